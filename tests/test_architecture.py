@@ -26,7 +26,15 @@ PACKAGE = ADDON / "toolsim"
 CORE_LAYERS = (
     ("installation",),
     ("command_line", "plugins", "version"),
-    ("core.errors", "core.one_thread", "core.pace", "core.rate", "core.report", "core.shares", "core.tasks"),
+    (
+        "core.errors",
+        "core.serial_executor",
+        "core.time_slice",
+        "core.rate",
+        "core.report",
+        "core.fair_cache",
+        "core.tasks",
+    ),
     ("core.custom_forms", "core.events", "core.outputs"),
     ("core.plan",),
     ("core.conversation", "schema"),
@@ -53,8 +61,8 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init_
 # Modules of the core that perform input and output, or depend on time.
 EDGES = (
     "command_line",
-    "core.one_thread",
-    "core.pace",
+    "core.serial_executor",
+    "core.time_slice",
     "core.rate",
     "core.tasks",
     "installation",

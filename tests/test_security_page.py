@@ -37,7 +37,7 @@ hold up others
     unit/proxy/test_work.py::test_empty_lists_take_too_much_memory
 Clients take turns
     unit/proxy/test_work.py::test_owners_take_turns
-    unit/core/test_one_thread.py::test_owners_take_turns
+    unit/core/test_serial_executor.py::test_owners_take_turns
 Schemas and patterns are measured
     unit/schema/test_patterns.py::test_a_pattern_that_would_take_all_memory_is_never_compiled
     unit/schema/test_budget.py::test_no_step_is_long
@@ -60,7 +60,7 @@ A key opens 128
 A large message is read
     unit/sockets/test_server.py::test_a_large_message_is_read_elsewhere
 What all connections remember
-    unit/core/test_shares.py::test_the_largest_share_gives_way
+    unit/core/test_fair_cache.py::test_the_largest_share_gives_way
 A client that exceeds a limit
     unit/sockets/test_connection.py::test_a_flood_costs_the_flooder_only
 The upgrade is checked
@@ -95,7 +95,7 @@ The store has limits
     unit/rounds/test_hidden.py::test_nobody_pushes_out_another_clients
 Writes to a SQLite store take turns
     unit/stores/test_sqlite.py::test_a_large_write_holds_up_no_small_one
-    unit/core/test_one_thread.py::test_whoever_fills_the_queue_gives_way
+    unit/core/test_serial_executor.py::test_whoever_fills_the_queue_gives_way
 A connection to an MCP server is never closed
     unit/mcp/test_pool.py::test_one_client_has_so_many
     unit/mcp/test_turns.py::test_answers_take_turns

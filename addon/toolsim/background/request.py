@@ -73,7 +73,7 @@ def job_of(
     may_take_more = False
     if len(body) > MAX_BODY_BYTES:
         hosting = None
-        report.warnings += [ROUNDS_OFF] if policy.asks_again else []
+        report.warnings += [ROUNDS_OFF] if policy.needs_rounds else []
     elif (found := read_body(body)) is not None:
         document, request = found, api.read(found)
         is_hosted = hosting is not None and hosting.is_asked(body) and may_be_hosted(request, policy, bounds)

@@ -17,7 +17,7 @@ from typing import Any
 from toolsim.cli.probe import Answer, Unreachable, ask
 from toolsim.cli.usage import DEFAULT_PORT
 from toolsim.command_line import UsageError
-from toolsim.core.plan import nearest_profile
+from toolsim.core.plan import most_specific_profile
 from toolsim.proxy.address import is_loopback, parse_url
 from toolsim.proxy.options.profiles import read_profiles
 from toolsim.proxy.reporting.summary import listed, printable
@@ -88,7 +88,7 @@ def main(args: Namespace) -> int:
 def _profile(model: str) -> str:
     """Return the default profile of a model, and its settings."""
     try:
-        found = nearest_profile(read_profiles("auto", os.environ), model)
+        found = most_specific_profile(read_profiles("auto", os.environ), model)
     except ValueError as problem:
         return f"cannot be read: {problem}"
     if found is None:

@@ -123,7 +123,7 @@ def _text_of(parts: tuple[Part, ...]) -> str:
     return "\n".join(part.text for part in parts if isinstance(part, Text))
 
 
-def said_last(items: Sequence[Item]) -> Item | None:
+def last_user_items(items: Sequence[Item]) -> Item | None:
     """Return the last item that is not a declaration, or None."""
     return next((item for item in reversed(items) if not isinstance(item, Declaration)), None)
 
@@ -167,11 +167,11 @@ class ClientRequest:
     """The part of the history that only the backend has: the previous response's id, or "" for a conversation object;
     None if the request contains the entire history.
     """
-    notes: tuple[str, ...] = field(default_factory=tuple)
+    dropped: tuple[str, ...] = field(default_factory=tuple)
     """The kinds of items that were dropped (``item_reference``, ``reasoning``, …), for the log."""
-    sent: Mapping[str, Any] | None = None
+    original_body: Mapping[str, Any] | None = None
     """The JSON object as the client sent it, if ``body`` is a translation."""
-    lost: tuple[str, ...] = ()
+    untranslatable: tuple[str, ...] = ()
     """The parts that only a backend of the client's API receives, for the log."""
 
 
@@ -189,7 +189,7 @@ _MAX_SEARCHED = 8_000
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class ConversationLabel:
     """The subject of a request: ``words``, the user's latest message, shortened; ``turn`` and ``step``, counted from 1.
 
     A turn starts with the user's message; each answer that follows tool outputs is another step of it. Two requests
@@ -204,12 +204,12 @@ class Topic:
     step: int = 1
     keys: tuple[bytes, ...] = ()
 
-    def where(self, conversation: int) -> str:
+    def position(self, conversation: int) -> str:
         """Return the position of the request in that conversation, such as "#3 turn 2 step 4"."""
         return f"#{conversation} turn {self.turn}" + (f" step {self.step}" if self.step > 1 else "")
 
 
-def topic_of(items: Sequence[Item]) -> Topic:
+def label_of(items: Sequence[Item]) -> ConversationLabel:
     """Return the label of a request with these items."""
     turn, step, words = 0, 1, ""
     before: Item | None = None
@@ -221,7 +221,7 @@ def topic_of(items: Sequence[Item]) -> Topic:
         elif isinstance(item, CallOutput) and not isinstance(before, CallOutput):
             step += 1
         before = item if not (isinstance(item, Message) and item.role in ("system", "developer")) else before
-    return Topic(_shorten(words), max(turn, 1), step, tuple(_keys(items)))
+    return ConversationLabel(_shorten(words), max(turn, 1), step, tuple(_keys(items)))
 
 
 def _keys(items: Sequence[Item]) -> Iterator[bytes]:

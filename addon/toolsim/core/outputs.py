@@ -52,7 +52,7 @@ class Outputs:
         text = b"\n".join(filter(None, map(normal, outputs)))
         return cls(text, frozenset(_digest(*call) for call in calls)) if text else cls()
 
-    def hold(self, written: str) -> bool:
+    def contains(self, written: str) -> bool:
         """Return whether a single output contains all texts of ``written``; there is at least one."""
         return normal(written) in self.text
 

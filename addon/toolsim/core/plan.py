@@ -105,16 +105,16 @@ class Profile:
     toolsim: str = ""
     """The server's version that the profile was measured with, "" if unknown."""
 
-    def nearness(self, model: str) -> int:
+    def specificity(self, model: str) -> int:
         """Return how many literal characters the best matching pattern for a model has, -1 if none matches."""
         fitting = [pattern for pattern in self.models if fnmatchcase(model.lower(), pattern.lower())]
         return max((len(pattern) - sum(map(pattern.count, "*?")) for pattern in fitting), default=-1)
 
 
-def nearest_profile(profiles: tuple[Profile, ...], model: str) -> Profile | None:
+def most_specific_profile(profiles: tuple[Profile, ...], model: str) -> Profile | None:
     """Return the profile with the most specific pattern for a model; of several, the first."""
-    found = max(profiles, key=lambda profile: profile.nearness(model), default=None)
-    return found if found is not None and found.nearness(model) >= 0 else None
+    found = max(profiles, key=lambda profile: profile.specificity(model), default=None)
+    return found if found is not None and found.specificity(model) >= 0 else None
 
 
 _MODEL = b'"model"'
@@ -202,7 +202,7 @@ class Policy:
         """Return the policy for a request's model: this policy with the values of the most specific profile."""
         if not self.known_profiles:
             return self
-        found = nearest_profile(self.known_profiles, self.model_at_backend(model))
+        found = most_specific_profile(self.known_profiles, self.model_at_backend(model))
         if found is None:
             return replace(self, known_profiles=())
         return replace(self, **dict(found.fields), profile=found.name, known_profiles=())
@@ -213,7 +213,7 @@ class Policy:
         return is_unlisted or not self.tool_denylist.isdisjoint(names)
 
     @property
-    def asks_again(self) -> bool:
+    def needs_rounds(self) -> bool:
         """Whether an answer can take several rounds."""
         asks = self.retry or self.fix_empty_final or self.unknown_tool == "retry" or self.falls_back
         has_opinion = self.second_opinion == "on" or any(
@@ -221,12 +221,12 @@ class Policy:
         )
         return bool(asks or self.catalog_budget or has_opinion)
 
-    def may_ask_again(self, body: bytes) -> bool:
+    def may_need_rounds(self, body: bytes) -> bool:
         """Whether an answer can take several rounds."""
-        if not (self.asks_again and self.known_profiles):
-            return self.asks_again
+        if not (self.needs_rounds and self.known_profiles):
+            return self.needs_rounds
         names = _models_in(body)
-        return not names or any(self.for_model(name).asks_again for name in names)
+        return not names or any(self.for_model(name).needs_rounds for name in names)
 
     @property
     def falls_back(self) -> bool:
@@ -272,15 +272,15 @@ class Plan:
     form: AnswerForm = AnswerForm()
     tools: tuple[Tool, ...] = ()
     """Tools on offer: ``tool_choice`` and the operator's lists have masked the others."""
-    masked: frozenset[str] = frozenset()
+    masked_tools: frozenset[str] = frozenset()
     """Names of the masked tools."""
-    listed: tuple[Tool, ...] = ()
+    visible_tools: tuple[Tool, ...] = ()
     """Tools that the manifest shows regardless of the choice; none if there is no manifest. A ``Declaration`` adds
     others.
     """
-    only_named: frozenset[str] = frozenset()
+    name_only_tools: frozenset[str] = frozenset()
     """Names of the tools that the manifest shows by name only (``request/names_first.py``)."""
-    named: frozenset[str] = frozenset()
+    called_tools: frozenset[str] = frozenset()
     """Names of the tools that the model has to look up before calling them; the tool for looking them up is then among
     ``tools``.
     """
@@ -317,11 +317,11 @@ class Plan:
     """Whether to request a plain-text answer when the answer is only an undeclared call (``response/faults.py``)."""
     outputs: Outputs = Outputs()
     """All outputs; none if a call that the model quotes from them counts."""
-    asks: frozenset[str] = frozenset()
+    retries_allowed: frozenset[str] = frozenset()
     """In a round (``rounds/``): the faults that allow a retry."""
     hosted: frozenset[str] = frozenset()
     """Names of the tools that are run between rounds; the client does not see their calls as such."""
-    begun: str = ""
+    partial_call: str = ""
     """The partial call of an earlier round that this answer continues."""
 
     @property

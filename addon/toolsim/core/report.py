@@ -42,7 +42,7 @@ _TALLIED = {
 }
 
 
-_REMEDIES = {
+_HINTS = {
     "LOOP_ENDED": "toolsim_loop_limit=0 lets the model repeat a call",
     "EMPTY_ANSWER": "toolsim_fix_empty_final=on asks again after an output",
     **dict.fromkeys(("NO_CALL", "ANSWER_MISMATCH"), "toolsim_retry=1 asks the model again"),
@@ -54,7 +54,7 @@ _SEARCHER = '"web_search" at a server in toolsim_mcp_config makes the searches'
 
 def remedy(warning: str) -> str:
     """Return the option that addresses a warning, "" if there is none."""
-    return _SEARCHER if warning.startswith(_NO_SEARCH) else _REMEDIES.get(code_of(warning), "")
+    return _SEARCHER if warning.startswith(_NO_SEARCH) else _HINTS.get(code_of(warning), "")
 
 
 _LOGGABLE_NAME = re.compile(r"[\w.:/-]{1,128}")
@@ -195,7 +195,7 @@ class Report:
             setattr(self, name, getattr(other, name))
         self.rounds += 1
 
-    def become(self, other: Report) -> None:
+    def replace_with(self, other: Report) -> None:
         """Replace all values with those of another report: a copy that was extended elsewhere."""
         for name in _FIELDS:
             setattr(self, name, getattr(other, name))
@@ -206,7 +206,7 @@ class Report:
         self.truncated = True
 
     @contextmanager
-    def block(self, choice: int, start: int, end: int) -> Iterator[list[str]]:
+    def add_block(self, choice: int, start: int, end: int) -> Iterator[list[str]]:
         """List a block at its position in the text of ``choice``, with all findings until the context ends.
 
         The verdicts on its calls are appended to the list meanwhile.

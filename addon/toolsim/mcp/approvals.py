@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from toolsim.core.shares import Shares
+from toolsim.core.fair_cache import FairCache
 from toolsim.mcp.servers import Server
 
 MAX_WAITING = 1_000
@@ -43,7 +43,7 @@ class Approvals:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._asked: Shares[Asked] = Shares(MAX_WAITING, MAX_WAITING)
+        self._asked: FairCache[Asked] = FairCache(MAX_WAITING, MAX_WAITING)
 
     def ask(self, server: Server, tool: str, shown: str, arguments: str, owner: str) -> str:
         """Store a call; return the id by which it can be approved."""

@@ -32,7 +32,7 @@ from mitmproxy.connection import Client
 from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.net.http import status_codes
 
-from toolsim.core.conversation import Topic
+from toolsim.core.conversation import ConversationLabel
 from toolsim.core.errors import ApiError
 from toolsim.core.plan import ApiName, Plan, Policy
 from toolsim.core.report import Report
@@ -163,7 +163,7 @@ class Exchange:
         """The round of this exchange; None for a client's own request."""
         self.is_delegated = False
         """Whether the runner answers it, in rounds with exchanges of their own."""
-        self.topic: Topic | None = None
+        self.topic: ConversationLabel | None = None
         """The label of a delegated request, which no job rewrites."""
         self.stored_context: StoredContext | None = None
         """The stored data that the request refers to, and the part of it that is stored; None without a store."""
@@ -284,7 +284,7 @@ class Exchange:
     def _take(self, done: Done) -> None:
         if done.report is not self.report:
             # The other process had a copy.
-            self.report.become(done.report)
+            self.report.replace_with(done.report)
         if done.crash:
             logger.error("toolsim failed to rewrite a body; please report this.\n%s", done.crash)
 

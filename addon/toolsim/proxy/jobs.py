@@ -16,7 +16,7 @@ from hashlib import sha256
 from itertools import chain
 from typing import Any
 
-from toolsim.core.conversation import Topic, topic_of
+from toolsim.core.conversation import ConversationLabel, label_of
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import ClientEvent
 from toolsim.core.plan import ApiName, Feature, Plan, Policy, StoredAs
@@ -153,7 +153,7 @@ class Done:
     """Whether a checked answer passes unchanged."""
     digest: str = ""
     """The digest of its body."""
-    topic: Topic | None = None
+    topic: ConversationLabel | None = None
     """The label of a rewritten request."""
     status: int = 200
     content_type: str = ""
@@ -262,7 +262,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
         is_action=job.action is not None,
     )
     if job.marks_of_rounds is not None:
-        asks_again = rewritten is not None and rewritten.plan.tools and rewritten.plan.policy.asks_again
+        asks_again = rewritten is not None and rewritten.plan.tools and rewritten.plan.policy.needs_rounds
         if asks_again or any(mark in body for mark in job.marks_of_rounds):
             job.report.warnings.append(ROUNDS_OFF)
     if rewritten is None and too_deep(body) and (job.action is not None or _MENTIONS_TOOLS.search(body)):
@@ -278,7 +278,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
         if body.lstrip().startswith(b"{") and _MENTIONS_TOOLS.search(body) and read_body(body) is None:
             raise BadRequest("The request body mentions tools, but is not JSON that can be read.")
         return Done(job.report)
-    topic = topic_of(rewritten.items)
+    topic = label_of(rewritten.items)
     if job.action == "input_tokens":
         shown = parse_object(rewritten.body) or {}
         backend = APIS[rewritten.plan.backend]

@@ -162,7 +162,7 @@ class Rewriting:
         if not flow.live or exchange.is_request_too_large:
             return False
         body = flow.request.raw_content or b""
-        if not (self.settings.mcp.is_used or policy.may_ask_again(body) or has_search(body)):
+        if not (self.settings.mcp.is_used or policy.may_need_rounds(body) or has_search(body)):
             return False
         store = self.remembering.store_function(exchange) if exchange.stored_context is not None else None
         hosting = exchange.hosting(self.servers.hosting(self.settings.origins, flow, exchange.owner))

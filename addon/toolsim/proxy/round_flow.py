@@ -37,7 +37,12 @@ class RoundFlow:
         """Return its plan: the allowed retries, and the partial call that it continues."""
         may_invent = plan.may_invent and SECOND_OPINION in self.asks
         return replace(
-            plan, asks=self.asks, begun=self.begun, hosted=self.hosted, may_invent=may_invent, may_retry_json=False
+            plan,
+            retries_allowed=self.asks,
+            partial_call=self.begun,
+            hosted=self.hosted,
+            may_invent=may_invent,
+            may_retry_json=False,
         )
 
     def note(self) -> dict[str, Any]:

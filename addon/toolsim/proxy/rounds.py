@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, override
 from mitmproxy import ctx
 from mitmproxy.http import HTTPFlow, Request
 
-from toolsim.core.conversation import ClientRequest, Topic, topic_of
+from toolsim.core.conversation import ClientRequest, ConversationLabel, label_of
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import ClientEvent, Ended, Failed
 from toolsim.core.plan import Policy
@@ -80,7 +80,7 @@ class Rounds:
         try:
             body = own_body(flow.request, memory)
             hosting = hosting if hosting is not None and hosting.is_asked(body) else None
-            document = read_body(body) if hosting is not None or policy.asks_again else None
+            document = read_body(body) if hosting is not None or policy.needs_rounds else None
             document = api.expand_opaque_items(document) if document is not None else None
             if document is None or not (hosting is not None or api.uses_tools(document)):
                 return False
@@ -104,7 +104,7 @@ class Rounds:
         calls = HostedCalls(hosting, api, document, policy, report, flow.id) if hosting is not None else None
         ask, store = self.asking(flow, body, document), store if request.form.id else None
         job = Job(api, document, request.form, policy, ask, bounds, report, store, calls)
-        self._hand_over(flow, exchange, report, topic_of(request.items), job)
+        self._hand_over(flow, exchange, report, label_of(request.items), job)
         return True
 
     def asking(self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any], request: Request | None = None) -> Ask:
@@ -119,7 +119,7 @@ class Rounds:
         self._hand_over(flow, exchange, Report(), None, stream)
 
     def _hand_over(
-        self, flow: HTTPFlow, exchange: Exchange, report: Report, topic: Topic | None, job: Job | Stream
+        self, flow: HTTPFlow, exchange: Exchange, report: Report, topic: ConversationLabel | None, job: Job | Stream
     ) -> None:
         """Let the runner answer a flow: the bytes pass unchanged."""
         exchange.report = report

@@ -22,9 +22,9 @@ from typing import Any, Protocol
 
 from toolsim.core.errors import ApiError
 from toolsim.core.events import ClientEvent
-from toolsim.core.pace import PAUSE_SECONDS, Pace
 from toolsim.core.plan import Plan
 from toolsim.core.report import Report
+from toolsim.core.time_slice import PAUSE_SECONDS, TimeSlice
 from toolsim.proxy.clocks import Clocks
 from toolsim.proxy.jobs import answer_too_large
 from toolsim.proxy.options.settings import Limits
@@ -86,7 +86,7 @@ class StreamedAnswer:
         self.limits = limits
         self._clocks = clocks
         self._recorder = recorder
-        self._pace = Pace()
+        self._pace = TimeSlice()
         self._received = 0
         """Bytes received from the backend."""
         self.cut = False
@@ -229,7 +229,7 @@ class StreamedAnswer:
 
 
 def in_slices(
-    steps: Iterable[list[bytes]], is_over: Callable[[], bool], pace: Pace | None
+    steps: Iterable[list[bytes]], is_over: Callable[[], bool], pace: TimeSlice | None
 ) -> Iterator[list[bytes] | None]:
     """Yield the frames of ``steps``, those of one slice together, and None whenever other work should run.
 
@@ -243,7 +243,7 @@ def in_slices(
         for step in steps:
             frames += step
             if pace is not None and pace.is_due and not is_over():
-                pace.renew()
+                pace.restart()
                 yield frames
                 yield None
                 frames = []

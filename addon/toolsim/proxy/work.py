@@ -34,8 +34,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from toolsim.core.one_thread import OneThread
 from toolsim.core.report import Report
+from toolsim.core.serial_executor import SerialExecutor
 from toolsim.proxy.jobs import Done, Job, failed, is_heavy, run, size_of, too_much
 
 try:
@@ -67,13 +67,13 @@ class Worker:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._thread = OneThread(f"toolsim-{name}")
+        self._thread = SerialExecutor(f"toolsim-{name}")
         self._process: subprocess.Popen[bytes] | None = None
         self._is_overdue = False
 
     async def run(self, job: Job) -> Done:
         """Return the result of a job; never raises."""
-        return await self._thread.do(lambda: self._run(job), job.owner)
+        return await self._thread.submit(lambda: self._run(job), job.owner)
 
     def stop(self) -> None:
         """End the process; a job in progress fails."""

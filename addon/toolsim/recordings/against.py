@@ -25,7 +25,7 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from toolsim.command_line import UsageError
-from toolsim.core.conversation import CallOutput, Message, said_last
+from toolsim.core.conversation import CallOutput, Message, last_user_items
 from toolsim.proxy.address import parse_url
 from toolsim.recordings.agreement import OUTCOMES, Agreement, Outcome, compare
 from toolsim.recordings.child import Child, StartFailed, in_front_of
@@ -273,7 +273,7 @@ def _section(title: str, content: str) -> str:
 
 
 def _details(one: Compared) -> str:
-    item = said_last(one.turn.request.items)
+    item = last_user_items(one.turn.request.items)
     asked = item.text if isinstance(item, Message | CallOutput) else ""
     who = "the tool returned" if isinstance(item, CallOutput) else "the client's last message"
     parts = [

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from toolsim.core.conversation import Call, CallOutput, Declaration, Item, Message, Text, said_last
+from toolsim.core.conversation import Call, CallOutput, Declaration, Item, Message, Text, last_user_items
 from toolsim.core.plan import Plan, Tool
 from toolsim.request.loops import LoopCounter, lines_about
 from toolsim.request.manifest import further_entries
@@ -90,11 +90,11 @@ class _Lines:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._loops = LoopCounter() if plan.policy.loop_limit else None
-        self._known = {tool.name: tool for tool in plan.listed}
+        self._known = {tool.name: tool for tool in plan.visible_tools}
         self._named: dict[str, Tool] = {}  # Tools whose entries the manifest lacks and that have not been shown yet.
-        if plan.only_named:
-            shown = tools_shown(plan.listed, plan.policy.transforms)
-            self._named = {tool.name: tool for tool in shown if tool.name in plan.only_named}
+        if plan.name_only_tools:
+            shown = tools_shown(plan.visible_tools, plan.policy.transforms)
+            self._named = {tool.name: tool for tool in shown if tool.name in plan.name_only_tools}
 
     def of_history(self, items: Sequence[Item]) -> list[str]:
         """Return the lines that follow from the items since the last prompt."""
@@ -120,7 +120,9 @@ class _Lines:
 
     def of_operator(self, items: Sequence[Item]) -> list[str]:
         """Return the operator's demand in an earlier prompt; ``items``: the items since the prompt before it."""
-        is_enforced = self._plan.policy.tool_use_mode == "enforced" and not isinstance(said_last(items), CallOutput)
+        is_enforced = self._plan.policy.tool_use_mode == "enforced" and not isinstance(
+            last_user_items(items), CallOutput
+        )
         return [self._demand(())] if is_enforced else []
 
     def of_request(self) -> list[str]:
@@ -131,7 +133,9 @@ class _Lines:
         if not plan.tools:
             return [NO_CALL]
         # Tools that the model can no longer look up.
-        said = [] if plan.named else self._entries([self._named[name] for name in offered if name in self._named])
+        said = (
+            [] if plan.called_tools else self._entries([self._named[name] for name in offered if name in self._named])
+        )
         some = offered if len(offered) < len(self._known) else []
         if plan.tool_choice.mode == "required":
             return [*said, self._demand(some)]

@@ -31,7 +31,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Literal
 
-from toolsim.core.conversation import Call, CallOutput, ClientRequest, Demand, Item, said_last
+from toolsim.core.conversation import Call, CallOutput, ClientRequest, Demand, Item, last_user_items
 from toolsim.core.errors import BadRequest
 from toolsim.core.events import Ended, Opened, TextDelta
 from toolsim.core.outputs import Outputs
@@ -184,7 +184,7 @@ def rewrite_request(
             written = compose(request, planned, report, is_round=is_round)
         if request.form.compacts:
             # No tool was offered, but a model that calls one has not written a summary.
-            planned = replace(planned, tools=request.tools, masked=frozenset(), tool_choice=ToolChoice())
+            planned = replace(planned, tools=request.tools, masked_tools=frozenset(), tool_choice=ToolChoice())
         loop = loop_at_end(request.items, policy) if policy.loop_limit and not is_action else None
     except RecursionError:
         raise BadRequest(f"The request body cannot be read. {TOO_DEEP}.") from None
@@ -233,11 +233,11 @@ def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequ
     request = client.read(document)
     report.model = request.form.model
     report.stream = request.form.stream
-    report.dropped.extend(request.notes)
+    report.dropped.extend(request.dropped)
     answered = {item.call_id for item in request.items if isinstance(item, CallOutput)}
     unanswered = [item.name for item in request.items if isinstance(item, Call) and item.call_id not in answered]
     report.warnings.extend(entry("UNANSWERED_CALL", name) for name in unanswered)
-    report.warnings.extend("CIPHERTEXT" for note in request.notes if note == CIPHERTEXT)
+    report.warnings.extend("CIPHERTEXT" for note in request.dropped if note == CIPHERTEXT)
     return request
 
 
@@ -285,7 +285,7 @@ def plan(
         if finder:
             shortened = frozenset(tool.name for tool in listed if tool.deferred)
             named = frozenset(tool.name for tool in offered if tool.deferred and finder in names)
-        elif request.sent is not None:
+        elif request.original_body is not None:
             # A client of the Messages API loads tools by any tool of its own, and names them itself.
             listed = tuple(tool for tool in listed if not tool.deferred)
     if policy.catalog_budget and not is_native:
@@ -319,10 +319,10 @@ def plan(
         backend=backend.name,
         form=request.form,
         tools=offered,
-        masked=frozenset(tool.name for tool in request.tools).difference(names),
-        listed=listed,
-        only_named=shortened,
-        named=named,
+        masked_tools=frozenset(tool.name for tool in request.tools).difference(names),
+        visible_tools=listed,
+        name_only_tools=shortened,
+        called_tools=named,
         finder=finder,
         any_strict=any_strict,
         tool_choice=choice,
@@ -381,16 +381,16 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
         # The backend rejects unsupported items for which its API has a form.
         items = [with_parts_for(item, None, notes) for item in items]
     keep_hosted = plan.backend == plan.client and (plan.policy.forward_hosted_tools or bool(request.hosted))
-    report.dropped += notes if plan.backend == plan.client else [*request.lost, *notes]
+    report.dropped += notes if plan.backend == plan.client else [*request.untranslatable, *notes]
     transformed = outputs_shown(items, plan.policy.transforms) if plan.policy.transforms else items
     # A conversation that is only translated, without tools, has no records that lines could be confused with.
-    records = bool(plan.listed) or any(isinstance(item, Call | CallOutput) for item in items)
-    shown = closed(transformed, plan) if plan.listed else transformed
+    records = bool(plan.visible_tools) or any(isinstance(item, Call | CallOutput) for item in items)
+    shown = closed(transformed, plan) if plan.visible_tools else transformed
     messages = flatten(shown, plan.policy, report, keep_hosted=keep_hosted, records=records, is_round=is_round)
-    if plan.listed:
+    if plan.visible_tools:
         messages = place(messages, catalogue_of(plan), _manifest_role(plan))
     is_enforced = plan.answer_format is None or "format" in plan.attempts
-    if plan.json_only and plan.answer_format is not None and not is_enforced and not plan.listed:
+    if plan.json_only and plan.answer_format is not None and not is_enforced and not plan.visible_tools:
         messages = place(messages, whole_answer_rule(plan.answer_format), _manifest_role(plan))
     # A backend that enforces the client's answer format could never write a call, so the manifest requests the format
     # instead.
@@ -406,9 +406,11 @@ def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
     """
     policy = plan.policy
     has_fields = policy.request_overrides or policy.request_defaults or policy.backend_model
-    if body and not (plan.masked or policy.transforms or has_fields):
+    if body and not (plan.masked_tools or policy.transforms or has_fields):
         return body
-    offered = offered_natively(request.sent or request.body, {tool.name for tool in plan.tools}, request.hosted)
+    offered = offered_natively(
+        request.original_body or request.body, {tool.name for tool in plan.tools}, request.hosted
+    )
     return dump(_with_operator_fields(plan, native_body(offered, policy.transforms))).encode()
 
 
@@ -495,20 +497,20 @@ def _choice(request: ClientRequest, policy: Policy) -> ToolChoice:
 
 def is_after_outputs(request: ClientRequest) -> bool:
     """Return whether a conversation ends with the output of a tool."""
-    return isinstance(said_last(request.items), CallOutput)
+    return isinstance(last_user_items(request.items), CallOutput)
 
 
 def catalogue_of(plan: Plan) -> str:
     """Return the manifest of the tools, and the rules for calling them."""
     policy = plan.policy
     # First, since the example in a form is of the first tool.
-    tools = (FINDER, *plan.listed) if plan.finder == FIND_TOOLS else plan.listed
+    tools = (FINDER, *plan.visible_tools) if plan.finder == FIND_TOOLS else plan.visible_tools
     return manifest(
         tools_shown(tools, policy.transforms) if policy.transforms else tools,
         sentinel=policy.sentinel,
         answer_format=plan.answer_format,
         form=policy.manifest,
-        named=plan.only_named,
+        named=plan.name_only_tools,
         finder=plan.finder,
     )
 

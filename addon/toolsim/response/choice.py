@@ -240,7 +240,7 @@ class Choice:
     def _reported(self, raw: str) -> AbstractContextManager[list[str]]:
         start = self._position
         self._position += len(raw)
-        return self._report.block(self._index, start, self._position)
+        return self._report.add_block(self._index, start, self._position)
 
     def _release_text(self) -> None:
         """Emit what the parser holds back only while the answer has nothing but text."""
@@ -378,10 +378,10 @@ def parser_for(plan: Plan, judge: Judge) -> Parser | None:
     if plan.reads_untagged:
         parser = Untagged(tagged, judge, limit=limit, repair=plan.policy.repair == "safe")
     parser = Thoughts(parser, lambda: tagged_calls(plan))
-    if plan.reads_untagged and MALFORMED_JSON in plan.asks:
+    if plan.reads_untagged and MALFORMED_JSON in plan.retries_allowed:
         parser = BrokenCalls(parser, plan, judge, limit)
-    if judge.answer_format is not None and ANSWER_MISMATCH in plan.asks:
+    if judge.answer_format is not None and ANSWER_MISMATCH in plan.retries_allowed:
         parser = HeldAnswer(parser, judge.answer_format, limit)
-    if plan.begun:
-        parser = Continuation(parser, plan.begun)
+    if plan.partial_call:
+        parser = Continuation(parser, plan.partial_call)
     return parser

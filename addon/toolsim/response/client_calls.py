@@ -125,7 +125,7 @@ class Preview:
         if match is None or match.end() == len(self._rest):
             return self._stop() if len(self._rest) > _MAX_HEADER else ""
         self._candidate = self._tools.get(match["name"])
-        if self._candidate is None or (self._outputs.text and self._outputs.hold(self._candidate.name)):
+        if self._candidate is None or (self._outputs.text and self._outputs.contains(self._candidate.name)):
             # If an output names the tool, the call may be quoted, which only the whole one shows.
             return self._stop()
         quoted = self._rest[match.end()] == '"'

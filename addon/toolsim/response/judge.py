@@ -347,11 +347,11 @@ class Judge:
         None for any other tool, and once anything was looked up.
         """
         plan = self.plan
-        if tool.name not in plan.named:
+        if tool.name not in plan.called_tools:
             return None
         if plan.finder == FIND_TOOLS:
             names = json.dumps({"names": [tool.name]})
-            return Call(self.toolbox[FIND_TOOLS], names) if GUESSED_CALL in plan.asks else None
+            return Call(self.toolbox[FIND_TOOLS], names) if GUESSED_CALL in plan.retries_allowed else None
         # A search that runs between the rounds finds it; by another one the client would have to find it.
         if plan.finder not in plan.hosted:
             return None
@@ -384,7 +384,7 @@ class Judge:
             return False
         # Beyond the limit nobody searches any more: it counts as held.
         self._searched += len(outputs.text)
-        if self._searched <= _MAX_SEARCHED and not outputs.hold(written.source):
+        if self._searched <= _MAX_SEARCHED and not outputs.contains(written.source):
             return False
         tool = self.toolbox.written(written.name).tool
         if tool is None or (found := self._arguments(written, tool)) is None:

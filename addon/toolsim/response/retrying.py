@@ -1,7 +1,7 @@
 """Answers whose model can be asked again: they end at a fault (``retry``), and report it in place of the rest.
 
 A choice stores what the model writes, and looks at each verdict before it acts on it; an answer, at each of its
-possible ends. Without a reason to ask (``Plan.asks``) none of this is there.
+possible ends. Without a reason to ask (``Plan.retries_allowed``) none of this is there.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RetryingChoice(Choice):
 
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], index: int = 0) -> None:
         super().__init__(plan, report, judge, numbers, index)
-        self._asks = plan.asks  # None once the answer has failed for another reason.
+        self._asks = plan.retries_allowed  # None once the answer has failed for another reason.
         self._words: list[str] = []
         self._length = 0
         self._has_items = False  # Whether anything but text and reasoning has come.
@@ -123,7 +123,7 @@ class RetryingChoice(Choice):
     def _broken(self, verdict: Verdict) -> Fault | None:
         """Return the fault that a verdict is (rules 2 and 5)."""
         if isinstance(verdict, Call):
-            is_lookup = self._plan.named and self._plan.finder == FIND_TOOLS and verdict.tool.name == FIND_TOOLS
+            is_lookup = self._plan.called_tools and self._plan.finder == FIND_TOOLS and verdict.tool.name == FIND_TOOLS
             if not is_lookup:
                 return None
             message = "The model looks up tools, and there is no time left for it."

@@ -95,7 +95,7 @@ class ResponseRewriter:
         self._max_event_bytes = max_event_bytes
         self._reader = APIS[plan.backend].reader()
         # A call that can be asked for again is held back until it is complete.
-        self._reader.streams_ahead = plan.announces_early and plan.asks <= _IN_WORDS
+        self._reader.streams_ahead = plan.announces_early and plan.retries_allowed <= _IN_WORDS
         self._answer = answer_for(plan, report, seconds=check_seconds, estimate=None if plan.is_verbatim else estimate)
         is_stream = content_type.lower().startswith("text/event-stream")
         self._stream = RepeatReader(self._reader, max_event_bytes) if is_stream else None
@@ -292,7 +292,7 @@ class ResponseRewriter:
         self._may_invent = not self._invented.is_over
         if (retry := self._invented.retry) is None:
             return passed
-        if SECOND_OPINION in self._plan.asks:
+        if SECOND_OPINION in self._plan.retries_allowed:
             self._answer.retry = retry
             return [*passed, Failed(asked_again(retry.fault))]
         self.waits = retry
@@ -303,7 +303,7 @@ class ResponseRewriter:
         passed = json.take(events)
         if (retry := json.retry) is None:
             return passed
-        if ANSWER_MISMATCH in self._plan.asks:
+        if ANSWER_MISMATCH in self._plan.retries_allowed:
             self._answer.retry = retry
             self._report.retries.append(entry(retry.fault.reason))
             return [*passed, Failed(asked_again(retry.fault))]
@@ -354,7 +354,9 @@ def answer_for(
     plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS, estimate: Estimate | None = None
 ) -> Answer:
     """Return the answer for a plan; ``seconds``, ``estimate``: see ``Answer``."""
-    return (Answer if plan.asks <= _IN_WORDS else RetryingAnswer)(plan, report, seconds=seconds, estimate=estimate)
+    return (Answer if plan.retries_allowed <= _IN_WORDS else RetryingAnswer)(
+        plan, report, seconds=seconds, estimate=estimate
+    )
 
 
 class ClientRecord:

@@ -46,9 +46,9 @@ class Toolbox:
         policy = plan.policy
         self._tools = {tool.name: tool for tool in plan.tools}
         self._sorted = sorted(self._tools)
-        self._masked = plan.masked | policy.tool_denylist
+        self._masked = plan.masked_tools | policy.tool_denylist
         self._repairs = policy.repair == "safe"
-        self._passes_unknown = policy.unknown_tool == "call" and UNKNOWN_TOOL not in plan.asks
+        self._passes_unknown = policy.unknown_tool == "call" and UNKNOWN_TOOL not in plan.retries_allowed
         self._excludes = policy.excludes
         self._is_unlimited = plan.tool_choice.mode != "none" and plan.tool_choice.names is None
         self._spellings = [

@@ -6,7 +6,7 @@ that answer when its conversation continues.
 
 An answer is identified by all messages before it, its owner, the servers that they named, and its own text and calls:
 a client that presents the same under the same key has received that answer. The number of answers and their bytes are
-bounded (``Shares``), and the model can look up lost results again.
+bounded (``FairCache``), and the model can look up lost results again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from toolsim.core.conversation import Called, Text
-from toolsim.core.shares import Shares
+from toolsim.core.fair_cache import FairCache
 
 MAX_ANSWERS = 1_000
 MAX_BYTES = 16 * 1024 * 1024
@@ -24,7 +24,7 @@ class Hidden:
     """Calls with their outputs, by the answer that followed them."""
 
     def __init__(self) -> None:
-        self._calls: Shares[tuple[Called, ...]] = Shares(MAX_ANSWERS, MAX_BYTES)
+        self._calls: FairCache[tuple[Called, ...]] = FairCache(MAX_ANSWERS, MAX_BYTES)
 
     def put(self, answer: bytes, calls: Sequence[Called], owner: str) -> None:
         """Store the calls of an answer, in place of earlier ones."""

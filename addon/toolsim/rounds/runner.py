@@ -12,9 +12,9 @@ from typing import Any
 
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import ClientEvent, Ended, Failed, KeepAlive, Opened
-from toolsim.core.pace import Pace
 from toolsim.core.plan import FIND_TOOLS, AnswerForm, Policy
 from toolsim.core.report import Report, entry
+from toolsim.core.time_slice import TimeSlice
 from toolsim.response.retry import SECOND_OPINION, Retry
 from toolsim.response.rewrite import ClientRecord
 from toolsim.response.verdict import INVALID_CALL
@@ -129,7 +129,7 @@ async def with_keepalives[Event](
     following.add_done_callback(wake)
     if ending is not None:
         ending.add_done_callback(wake)
-    pace = Pace()
+    pace = TimeSlice()
     patience = seconds if first is None else first
     try:
         while True:
@@ -139,7 +139,7 @@ async def with_keepalives[Event](
             if ahead:
                 patience = seconds
                 yield ahead.popleft()
-                await pace.rest()
+                await pace.yield_to_others()
                 continue
             if not taken.is_set():
                 # The producer of the events has waited for this: what both do without a pause is one piece of work.

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from toolsim.core.errors import ApiError, BadRequest
-from toolsim.core.pace import Pace
 from toolsim.core.tasks import spawn
+from toolsim.core.time_slice import TimeSlice
 from toolsim.proxy.head import internal_error
 from toolsim.sockets.protocol import (
     MAX_LANES,
@@ -191,7 +191,7 @@ class Connection:
             self._recent.forget(draft.previous or "")
             await self._send([error_message(bad.error, message.lane)])
             return
-        answer, pace = Answer(turn, message.lane), Pace()
+        answer, pace = Answer(turn, message.lane), TimeSlice()
         if draft.prepared is not None:
             await self._deliver(answer, draft.prepared, pace)
             return
@@ -222,11 +222,11 @@ class Connection:
             if not is_over:
                 await asked.leave()
 
-    async def _deliver(self, answer: Answer, data: bytes, pace: Pace) -> None:
+    async def _deliver(self, answer: Answer, data: bytes, pace: TimeSlice) -> None:
         """Send the messages for a part of an answer in slices: a part can contain thousands of events."""
         for messages in answer.feed(data):
             if answer.is_over:
                 # Before the client sees the end and continues from it.
                 self._recent.take(answer, has_store=self._has_store())
             await self._send(messages)
-            await pace.rest()
+            await pace.yield_to_others()

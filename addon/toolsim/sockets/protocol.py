@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import Ended, Opened, Usage
-from toolsim.core.shares import Shares
+from toolsim.core.fair_cache import FairCache
 from toolsim.wire.errors import read_error
 from toolsim.wire.json_codec import dump, parse_object, read_body
 from toolsim.wire.json_fields import mapping, mappings, optional, string
@@ -246,7 +246,7 @@ MAX_NAMES = 1000
 class Recent:
     """The memory of one connection. ``places``: the memory of all connections, in shares; ``owner``: of its share."""
 
-    def __init__(self, places: Shares[Context], owner: str) -> None:
+    def __init__(self, places: FairCache[Context], owner: str) -> None:
         self._places = places
         self._owner = owner
         self._prefix = secrets.token_bytes(16)

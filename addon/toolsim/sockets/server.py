@@ -15,7 +15,7 @@ from functools import partial
 from wsproto.events import RejectConnection
 
 from toolsim.core.errors import ApiError
-from toolsim.core.shares import Shares
+from toolsim.core.fair_cache import FairCache
 from toolsim.proxy.head import internal_error
 from toolsim.proxy.jobs import Done, Job, PluginJob
 from toolsim.proxy.mitmproxy12.relay import note_end
@@ -51,7 +51,7 @@ class SocketServer:
         self.port = 0
         self._counts: Counter[str] = Counter()  # Open connections by owner.
         self.has_store = has_store
-        self.memory = Shares[Context](MEMORY_COUNT, MEMORY_BYTES)
+        self.memory = FairCache[Context](MEMORY_COUNT, MEMORY_BYTES)
         """The conversations of all connections."""
         self._expected: dict[str, tuple[Upgrade, int]] = {}
         self._open: set[_Handler] = set()

@@ -35,9 +35,9 @@ from wsproto.events import (
 )
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
-from toolsim.core.pace import Pace
 from toolsim.core.rate import TokenBucket
 from toolsim.core.tasks import spawn
+from toolsim.core.time_slice import TimeSlice
 from toolsim.proxy.upgrades import BUFFER_BYTES
 
 READ_BYTES = 16 * 1024
@@ -117,7 +117,7 @@ class WebSocket:
 
         A violation closes the connection. Raises OSError when the client is gone.
         """
-        pace = Pace()
+        pace = TimeSlice()
         message = bytearray()
         frame_bytes = 0
         data = b""
@@ -160,7 +160,7 @@ class WebSocket:
                 if self._violation is not None:
                     await self._discard()
                     return
-                await pace.rest()
+                await pace.yield_to_others()
             pace.end()
             if not (data := await self._reader.read(READ_BYTES)):
                 return

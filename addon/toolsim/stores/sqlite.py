@@ -34,7 +34,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from toolsim.core.one_thread import Crowded, OneThread
+from toolsim.core.serial_executor import QueueFull, SerialExecutor
 from toolsim.stores.record import MAX_CHAIN, Bounds, Conflict, Record, Size, Store, StoreError, check, too_long
 
 SECONDS = 2.0
@@ -346,29 +346,31 @@ class _Connection:
     def __init__(self, path: Path | None, name: str) -> None:
         self._path = path
         self._place = "memory" if path is None else str(path)
-        self._thread = OneThread(f"toolsim-store-{name}", _MAX_WAITING)
+        self._thread = SerialExecutor(f"toolsim-store-{name}", _MAX_WAITING)
         self._base: sqlite3.Connection | None = None
         self._is_left = False
 
     async def run[T](self, work: Callable[[sqlite3.Connection], T], partition: str = "") -> T:
         """Return the result of ``work`` once it is the partition's turn. Raises StoreError."""
-        future = self._thread.do(lambda: self._run(work), partition)
+        future = self._thread.submit(lambda: self._run(work), partition)
         timer = asyncio.get_running_loop().call_later(SECONDS, _too_late, future)
         try:
             return await future
-        except Crowded:
+        except QueueFull:
             raise StoreError("the store is too slow: too many are waiting for it") from None
         finally:
             timer.cancel()
 
     def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
         """Run work after the queued work, without a result; if it fails, it will be requested again."""
-        self._thread.do(lambda: self._run(work)).add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._thread.submit(lambda: self._run(work)).add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )
 
     async def close(self) -> None:
         """Close after all queued work; drop work that has not started in time, so as not to delay the exit."""
         if self._thread.is_started:
-            await asyncio.wait([self._thread.do_last(self._close)], timeout=SECONDS)
+            await asyncio.wait([self._thread.submit_last(self._close)], timeout=SECONDS)
             self._thread.stop()
         self._is_left = True
 

@@ -53,4 +53,4 @@ async def test_the_job_of_an_answer_in_the_background(policy: Policy, tools: boo
     large = body + b" " * MAX_BODY_BYTES
     job = job_of(Asked(form, large, b"[]", ()), tflow.tflow(), CHAT, policy, Bounds(), None, rounds)
     assert job.bounds.rounds == 1
-    assert job.report.warnings == ([ROUNDS_OFF] if policy.asks_again else [])
+    assert job.report.warnings == ([ROUNDS_OFF] if policy.needs_rounds else [])

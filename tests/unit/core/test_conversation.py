@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from toolsim.core.conversation import Call, CallOutput, Item, Message, Text, Topic, topic_of
+from toolsim.core.conversation import Call, CallOutput, ConversationLabel, Item, Message, Text, label_of
 from toolsim.proxy.reporting import outcome
 from toolsim.proxy.reporting.outcome import Conversations
 
@@ -42,8 +42,8 @@ THIRD: tuple[Item, ...] = (*SECOND, says("Rain."), user("And\n\nin  Paris?"))
 )
 def test_where_a_request_stands(items: tuple[Item, ...], words: str, where: str) -> None:
     """Turns begin with the user's words, steps with outputs; consecutive ones of one kind count once."""
-    found = topic_of(items)
-    assert (found.words, found.where(7)) == (words, where)
+    found = label_of(items)
+    assert (found.words, found.position(7)) == (words, where)
 
 
 @pytest.mark.parametrize(
@@ -58,34 +58,34 @@ def test_where_a_request_stands(items: tuple[Item, ...], words: str, where: str)
 )
 def test_the_words_of_the_user(text: str, words: str) -> None:
     """Without what programs wrap around them, and short enough for a list."""
-    assert topic_of([user(text)]).words == words
+    assert label_of([user(text)]).words == words
 
 
 def test_rows_of_one_conversation() -> None:
     """They share a number, whatever other requests come in between and however the instructions change."""
     conversations = Conversations()
-    assert conversations.number(topic_of(FIRST)) == 1
-    assert conversations.number(topic_of([user("Something else.")])) == 2
-    assert conversations.number(topic_of(SECOND)) == 1
-    assert conversations.number(topic_of([Message("system", (Text("It is one."),)), *THIRD[1:]])) == 1
-    assert conversations.number(topic_of([user("Something else."), says("Yes?"), user("No.")])) == 2
-    assert conversations.number(topic_of([user("And in Paris?")])) == 3
-    assert conversations.number(Topic()) == 4
+    assert conversations.number(label_of(FIRST)) == 1
+    assert conversations.number(label_of([user("Something else.")])) == 2
+    assert conversations.number(label_of(SECOND)) == 1
+    assert conversations.number(label_of([Message("system", (Text("It is one."),)), *THIRD[1:]])) == 1
+    assert conversations.number(label_of([user("Something else."), says("Yes?"), user("No.")])) == 2
+    assert conversations.number(label_of([user("And in Paris?")])) == 3
+    assert conversations.number(ConversationLabel()) == 4
 
 
 def test_a_branch_is_still_the_conversation() -> None:
     """An edited question continues what precedes it."""
     conversations = Conversations()
-    assert [conversations.number(topic_of(items)) for items in (FIRST, THIRD)] == [1, 1]
-    assert conversations.number(topic_of([*SECOND, says("Rain."), user("And in Rome?")])) == 1
+    assert [conversations.number(label_of(items)) for items in (FIRST, THIRD)] == [1, 1]
+    assert conversations.number(label_of([*SECOND, says("Rain."), user("And in Rome?")])) == 1
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest are forgotten; a conversation that continues is not old."""
     monkeypatch.setattr(outcome, "_MAX_KNOWN", 3)
     conversations = Conversations()
-    assert conversations.number(topic_of(FIRST)) == 1
+    assert conversations.number(label_of(FIRST)) == 1
     for number in range(2, 10):
-        assert conversations.number(topic_of([user(str(number))])) == number
-        assert conversations.number(topic_of(FIRST)) == 1
-    assert conversations.number(topic_of([user("2")])) == 10
+        assert conversations.number(label_of([user(str(number))])) == number
+        assert conversations.number(label_of(FIRST)) == 1
+    assert conversations.number(label_of([user("2")])) == 10

@@ -91,11 +91,11 @@ def test_plain_data_is_a_copy() -> None:
 def test_a_block_is_listed_with_what_was_found_in_it() -> None:
     """At its position in its choice's text, with its outcome; what was found before it is not its own."""
     report = Report(repairs=["BEFORE"])
-    with report.block(1, 3, 6) as outcomes:
+    with report.add_block(1, 3, 6) as outcomes:
         report.repairs.append("CODE:f")
         report.warnings.append("ODD")
         outcomes.append("call f")
-    with report.block(1, 6, 10) as outcomes:
+    with report.add_block(1, 6, 10) as outcomes:
         outcomes.append("text UNKNOWN_TOOL")
     assert report.blocks == [
         {"choice": 1, "start": 3, "end": 6, "verdicts": ["call f"], "repairs": ["CODE:f"], "warnings": ["ODD"]},
@@ -107,6 +107,6 @@ def test_nobody_reads_more_than_a_thousand_blocks() -> None:
     """Further blocks are not listed."""
     report = Report()
     for at in range(1001):
-        with report.block(0, at, at + 1):
+        with report.add_block(0, at, at + 1):
             pass
     assert (len(report.blocks), report.blocks[-1]["end"]) == (1000, 1000)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
-from toolsim.core.pace import PAUSE_SECONDS, Pace
+from toolsim.core.time_slice import PAUSE_SECONDS, TimeSlice
 from toolsim.proxy.streamed import in_slices
 
 
@@ -19,14 +19,14 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_quick_takes_one_slice() -> None:
     """Steps that take no time are emitted together."""
-    assert list(in_slices([[b"a"], [], [b"b", b"c"]], lambda: False, Pace())) == [[b"a", b"b", b"c"]]
+    assert list(in_slices([[b"a"], [], [b"b", b"c"]], lambda: False, TimeSlice())) == [[b"a", b"b", b"c"]]
 
 
 def test_long_steps_take_a_slice_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a long step other work runs, unless no frames are to come."""
     slowly(monkeypatch)
-    assert list(in_slices([[b"a"], [b"b"]], lambda: False, Pace())) == [[b"a"], None, [b"b"], None, []]
-    assert list(in_slices([[b"a"], [b"b"]], lambda: True, Pace())) == [[b"a", b"b"]]
+    assert list(in_slices([[b"a"], [b"b"]], lambda: False, TimeSlice())) == [[b"a"], None, [b"b"], None, []]
+    assert list(in_slices([[b"a"], [b"b"]], lambda: True, TimeSlice())) == [[b"a", b"b"]]
 
 
 def test_a_failure_comes_last() -> None:
@@ -36,7 +36,7 @@ def test_a_failure_comes_last() -> None:
         yield [b"a"]
         raise KeyError
 
-    emitted = in_slices(steps(), lambda: False, Pace())
+    emitted = in_slices(steps(), lambda: False, TimeSlice())
     assert next(emitted) == [b"a"]
     with pytest.raises(KeyError):
         next(emitted)
@@ -47,7 +47,7 @@ def test_pieces_of_one_work_share_a_slice(monkeypatch: pytest.MonkeyPatch) -> No
     now = [0.0]
     for name in ("monotonic", "thread_time"):
         monkeypatch.setattr(f"time.{name}", lambda: now[0])
-    pace = Pace()
+    pace = TimeSlice()
 
     def piece(gap: float) -> list[list[bytes] | None]:
         def steps() -> Iterator[list[bytes]]:

@@ -202,7 +202,7 @@ HOSTED = HostedItem({"type": "web_search_call"})
 
 def lines(*items: Item, tools: tuple[Tool, ...] = (F, G), offered: tuple[Tool, ...] | None = None, **more: Any) -> Any:
     """Return what follows each item, "" for nothing."""
-    plan = Plan("chat", "chat", tools=tools if offered is None else offered, listed=tools, **more)
+    plan = Plan("chat", "chat", tools=tools if offered is None else offered, visible_tools=tools, **more)
     after: list[str] = []
     for item in closed(items, plan):
         if item in items:
@@ -226,7 +226,7 @@ def test_where_a_prompt_ended_it_ended_with_the_same_lines() -> None:
 
 def test_a_line_is_said_by_the_participant_who_spoke_last() -> None:
     """Otherwise it would be a message of its own."""
-    plan = Plan("chat", "chat", tools=(F,), listed=(F,), tool_choice=ToolChoice("required"))
+    plan = Plan("chat", "chat", tools=(F,), visible_tools=(F,), tool_choice=ToolChoice("required"))
     assert [getattr(item, "name", None) for item in closed([NAMED], plan)] == ["Ann", "Ann"]
 
 

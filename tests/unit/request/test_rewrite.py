@@ -158,7 +158,7 @@ def test_choice_none():
     """With tool_choice none every tool is masked, and tools are not mentioned if none was called before."""
     rewritten = responses(tools=[F, G], tool_choice="none", text={"format": {"type": "json_object"}})
     assert texts(rewritten) == [("user", "hi")]
-    assert (rewritten.plan.tools, rewritten.plan.masked) == ((), {"f", "g"})
+    assert (rewritten.plan.tools, rewritten.plan.masked_tools) == ((), {"f", "g"})
     assert rewritten.plan.tool_choice == ToolChoice("none")
     assert "text" in sent(rewritten)
 
@@ -181,7 +181,7 @@ def test_offered_and_masked(choice, policy, offered):
     namespace = {"type": "namespace", "name": "ns", "tools": [{"type": "function", "name": "h"}]}
     rewritten = responses(policy, tools=[F, G, namespace], tool_choice=choice)
     assert [tool.name for tool in rewritten.plan.tools] == offered
-    assert rewritten.plan.masked == {"f", "g", "ns__h"} - set(offered)
+    assert rewritten.plan.masked_tools == {"f", "g", "ns__h"} - set(offered)
     shown = [name for name in ("f", "g", "ns__h") if f'{{"name": "{name}"' in texts(rewritten)[0][1]]
     assert shown == (["f", "g", "ns__h"] if isinstance(choice, dict) else offered)
 

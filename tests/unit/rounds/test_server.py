@@ -13,9 +13,9 @@ import httpx
 import pytest
 from toolsim.core.errors import ApiError
 from toolsim.core.events import Closed, Ended, Failed, KeepAlive, Opened, TextDelta
-from toolsim.core.pace import SLICE_SECONDS, Pace
 from toolsim.core.plan import AnswerForm, Policy
 from toolsim.core.report import Report
+from toolsim.core.time_slice import SLICE_SECONDS, TimeSlice
 from toolsim.rounds.course import Round
 from toolsim.rounds.runner import TOKEN, Job, Refused, RoundEvent, RoundReport, with_keepalives
 from toolsim.rounds.server import RunnerServer
@@ -225,9 +225,9 @@ async def test_keepalives_lose_nothing() -> None:
 async def test_an_answer_that_is_made_at_once_leaves_others_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who makes many events, and who takes them a few at a time, pause as one piece of work; nothing is lost."""
     pauses: list[float] = []
-    renew = Pace.renew
+    renew = TimeSlice.restart
 
-    def paused(pace: Pace) -> None:
+    def paused(pace: TimeSlice) -> None:
         pauses.append(time.thread_time())
         renew(pace)
 
@@ -238,7 +238,7 @@ async def test_an_answer_that_is_made_at_once_leaves_others_their_time(monkeypat
                 pass
             yield number
 
-    monkeypatch.setattr(Pace, "renew", paused)
+    monkeypatch.setattr(TimeSlice, "restart", paused)
     started = time.thread_time()
     assert [event async for event in with_keepalives(at_once(), 60)] == list(range(500))
     slices = [after - before for before, after in pairwise([started, *pauses])]

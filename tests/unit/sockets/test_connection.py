@@ -9,8 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from toolsim.core import pace
-from toolsim.core.shares import Shares
+from toolsim.core import time_slice
+from toolsim.core.fair_cache import FairCache
 from toolsim.sockets.connection import Connection, Head
 from toolsim.sockets.protocol import (
     MAX_LANES,
@@ -64,7 +64,7 @@ class Stage:
         self.posts: list[Post] = []
         self.got: list[dict[str, Any]] = []
         self.is_gone = False
-        self.memory = Shares[Context](100, 100_000)
+        self.memory = FairCache[Context](100, 100_000)
         recent = Recent(self.memory, "owner")
         self.connection = Connection(read, self.ask, self.send, recent, max_bytes, lambda: False)
 
@@ -243,8 +243,8 @@ async def test_what_is_refused_is_logged_once(stage: Stage, caplog: pytest.LogCa
 
 async def test_a_part_of_many_events_is_sent_in_slices(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a slice of no length, others get their turn after each event, although sending never suspends."""
-    monkeypatch.setattr(pace, "SLICE_SECONDS", 0.0)
-    monkeypatch.setattr(pace, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(time_slice, "PAUSE_SECONDS", 0.0)
     await stage.create()
     [post] = stage.posts
     post._parts.put_nowait(Head(200, "text/event-stream", {}))

@@ -15,8 +15,8 @@ from support.each import each
 from support.open_responses import types
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import Ended, Failed, Opened, TextDelta
+from toolsim.core.fair_cache import FairCache
 from toolsim.core.plan import AnswerForm
-from toolsim.core.shares import Shares
 from toolsim.sockets import protocol
 from toolsim.sockets.protocol import (
     TRUNCATED,
@@ -189,7 +189,7 @@ def test_steering_is_refused_in_words() -> None:
 
 
 def remember(max_bytes: int) -> Recent:
-    return Recent(Shares(1000, max_bytes), "owner")
+    return Recent(FairCache(1000, max_bytes), "owner")
 
 
 def remembering(output: list[dict[str, Any]], recent: Recent | None = None, **body: Any) -> tuple[Recent, str, Answer]:
@@ -296,7 +296,7 @@ def test_memory_is_bounded() -> None:
 
 def test_connections_share_the_memory() -> None:
     """None sees what another one remembers, and one that remembers much makes room of its own."""
-    places = Shares[Context](1000, 1000)
+    places = FairCache[Context](1000, 1000)
     small, name, _ = remembering([HELLO], Recent(places, "small"), input="x")
     large = Recent(places, "large")
     for number in range(5):

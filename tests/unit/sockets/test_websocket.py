@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from soak.frames import CLOSE, CONTINUATION, FIN, KINDS, PING, PONG, TEXT, frame
 from support.each import each
-from toolsim.core import pace, rate
+from toolsim.core import rate, time_slice
 from toolsim.proxy.mitmproxy12.unread import bound_buffers
 from toolsim.proxy.upgrades import BUFFER_BYTES
 from toolsim.sockets import websocket as module
@@ -106,8 +106,8 @@ async def opened() -> AsyncIterator[Ends]:
 
 async def test_others_get_their_turn_between_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a slice of no length, no two frames that have arrived together are handled without a pause."""
-    monkeypatch.setattr(pace, "SLICE_SECONDS", 0.0)
-    monkeypatch.setattr(pace, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(time_slice, "PAUSE_SECONDS", 0.0)
     frames = 500
     async with opened() as ends:
         seen = [0]

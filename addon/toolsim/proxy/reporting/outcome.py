@@ -9,7 +9,7 @@ from typing import NamedTuple, override
 
 from mitmproxy.http import HTTPFlow
 
-from toolsim.core.conversation import Topic
+from toolsim.core.conversation import ConversationLabel
 from toolsim.core.report import Report, code_of
 from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.guard import reporting
@@ -33,7 +33,7 @@ class Conversations:
         self._known: OrderedDict[bytes, int] = OrderedDict()
         self._count = 0
 
-    def number(self, topic: Topic) -> int:
+    def number(self, topic: ConversationLabel) -> int:
         """Return the number of the conversation that a request continues, or a new one."""
         known = (self._known[key] for key in reversed(topic.keys) if key in self._known)
         number = next(known, 0)
@@ -127,7 +127,7 @@ class Outcome(Feature):
 
     def __init__(self, reports: Reports) -> None:
         self._reports = reports
-        self._topic: Topic | None = None
+        self._topic: ConversationLabel | None = None
         """The label of the request."""
         self._place = ""
         """The conversation and turn number, for people."""
@@ -140,7 +140,7 @@ class Outcome(Feature):
             self._topic = done.topic
             asked = exchange.round
             if asked is None or not asked.is_aside:
-                self._place = done.topic.where(self._reports.conversations.number(done.topic))
+                self._place = done.topic.position(self._reports.conversations.number(done.topic))
 
     @override
     def sent(self, exchange: Exchange, flow: HTTPFlow) -> None:

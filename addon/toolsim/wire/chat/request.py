@@ -142,7 +142,7 @@ def read_common(body: Mapping[str, Any], param: Literal["function_call", "tool_c
     parallel = optional(body, "parallel_tool_calls", bool) is not False
     optional(body, "stream", bool)
     return ClientRequest(
-        "chat", body, (), tools=tools, hosted=hosted, tool_choice=choice, parallel=parallel, notes=tuple(notes)
+        "chat", body, (), tools=tools, hosted=hosted, tool_choice=choice, parallel=parallel, dropped=tuple(notes)
     )
 
 

@@ -79,7 +79,9 @@ def calls_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
     """Read a client's request. Raises BadRequest with the exact param."""
     asked, lost, first = chat_request(body)
-    request = replace(chat.read_request(asked), api="messages", sent=body, form=answer_form(body), lost=tuple(lost))
+    request = replace(
+        chat.read_request(asked), api="messages", original_body=body, form=answer_form(body), untranslatable=tuple(lost)
+    )
     return request if first is None else replace(request, first_tools=read_tools({"tools": first})[0])
 
 
@@ -134,9 +136,9 @@ def compose(
     ``answer_format``: the structured output to request. ``keep_hosted``: forward hosted tools.
     """
     plain = [message for message in messages if isinstance(message, Message)]
-    if request.sent is not None:
+    if request.original_body is not None:
         left_out = _CONVERSATION | (frozenset() if keep_hosted else _DROPPED_WITH_TOOLS)
-        body = {key: value for key, value in request.sent.items() if key not in left_out}
+        body = {key: value for key, value in request.original_body.items() if key not in left_out}
     else:
         # Any other client's settings, under the names that chat completions and this API share.
         shared = chat.compose(request, (), None, keep_hosted=False)

@@ -103,7 +103,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
         answer_format=flat_format(mapping(body.get("text")).get("format")),
         highest_call=read.highest,
         stored_history=_stored_history(body),
-        notes=(*common.notes, *read.notes),
+        dropped=(*common.dropped, *read.notes),
     )
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from toolsim.core.plan import nearest_profile
+from toolsim.core.plan import most_specific_profile
 from toolsim.eval.learn import bank, profile_file
 from toolsim.eval.learn.course import Choice, Course
 from toolsim.eval.learn.decisions import Setting
@@ -35,9 +35,9 @@ def test_the_proxy_reads_it(tmp_path: Path, model: str) -> None:
     (found,) = read_profiles(str(tmp_path), {})
     assert dict(found.fields) == {"manifest": "hermes", "second_opinion": "on"}
     assert (found.engine, found.toolsim) == ("llama.cpp", __version__)
-    assert nearest_profile((found,), model) == found
-    assert nearest_profile((found,), f"{model}x") is None
-    assert nearest_profile((found,), "org/Model1") is None
+    assert most_specific_profile((found,), model) == found
+    assert most_specific_profile((found,), f"{model}x") is None
+    assert most_specific_profile((found,), "org/Model1") is None
 
 
 def test_no_two_models_share_a_file(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.proxy.server import ConnectionIO, LiveConnectionHandler
 from mitmproxy.test import taddons
 from support.wire import ApiName, ChatAnswer, ResponsesAnswer, usage
-from toolsim.core import pace
+from toolsim.core import time_slice
 from toolsim.core.plan import Policy
 from toolsim.core.report import Report
 from toolsim.proxy.exchange import Exchange, Exchanges
@@ -63,7 +63,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
     monkeypatch.setattr("time.time", lambda: 1_764_967_971.0)
     # On a busy machine one path would take two slices, the other one.
-    monkeypatch.setattr(pace, "SLICE_SECONDS", 60)
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", 60)
     yield
     installing.uninstall()
     EXCHANGES.forget()
@@ -403,7 +403,7 @@ def test_the_rest_of_a_chunk_is_no_chunk(installed: Installed, case: str) -> Non
 
 def test_nothing_overtakes_a_pause(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a stream yields to others, the backend's new data queues behind the earlier data."""
-    monkeypatch.setattr(pace, "SLICE_SECONDS", -1)
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", -1)
     frames = frames_of("chat", TEXTS["prose"], 4)
     reads = chunked([*frames[:30], b"".join(frames[30:34]) + b": \n\n" + frames[34], *frames[35:]])
     short, _ = sent_by(installed, "chat", Policy(), reads, long=False)

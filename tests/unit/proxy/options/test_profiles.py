@@ -12,7 +12,7 @@ from mitmproxy.addonmanager import Loader
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.options import Options
 from mitmproxy.test.tflow import tflow
-from toolsim.core.plan import Policy, Profile, nearest_profile
+from toolsim.core.plan import Policy, Profile, most_specific_profile
 from toolsim.proxy.metadata import NOTE, policy_as_dict, recorded_policy
 from toolsim.proxy.mitmproxy12.deferred import set_by_hand
 from toolsim.proxy.options.profiles import doubts, read_profiles, with_profiles
@@ -59,8 +59,8 @@ def test_a_profile_lies_over_the_defaults(tmp_path: Path) -> None:
     assert changed(used) == {"manifest", "second_opinion", "profile"}
     assert changed(policy.for_model("llama3")) == set()
     assert used.for_model("llama3") == used, "it is laid over once"
-    assert policy.asks_again
-    assert not policy.for_model("llama3").asks_again
+    assert policy.needs_rounds
+    assert not policy.for_model("llama3").needs_rounds
     # A recording holds what was decided, not what could have been.
     assert policy_as_dict(used).keys() - policy_as_dict(policy).keys() == {"manifest", "second_opinion", "profile"}
 
@@ -78,9 +78,9 @@ def test_a_profile_lies_over_the_defaults(tmp_path: Path) -> None:
 def test_whether_a_body_needs_to_be_parsed_for_its_profile(body: bytes, may: bool, tmp_path: Path) -> None:
     """Only if it may be one whose answer takes several turns."""
     policy = settings(own(tmp_path, small=HERMES)).policy
-    assert policy.may_ask_again(body) is may
-    assert not settings({"XDG_CONFIG_HOME": "/nowhere"}, "toolsim_profiles=off").policy.may_ask_again(body)
-    assert settings(own(tmp_path), "toolsim_retry=1").policy.may_ask_again(body)
+    assert policy.may_need_rounds(body) is may
+    assert not settings({"XDG_CONFIG_HOME": "/nowhere"}, "toolsim_profiles=off").policy.may_need_rounds(body)
+    assert settings(own(tmp_path), "toolsim_retry=1").policy.may_need_rounds(body)
 
 
 @pytest.mark.parametrize("by_hand", ["toolsim_second_opinion=off", "toolsim_manifest=auto"])
@@ -97,11 +97,11 @@ def test_the_most_specific_pattern_wins() -> None:
     broad, near, same = (
         Profile(name, models) for name, models in (("a", ("*", "qwen*")), ("b", ("*0.5b*",)), ("c", ("qwen2.5-*",)))
     )
-    assert nearest_profile((broad, near, same), "qwen2.5-0.5b") == same
-    assert nearest_profile((broad, near), "qwen2.5-0.5b") in (broad, near)
-    assert nearest_profile((broad, Profile("d", ("QWEN*",))), "qwen") == broad
-    assert nearest_profile((near,), "qwen2.5-1.5b") is None
-    assert nearest_profile((), "qwen") is None
+    assert most_specific_profile((broad, near, same), "qwen2.5-0.5b") == same
+    assert most_specific_profile((broad, near), "qwen2.5-0.5b") in (broad, near)
+    assert most_specific_profile((broad, Profile("d", ("QWEN*",))), "qwen") == broad
+    assert most_specific_profile((near,), "qwen2.5-1.5b") is None
+    assert most_specific_profile((), "qwen") is None
 
 
 def test_off_and_a_folder(tmp_path: Path) -> None:
@@ -139,13 +139,13 @@ def test_those_that_come_with_toolsim() -> None:
     found = read_profiles("auto", {"XDG_CONFIG_HOME": "/nowhere"})
     assert {profile.name for profile in found} == set(SHIPPED)
     for name, models in SHIPPED.items():
-        fits = [nearest_profile(found, model) for model in models]
+        fits = [most_specific_profile(found, model) for model in models]
         assert {profile.name if profile else "" for profile in fits} == {name}
         text = files("toolsim").joinpath("profiles", f"{name}.toml").read_text("utf-8")
         learned = tomllib.loads(text)["tuned"]
         assert learned["complete"] is True
         assert {choice["outcome"] for choice in learned["choices"]} <= {"preferred", "dropped", "unavailable"}
-    assert [nearest_profile(found, model) for model in OTHERS] == [None] * len(OTHERS)
+    assert [most_specific_profile(found, model) for model in OTHERS] == [None] * len(OTHERS)
 
 
 def test_strict_tags_is_the_narrow_contract() -> None:

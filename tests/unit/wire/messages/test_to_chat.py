@@ -190,7 +190,7 @@ def test_what_only_anthropic_has_is_noted() -> None:
     extras = {"thinking": {"type": "adaptive"}, "top_k": 5, "context_management": {}, "metadata": {"user_id": "u"}}
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
     request = read_request(asked([{"role": "user", "content": "x"}], tools=[search], stop_sequences=["END"], **extras))
-    assert request.lost == ("context_management", "thinking", "top_k")
+    assert request.untranslatable == ("context_management", "thinking", "top_k")
     assert request.hosted == (search,)
     assert request.body["stop"] == ["END"]
     assert "metadata" not in request.body

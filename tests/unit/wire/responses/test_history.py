@@ -86,7 +86,7 @@ def test_items(item, read_as):
     """Each known item is read without a note."""
     request = read(item)
     assert request.items == (read_as,)
-    assert request.notes == ()
+    assert request.dropped == ()
 
 
 TOKEN = "gAAAAAB" + "x" * 120
@@ -99,7 +99,7 @@ def test_messages_between_agents():
     message = {"type": "agent_message", "author": "/root", "recipient": "/root/a"}
     request = read(*({**message, "content": content} for content in ([head, plain], [head, sealed], [sealed])))
     assert request.items == (say("user", "Payload:", "Count."), say("user", "Payload:"))
-    assert request.notes == ("ciphertext", "ciphertext")
+    assert request.dropped == ("ciphertext", "ciphertext")
 
 
 def test_string_input():
@@ -140,7 +140,7 @@ def test_unknown_items(item, read_as, note):
     """Unknown items become text or are dropped, always noted, never fatal."""
     request = read(item)
     assert request.items == (() if read_as is None else (read_as,))
-    assert request.notes == (note,)
+    assert request.dropped == (note,)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_unknown_items(item, read_as, note):
 def test_what_hosted_tools_left_stays_as_sent(item):
     """Only a backend of the same API may accept it, which the reader does not decide."""
     assert read(item).items == (HostedItem(item),)
-    assert read(item).notes == ()
+    assert read(item).dropped == ()
 
 
 def test_resolved_reference():
@@ -164,7 +164,7 @@ def test_resolved_reference():
     message = {"type": "message", "id": "msg_1", "role": "assistant", "content": "hi"}
     reference = {"type": "item_reference", "id": "msg_1"}
     request = read(reference, message, reference)
-    assert (request.items, request.notes) == ((say("assistant", "hi"),), ())
+    assert (request.items, request.dropped) == ((say("assistant", "hi"),), ())
 
 
 def test_call_ids():
@@ -185,7 +185,7 @@ def test_items_that_declare_tools(kind):
     """They are not part of the conversation, and nothing of them is lost."""
     request = read({"role": "user", "content": "hi"}, {"type": kind, "tools": [F]})
     assert [tool.name for tool in request.tools] == ["f"]
-    assert (request.items, request.notes) == ((say("user", "hi"),), ())
+    assert (request.items, request.dropped) == ((say("user", "hi"),), ())
 
 
 EXIT = {"type": "exit", "exit_code": 0}
@@ -219,7 +219,7 @@ def test_a_history_of_calls_by_type():
         CallOutput("c4", (Text('{"tools": ["f"]}'),), "tool_search"),
     )
     assert [tool.name for tool in request.tools] == ["f"]
-    assert (request.notes, request.highest_call) == ((), 7)
+    assert (request.dropped, request.highest_call) == ((), 7)
 
 
 def test_hosted_calls_and_their_outputs_are_no_calls():
@@ -240,4 +240,4 @@ def test_thoughts():
         {"type": "reasoning", "summary": summary, "content": [{"type": "reasoning_text", "text": "long"}]},
     )
     assert request.items == (Thought("short\n\nwords"), Thought("long"))
-    assert request.notes == ()
+    assert request.dropped == ()

@@ -281,7 +281,7 @@ def test_a_tool_is_chosen_by_its_type(kind):
         "required", frozenset({kind})
     )
     other = read({"role": "user", "content": "hi"}, tools=tools, tool_choice={"type": "local_shell"})
-    assert (other.tool_choice, other.notes) == (ToolChoice(), ("tool_choice:local_shell",))
+    assert (other.tool_choice, other.dropped) == (ToolChoice(), ("tool_choice:local_shell",))
     allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": kind}]}
     chosen = read({"role": "user", "content": "hi"}, tools=tools, tool_choice=allowed).tool_choice
     assert chosen == ToolChoice("auto", frozenset({kind}))
@@ -335,5 +335,5 @@ def test_updates_of_the_configuration():
     )
     assert request.answer_format == wanted
     assert request.body["reasoning"] == {"effort": "high", "summary": "auto"}
-    assert request.notes == ()
+    assert request.dropped == ()
     assert [type(item) for item in request.items] == [Message, HostedItem]

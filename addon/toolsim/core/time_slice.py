@@ -24,7 +24,7 @@ PAUSE_SECONDS = 0.006
 """The time that others get in a pause."""
 
 
-class Pace:
+class TimeSlice:
     """The part of its slice that a piece of work has used. Between ``begin`` and ``end`` it holds the event loop."""
 
     def __init__(self) -> None:
@@ -52,13 +52,13 @@ class Pace:
         left = SLICE_SECONDS - self._taken
         return time.monotonic() - self._began > left and time.thread_time() - self._busy > left
 
-    def renew(self) -> None:
+    def restart(self) -> None:
         """End the slice, because others have a pause now."""
         self._taken, self._ended = 0.0, time.monotonic()
 
-    async def rest(self) -> None:
+    async def yield_to_others(self) -> None:
         """Pause if the slice is used up."""
         if self.is_due:
-            self.renew()
+            self.restart()
             await asyncio.sleep(PAUSE_SECONDS)
             self.begin()

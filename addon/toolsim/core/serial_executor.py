@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 logger = logging.getLogger(__name__)
 
 
-class Crowded(Exception):
+class QueueFull(Exception):
     """Too many calls are waiting, most of them of the same owner."""
 
 
@@ -31,7 +31,7 @@ class _Task(NamedTuple):
     future: Future[Any]
 
 
-class OneThread:
+class SerialExecutor:
     """A thread that is started on first use and does not delay the exit of the process.
 
     ``max_waiting``: if more calls are waiting, the latest call of the owner with the most waiting calls is rejected.
@@ -58,8 +58,8 @@ class OneThread:
         """Whether the thread has been started."""
         return self._thread is not None
 
-    def do[T](self, work: Callable[[], T], owner: str = "") -> asyncio.Future[T]:
-        """Return a future for what ``work`` returns or raises, or ``Crowded``; cancelling it does not stop the work."""
+    def submit[T](self, work: Callable[[], T], owner: str = "") -> asyncio.Future[T]:
+        """Return a future for what ``work`` returns or raises, or ``QueueFull``; cancelling it does not stop the work."""
         task = self._new(work)
         with self._lock:
             self._tasks.setdefault(owner, deque()).append(task)
@@ -67,10 +67,10 @@ class OneThread:
             given_up = self._surplus()
         if given_up is not None:
             self._pending.discard(given_up.future)
-            given_up.future.set_exception(Crowded())
+            given_up.future.set_exception(QueueFull())
         return asyncio.wrap_future(task.future)
 
-    def do_last[T](self, work: Callable[[], T]) -> asyncio.Future[T]:
+    def submit_last[T](self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Like ``do``, but after all calls that are waiting now."""
         task = self._new(work)
         self._signals.put(task)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 
-class Shares[V]:
+class FairCache[V]:
     """Values by key. ``max_count`` and ``max_weight`` bound all of them together."""
 
     def __init__(self, max_count: int, max_weight: int) -> None:

@@ -6,31 +6,31 @@ import asyncio
 import threading
 
 import pytest
-from toolsim.core.one_thread import Crowded, OneThread
+from toolsim.core.serial_executor import QueueFull, SerialExecutor
 
 
 async def test_one_after_another() -> None:
     """In order, and in one separate thread; exceptions reach whoever awaits the job."""
-    thread, seen = OneThread("t"), []
+    thread, seen = SerialExecutor("t"), []
     assert not thread.is_started
-    futures = [thread.do(lambda n=n: seen.append((n, threading.current_thread().name))) for n in range(5)]  # type: ignore[misc]
+    futures = [thread.submit(lambda n=n: seen.append((n, threading.current_thread().name))) for n in range(5)]  # type: ignore[misc]
     await asyncio.gather(*futures)
     assert seen == [(n, "t") for n in range(5)]
     with pytest.raises(ZeroDivisionError):
-        await thread.do(lambda: 1 / 0)
-    assert await thread.do(lambda: 7) == 7
+        await thread.submit(lambda: 1 / 0)
+    assert await thread.submit(lambda: 7) == 7
     assert (thread.waiting, thread.is_started) == (0, True)
     thread.stop()
 
 
 async def test_owners_take_turns() -> None:
     """A call of another owner comes after at most one of those that were there before it, not after all."""
-    thread, go, done = OneThread("t"), threading.Event(), list[str]()
+    thread, go, done = SerialExecutor("t"), threading.Event(), list[str]()
     calls = [("a", "a0"), ("a", "a1"), ("a", "a2"), ("b", "b0"), ("b", "b1"), ("c", "c0")]
-    first = thread.do(lambda: go.wait(60), "a")
+    first = thread.submit(lambda: go.wait(60), "a")
     while thread._tasks:
         await asyncio.sleep(0.001)
-    futures = [thread.do(lambda name=name: done.append(name), owner) for owner, name in calls]  # type: ignore[misc]
+    futures = [thread.submit(lambda name=name: done.append(name), owner) for owner, name in calls]  # type: ignore[misc]
     go.set()
     await asyncio.gather(first, *futures)
     assert done == ["a0", "b0", "c0", "a1", "b1", "a2"]
@@ -39,10 +39,10 @@ async def test_owners_take_turns() -> None:
 
 async def test_the_last_call() -> None:
     """It comes after all that wait, of whatever owner."""
-    thread, go, done = OneThread("t"), threading.Event(), list[int]()
-    first = thread.do(lambda: go.wait(60))
-    calls = [thread.do(lambda n=n: done.append(n), "a") for n in range(5)]  # type: ignore[misc]
-    last = thread.do_last(lambda: list(done))
+    thread, go, done = SerialExecutor("t"), threading.Event(), list[int]()
+    first = thread.submit(lambda: go.wait(60))
+    calls = [thread.submit(lambda n=n: done.append(n), "a") for n in range(5)]  # type: ignore[misc]
+    last = thread.submit_last(lambda: list(done))
     go.set()
     assert await last == [0, 1, 2, 3, 4]
     await asyncio.gather(first, *calls)
@@ -51,15 +51,15 @@ async def test_the_last_call() -> None:
 
 async def test_whoever_fills_the_queue_gives_way() -> None:
     """Beyond the bound, the latest call of the owner with most of them is given up, never that of another."""
-    thread, go = OneThread("t", max_waiting=4), threading.Event()
-    running = thread.do(lambda: go.wait(60), "a")
+    thread, go = SerialExecutor("t", max_waiting=4), threading.Event()
+    running = thread.submit(lambda: go.wait(60), "a")
     while thread._tasks:
         await asyncio.sleep(0.001)
-    many = [thread.do(lambda: 1, "a") for _ in range(6)]
-    few = [thread.do(lambda: 2, "b") for _ in range(2)]
+    many = [thread.submit(lambda: 1, "a") for _ in range(6)]
+    few = [thread.submit(lambda: 2, "b") for _ in range(2)]
     go.set()
     outcomes = await asyncio.gather(*many, *few, return_exceptions=True)
-    assert [isinstance(outcome, Crowded) for outcome in outcomes] == [
+    assert [isinstance(outcome, QueueFull) for outcome in outcomes] == [
         False,
         False,
         True,
@@ -76,27 +76,27 @@ async def test_whoever_fills_the_queue_gives_way() -> None:
 
 async def test_what_nobody_awaits_is_done_all_the_same() -> None:
     """It counts as waiting until then."""
-    thread, go = OneThread("t"), threading.Event()
-    left = thread.do(lambda: go.wait(60))
+    thread, go = SerialExecutor("t"), threading.Event()
+    left = thread.submit(lambda: go.wait(60))
     left.cancel()
-    failed = thread.do(lambda: 1 / 0)
+    failed = thread.submit(lambda: 1 / 0)
     failed.cancel()
     assert thread.waiting == 2
     go.set()
-    assert await thread.do(lambda: 1) == 1
+    assert await thread.submit(lambda: 1) == 1
     assert thread.waiting == 0
     thread.stop()
 
 
 def test_a_loop_that_is_gone() -> None:
     """The result is dropped, and the thread continues for the next loop."""
-    thread, go = OneThread("t"), threading.Event()
+    thread, go = SerialExecutor("t"), threading.Event()
 
     async def leave() -> None:
-        thread.do(lambda: go.wait(60))
+        thread.submit(lambda: go.wait(60))
 
     async def ask() -> int:
-        return await thread.do(lambda: 2)
+        return await thread.submit(lambda: 2)
 
     asyncio.run(leave())
     go.set()
@@ -107,8 +107,8 @@ def test_a_loop_that_is_gone() -> None:
 @pytest.mark.parametrize("name", ["_next", "_surplus"])
 async def test_an_exception_of_its_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread goes on, and no later call is left in the queue."""
-    thread = OneThread("t", max_waiting=4)
-    assert await thread.do(lambda: 1) == 1
+    thread = SerialExecutor("t", max_waiting=4)
+    assert await thread.submit(lambda: 1) == 1
     right, raised = getattr(thread, name), list[bool]()
 
     def once() -> object:
@@ -119,9 +119,9 @@ async def test_an_exception_of_its_own(name: str, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(thread, name, once)
     try:
-        assert await asyncio.wait_for(thread.do(lambda: 2), 5) == 2
+        assert await asyncio.wait_for(thread.submit(lambda: 2), 5) == 2
     except KeyError:
         assert name == "_surplus"
-    assert await asyncio.wait_for(thread.do(lambda: 3), 5) == 3
+    assert await asyncio.wait_for(thread.submit(lambda: 3), 5) == 3
     assert (thread.waiting, raised) == (0, [True])
     thread.stop()

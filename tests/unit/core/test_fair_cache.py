@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from random import Random
 
-from toolsim.core.shares import Shares
+from toolsim.core.fair_cache import FairCache
 
 
-def held(shares: Shares[str], keys: str) -> str:
+def held(shares: FairCache[str], keys: str) -> str:
     return "".join(key for key in keys if shares.get(key.encode()) is not None)
 
 
 def test_the_largest_share_gives_way() -> None:
     """By number, and by weight; the longest unused of it goes first."""
-    shares: Shares[str] = Shares(4, 100)
+    shares: FairCache[str] = FairCache(4, 100)
     for key in "ab":
         shares.put(key.encode(), key, "modest")
     for key in "klmno":
@@ -31,7 +31,7 @@ def test_the_largest_share_gives_way() -> None:
 
 def test_a_key_holds_one_value() -> None:
     """The last; what is forgotten no longer counts, for whoever held it."""
-    shares: Shares[str] = Shares(2, 10)
+    shares: FairCache[str] = FairCache(2, 10)
     shares.put(b"a", "1", "me", 5)
     shares.put(b"a", "2", "you", 6)
     assert (shares.get(b"a"), shares.pop(b"a"), shares.pop(b"a"), shares.get(b"a")) == ("2", "2", None, None)
@@ -41,7 +41,7 @@ def test_a_key_holds_one_value() -> None:
 
 def test_the_books_balance() -> None:
     """Whatever is put and forgotten, in any order."""
-    random, shares = Random(1), Shares[int](20, 200)
+    random, shares = Random(1), FairCache[int](20, 200)
     for number in range(3_000):
         key = bytes([random.randrange(40)])
         if random.random() < 0.2:
