@@ -41,7 +41,7 @@ CORE_LAYERS = (
     ("wire",),
     ("request", "response"),
     ("mcp.approvals", "mcp.catalogue", "mcp.outcome", "mcp.runtime", "mcp.servers"),
-    ("parsing", "stores.opening", "stores.record"),
+    ("parsing", "stores.url", "stores.record"),
     ("rounds",),
     ("proxy",),
 )
@@ -366,8 +366,8 @@ def test_a_planted_patch_is_found(line: str) -> None:
 ON_DEMAND = (
     *("jsonschema", "mcp", "opentelemetry", "redis", "referencing", "regex", "sqlite3", "tornado", "xml.etree"),
     *("toolsim.eval", "toolsim.otel.tracing"),
-    *("toolsim.backends", "toolsim.background", "toolsim.cli", "toolsim.rounds.answering", "toolsim.rounds.server"),
-    *("toolsim.mcp.connection", "toolsim.mcp.declared", "toolsim.mcp.engine", "toolsim.mcp.pool"),
+    *("toolsim.backends", "toolsim.background", "toolsim.cli", "toolsim.rounds.local_server", "toolsim.rounds.server"),
+    *("toolsim.mcp.connection", "toolsim.mcp.server_config", "toolsim.mcp.engine", "toolsim.mcp.pool"),
     *("toolsim.pages.show_answer", "toolsim.pages.show_request", "toolsim.schema.build"),
     *("toolsim.recordings.redact", "toolsim.recordings.replay", "toolsim.sockets"),
     *("toolsim.stores.redis_server", "toolsim.stores.sqlite"),

@@ -92,13 +92,13 @@ Nor occupy the backend by leaving
 The store has limits
     unit/stores/test_record.py::test_who_fills_the_store_loses_his_own
     unit/mcp/test_approvals.py::test_nobody_pushes_out_another_clients
-    unit/rounds/test_hidden.py::test_nobody_pushes_out_another_clients
+    unit/rounds/test_hidden_calls.py::test_nobody_pushes_out_another_clients
 Writes to a SQLite store take turns
     unit/stores/test_sqlite.py::test_a_large_write_holds_up_no_small_one
     unit/core/test_serial_executor.py::test_whoever_fills_the_queue_gives_way
 A connection to an MCP server is never closed
     unit/mcp/test_pool.py::test_one_client_has_so_many
-    unit/mcp/test_turns.py::test_answers_take_turns
+    unit/mcp/test_fair_lock.py::test_answers_take_turns
 continue from something damaged
     unit/wire/responses/test_stored.py::test_a_damaged_record_is_not_found
     unit/proxy/test_memory.py::test_a_store_that_lies
@@ -180,14 +180,14 @@ blow up in decompression
 All of it is text for the model
     proxy/test_mcp.py::test_what_a_server_forges_is_text
 A description can ask for calls
-    unit/mcp/test_declared.py::test_what_is_not_said_needs_a_yes
+    unit/mcp/test_server_config.py::test_what_is_not_said_needs_a_yes
 Commands come from the file alone
-    unit/mcp/test_declared.py::test_what_a_request_may_not
+    unit/mcp/test_server_config.py::test_what_a_request_may_not
 A server with the key
     proxy/test_searches.py::test_the_web_is_searched
 A request's `server_url`
     unit/rounds/test_searches.py::test_a_host_that_is_not_allowed
-    unit/mcp/test_declared.py::test_what_a_request_may_not
+    unit/mcp/test_server_config.py::test_what_a_request_may_not
     unit/mcp/test_web.py::test_no_other_place_is_asked
     unit/proxy/test_mcp_servers.py::test_nobody_is_asked_by_default
 It gets its own headers
@@ -204,7 +204,7 @@ A call has a time limit
     unit/mcp/test_connection.py::test_waiting_for_a_turn_has_an_end
     unit/mcp/test_result.py::test_errors_are_told
     unit/rounds/test_hosted_calls.py::test_calls_that_ask_are_counted
-    unit/rounds/test_course.py::test_the_bounds_hold
+    unit/rounds/test_round_planner.py::test_the_bounds_hold
 A server's failure is the output
     unit/rounds/test_hosted_calls.py::test_a_failure_is_told_to_the_model
 outlive the proxy

@@ -37,7 +37,7 @@ class StoreKind(NamedTuple):
     """A kind of store. ``module``: its ``open_store(place, bounds)`` returns a ``Store``, and opens nothing yet."""
 
     module: str
-    place: Literal["none", "path", "url"]
+    location: Literal["none", "path", "url"]
     """What its address says: nothing but its kind; the path of a file after it; or it is a URL."""
     words: str = ""
     package: str = ""

@@ -12,7 +12,7 @@ from toolsim.backends.codex import backend as codex
 from toolsim.backends.scripted import backend as scripted
 from toolsim.background import edge
 from toolsim.mcp import engine
-from toolsim.mcp.runtime import Engine
+from toolsim.mcp.runtime import McpRuntime
 from toolsim.proxy import background, builtin, upgrades
 from toolsim.proxy.jobs import Done, Job
 from toolsim.proxy.options.settings import Settings
@@ -28,5 +28,5 @@ BACKENDS: list[Callable[[Settings], loopback.TextBackend]] = [
 LOOPBACK: Callable[[loopback.TextBackend], builtin.Loopback] = loopback.Loopback
 SOCKETS: Callable[[Callable[[], bool], Callable[[Job], Awaitable[Done]]], upgrades.SocketServer] = server.SocketServer
 BACKGROUND: Callable[[background.Parts], background.Answers] = edge.BackgroundAnswers
-MCP: Engine = engine
+MCP: McpRuntime = engine
 STORES: list[Callable[[str, Bounds], Store]] = [sqlite.open_store, redis_server.open_store]

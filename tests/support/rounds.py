@@ -16,7 +16,7 @@ from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
 from toolsim.response.retry import SECOND_OPINION, Retry
 from toolsim.response.rewrite import ResponseRewriter
-from toolsim.rounds.course import Bounds, Round
+from toolsim.rounds.round_planner import Bounds, Round
 from toolsim.rounds.runner import Job, Refused, RoundEvent, RoundReport, answer
 from toolsim.wire.dialect import APIS
 from toolsim.wire.errors import error_body
@@ -46,7 +46,7 @@ class Script:
 
         report = Report(round=round_.number)
         body = dump(round_.body).encode()
-        policy = replace(round_.policy, may_look_up=FIND_TOOLS in round_.asks)
+        policy = replace(round_.policy, may_look_up=FIND_TOOLS in round_.retries_allowed)
         rewritten = rewrite_request(dialect, "/v1", body, policy, output_mode=None, report=report, is_round=True)
         assert rewritten is not None
         sent = json.loads(rewritten.body)
@@ -63,9 +63,13 @@ class Script:
             text, _, finish = text.partition("|")
             pieces = [text[start : start + self.size] for start in range(0, len(text), self.size)]
             kind, data = backend_answer(self.backend, stream, pieces, finish or "stop")
-        may_invent = rewritten.plan.may_invent and SECOND_OPINION in round_.asks
+        may_invent = rewritten.plan.may_invent and SECOND_OPINION in round_.retries_allowed
         plan = replace(
-            rewritten.plan, asks=round_.asks, begun=round_.begun, hosted=round_.hosted, may_invent=may_invent
+            rewritten.plan,
+            asks=round_.retries_allowed,
+            begun=round_.partial_call,
+            hosted=round_.hosted,
+            may_invent=may_invent,
         )
         rewriter = ResponseRewriter(plan, report, content_type=kind, listener=listen)
         for chunk in [data[start : start + 64] for start in range(0, len(data), 64)]:

@@ -37,7 +37,7 @@ from toolsim.core.events import (
     TextDelta,
     Usage,
 )
-from toolsim.rounds.answering import AnsweringHandler, Listener
+from toolsim.rounds.local_server import LocalServer, StreamHandler
 from toolsim.wire.api import Api, Writer
 from toolsim.wire.dialect import api_of_path
 from toolsim.wire.json_codec import dump, parse_object
@@ -86,7 +86,7 @@ class Loopback:
         self.expected: set[str] = set()
         """The ids of flows whose request is on its way."""
         self.is_open = is_open
-        self._listener = Listener(port)
+        self._listener = LocalServer(port)
 
     @property
     def port(self) -> int:
@@ -121,7 +121,7 @@ class Loopback:
         await self.backend.stop()
 
 
-class _Handler(AnsweringHandler):
+class _Handler(StreamHandler):
     """Rejects requests for anything that is not served here. ``METHODS``: the methods that the resource allows."""
 
     METHODS: ClassVar[Sequence[str]]

@@ -36,8 +36,8 @@ from toolsim.proxy.memory import UNAVAILABLE
 from toolsim.proxy.metadata import COMMENT
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.reporting.metrics import Family
-from toolsim.stores.opening import BACKGROUND
 from toolsim.stores.record import MAX_TRIES, StoreError, TooLarge
+from toolsim.stores.url import BACKGROUND
 from toolsim.wire.api import Api
 from toolsim.wire.json_codec import dump
 from toolsim.wire.responses.background import CANCELLED, is_streamed, value_of
@@ -117,7 +117,7 @@ class BackgroundAnswers:
             return done.error
         assert isinstance(done.read, Asked)
         made = done.read
-        hosting = exchange.hosting(self._servers.hosting(settings.origins, flow, exchange.owner))
+        hosting = exchange.hosting(self._servers.context(settings.origins, flow, exchange.owner))
         answer = job_of(made, flow, api, policy, settings.bounds, hosting, self._rounds)
         # Report an error in the request now, not as a failed answer. The backend does not get the tools run here.
         body = made.body if answer.hosted is None else dump(answer.hosted.for_backend()).encode()

@@ -14,8 +14,8 @@ from toolsim.core.report import Report
 from toolsim.proxy.jobs import ROUNDS_OFF
 from toolsim.proxy.rounds import MAX_BODY_BYTES, Rounds
 from toolsim.request.rewrite import as_stored, read
-from toolsim.rounds.course import Bounds, may_be_hosted, may_take_rounds
-from toolsim.rounds.hosted_calls import HostedCalls, Hosting
+from toolsim.rounds.hosted_calls import HostedCalls, McpContext
+from toolsim.rounds.round_planner import Bounds, may_be_hosted, may_take_rounds
 from toolsim.rounds.runner import Job
 from toolsim.wire.api import Api
 from toolsim.wire.dialect import APIS
@@ -60,7 +60,7 @@ def in_background(client: Api, document: Mapping[str, Any], stored_as: StoredAs)
 
 
 def job_of(
-    asked: Asked, flow: HTTPFlow, api: Api, policy: Policy, bounds: Bounds, hosting: Hosting | None, rounds: Rounds
+    asked: Asked, flow: HTTPFlow, api: Api, policy: Policy, bounds: Bounds, hosting: McpContext | None, rounds: Rounds
 ) -> Job:
     """Return the job of the answer to a request.
 

@@ -34,7 +34,7 @@ from toolsim.proxy.address import is_loopback, parse_url, url_host
 from toolsim.proxy.reporting.greeting import stored_line
 from toolsim.proxy.reporting.summary import printable
 from toolsim.proxy.route import MODELS, OVERVIEW
-from toolsim.stores.opening import read_address
+from toolsim.stores.url import parse_store_url
 from toolsim.wire.json_fields import mappings, string
 
 _FIND_SECONDS = 3.0
@@ -217,7 +217,7 @@ class _OnceListening:
             await asyncio.sleep(_PAUSE)
         host, port, *_ = listening[0]
         words = BUILTIN[self._backend].words if self._backend in BUILTIN else self._backend
-        if (store := read_address(ctx.options.toolsim_store)) is not None:
+        if (store := parse_store_url(ctx.options.toolsim_store)) is not None:
             print(f"toolsim: {stored_line(store)}", file=sys.stderr)
         self._session.key = ctx.options.toolsim_api_key or self._session.key
         try:

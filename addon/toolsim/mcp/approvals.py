@@ -6,7 +6,7 @@
    the backend it is not found.
 3. The number of waiting calls is limited. Beyond the limit the oldest calls of the client with the most are dropped,
    which refuses them: no client displaces another's.
-4. If the operator decides (``Desk``), the answer itself waits, for a limited time. No decision in time is a refusal,
+4. If the operator decides (``OperatorApprovals``), the answer itself waits, for a limited time. No decision in time is a refusal,
    and so is a client that disconnects.
 """
 
@@ -27,7 +27,7 @@ MAX_SECONDS = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PendingApproval:
     """A call that waits for approval. ``owner``: the client."""
 
     server: Server
@@ -43,16 +43,16 @@ class Approvals:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._asked: FairCache[Asked] = FairCache(MAX_WAITING, MAX_WAITING)
+        self._asked: FairCache[PendingApproval] = FairCache(MAX_WAITING, MAX_WAITING)
 
     def ask(self, server: Server, tool: str, shown: str, arguments: str, owner: str) -> str:
         """Store a call; return the id by which it can be approved."""
         name = f"mcpr_{secrets.token_hex(24)}"
-        asked = Asked(server, tool, shown, arguments, owner, self._clock() + MAX_SECONDS)
+        asked = PendingApproval(server, tool, shown, arguments, owner, self._clock() + MAX_SECONDS)
         self._asked.put(name.encode(), asked, owner)
         return name
 
-    def take(self, name: str, owner: str) -> Asked | None:
+    def take(self, name: str, owner: str) -> PendingApproval | None:
         """Remove and return the call with this id, None if this owner has no such call."""
         key = name.encode("utf-8", "surrogatepass")
         asked = self._asked.get(key)
@@ -63,7 +63,7 @@ class Approvals:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ApprovalPrompt:
     """A call that an answer waits for. ``answer``: the id of the client's flow."""
 
     answer: str
@@ -72,14 +72,14 @@ class Question:
     arguments: str
 
 
-class Desk:
+class OperatorApprovals:
     """Approval prompts for the operator. ``changed`` is called with an answer's id when its prompts have changed."""
 
     def __init__(self, changed: Callable[[str], None] = lambda answer: None) -> None:
         self._changed = changed
-        self._waiting: dict[asyncio.Future[bool], Question] = {}
+        self._waiting: dict[asyncio.Future[bool], ApprovalPrompt] = {}
 
-    async def ask(self, question: Question, seconds: float) -> bool:
+    async def ask(self, question: ApprovalPrompt, seconds: float) -> bool:
         """Wait for a decision; return False if there is none in time."""
         decision: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting[decision] = question
@@ -92,11 +92,11 @@ class Desk:
             del self._waiting[decision]
             self._changed(question.answer)
 
-    def waiting(self, answer: str) -> list[Question]:
+    def waiting(self, answer: str) -> list[ApprovalPrompt]:
         """Return the prompts of an answer."""
         return [question for question in self._waiting.values() if question.answer == answer]
 
-    def decide(self, answer: str, *, approve: bool) -> list[Question]:
+    def decide(self, answer: str, *, approve: bool) -> list[ApprovalPrompt]:
         """Decide all prompts of an answer; return them."""
         decided = [(decision, question) for decision, question in self._waiting.items() if question.answer == answer]
         for decision, _ in decided:

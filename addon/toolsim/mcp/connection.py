@@ -26,12 +26,12 @@ from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT, Imple
 
 from toolsim.mcp import web
 from toolsim.mcp.catalogue import MAX_TOOLS, RemoteTool, remote_tool
+from toolsim.mcp.fair_lock import FairLock
 from toolsim.mcp.outcome import Outcome, failed
 from toolsim.mcp.result import result
-from toolsim.mcp.runtime import NOBODY, Asker
+from toolsim.mcp.runtime import NO_CALLER, Caller
 from toolsim.mcp.servers import Server
 from toolsim.mcp.stdio import run_server
-from toolsim.mcp.turns import Turns
 from toolsim.version import __version__
 
 logger = logging.getLogger(__name__)
@@ -57,9 +57,9 @@ class Connection:
         self.server = server
         self.used = clock()
         self._clock = clock
-        self._life: _Life | None = None
+        self._life: _Session | None = None
         self._opening = asyncio.Lock()
-        self._turns = Turns()
+        self._turns = FairLock()
         self._tools: tuple[RemoteTool, ...] | None = None
         self._failures = self._asking = 0
         self._ending: set[asyncio.Task[None]] = set()
@@ -70,13 +70,13 @@ class Connection:
         """Whether requests are in flight."""
         return self._asking > 0
 
-    async def tools(self, who: Asker = NOBODY) -> tuple[RemoteTool, ...]:
+    async def tools(self, who: Caller = NO_CALLER) -> tuple[RemoteTool, ...]:
         """Return the server's tools, which are listed once per connection. Raises ServerFailed."""
         if self._tools is None or self._life is None or self._life.is_over:
             self._tools = await self._asked(self._listed, who)
         return self._tools
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker = NOBODY) -> Outcome:
+    async def call(self, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER) -> Outcome:
         """Call a tool; ``limit``: maximum bytes of its output. Never raises, regardless of the server."""
 
         async def called(client: Client) -> Outcome:
@@ -103,7 +103,7 @@ class Connection:
             self._ends(life)
         await asyncio.gather(*self._ending, return_exceptions=True)
 
-    def _ends(self, life: _Life) -> None:
+    def _ends(self, life: _Session) -> None:
         # asyncio itself holds only weak references to tasks.
         if life.task is not None:
             self._ending.add(life.task)
@@ -123,7 +123,7 @@ class Connection:
                 break
         return tuple(tools)
 
-    async def _asked[T](self, question: Callable[[Client], Awaitable[T]], who: Asker) -> T:
+    async def _asked[T](self, question: Callable[[Client], Awaitable[T]], who: Caller) -> T:
         """Send a request, opening the connection if necessary. Raises ServerFailed."""
         self._asking += 1
         try:
@@ -131,7 +131,7 @@ class Connection:
                 return await self._answer(question)
             async with AsyncExitStack() as stack:
                 try:
-                    await stack.enter_async_context(self._turns.turn(who, self.server.timeout))
+                    await stack.enter_async_context(self._turns.acquire(who, self.server.timeout))
                 except TimeoutError:
                     label, seconds = self.server.label, self.server.timeout
                     message = f"The server {label!r} is busy: this request has waited {seconds:g} s for its turn."
@@ -142,7 +142,7 @@ class Connection:
             self.used = self._clock()
 
     async def _answer[T](self, question: Callable[[Client], Awaitable[T]]) -> T:
-        life: _Life | None = None
+        life: _Session | None = None
         try:
             async with asyncio.timeout(self.server.timeout):
                 life = await self._opened()
@@ -161,19 +161,19 @@ class Connection:
         self._failures = 0
         return answer
 
-    async def _opened(self) -> _Life:
+    async def _opened(self) -> _Session:
         async with self._opening:
             if self._life is None or self._life.is_over:
                 if (pause := self._not_before - self._clock()) > 0:
                     label = self.server.label
                     raise ServerFailed(f"The server {label!r} has failed; it is tried again in {pause:.0f} s.")
-                self._life, self._tools = _Life(self), None
+                self._life, self._tools = _Session(self), None
             # It might still be opening: the caller that requested it might be gone.
             life = self._life
             await life.begin()
             return life
 
-    def _given_up(self, life: _Life | None, why: str) -> ServerFailed:
+    def _given_up(self, life: _Session | None, why: str) -> ServerFailed:
         """Close a connection that failed, and return the error to report."""
         life = life or self._life
         if life is not None and life is self._life:
@@ -202,7 +202,7 @@ class Connection:
         return text.replace(self.server.url, "its address") if self.server.url else text
 
 
-class _Life:
+class _Session:
     """A server's client from opening to closing, in its own task."""
 
     def __init__(self, connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Implements ``Engine`` of ``toolsim.mcp.runtime``."""
+"""Implements ``McpRuntime`` of ``toolsim.mcp.runtime``."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import importlib.util
 
 from toolsim.installation import command_for_extra
 from toolsim.mcp import pool
-from toolsim.mcp.declared import may_be_named, read_file, read_tool
 from toolsim.mcp.runtime import Pool
+from toolsim.mcp.server_config import is_host_allowed, read_file, read_tool
 
-__all__ = ["may_be_named", "missing", "open_pool", "read_file", "read_tool"]
+__all__ = ["is_host_allowed", "missing", "open_pool", "read_file", "read_tool"]
 
 
 def open_pool() -> Pool:

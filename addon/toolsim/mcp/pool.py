@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolsim.core.tasks import spawn
 from toolsim.mcp.outcome import Outcome, failed
-from toolsim.mcp.runtime import NOBODY, Asker
+from toolsim.mcp.runtime import NO_CALLER, Caller
 from toolsim.mcp.servers import Server
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ class Pool:
         self._owners: dict[Server, str] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
-    async def tools(self, server: Server, who: Asker = NOBODY) -> tuple[RemoteTool, ...]:
+    async def tools(self, server: Server, who: Caller = NO_CALLER) -> tuple[RemoteTool, ...]:
         """Return the tools of a server. Raises an exception whose message is safe for anyone to read."""
         return await (await self._connection(server, who.owner)).tools(who)
 
     async def call(
-        self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker = NOBODY
+        self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER
     ) -> Outcome:
         """Call a tool of a server; ``limit``: maximum bytes of its output."""
         try:

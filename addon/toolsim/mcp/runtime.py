@@ -12,24 +12,24 @@ from toolsim.mcp.servers import Server
 from toolsim.plugins import MCP
 
 
-class Asker(NamedTuple):
+class Caller(NamedTuple):
     """The originator of a request to a server. ``owner``: the client, by its key; ``answer``: the id of its flow."""
 
     owner: str = ""
     answer: str = ""
 
 
-NOBODY = Asker()
+NO_CALLER = Caller()
 
 
 class Pool(Protocol):
     """The connections of this proxy to servers, opened on demand."""
 
-    async def tools(self, server: Server, who: Asker = NOBODY) -> Sequence[RemoteTool]:
+    async def tools(self, server: Server, who: Caller = NO_CALLER) -> Sequence[RemoteTool]:
         """Return the tools of a server. Raises an exception whose message is safe for anyone to read."""
 
     async def call(
-        self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker = NOBODY
+        self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER
     ) -> Outcome:
         """Call a tool of a server; ``limit``: maximum bytes of its output. Never raises, regardless of the server."""
 
@@ -37,7 +37,7 @@ class Pool(Protocol):
         """Stop all local servers, and close all connections."""
 
 
-class Engine(Protocol):
+class McpRuntime(Protocol):
     """The interface of the runtime's module."""
 
     def missing(self) -> str:
@@ -54,13 +54,13 @@ class Engine(Protocol):
         ``hosts``: the hosts that a client can name, as ``host`` (https) or ``host:port``.
         """
 
-    def may_be_named(self, server: Server, hosts: Collection[str]) -> bool:
+    def is_host_allowed(self, server: Server, hosts: Collection[str]) -> bool:
         """Return whether a request can name a server with this URL; ``hosts`` as in ``read_tool``."""
 
     def open_pool(self) -> Pool:
         """Return a pool without connections."""
 
 
-def engine() -> Engine:
+def engine() -> McpRuntime:
     """Return the runtime."""
-    return cast(Engine, importlib.import_module(MCP))
+    return cast(McpRuntime, importlib.import_module(MCP))

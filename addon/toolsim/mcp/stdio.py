@@ -25,7 +25,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from toolsim.mcp import guardian
+from toolsim.mcp import supervisor
 from toolsim.mcp.servers import Server
 
 MAX_MESSAGE_BYTES = 1024 * 1024
@@ -45,11 +45,11 @@ Outgoing = MemoryObjectReceiveStream[SessionMessage]
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 
-class Flood(Exception):
+class OutputLimitExceeded(Exception):
     """A server sent more than the limit."""
 
 
-class Meter:
+class OutputMeter:
     """Counts what a server has sent since its last request."""
 
     def __init__(self) -> None:
@@ -64,9 +64,9 @@ class Meter:
         self._bytes += size
         self._messages += messages
         if self._messages > MAX_BETWEEN_MESSAGES:
-            raise Flood(f"it sent more than {MAX_BETWEEN_MESSAGES:,} messages between two requests")
+            raise OutputLimitExceeded(f"it sent more than {MAX_BETWEEN_MESSAGES:,} messages between two requests")
         if self._bytes > MAX_BETWEEN_BYTES:
-            raise Flood(f"it sent more than {MAX_BETWEEN_BYTES:,} bytes between two requests")
+            raise OutputLimitExceeded(f"it sent more than {MAX_BETWEEN_BYTES:,} bytes between two requests")
 
 
 class Process:
@@ -95,7 +95,7 @@ class Process:
         else:
             watched, lifeline = os.pipe()
             ends = (watched,)
-            command = [sys.executable, "-I", "-S", guardian.__file__, str(watched), *command]
+            command = [sys.executable, "-I", "-S", supervisor.__file__, str(watched), *command]
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -170,7 +170,7 @@ async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[
     process = await Process.start(server)
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
-    meter = Meter()
+    meter = OutputMeter()
     tasks = [
         asyncio.create_task(_listen(process, incoming, meter, cut)),
         asyncio.create_task(_speak(process, outgoing, incoming, meter)),
@@ -192,7 +192,7 @@ async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[
                 stream.close()
 
 
-async def _listen(process: Process, incoming: Incoming, meter: Meter, cut: Callable[[str], None]) -> None:
+async def _listen(process: Process, incoming: Incoming, meter: OutputMeter, cut: Callable[[str], None]) -> None:
     with incoming, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         try:
             while line := await _line(process.stdout):
@@ -200,7 +200,7 @@ async def _listen(process: Process, incoming: Incoming, meter: Meter, cut: Calla
                 if line.strip():
                     meter.add(0, 1)
                     await incoming.send(_message(line))
-        except Flood as flood:
+        except OutputLimitExceeded as flood:
             cut(str(flood))
             process.kill()
     # Nobody reads it anymore, but a full pipe would keep the server from exiting.
@@ -215,7 +215,7 @@ async def _line(stdout: asyncio.StreamReader) -> bytes:
     except asyncio.IncompleteReadError:
         return b""
     except asyncio.LimitOverrunError:
-        raise Flood(f"it sent a message of more than {MAX_MESSAGE_BYTES:,} bytes") from None
+        raise OutputLimitExceeded(f"it sent a message of more than {MAX_MESSAGE_BYTES:,} bytes") from None
 
 
 def _message(line: bytes) -> SessionMessage | Exception:
@@ -226,7 +226,7 @@ def _message(line: bytes) -> SessionMessage | Exception:
         return ValueError("The server sent a line that is not a protocol message.")
 
 
-async def _speak(process: Process, outgoing: Outgoing, incoming: Incoming, meter: Meter) -> None:
+async def _speak(process: Process, outgoing: Outgoing, incoming: Incoming, meter: OutputMeter) -> None:
     try:
         async for request in outgoing:
             meter.asked()

@@ -20,7 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from opentelemetry.propagate import inject
 
 from toolsim.mcp.servers import Server
-from toolsim.mcp.stdio import MAX_MESSAGE_BYTES, Flood, Meter
+from toolsim.mcp.stdio import MAX_MESSAGE_BYTES, OutputLimitExceeded, OutputMeter
 
 
 class Bounded(httpx2.AsyncBaseTransport):
@@ -29,7 +29,7 @@ class Bounded(httpx2.AsyncBaseTransport):
     def __init__(self, url: str, inner: httpx2.AsyncBaseTransport | None = None) -> None:
         self._origin = _origin(httpx2.URL(url))
         self._inner = inner or httpx2.AsyncHTTPTransport(verify=_trusted())
-        self._meter = Meter()
+        self._meter = OutputMeter()
 
     @override
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -57,7 +57,7 @@ class Bounded(httpx2.AsyncBaseTransport):
 class _Counted(httpx2.AsyncByteStream):
     """A body of which at most ``limit`` bytes are read; 0: as many as the meter allows between two requests."""
 
-    def __init__(self, stream: httpx2.AsyncByteStream, meter: Meter, limit: int) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, meter: OutputMeter, limit: int) -> None:
         self._stream, self._meter, self._limit = stream, meter, limit
 
     @override
@@ -67,7 +67,7 @@ class _Counted(httpx2.AsyncByteStream):
             size += len(data)
             try:
                 self._meter.add(len(data))
-            except Flood as flood:
+            except OutputLimitExceeded as flood:
                 raise httpx2.ReadError(str(flood)) from flood
             if 0 < self._limit < size:
                 raise httpx2.ReadError(f"it sent a message of more than {self._limit:,} bytes")

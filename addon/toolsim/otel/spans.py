@@ -27,7 +27,7 @@ from toolsim.otel.export import Export
 from toolsim.proxy.builtin import Admitted
 from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.upgrades import upgrade_of
-from toolsim.rounds.hosted_calls import Hosting
+from toolsim.rounds.hosted_calls import McpContext
 from toolsim.wire.hosted_items import ServedCall
 
 
@@ -84,7 +84,7 @@ class Spans(Feature):
     # -- calls of MCP tools --
 
     @override
-    def hosting(self, hosting: Hosting) -> Hosting:
+    def hosting(self, hosting: McpContext) -> McpContext:
         return replace(hosting, watch=self._call)
 
     async def _call(self, server: Server, call: ServedCall, calling: Awaitable[Outcome]) -> Outcome:

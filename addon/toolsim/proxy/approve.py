@@ -12,7 +12,7 @@ from mitmproxy.flow import Flow
 from mitmproxy.http import HTTPFlow
 from mitmproxy.types import Data
 
-from toolsim.mcp.approvals import Desk, Question
+from toolsim.mcp.approvals import ApprovalPrompt, OperatorApprovals
 from toolsim.proxy.metadata import REPORT
 from toolsim.proxy.mitmproxy12.update import updated
 
@@ -26,7 +26,7 @@ class Approve:
     """The commands ``toolsim.waiting``, ``toolsim.approve``, ``toolsim.refuse``, and the calls that they decide."""
 
     def __init__(self) -> None:
-        self.desk = Desk(self._changed)
+        self.desk = OperatorApprovals(self._changed)
         self._flows: WeakValueDictionary[str, HTTPFlow] = WeakValueDictionary()
 
     def watch(self, flow: HTTPFlow) -> None:
@@ -74,7 +74,7 @@ class Approve:
         updated(flow)
 
 
-def _comment(questions: Sequence[Question]) -> str:
+def _comment(questions: Sequence[ApprovalPrompt]) -> str:
     # Without arguments: a comment is stored with the flow.
     return WAITS + ", ".join(f"{question.label}.{question.tool}" for question in questions) if questions else ""
 

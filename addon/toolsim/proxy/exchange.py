@@ -53,7 +53,7 @@ from toolsim.request.estimate import estimated_usage
 from toolsim.request.rewrite import Rewritten
 from toolsim.response.rewrite import EVENT_STREAM, JSON, Listener
 from toolsim.response.verdict import ANSWER_MISMATCH
-from toolsim.rounds.hosted_calls import Hosting
+from toolsim.rounds.hosted_calls import McpContext
 from toolsim.wire.dialect import APIS, api_named
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class Feature:
         """Return the plan of a rewritten request."""
         return plan
 
-    def hosting(self, hosting: Hosting) -> Hosting:
+    def hosting(self, hosting: McpContext) -> McpContext:
         """Return the context in which MCP tools are called, if the request can use any."""
         return hosting
 
@@ -208,7 +208,7 @@ class Exchange:
 
     # -- the request --
 
-    def hosting(self, hosting: Hosting | None) -> Hosting | None:
+    def hosting(self, hosting: McpContext | None) -> McpContext | None:
         """Return the context in which MCP tools are called, None if the request cannot use any."""
         if hosting is not None:
             for feature in self._features:

@@ -31,7 +31,7 @@ from toolsim.proxy.resend import Resent
 from toolsim.proxy.rounds import MAX_WAITING, Rounds, own_body, stored_by_us
 from toolsim.response.retry import Retry
 from toolsim.response.rewrite import tokens_of
-from toolsim.rounds.course import Bounds, Round
+from toolsim.rounds.round_planner import Bounds, Round
 from toolsim.rounds.runner import Ask, Job, Refused, RoundEvent, answer
 from toolsim.wire.dialect import APIS
 from toolsim.wire.json_codec import read_body

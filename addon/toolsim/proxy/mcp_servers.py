@@ -16,8 +16,8 @@ from toolsim.mcp.servers import Server
 from toolsim.proxy.approve import Approve
 from toolsim.proxy.cors import Origins
 from toolsim.proxy.options.settings import Mcp
-from toolsim.rounds.hidden import Hidden
-from toolsim.rounds.hosted_calls import Hosting
+from toolsim.rounds.hidden_calls import HiddenCalls
+from toolsim.rounds.hosted_calls import McpContext
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Servers:
         self._mcp = Mcp()
         self._pool: Pool | None = None
         self._approvals = Approvals()
-        self._hidden = Hidden()
+        self._hidden = HiddenCalls()
         self.approve = Approve()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -50,20 +50,20 @@ class Servers:
             for server in self._mcp.servers:
                 spawn(_first_asked(self._pool, server), self._tasks)
 
-    def hosting(self, origins: Origins, flow: HTTPFlow, owner: str) -> Hosting:
+    def context(self, origins: Origins, flow: HTTPFlow, owner: str) -> McpContext:
         """Return who may be asked for a request of ``owner``; no server for a web page whose origin is not listed.
 
         A page cannot read what such a request is answered, but what its tools do would have been done.
         """
         origin = flow.request.headers.get("origin")
         if self._pool is None or not self._mcp.is_used or (origin is not None and not origins.allow(origin)):
-            return Hosting(None, self._approvals, hidden=self._hidden, owner=owner)
+            return McpContext(None, self._approvals, hidden=self._hidden, owner=owner)
         self.approve.watch(flow)
         mcp = self._mcp
         servers = {server.label: server for server in mcp.servers}
         desk = self.approve.desk if mcp.approval == "operator" else None
         given = (self._pool, self._approvals, servers, mcp.runs_clients, mcp.hosts)
-        return Hosting(*given, hidden=self._hidden, owner=owner, desk=desk)
+        return McpContext(*given, hidden=self._hidden, owner=owner, desk=desk)
 
     async def stop(self) -> None:
         """End all running servers."""

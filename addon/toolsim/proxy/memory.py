@@ -24,8 +24,8 @@ from toolsim.core.tasks import spawn
 from toolsim.proxy.jobs import Done
 from toolsim.proxy.reporting.metrics import Family
 from toolsim.proxy.stored_context import StoredContext
-from toolsim.stores.opening import Address, open_store
 from toolsim.stores.record import MAX_TRIES, Conflict, Record, Size, Store, StoreError, TooLarge
+from toolsim.stores.url import StoreUrl, open_store
 from toolsim.wire.json_codec import parse_object
 from toolsim.wire.responses.stored import Recalled, References, appended, not_found
 
@@ -53,7 +53,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._store: Store | None = None
-        self._address: Address | None = None
+        self._address: StoreUrl | None = None
         self._closing: set[asyncio.Task[None]] = set()
         self.size = Size()
         self.evicted = 0
@@ -80,7 +80,7 @@ class Memory:
             errors.add({"what": what}, count)
         return [records, size, evicted, errors]
 
-    def configure(self, address: Address | None) -> None:
+    def configure(self, address: StoreUrl | None) -> None:
         """Use this store from now on, None = none, unless it is already in use.
 
         The previous one is closed once pending writes are done; turns in flight write to the new one.

@@ -127,7 +127,7 @@ class Rewriting:
         may_take_rounds = asked is None and exchange.find(OtherAction) is None
         if may_take_rounds and self._hand_over(flow, exchange, api, policy):
             return None
-        if policy.catalog_budget and (asked is None or FIND_TOOLS not in asked.asks):
+        if policy.catalog_budget and (asked is None or FIND_TOOLS not in asked.retries_allowed):
             # Without rounds the model could not look up the tools that are left out.
             policy = replace(policy, may_look_up=False)
         job = exchange.request_job(flow, api.name, policy)
@@ -165,7 +165,7 @@ class Rewriting:
         if not (self.settings.mcp.is_used or policy.may_need_rounds(body) or has_search(body)):
             return False
         store = self.remembering.store_function(exchange) if exchange.stored_context is not None else None
-        hosting = exchange.hosting(self.servers.hosting(self.settings.origins, flow, exchange.owner))
+        hosting = exchange.hosting(self.servers.context(self.settings.origins, flow, exchange.owner))
         return self.rounds.take(flow, exchange, api, policy, self.settings.bounds, hosting, store)
 
     def _policy(self, flow: HTTPFlow, exchange: Exchange) -> Policy:

@@ -16,8 +16,8 @@ from toolsim.response.rewrite import Listener
 class RoundFlow:
     """A flow that is a round of an answer: the part of a ``rounds.course.Round`` that its exchange needs."""
 
-    asks: frozenset[str]
-    begun: str
+    retries_allowed: frozenset[str]
+    partial_call: str
     hosted: frozenset[str] = frozenset()
     report: Report = field(default_factory=Report)
     policy: Policy | None = None
@@ -26,7 +26,7 @@ class RoundFlow:
     """Called with the events of its answer, as they arrive or all at once if it is not streamed; None for a flow from a
     file.
     """
-    is_aside: bool = False
+    is_side_request: bool = False
     """Whether it is a question about a call and not part of the conversation."""
 
     def on_job(self, job: RequestJob) -> RequestJob:
@@ -35,11 +35,11 @@ class RoundFlow:
 
     def on_plan(self, plan: Plan) -> Plan:
         """Return its plan: the allowed retries, and the partial call that it continues."""
-        may_invent = plan.may_invent and SECOND_OPINION in self.asks
+        may_invent = plan.may_invent and SECOND_OPINION in self.retries_allowed
         return replace(
             plan,
-            retries_allowed=self.asks,
-            partial_call=self.begun,
+            retries_allowed=self.retries_allowed,
+            partial_call=self.partial_call,
             hosted=self.hosted,
             may_invent=may_invent,
             may_retry_json=False,
@@ -47,5 +47,10 @@ class RoundFlow:
 
     def note(self) -> dict[str, Any]:
         """Return the data with which a recording of the round can be replayed."""
-        where = {"number": self.report.round, "of": self.report.part_of, "is_aside": self.is_aside}
-        return {**where, "asks": sorted(self.asks), "begun": self.begun, "hosted": sorted(self.hosted)}
+        where = {"number": self.report.round, "of": self.report.part_of, "is_aside": self.is_side_request}
+        return {
+            **where,
+            "asks": sorted(self.retries_allowed),
+            "begun": self.partial_call,
+            "hosted": sorted(self.hosted),
+        }

@@ -32,8 +32,8 @@ from toolsim.proxy.round_flow import RoundFlow
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.request.rewrite import as_stored, is_to_be_stored
 from toolsim.response.retry import Retry
-from toolsim.rounds.course import Bounds, Round, may_be_hosted, may_take_rounds
-from toolsim.rounds.hosted_calls import HostedCalls, Hosting
+from toolsim.rounds.hosted_calls import HostedCalls, McpContext
+from toolsim.rounds.round_planner import Bounds, Round, may_be_hosted, may_take_rounds
 from toolsim.rounds.runner import TOKEN, Ask, Job, Refused, RoundEvent, RoundReport, StoreAnswer, Stream
 from toolsim.wire.api import Api
 from toolsim.wire.errors import error_body
@@ -69,7 +69,7 @@ class Rounds:
         api: Api,
         policy: Policy,
         bounds: Bounds,
-        hosting: Hosting | None = None,
+        hosting: McpContext | None = None,
         store: StoreAnswer | None = None,
     ) -> bool:
         """Send a request to the runner if its answer can take several rounds; return whether it was sent there.
@@ -163,7 +163,13 @@ class Rounds:
         flow = origin.flow(round_)
         report = Report(round=round_.number, part_of=origin.id)
         asked = _ASKED[flow.id] = RoundFlow(
-            round_.asks, round_.begun, round_.hosted, report, round_.policy, listen, round_.is_aside
+            round_.retries_allowed,
+            round_.partial_call,
+            round_.hosted,
+            report,
+            round_.policy,
+            listen,
+            round_.is_side_request,
         )
         handler = FlowHandler(flow, ctx.options, "round")
         task = spawn(handler.run(), self._tasks)
@@ -266,7 +272,7 @@ def round_of(flow: HTTPFlow) -> RoundFlow | None:
         return None
     report = Report(round=note["number"], part_of=note["of"])
     hosted, is_aside = frozenset(note.get("hosted", ())), note.get("is_aside") is True
-    return RoundFlow(frozenset(note["asks"]), note["begun"], hosted, report, is_aside=is_aside)
+    return RoundFlow(frozenset(note["asks"]), note["begun"], hosted, report, is_side_request=is_aside)
 
 
 class Origin:

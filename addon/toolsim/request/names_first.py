@@ -3,7 +3,7 @@
 128 tools add more than 12,000 tokens to every question, and a small model cannot find the right one among them. So
 beyond ``catalog_budget`` characters a manifest shows most tools by name and the first line of their description, plus
 one more tool, ``find_tools``, which returns the entries of the tools named in its call. toolsim serves that tool: a
-call of it ends a round (``response/retry.py``), and the next round starts with the entries (``rounds/course.py``). The
+call of it ends a round (``response/retry.py``), and the next round starts with the entries (``rounds/round_planner.py``). The
 client sees nothing of it.
 
 1. The tools and the budget alone determine the manifest, so it is the same in each request.

@@ -51,7 +51,7 @@ class Fault:
     reason: str
     expected: str = ""
     name: str | None = None
-    begun: str = ""
+    partial_call: str = ""
     arguments: str = ""
     otherwise: tuple[ClientEvent, ...] = ()
     finish: FinishReason = "stop"

@@ -151,7 +151,7 @@ class RetryingChoice(Choice):
         if not raw or not all(isinstance(piece, str) for piece in pieces):
             return None
         if reason == "length" and CUT_OFF in self._asks:
-            return Fault(CUT_OFF, _WHOLE, begun=raw, otherwise=self._as_text(raw), finish="length")
+            return Fault(CUT_OFF, _WHOLE, partial_call=raw, otherwise=self._as_text(raw), finish="length")
         if reason == "stop" and MALFORMED_JSON in self._asks and begins_call(raw):
             return Fault(MALFORMED_JSON, _WHOLE, otherwise=self._as_text(raw))
         return None

@@ -12,7 +12,7 @@ They are the tools of MCP servers, which are listed before the answer, and the s
    call that needs approval: its item asks for it, and nothing runs until the next request brings the decision. If the
    operator decides, the answer waits for that instead.
 4. If a call cannot be made, or fails, the model gets the error in words. No answer fails because of a server.
-5. If a client is shown no calls, they are still inserted into the history of its next request (``hidden.py``).
+5. If a client is shown no calls, they are still inserted into the history of its next request (``hidden_calls.py``).
 6. The last round that the bounds allow is offered no tools, so that the model answers in words.
 """
 
@@ -30,21 +30,21 @@ from toolsim.core.errors import BadRequest
 from toolsim.core.events import CallDelta, CallEnded, CallStarted, ClientEvent, Ended, TextDelta
 from toolsim.core.plan import Policy, Tool
 from toolsim.core.report import Report, entry
-from toolsim.mcp.approvals import Approvals, Asked, Desk, Question
+from toolsim.mcp.approvals import ApprovalPrompt, Approvals, OperatorApprovals, PendingApproval
 from toolsim.mcp.catalogue import Catalogue, HostedTool
 from toolsim.mcp.outcome import LIMIT, REFUSED, UNREACHABLE, Outcome, failed
-from toolsim.mcp.runtime import Asker, Pool, engine
+from toolsim.mcp.runtime import Caller, Pool, engine
 from toolsim.mcp.servers import Server
-from toolsim.rounds.hidden import Hidden
+from toolsim.rounds.hidden_calls import HiddenCalls
 from toolsim.rounds.searches import Search, ToolSearch, WebSearch
 from toolsim.wire import mcp_items
 from toolsim.wire.api import Api
 from toolsim.wire.dialect import backend_of
-from toolsim.wire.hidden import answer_key, whole_key, with_hidden
 from toolsim.wire.hosted_items import WEB_SEARCH, ServedCall, is_deferred, search_kind, search_tools
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import array, count, loaded, mapping, mappings, string
 from toolsim.wire.mcp_items import Decision, McpCall
+from toolsim.wire.restore_hidden import answer_key, whole_key, with_hidden
 from toolsim.wire.web_search import query_of, query_parameter, read_limits
 
 _MAX_WORDS = 65_536
@@ -77,7 +77,7 @@ Watch = Callable[[Server, ServedCall, Awaitable[Outcome]], Awaitable[Outcome]]
 
 
 @dataclass(frozen=True, slots=True)
-class Hosting:
+class McpContext:
     """The operator's settings for MCP servers, and the client. ``servers``: those of the file, by label.
 
     ``hidden``: calls that clients were not shown. ``owner``: the client, as a digest of its key.
@@ -90,9 +90,9 @@ class Hosting:
     """Whether a request may name its own servers."""
     hosts: tuple[str, ...] = ()
     max_calls: int = 32
-    hidden: Hidden = field(default_factory=Hidden)
+    hidden: HiddenCalls = field(default_factory=HiddenCalls)
     owner: str = ""
-    desk: Desk | None = None
+    desk: OperatorApprovals | None = None
     """Where the operator decides instead of clients."""
     patience: float = 120.0
     """Seconds that the operator has for a decision."""
@@ -143,7 +143,7 @@ class HostedCalls:
 
     def __init__(
         self,
-        hosting: Hosting,
+        hosting: McpContext,
         api: Api,
         body: Mapping[str, Any],
         policy: Policy,
@@ -154,7 +154,7 @@ class HostedCalls:
         self._api = api
         self._policy = policy
         self._answer = answer
-        self._asker = Asker(hosting.owner, answer)
+        self._asker = Caller(hosting.owner, answer)
         declared = [tool for _, tool in mcp_items.declared(body)]
         # Including the servers that it named: their outputs are only for clients that may use them.
         self._whose = hosting.owner + dump([*mappings(body.get("mcp_servers")), *declared])
@@ -371,7 +371,7 @@ class HostedCalls:
             call_id = item.id
         return events, (Call(call_id, shown, arguments), CallOutput(call_id, (Text(outcome.shown),)))
 
-    def _refusal(self, decision: Decision, asked: Asked | None) -> str:
+    def _refusal(self, decision: Decision, asked: PendingApproval | None) -> str:
         """Return the reason, for the model, why a call with a decision is not run; "" if it is."""
         if not decision.approve:
             return f"{_NO} {decision.reason[:_MAX_WORDS]}".rstrip()
@@ -379,7 +379,7 @@ class HostedCalls:
             return _STALE
         return "" if self._is_allowed_now(asked) else _WITHDRAWN
 
-    def _is_allowed_now(self, asked: Asked) -> bool:
+    def _is_allowed_now(self, asked: PendingApproval) -> bool:
         """Return whether a call may still be run: an approval can wait for up to an hour.
 
         Meanwhile the operator can have changed the lists, the file of servers or the hosts, and the client the tools
@@ -390,7 +390,7 @@ class HostedCalls:
         now = next((server for server in self._servers.values() if server.endpoint == asked.server.endpoint), None)
         if now is None:
             # The client had named the server, and does not name it again.
-            return self._hosting.runs_clients and engine().may_be_named(asked.server, self._hosting.hosts)
+            return self._hosting.runs_clients and engine().is_host_allowed(asked.server, self._hosting.hosts)
         # A server that did not list its tools just now reports the problem itself when it is called.
         return now.label not in self._listed_by or asked.tool in self._catalogue.names(now.label)
 
@@ -502,7 +502,7 @@ class HostedCalls:
     async def _outcome(self, pending: _Pending) -> Outcome:
         outcome, item, desk = pending.outcome, pending.item, self._hosting.desk
         if outcome is None and pending.needs_approval and desk is not None:
-            question = Question(self._answer, item.label, item.name, item.arguments)
+            question = ApprovalPrompt(self._answer, item.label, item.name, item.arguments)
             if not await desk.ask(question, self._hosting.patience):
                 outcome = failed(_OPERATOR, REFUSED)
         if outcome is not None:

@@ -74,7 +74,7 @@ class Merger:
         self._is_later = self._begins = True
         self.has_emitted = False
 
-    def go_back(self) -> None:
+    def rewind(self) -> None:
         """Undo a round that has emitted nothing: the next events belong to the round before it."""
         self._begins = False
 

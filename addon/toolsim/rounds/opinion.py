@@ -47,7 +47,7 @@ from toolsim.core.report import Report, code_of, entry
 from toolsim.request.rewrite import tools_on_offer
 from toolsim.response.retry import SECOND_OPINION, Fault, Retry
 from toolsim.response.written import use_tool_text
-from toolsim.rounds.course import Round
+from toolsim.rounds.round_planner import Round
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import mapping
 
@@ -73,7 +73,7 @@ _MAX_DESCRIPTION = 2_000
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _ANSWER = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 
-Pose = Callable[[str, str], Round | None]
+AskModel = Callable[[str, str], Round | None]
 """Turns an instruction and a question into a round; None if the bounds do not allow it and the round after it."""
 
 
@@ -108,7 +108,7 @@ def user_request(request: ClientRequest) -> str:
     return "\n".join(map(_shortened, texts[-_MAX_REQUESTS:]))
 
 
-def stand(report: Report) -> None:
+def reinstate_calls(report: Report) -> None:
     """Record that the rejected calls of an answer are emitted after all."""
     dropped = report.dropped_calls
     dropped[:] = [call for call in dropped if code_of(call) != SECOND_OPINION]
@@ -120,7 +120,7 @@ def _shortened(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class OpinionResult:
     """The withheld events of a round: those that have ``passed``, and the ``whole`` of them.
 
     ``refused``: the names of the tools whose calls have not passed; ``has_calls``: whether other calls have. ``usage``:
@@ -184,12 +184,12 @@ class SecondOpinion:
                 passed.append(event)
         return passed
 
-    def release(self) -> Weighed:
+    def release(self) -> OpinionResult:
         """Return the withheld events unchanged, because their round has failed."""
         withheld, self._withheld = self._withheld, []
-        return Weighed(withheld, withheld)
+        return OpinionResult(withheld, withheld)
 
-    async def weigh(self, pose: Pose) -> Weighed:
+    async def evaluate(self, pose: AskModel) -> OpinionResult:
         """Question the model about the withheld calls, and return the outcome."""
         withheld, self._withheld = self._withheld, []
         passed: list[ClientEvent] = []
@@ -217,9 +217,9 @@ class SecondOpinion:
                     passed.append(event)
         self._report.dropped_calls += [entry(SECOND_OPINION, name) for name in refused]
         usage, self._usage = self._usage, None
-        return Weighed(passed, withheld, refused, calls, usage)
+        return OpinionResult(passed, withheld, refused, calls, usage)
 
-    async def _refused(self, call: CallStarted, arguments: str, pose: Pose) -> Tool | None:
+    async def _refused(self, call: CallStarted, arguments: str, pose: AskModel) -> Tool | None:
         """Return the tool of a rejected call, None if the call counts."""
         tool = self._tools.get((call.name, call.namespace))
         if tool is None or not self._request:
@@ -233,7 +233,7 @@ class SecondOpinion:
                 self._report.warnings.append(entry(NO_OPINION, tool.name))
         return tool if self._verdicts[tool.name] is False else None
 
-    async def _verdict(self, rule: str, asked: str, pose: Pose) -> bool | None:
+    async def _verdict(self, rule: str, asked: str, pose: AskModel) -> bool | None:
         """Ask; None if the answer is neither yes nor no, or there is none."""
         question = pose(rule, asked)
         if question is None:

@@ -18,10 +18,10 @@ from toolsim.core.time_slice import TimeSlice
 from toolsim.response.retry import SECOND_OPINION, Retry
 from toolsim.response.rewrite import ClientRecord
 from toolsim.response.verdict import INVALID_CALL
-from toolsim.rounds.course import Bounds, Course, Round, wants_opinion
 from toolsim.rounds.hosted_calls import HostedCalls
 from toolsim.rounds.merge import Merger
-from toolsim.rounds.opinion import SecondOpinion, stand
+from toolsim.rounds.opinion import SecondOpinion, reinstate_calls
+from toolsim.rounds.round_planner import Bounds, Round, RoundPlanner, wants_opinion
 from toolsim.wire.api import Api
 from toolsim.wire.errors import error_body, read_error
 from toolsim.wire.json_codec import parse_object
@@ -172,7 +172,7 @@ class _Answering:
         self._job = job
         self._started = time.monotonic()
         self._hosted = job.hosted
-        self._course: Course
+        self._course: RoundPlanner
         self._opinion: SecondOpinion | None = None
         # Calls next to their XML are emitted as text: without it they would be lost.
         in_words = job.policy.output_mode != "openai-json"
@@ -245,7 +245,7 @@ class _Answering:
         if self._opinion is not None:
             # No call is announced before it is certain to be emitted.
             policy = replace(policy, stream_arguments="buffered")
-        self._course = Course(job.api, body, policy, job.bounds, names)
+        self._course = RoundPlanner(job.api, body, policy, job.bounds, names)
         return self._course.first()
 
     @property
@@ -282,7 +282,7 @@ class _Answering:
 
     async def _weighed(self, opinion: SecondOpinion, end: _End | None) -> tuple[Sequence[ClientEvent], _End | None]:
         """Return the emitted part of the withheld calls, and the end of the round, None if it is emitted too."""
-        weighed = await opinion.weigh(self._aside) if isinstance(end, Retry | Ended) else opinion.release()
+        weighed = await opinion.evaluate(self._aside) if isinstance(end, Retry | Ended) else opinion.release()
         self._merger.count(weighed.usage)
         if not isinstance(end, Ended) or (self._hosted is not None and self._hosted.has_work):
             return weighed.passed, end
@@ -291,7 +291,7 @@ class _Answering:
         return [*weighed.passed, end], None
 
     def _aside(self, rule: str, question: str) -> Round | None:
-        return self._course.aside(rule, question, seconds=self._seconds)
+        return self._course.side_request(rule, question, seconds=self._seconds)
 
     # The next round: None if the answer ends here.
 
@@ -332,7 +332,7 @@ class _Answering:
                 yield failure(end) if merger.is_opened else end
                 return
             report.warnings.append(ROUND_FAILED)
-            merger.go_back()
+            merger.rewind()
         if last is None:
             whole = merger.ended()
             report.finish = whole.reasons[0]
@@ -340,7 +340,7 @@ class _Answering:
             yield whole
             return
         if last.fault.reason == SECOND_OPINION:
-            stand(self._job.report)
+            reinstate_calls(self._job.report)
         for otherwise in last.otherwise:
             report.error = otherwise.error.code if isinstance(otherwise, Failed) else None
             report.finish = None

@@ -15,7 +15,7 @@ from tornado.iostream import StreamClosedError
 
 from toolsim.core.errors import ApiError
 from toolsim.core.events import FIRST_KEEPALIVE_FACTOR, ClientEvent, Ended, Failed, KeepAlive
-from toolsim.rounds.answering import AnsweringHandler, Listener
+from toolsim.rounds.local_server import LocalServer, StreamHandler
 from toolsim.rounds.runner import TOKEN, Job, Refused, Stream, answer, with_keepalives
 from toolsim.wire.errors import error_body, read_error
 from toolsim.wire.json_codec import dump
@@ -33,7 +33,7 @@ class RunnerServer:
     def __init__(self, keepalive: float) -> None:
         self.keepalive = keepalive
         self.jobs: dict[str, Job | Stream] = {}
-        self._listener = Listener()
+        self._listener = LocalServer()
         self.ending: asyncio.Future[ApiError]
 
     @property
@@ -66,7 +66,7 @@ class RunnerServer:
         self.jobs.pop(token, None)
 
 
-class _Answers(AnsweringHandler):
+class _Answers(StreamHandler):
     def initialize(self, server: RunnerServer, running: set[asyncio.Task[None]]) -> None:
         self.server, self.running = server, running
 

@@ -225,7 +225,7 @@ class Api(ABC):
     def calls_of(self, message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         """Yield the names and arguments of the calls in a history message.
 
-        They are used to find calls that the client never saw (``hidden.py``), in an API that does not show them.
+        They are used to find calls that the client never saw (``hidden_calls.py``), in an API that does not show them.
         """
         return iter(())
 

@@ -24,8 +24,8 @@ from toolsim.proxy.memory import Memory
 from toolsim.proxy.options.settings import Limits, Settings
 from toolsim.proxy.rounds import Rounds
 from toolsim.proxy.stored_context import StoredContext
-from toolsim.stores.opening import Address
 from toolsim.stores.record import Bounds, StoreError
+from toolsim.stores.url import StoreUrl
 from toolsim.wire.dialect import RESPONSES
 from toolsim.wire.responses.background import CANCELLED
 from toolsim.wire.responses.resources import Call, Resource
@@ -43,7 +43,7 @@ class House:
 
     def __init__(self, bounds: Bounds) -> None:
         self.memory = Memory()
-        self.memory.configure(Address("memory", bounds=bounds))
+        self.memory.configure(StoreUrl("memory", bounds=bounds))
         self.answers = BackgroundAnswers(Parts(self.memory, Rounds(10), Servers(), do, lambda *_: None))
         self.settings = Settings()
         self.started: list[Any] = []
@@ -135,7 +135,7 @@ async def test_a_store_that_is_down(house: House, monkeypatch: pytest.MonkeyPatc
 
 async def test_one_more_than_allowed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers that are still being started count too; one that failed to start no longer counts."""
-    house.settings = Settings(store=Address("memory", background=1))
+    house.settings = Settings(store=StoreUrl("memory", background=1))
     refused: list[int] = []
     open_ = house.answers._ledger.open
 

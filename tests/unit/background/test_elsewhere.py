@@ -11,8 +11,8 @@ from toolsim.background.elsewhere import follow_stored
 from toolsim.background.frames import DONE, events_value
 from toolsim.background.ledger import PATIENCE, Ending, Lease, Ledger
 from toolsim.proxy.memory import Memory
-from toolsim.stores.opening import Address
 from toolsim.stores.record import StoreError
+from toolsim.stores.url import StoreUrl
 from toolsim.wire.responses.background import value_of
 from toolsim.wire.sse import encode
 
@@ -26,7 +26,7 @@ class House:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         memory = Memory()
-        memory.configure(Address("memory"))
+        memory.configure(StoreUrl("memory"))
         self.ledger = Ledger(memory)
         self.lease = Lease("p", "resp_1")
         self.happens: list[Any] = []

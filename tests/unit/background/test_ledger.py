@@ -11,8 +11,8 @@ import pytest
 from toolsim.background import ledger as ledger_module
 from toolsim.background.ledger import Ending, Lease, Ledger
 from toolsim.proxy.memory import LOST, Memory
-from toolsim.stores.opening import Address
 from toolsim.stores.record import Record, StoreError
+from toolsim.stores.url import StoreUrl
 from toolsim.wire.responses.background import value_of
 
 WAITS, OVER, CUT = (
@@ -24,7 +24,7 @@ WAITS, OVER, CUT = (
 @pytest.fixture(params=["memory", "sqlite"])
 async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Memory]:
     made = Memory()
-    made.configure(Address(request.param, str(tmp_path / "store") if request.param == "sqlite" else ""))
+    made.configure(StoreUrl(request.param, str(tmp_path / "store") if request.param == "sqlite" else ""))
     yield made
     await made.close()
 

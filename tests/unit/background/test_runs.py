@@ -21,8 +21,8 @@ from toolsim.core.plan import AnswerForm, Policy
 from toolsim.core.report import Report
 from toolsim.proxy.memory import Memory
 from toolsim.rounds.runner import Job, Refused, RoundEvent
-from toolsim.stores.opening import Address
 from toolsim.stores.record import Bounds, Record, StoreError
+from toolsim.stores.url import StoreUrl
 from toolsim.wire.dialect import RESPONSES
 from toolsim.wire.responses.background import CANCELLED, is_streamed, value_of
 from toolsim.wire.responses.writer import ResponsesWriter
@@ -36,7 +36,7 @@ class House:
 
     def __init__(self) -> None:
         self.memory = Memory()
-        self.memory.configure(Address("memory"))
+        self.memory.configure(StoreUrl("memory"))
         self.ledger = Ledger(self.memory)
         self.over: list[tuple[Report, int | None]] = []
         self.runs = Runs(self.ledger, 0.05, lambda report, status, seconds: self.over.append((report, status)))
@@ -243,7 +243,7 @@ async def test_a_store_that_is_down_at_the_end(
 async def test_an_answer_that_the_store_has_no_place_for(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has failed, with the reason: it can be fetched, without its words."""
     monkeypatch.setattr(runs_module, "RETRY_SECONDS", 0.001)
-    house.memory.configure(Address("memory", bounds=Bounds(bytes=2500)))
+    house.memory.configure(StoreUrl("memory", bounds=Bounds(bytes=2500)))
     run, _ = await house.begin(Opened(), TextDelta("word " * 400), Ended({0: "stop"}))
     assert run.task is not None
     await run.task

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from toolsim.mcp.approvals import MAX_SECONDS, MAX_WAITING, Approvals, Desk, Question
+from toolsim.mcp.approvals import MAX_SECONDS, MAX_WAITING, ApprovalPrompt, Approvals, OperatorApprovals
 from toolsim.mcp.servers import Server
 
 SERVER = Server("files", ("x",))
@@ -61,8 +61,8 @@ def test_nobody_pushes_out_another_clients() -> None:
 async def test_the_operator_decides() -> None:
     """All calls that an answer waits for; silence is a no, and so is leaving."""
     changed: list[str] = []
-    desk = Desk(changed.append)
-    mine, other = Question("mine", "files", "drop", "{}"), Question("other", "files", "drop", "{}")
+    desk = OperatorApprovals(changed.append)
+    mine, other = ApprovalPrompt("mine", "files", "drop", "{}"), ApprovalPrompt("other", "files", "drop", "{}")
     asked = [asyncio.create_task(desk.ask(each, 30)) for each in (mine, mine, other)]
     await asyncio.sleep(0)
     assert desk.waiting("mine") == [mine, mine]

@@ -15,9 +15,9 @@ from opentelemetry import trace
 from support.bad_mcp_ways import FORGED
 from support.mcp_servers import BAD, OFFICIAL, over_http
 from toolsim.mcp.connection import Connection, ServerFailed
-from toolsim.mcp.declared import read_file
 from toolsim.mcp.outcome import FAILED, TOO_LARGE, UNREACHABLE
-from toolsim.mcp.runtime import Asker
+from toolsim.mcp.runtime import Caller
+from toolsim.mcp.server_config import read_file
 from toolsim.mcp.servers import Server
 
 SECONDS = 3.0
@@ -210,7 +210,7 @@ async def test_a_quick_call_does_not_wait_for_all_of_another_answer(bad: Connect
     done: list[str] = []
 
     async def call(answer: str, seconds: float) -> None:
-        outcome = await bad.call("sleep", {"seconds": seconds}, 100, Asker("me", answer))
+        outcome = await bad.call("sleep", {"seconds": seconds}, 100, Caller("me", answer))
         assert outcome.code == "", outcome.shown
         done.append(answer)
 
@@ -223,7 +223,7 @@ async def test_waiting_for_a_turn_has_an_end() -> None:
     """Whoever has waited for the time of a whole request is told that the server is busy; it is not dropped for it."""
     connection = Connection(server(**BAD, timeout=1))
     await connection.tools()
-    calls = [connection.call("sleep", {"seconds": 0.8}, 100, Asker("me", "slow")) for _ in range(4)]
+    calls = [connection.call("sleep", {"seconds": 0.8}, 100, Caller("me", "slow")) for _ in range(4)]
     outcomes = await asyncio.gather(*calls)
     assert [outcome.code for outcome in outcomes] == ["", "", UNREACHABLE, UNREACHABLE]
     assert "is busy: this request has waited 1 s for its turn" in outcomes[2].shown

@@ -10,7 +10,7 @@ import pytest
 from toolsim.mcp import connection as room
 from toolsim.mcp import engine
 from toolsim.mcp.pool import IDLE_SECONDS, MAX_CONNECTIONS, MAX_OF_ONE, Pool, TooManyConnections
-from toolsim.mcp.runtime import Asker
+from toolsim.mcp.runtime import Caller
 from toolsim.mcp.servers import Filter, Server
 
 LOCAL = Server("local", ("x",))
@@ -24,11 +24,11 @@ class Fake:
         self.server, self.used, self.is_busy, self.is_closed, self._clock = server, clock(), False, False, clock
         Fake.made.append(self)
 
-    async def tools(self, who: Asker) -> tuple[()]:
+    async def tools(self, who: Caller) -> tuple[()]:
         self.used = self._clock()
         return ()
 
-    async def call(self, tool: str, arguments: object, limit: int, who: Asker) -> str:
+    async def call(self, tool: str, arguments: object, limit: int, who: Caller) -> str:
         Fake.called.append(tool)
         return tool
 
@@ -81,20 +81,20 @@ async def test_idle_ones_are_closed(now: Any) -> None:
 async def test_one_client_has_so_many(now: Any) -> None:
     """The longest unused of his own is closed for another; if all are busy, there is no other, and he is told."""
     pool = Pool(clock=lambda: now.time)
-    await pool.tools(web(100), Asker("modest"))
+    await pool.tools(web(100), Caller("modest"))
     for number in range(MAX_OF_ONE + 3):
-        await pool.tools(web(number), Asker("greedy"))
+        await pool.tools(web(number), Caller("greedy"))
     await asyncio.sleep(0)
     assert [each.is_closed for each in Fake.made] == [False, True, True, True] + [False] * MAX_OF_ONE
     for each in Fake.made:
         each.is_busy = True
     with pytest.raises(TooManyConnections, match="All of this client's 8 connections"):
-        await pool.tools(web(50), Asker("greedy"))
-    outcome = await pool.call(web(50), "add", {}, 1, Asker("greedy"))
+        await pool.tools(web(50), Caller("greedy"))
+    outcome = await pool.call(web(50), "add", {}, 1, Caller("greedy"))
     assert "All of this client's 8 connections" in outcome.shown
     # Whom he already knows, he may ask; and so may others.
-    await pool.tools(web(10), Asker("greedy"))
-    await pool.tools(web(50), Asker("modest"))
+    await pool.tools(web(10), Caller("greedy"))
+    await pool.tools(web(50), Caller("modest"))
     assert not any(each.is_closed for each in Fake.made[4:])
 
 
@@ -102,15 +102,15 @@ async def test_there_is_an_end_to_all(now: Any) -> None:
     """Whoever has most gives way, if one of his is not busy; no busy one is ever closed."""
     pool = Pool(clock=lambda: now.time)
     for number in range(MAX_CONNECTIONS):
-        await pool.tools(web(number), Asker("abcdefgh"[number // 4] if number > 7 else "most"))
+        await pool.tools(web(number), Caller("abcdefgh"[number // 4] if number > 7 else "most"))
     for each in Fake.made[1:]:
         each.is_busy = True
-    await pool.tools(web(100), Asker("new"))
+    await pool.tools(web(100), Caller("new"))
     await asyncio.sleep(0)
     assert [each.is_closed for each in Fake.made] == [True] + [False] * MAX_CONNECTIONS
     Fake.made[-1].is_busy = True
     with pytest.raises(TooManyConnections, match="All of the 32 connections"):
-        await pool.tools(web(101), Asker("another"))
+        await pool.tools(web(101), Caller("another"))
     assert [each.is_closed for each in Fake.made] == [True] + [False] * MAX_CONNECTIONS
 
 

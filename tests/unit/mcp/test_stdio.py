@@ -12,23 +12,23 @@ from toolsim.mcp.servers import Server
 from toolsim.mcp.stdio import (
     MAX_BETWEEN_BYTES,
     MAX_BETWEEN_MESSAGES,
-    Flood,
-    Meter,
+    OutputLimitExceeded,
+    OutputMeter,
     run_server,
 )
 
 
 def test_a_server_that_goes_on_and_on_is_counted() -> None:
     """From question to question."""
-    meter = Meter()
+    meter = OutputMeter()
     for _ in range(2):
         meter.add(MAX_BETWEEN_BYTES, MAX_BETWEEN_MESSAGES)
         meter.asked()
     meter.add(0, MAX_BETWEEN_MESSAGES)
-    with pytest.raises(Flood, match="messages"):
+    with pytest.raises(OutputLimitExceeded, match="messages"):
         meter.add(0, 1)
     meter.asked()
-    with pytest.raises(Flood, match="bytes"):
+    with pytest.raises(OutputLimitExceeded, match="bytes"):
         meter.add(MAX_BETWEEN_BYTES + 1)
 
 

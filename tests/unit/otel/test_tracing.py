@@ -23,7 +23,7 @@ from toolsim.otel.export import Export
 from toolsim.otel.tracing import Tracing
 from toolsim.proxy.addon import ToolSim
 from toolsim.proxy.attempt import Attempt
-from toolsim.rounds.hosted_calls import Hosting
+from toolsim.rounds.hosted_calls import McpContext
 from toolsim.wire.mcp_items import McpCall
 
 CALL = '<tool_call>{"name":"f","arguments":"{\\"place\\":\\"Atlantis\\"}"}</tool_call>'
@@ -273,7 +273,7 @@ async def hosted(stage: Stage, outcome: Outcome | Exception) -> tuple[trace.Span
     exchange = ToolSim.exchanges.of(flow)
     assert exchange is not None
     assert exchange.hosting(None) is None
-    hosting = exchange.hosting(Hosting(Pool(), Approvals()))
+    hosting = exchange.hosting(McpContext(Pool(), Approvals()))
     assert hosting is not None
     assert hosting.watch is not None
     seen: list[trace.Span] = []

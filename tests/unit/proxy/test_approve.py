@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from mitmproxy.test import taddons, tflow
-from toolsim.mcp.approvals import Question
+from toolsim.mcp.approvals import ApprovalPrompt
 from toolsim.proxy.approve import WAITS, Approve
 
 
@@ -18,7 +18,7 @@ async def test_an_answer_waits_and_its_flow_shows_it() -> None:
                 flow, part = tflow.tflow(), tflow.tflow()
                 part.metadata["toolsim"] = {"part_of": flow.id}
                 approve.watch(flow)
-                asked = asyncio.create_task(approve.desk.ask(Question(flow.id, "files", "drop", '{"a":1}'), 30))
+                asked = asyncio.create_task(approve.desk.ask(ApprovalPrompt(flow.id, "files", "drop", '{"a":1}'), 30))
                 await asyncio.sleep(0)
                 assert flow.comment == f"{WAITS}files.drop"
                 chosen = [part if of_round else flow]
@@ -39,7 +39,7 @@ async def test_a_persons_comment_stays() -> None:
     with taddons.context(approve):
         approve.watch(flow)
         for name in (flow.id, "gone"):
-            asked = asyncio.create_task(approve.desk.ask(Question(name, "files", "drop", "{}"), 0.05))
+            asked = asyncio.create_task(approve.desk.ask(ApprovalPrompt(name, "files", "drop", "{}"), 0.05))
             await asyncio.sleep(0)
             assert flow.comment == "mine"
             assert await asked is False

@@ -29,7 +29,7 @@ def asked(origin: str | None = None) -> HTTPFlow:
 def test_nobody_is_asked_by_default() -> None:
     """Without options, no request has any."""
     servers = Servers()
-    assert servers.hosting(ORIGINS, asked(), "").pool is None
+    assert servers.context(ORIGINS, asked(), "").pool is None
 
 
 async def test_a_web_page_has_to_be_listed() -> None:
@@ -37,7 +37,7 @@ async def test_a_web_page_has_to_be_listed() -> None:
     servers = Servers()
     servers.update(MCP)
     for origin, may in ((None, True), ("app://obsidian.md", True), ("https://evil.example", False), ("null", False)):
-        assert (servers.hosting(ORIGINS, asked(origin), "").pool is not None) == may
+        assert (servers.context(ORIGINS, asked(origin), "").pool is not None) == may
     await servers.stop()
 
 
@@ -45,11 +45,11 @@ async def test_which_requests_are_about_servers() -> None:
     """With servers from the file it is every request; otherwise only one whose bytes may be about MCP."""
     servers = Servers()
     servers.update(MCP)
-    hosting = servers.hosting(ORIGINS, asked(), "")
+    hosting = servers.context(ORIGINS, asked(), "")
     assert hosting is not None
     assert hosting.is_asked(b"{}")
     servers.update(replace(MCP, servers=(), runs_clients=True))
-    hosting = servers.hosting(ORIGINS, asked(), "")
+    hosting = servers.context(ORIGINS, asked(), "")
     assert hosting is not None
     assert not hosting.is_asked(b'{"input":"hi"}')
     assert hosting.is_asked(b'{"tools":[{"type":"mcp"}]}')
@@ -75,11 +75,11 @@ async def test_options_that_change_end_the_servers_that_run() -> None:
     """But only a change of options about servers."""
     servers = Servers()
     servers.update(MCP)
-    first = servers.hosting(ORIGINS, asked(), "")
+    first = servers.context(ORIGINS, asked(), "")
     servers.update(replace(MCP, hosts=("docs.example",)))
-    second = servers.hosting(ORIGINS, asked(), "")
+    second = servers.context(ORIGINS, asked(), "")
     servers.update(Mcp((Server("files", ("x",), timeout=3.0),)))
-    third = servers.hosting(ORIGINS, asked(), "")
+    third = servers.context(ORIGINS, asked(), "")
     assert first is not None
     assert second is not None
     assert third is not None
@@ -87,7 +87,7 @@ async def test_options_that_change_end_the_servers_that_run() -> None:
     assert second.hosts == ("docs.example",)
     assert second.desk is None
     servers.update(replace(MCP, approval="operator"))
-    fourth = servers.hosting(ORIGINS, asked(), "")
+    fourth = servers.context(ORIGINS, asked(), "")
     assert fourth is not None
     assert fourth.desk is servers.approve.desk
     assert third.pool is not first.pool

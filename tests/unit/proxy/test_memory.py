@@ -14,8 +14,8 @@ from toolsim.core.report import Report
 from toolsim.proxy.jobs import Done
 from toolsim.proxy.memory import LOST, UNAVAILABLE, Memory
 from toolsim.proxy.stored_context import StoredContext
-from toolsim.stores.opening import Address
 from toolsim.stores.record import Bounds, Conflict, Record, Size, StoreError
+from toolsim.stores.url import StoreUrl
 from toolsim.wire.responses.stored import Recalled, References, items_of
 
 MANY = 1 << 20
@@ -24,7 +24,7 @@ ANSWER = json.dumps({"id": "resp_1", "status": "completed", "output": [{"id": "o
 
 def memory(bounds: Bounds | None = None) -> Memory:
     made = Memory()
-    made.configure(Address("memory", bounds=bounds or Bounds()))
+    made.configure(StoreUrl("memory", bounds=bounds or Bounds()))
     return made
 
 
@@ -203,9 +203,9 @@ def test_a_store_is_reopened_only_if_it_changes(tmp_path: Path) -> None:
     """Other options leave the records in memory; without a store there are no metrics."""
     made = memory()
     first = made._store
-    made.configure(Address("memory"))
+    made.configure(StoreUrl("memory"))
     assert made._store is first
-    made.configure(Address("sqlite", str(tmp_path / "store")))
+    made.configure(StoreUrl("sqlite", str(tmp_path / "store")))
     assert made._store is not first
     made.configure(None)
     assert not made.is_on
@@ -215,15 +215,15 @@ def test_a_store_is_reopened_only_if_it_changes(tmp_path: Path) -> None:
 async def test_a_store_that_is_left_is_closed(tmp_path: Path) -> None:
     """Whether replaced or shut down: pending writes are finished, and no file stays open."""
     made, file = Memory(), tmp_path / "store"
-    made.configure(Address("sqlite", str(file)))
+    made.configure(StoreUrl("sqlite", str(file)))
     stored = [asyncio.create_task(made.store(turn(f"resp_{number}"), ANSWER, [])) for number in range(20)]
     await asyncio.sleep(0)
-    made.configure(Address("sqlite", str(tmp_path / "other")))
+    made.configure(StoreUrl("sqlite", str(tmp_path / "other")))
     assert await asyncio.gather(*stored) == [True] * 20
     await made.store(turn("resp_20"), ANSWER, [])
     await made.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "store"]
-    made.configure(Address("sqlite", str(file)))
+    made.configure(StoreUrl("sqlite", str(file)))
     assert isinstance(await made.recall("p", References("resp_19"), MANY), Recalled)
     await made.close()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "store"]

@@ -24,8 +24,8 @@ from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.readiness import Readiness
 from toolsim.proxy.rounds import Rounds
 from toolsim.proxy.upgrades import Sockets
-from toolsim.stores.opening import Address
 from toolsim.stores.record import StoreError
+from toolsim.stores.url import StoreUrl
 
 
 async def do(job: Job) -> Done:
@@ -36,7 +36,7 @@ class Page:
     """The page in front of a real listener that counts connections."""
 
     def __init__(
-        self, builtin: str | None = None, store: Address | None = None, models: ModelsFile | None = None
+        self, builtin: str | None = None, store: StoreUrl | None = None, models: ModelsFile | None = None
     ) -> None:
         self.memory = Memory()
         rounds = Rounds(10)
@@ -90,7 +90,7 @@ async def test_a_backend_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> Non
 async def test_the_store_counts_if_it_is_required(monkeypatch: pytest.MonkeyPatch, is_required: bool) -> None:
     """A proxy whose store fails still answers most turns, so it is out of service only if the operator says so."""
     monkeypatch.setattr(readiness, "FRESH_SECONDS", 0)
-    address = Address("memory", is_required=is_required)
+    address = StoreUrl("memory", is_required=is_required)
     page = Page(store=address)
     assert await page.ask("regular") == (200, {"ready": True, "backend": "none", "store": "none", "draining": False})
     page.memory.configure(address)

@@ -24,7 +24,7 @@ from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.remembering import Remembering
 from toolsim.proxy.rounds import Rounds
 from toolsim.proxy.stored_context import StoredContext
-from toolsim.stores.opening import Address
+from toolsim.stores.url import StoreUrl
 from toolsim.wire.responses.resources import resource_of
 from toolsim.wire.responses.stored import Recalled
 
@@ -36,7 +36,7 @@ async def do(job: Job) -> Done:
 @pytest.fixture
 def memory() -> Memory:
     made = Memory()
-    made.configure(Address("memory"))
+    made.configure(StoreUrl("memory"))
     return made
 
 

@@ -19,8 +19,8 @@ from toolsim.proxy.metadata import NOTE
 from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.round_flow import RoundFlow
 from toolsim.proxy.rounds import _ASKED, MAX_BODY_BYTES, OneRound, Origin, Rounds, round_of
-from toolsim.rounds.course import Bounds, Round
-from toolsim.rounds.hosted_calls import Hosting
+from toolsim.rounds.hosted_calls import McpContext
+from toolsim.rounds.round_planner import Bounds, Round
 from toolsim.wire.dialect import CHAT
 
 BODY: dict[str, Any] = {
@@ -95,7 +95,7 @@ async def test_a_bad_request_is_not_handed_over(content: bytes, rounds: Rounds) 
     assert flow.request.host == "backend"
 
 
-def warnings_of(rounds: Rounds, flow: HTTPFlow, policy: Policy, hosting: Hosting | None = None) -> list[str]:
+def warnings_of(rounds: Rounds, flow: HTTPFlow, policy: Policy, hosting: McpContext | None = None) -> list[str]:
     """Return the warnings of a request that is too large for several rounds."""
     exchange = opened()
     assert not rounds.take(flow, exchange, CHAT, policy, Bounds(), hosting)
@@ -128,8 +128,8 @@ async def test_a_request_that_is_too_large_for_rounds_says_so(
 async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
     """The operator's servers apply to every request; a client's own only to one that names them."""
     nobody: Any = None  # No server is asked.
-    of_file = Hosting(nobody, Approvals(), {"files": Server("files", ("x",))})
-    of_clients = Hosting(nobody, Approvals(), runs_clients=True)
+    of_file = McpContext(nobody, Approvals(), {"files": Server("files", ("x",))})
+    of_clients = McpContext(nobody, Approvals(), runs_clients=True)
     for hosting, content, warns in (
         (of_file, b"{}", True),
         (of_clients, b"{}", False),
@@ -144,7 +144,7 @@ def test_a_round_is_known_by_its_flow_alone() -> None:
     flow = tflow.tflow()
     assert round_of(flow) is None
     report = Report(round=2, part_of="x")
-    made = RoundFlow(frozenset({"NO_CALL"}), "<tool", frozenset({"a__b"}), report, is_aside=True)
+    made = RoundFlow(frozenset({"NO_CALL"}), "<tool", frozenset({"a__b"}), report, is_side_request=True)
     _ASKED[flow.id] = made
     try:
         assert round_of(flow) is made

@@ -27,7 +27,7 @@ from toolsim.proxy.route import (
     endpoint,
     join,
 )
-from toolsim.stores.opening import Address
+from toolsim.stores.url import StoreUrl
 from toolsim.wire.dialect import CHAT as CHAT_API
 from toolsim.wire.dialect import RESPONSES
 
@@ -49,7 +49,7 @@ NO_SOCKETS = Settings(websocket=False)
 UPSTREAM_KEY = Settings(upstream_key="u")
 TAKING_OVER = Settings(upstream=UPSTREAM)
 SCRIPTED = Settings(builtin="scripted", origins=Origins(("app://x",)))
-STORING = Settings(store=Address("memory"))
+STORING = Settings(store=StoreUrl("memory"))
 KEPT = "/v1/responses/resp_1"
 CODEX = replace(SCRIPTED, builtin="codex")
 TAKEN_OVER = Forward(UPSTREAM, "/v2/chat/completions")

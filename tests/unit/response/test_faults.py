@@ -205,11 +205,11 @@ def test_at_the_length_limit() -> None:
     """What was broken before the limit starts over; what the limit broke is continued; a filtered answer is emitted."""
     _, retry, _ = run(asking(), [SLOTS[0][:-3]], "length")
     assert retry is not None
-    assert (retry.fault.reason, retry.fault.begun) == ("MALFORMED_JSON", "")
+    assert (retry.fault.reason, retry.fault.partial_call) == ("MALFORMED_JSON", "")
     assert retry.otherwise == (TextDelta(SLOTS[0][:-3]), Ended({0: "length"}))
     _, retry, _ = run(asking(), [FIT[:-3]], "length")
     assert retry is not None
-    assert (retry.fault.reason, retry.fault.begun) == ("CALL_CUT_OFF", FIT[:-3])
+    assert (retry.fault.reason, retry.fault.partial_call) == ("CALL_CUT_OFF", FIT[:-3])
     emitted, retry, _ = run(asking(), [SLOTS[0]], "content_filter")
     assert retry is None
     assert emitted[0] == TextDelta(SLOTS[0])

@@ -126,7 +126,7 @@ def test_a_call_that_is_cut_off_can_go_on(text: str) -> None:
     """A call cut by the length limit is stored unchanged; the answer that continues it yields the whole call."""
     emitted, retry, *_ = run(round_of(), "So:\n" + text, finish="length")
     assert retry is not None
-    assert (retry.fault.reason, retry.fault.begun) == ("CALL_CUT_OFF", text)
+    assert (retry.fault.reason, retry.fault.partial_call) == ("CALL_CUT_OFF", text)
     assert retry.otherwise == (TextDelta(text), Ended({0: "length"}))
     assert emitted[:-1] == [TextDelta("So:\n")]
     rest = "1}}</tool_call>" if text.startswith("<") else ": 1}}"
@@ -135,7 +135,7 @@ def test_a_call_that_is_cut_off_can_go_on(text: str) -> None:
     assert report.calls == ["add"]
     emitted, retry, *_ = run(round_of(begun=text), "", finish="length")
     assert retry is not None
-    assert retry.fault.begun == text
+    assert retry.fault.partial_call == text
 
 
 @pytest.mark.parametrize("how", ["buffered", "incremental"])
@@ -155,7 +155,7 @@ def test_what_stands_before_a_call_is_no_part_of_it(before: str, emitted: list[C
         assert retry is not None
         content = retry.otherwise[0]
         assert isinstance(content, TextDelta)
-        assert retry.fault.begun == half == content.text.lstrip()
+        assert retry.fault.partial_call == half == content.text.lstrip()
         assert events[:-1] == emitted
     events, retry, *_ = run(the_plan, before + half)
     assert retry is not None

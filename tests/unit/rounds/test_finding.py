@@ -11,7 +11,7 @@ from support.answers import read
 from support.each import each
 from support.rounds import Script, job_of, run
 from toolsim.core.plan import ApiName, Policy
-from toolsim.rounds.course import Bounds, may_take_rounds
+from toolsim.rounds.round_planner import Bounds, may_take_rounds
 from toolsim.rounds.runner import Job
 from toolsim.wire.dialect import CHAT
 

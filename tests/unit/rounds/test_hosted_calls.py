@@ -17,14 +17,14 @@ from support.rounds import Script, body_of, run
 from support.wire import backend_answer
 from toolsim.core.plan import ApiName, Policy
 from toolsim.core.report import Report
-from toolsim.mcp.approvals import Approvals, Desk
+from toolsim.mcp.approvals import Approvals, OperatorApprovals
 from toolsim.mcp.catalogue import RemoteTool
 from toolsim.mcp.outcome import Outcome, failed
-from toolsim.mcp.runtime import Asker
+from toolsim.mcp.runtime import Caller
 from toolsim.mcp.servers import Filter, Server
-from toolsim.rounds.course import Bounds
-from toolsim.rounds.hidden import Hidden
-from toolsim.rounds.hosted_calls import HostedCalls, Hosting
+from toolsim.rounds.hidden_calls import HiddenCalls
+from toolsim.rounds.hosted_calls import HostedCalls, McpContext
+from toolsim.rounds.round_planner import Bounds
 from toolsim.rounds.runner import Job
 from toolsim.wire.dialect import APIS
 from toolsim.wire.mcp_items import McpCall
@@ -48,12 +48,12 @@ class Servers:
         self.cancelled = 0
         self.pause = 0.0
 
-    async def tools(self, server: Server, who: Asker) -> list[RemoteTool]:
+    async def tools(self, server: Server, who: Caller) -> list[RemoteTool]:
         if server.label == self.gone:
             raise ConnectionError("It has gone.")
         return TOOLS
 
-    async def call(self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker) -> Outcome:
+    async def call(self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller) -> Outcome:
         self.calls.append((server.label, tool, arguments))
         try:
             await asyncio.sleep(self.pause)
@@ -84,7 +84,7 @@ def job_of(
     fields: dict[str, Any] = {"servers": {"free": FREE, "shy": SHY}, "approvals": APPROVALS, "owner": owner} | (
         hosting or {}
     )
-    calls = HostedCalls(Hosting(servers, **fields), api, body, policy, report, "mine")
+    calls = HostedCalls(McpContext(servers, **fields), api, body, policy, report, "mine")
     ask = lambda each: script.ask(client, stream, each)  # noqa: E731
     return Job(api, body, api.read(body).form, policy, ask, bounds or Bounds(), report, hosted=calls)
 
@@ -188,7 +188,7 @@ def test_a_chat_client_sees_a_plain_answer(stream: bool) -> None:
 
 def test_a_chat_client_goes_on_with_what_it_was_not_shown() -> None:
     """The next turn knows the calls and their outputs, beside a call of the client's; nobody else's does."""
-    hosting = {"hidden": Hidden()}
+    hosting = {"hidden": HiddenCalls()}
     text = "Well. " + block("free__read", a=1) + block("echo", b=2)
     answer, _, _, _ = play(text, client="chat", hosting=hosting)
     message = answer["choices"][0]["message"]
@@ -206,7 +206,7 @@ def test_a_chat_client_goes_on_with_what_it_was_not_shown() -> None:
 
 def test_chats_that_begin_alike_do_not_share_what_they_were_not_shown() -> None:
     """Each is known by the answer that it got; a message that the client invents gets nothing."""
-    hosting = {"hidden": Hidden()}
+    hosting = {"hidden": HiddenCalls()}
     for number in (1, 2):
         play(block("free__read", a=number), f"It is {number}.", client="chat", hosting=hosting)
     for said, expected in (("It is 1.", ["1"]), ("It is 2.", ["2"]), ("It is 3.", []), ("", []), (None, [])):
@@ -379,7 +379,7 @@ def test_the_operator_decides_within_the_answer(approve: bool | None, client: Ap
     """Over either API the answer waits; a yes runs the call once, a no and silence do not."""
 
     async def answered() -> tuple[Servers, Script]:
-        desk, servers = Desk(), Servers()
+        desk, servers = OperatorApprovals(), Servers()
         script = Script([block("shy__read", a=1), "Well."], "chat")
         job = job_of(script, servers, client=client, hosting={"desk": desk, "patience": 0.5})
         task = asyncio.create_task(run(job))

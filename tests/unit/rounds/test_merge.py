@@ -91,7 +91,7 @@ def test_a_round_that_is_taken_back_goes_on_where_the_other_was() -> None:
     merger = Merger(text_follows_calls=True)
     merger.feed(TextDelta("one"))
     merger.next_round()
-    merger.go_back()
+    merger.rewind()
     assert merger.feed(TextDelta(" two")) == [TextDelta(" two")]
 
 

@@ -29,7 +29,6 @@ from toolsim.core.events import (
 from toolsim.core.plan import ApiName, Policy, Tool
 from toolsim.core.report import Report
 from toolsim.rounds import opinion
-from toolsim.rounds.course import Bounds, Round, wants_opinion
 from toolsim.rounds.opinion import (
     NO_OPINION,
     SecondOpinion,
@@ -38,6 +37,7 @@ from toolsim.rounds.opinion import (
     user_request,
     verdict_of,
 )
+from toolsim.rounds.round_planner import Bounds, Round, wants_opinion
 from toolsim.rounds.runner import ROUND_FAILED
 from toolsim.wire.dialect import CHAT
 
@@ -312,7 +312,7 @@ async def weighed(ask: Any, *, patience: float = 60.0, report: Report | None = N
     assert opinion.take([TextDelta("Well."), *CALL[:1]]) == [TextDelta("Well.")]
     assert opinion.take([KeepAlive(), *CALL[1:]]) == [KeepAlive()]
     assert opinion.has_withheld
-    come = await opinion.weigh(lambda *_: Round(2, {}, ON) if poses else None)
+    come = await opinion.evaluate(lambda *_: Round(2, {}, ON) if poses else None)
     assert not opinion.has_withheld
     return come
 
@@ -367,7 +367,7 @@ async def test_what_stands_behind_a_refused_call_takes_no_time(monkeypatch: pyte
 
     asks = SecondOpinion(CHAT.read(body_of("chat", False)), ON, refuse, Report())
     asks.take([*CALL, *thoughts, *texts])
-    come = await asks.weigh(lambda *_: Round(2, {}, ON))
+    come = await asks.evaluate(lambda *_: Round(2, {}, ON))
     told, again = come.in_words(Ended({0: "tool_calls"}))
     assert written == ["{}"]
     assert list(map(id, told)) == list(map(id, thoughts))

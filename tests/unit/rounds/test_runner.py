@@ -14,7 +14,7 @@ from support import rounds
 from support.answers import read
 from support.rounds import Script, job_of, run
 from toolsim.core.plan import ApiName, Policy
-from toolsim.rounds.course import Bounds
+from toolsim.rounds.round_planner import Bounds
 from toolsim.rounds.runner import PROVIDER_ERROR, ROUND_FAILED, answer
 
 GOOD = '<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>'

@@ -22,14 +22,14 @@ from toolsim.core.plan import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.mcp.approvals import Approvals
 from toolsim.mcp.catalogue import RemoteTool
-from toolsim.mcp.declared import EVERY, NONE
 from toolsim.mcp.outcome import TOO_LARGE, Outcome, failed
-from toolsim.mcp.runtime import Asker
+from toolsim.mcp.runtime import Caller
+from toolsim.mcp.server_config import EVERY, NONE
 from toolsim.mcp.servers import Server
 from toolsim.request.rewrite import rewrite_request
-from toolsim.rounds.course import Bounds
-from toolsim.rounds.hidden import Hidden
-from toolsim.rounds.hosted_calls import HostedCalls, Hosting
+from toolsim.rounds.hidden_calls import HiddenCalls
+from toolsim.rounds.hosted_calls import HostedCalls, McpContext
+from toolsim.rounds.round_planner import Bounds
 from toolsim.rounds.runner import Job
 from toolsim.wire.dialect import APIS
 from toolsim.wire.mcp_items import after_calls
@@ -55,11 +55,11 @@ class Pool:
         self.output = json.dumps({"results": FOUND}) if output is None else output
         self.calls: list[tuple[str, str, Mapping[str, Any]]] = []
 
-    async def tools(self, server: Server, who: Asker) -> list[RemoteTool]:
+    async def tools(self, server: Server, who: Caller) -> list[RemoteTool]:
         words = {"type": "object", "properties": {"n": {"type": "integer"}, "q": {"type": "string"}}}
         return [RemoteTool("search", schema=words), RemoteTool("add", schema={"type": "object"})]
 
-    async def call(self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Asker) -> Outcome:
+    async def call(self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller) -> Outcome:
         self.calls.append((server.label, tool, arguments))
         if len(self.output) > limit:
             return failed("It is too large.", code=TOO_LARGE)
@@ -95,7 +95,7 @@ def play(
     policy = replace(policy or Policy(), backend=backend)
     body = {**body, "stream": stream}
     report = Report()
-    given = Hosting(pool, Approvals(), **hosting)
+    given = McpContext(pool, Approvals(), **hosting)
     serves = serves and given.serves(body, policy, api)
     calls = HostedCalls(given, api, body, policy, report, "mine") if serves else None
 
@@ -295,7 +295,7 @@ def test_a_forced_search() -> None:
 def test_a_client_that_sends_only_the_query_back() -> None:
     """As Codex does: the results are remembered, for this client alone, and the prompt goes on as it was."""
     body = request("responses", [WEB["responses"], function("responses", "now", {"type": "object"})])
-    hosting: dict[str, Any] = {"servers": {"web": SEARCHER}, "hidden": Hidden(), "owner": "me"}
+    hosting: dict[str, Any] = {"servers": {"web": SEARCHER}, "hidden": HiddenCalls(), "owner": "me"}
     asked = (block("web_search", query="x"), "So it is.")
     answer, script, _ = play("responses", body, *asked, pool=Pool(), **hosting)
     for item in answer["output"]:
@@ -440,7 +440,7 @@ def test_without_any_search_nothing_is_hidden(client: ApiName) -> None:
 
 def test_which_requests_have_a_search() -> None:
     """Judging by their bytes: a search of the client's own, as Codex has it, costs nothing."""
-    hosting = Hosting(None, Approvals())
+    hosting = McpContext(None, Approvals())
     for client in SHOWN:
         body = deferring(client)
         assert hosting.is_asked(json.dumps(body).encode())
@@ -620,7 +620,7 @@ def test_what_a_client_may_send_instead(client: ApiName) -> None:
         # Three values for each place.
         for number, path in enumerate([*paths(sent)] * 3):
             changed = replaced(sent, path, JUNK[number % len(JUNK)])
-            given = Hosting(Pool(), Approvals(), **{"runs_clients": True, "hosts": HOSTS["hosts"], **hosting})
+            given = McpContext(Pool(), Approvals(), **{"runs_clients": True, "hosts": HOSTS["hosts"], **hosting})
             policy, api = Policy(backend="chat"), APIS[client]
             data = json.dumps(changed).encode()
             with suppress(BadRequest):

@@ -16,7 +16,7 @@ from toolsim.core.events import Closed, Ended, Failed, KeepAlive, Opened, TextDe
 from toolsim.core.plan import AnswerForm, Policy
 from toolsim.core.report import Report
 from toolsim.core.time_slice import SLICE_SECONDS, TimeSlice
-from toolsim.rounds.course import Round
+from toolsim.rounds.round_planner import Round
 from toolsim.rounds.runner import TOKEN, Job, Refused, RoundEvent, RoundReport, with_keepalives
 from toolsim.rounds.server import RunnerServer
 from toolsim.wire.api import Api

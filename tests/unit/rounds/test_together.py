@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.emitted import BODIES, Emitted, Step, Thought
 from support.rounds import play
 from toolsim.core.plan import ApiName, Policy
-from toolsim.rounds.course import Bounds
+from toolsim.rounds.round_planner import Bounds
 
 ECHO = '<tool_call>{"name":"echo","arguments":{"x":1}}</tool_call>'
 BARE = '{"name":"echo","arguments":{"x":3}}'

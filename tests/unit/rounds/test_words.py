@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toolsim.pages.read_prompt import is_error_record
 from toolsim.response.retry import CUT_OFF, NO_CALL, Fault, Retry
-from toolsim.rounds.course import NOTHING, reply_to, words_of
+from toolsim.rounds.round_planner import NOTHING, reply_to, words_of
 
 
 def retry(reason: str, words: str = "x", name: str | None = None, expected: str = "a call") -> Retry:

@@ -28,8 +28,8 @@ from toolsim.proxy.options.option import Option
 from toolsim.proxy.options.table import OPTIONS
 from toolsim.request.fields import read_fields
 from toolsim.request.transforms import expand
-from toolsim.rounds.course import Bounds
-from toolsim.stores.opening import Address, read_address
+from toolsim.rounds.round_planner import Bounds
+from toolsim.stores.url import StoreUrl, parse_store_url
 
 if TYPE_CHECKING:
     from toolsim.mcp.servers import Server
@@ -88,7 +88,7 @@ class Settings:
     """The listener's names, in addition to its addresses and localhost (``access.own_names``)."""
     limits: Limits = Limits()
     bounds: Bounds = Bounds()
-    store: Address | None = None
+    store: StoreUrl | None = None
     mcp: Mcp = Mcp()
     profiles: str = "auto"
     """The selection of profiles; ``profiles.with_profiles`` reads them."""
@@ -249,7 +249,7 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "request_defaults": _fields,
     "transforms": expand,
     "upstream": _upstream,
-    "store": read_address,
+    "store": parse_store_url,
     "cors_origins": _origins,
     "tool_allowlist": _tool_names,
     "metrics_labels": _metrics_labels,

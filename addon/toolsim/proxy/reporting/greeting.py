@@ -26,7 +26,7 @@ from toolsim.proxy.reporting.log import FIELDS
 from toolsim.proxy.reporting.summary import listed, printable
 from toolsim.proxy.reporting.unreachable import reason
 from toolsim.proxy.route import METRICS, MODELS, OVERVIEW
-from toolsim.stores.opening import Address
+from toolsim.stores.url import StoreUrl
 from toolsim.version import __version__
 from toolsim.wire.json_fields import loaded, mappings, string
 
@@ -157,9 +157,9 @@ def _in_words(settings: Settings, url: str, origins: Sequence[str], web: str) ->
     return "\n  ".join(lines)
 
 
-def stored_line(store: Address) -> str:
+def stored_line(store: StoreUrl) -> str:
     """Return where conversations are stored, for how long, and how to turn that off."""
-    where = "in memory" if store.kind == "memory" else f"in {re.sub(r'//[^/@]*@', '//', store.place)}"
+    where = "in memory" if store.kind == "memory" else f"in {re.sub(r'//[^/@]*@', '//', store.location)}"
     days = round(store.bounds.seconds / _DAY_SECONDS)
     return f"stored conversations  {where}, for {days} days; to store none: --set toolsim_store="
 

@@ -139,7 +139,7 @@ class Outcome(Feature):
         with reporting():
             self._topic = done.topic
             asked = exchange.round
-            if asked is None or not asked.is_aside:
+            if asked is None or not asked.is_side_request:
                 self._place = done.topic.position(self._reports.conversations.number(done.topic))
 
     @override

@@ -20,7 +20,7 @@ from toolsim.proxy.options.models_file import ModelsFile
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.reporting.greeting import Greeting, ask_models, backend_url, backend_words, stored_line
 from toolsim.proxy.reporting.log import FIELDS
-from toolsim.stores.opening import read_address
+from toolsim.stores.url import parse_store_url
 from toolsim.version import __version__
 
 UPSTREAM = Settings(upstream=Upstream("http", "::1", 8000, "/base/v1"))
@@ -163,7 +163,7 @@ async def test_a_slow_backend_is_not_waited_for(
 )
 def test_what_is_stored_is_disclosed(url: str, line: str) -> None:
     """Where, for how long, and how to turn it off; without the password of a server."""
-    store = read_address(url)
+    store = parse_store_url(url)
     assert store is not None
     assert stored_line(store) == f"stored conversations  {line}; to store none: --set toolsim_store="
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolsim.core.conversation import Call, Called, CallOutput, Text
-from toolsim.rounds.hidden import MAX_ANSWERS, MAX_BYTES, Hidden
+from toolsim.rounds.hidden_calls import MAX_ANSWERS, MAX_BYTES, HiddenCalls
 
 
 def pair(text: str = "x") -> Called:
@@ -12,7 +12,7 @@ def pair(text: str = "x") -> Called:
 
 def test_calls_are_found_by_their_conversation() -> None:
     """The last that were kept of it; of another there are none."""
-    hidden = Hidden()
+    hidden = HiddenCalls()
     hidden.put(b"a", [pair("x")], "me")
     hidden.put(b"a", [pair("x"), pair("y")], "me")
     assert hidden.find(b"a") == (pair("x"), pair("y"))
@@ -21,7 +21,7 @@ def test_calls_are_found_by_their_conversation() -> None:
 
 def test_there_is_an_end_to_what_is_kept() -> None:
     """In number and in bytes; what is used stays."""
-    hidden = Hidden()
+    hidden = HiddenCalls()
     for number in range(MAX_ANSWERS + 1):
         hidden.put(str(number).encode(), [pair()], "me")
         hidden.find(b"0")
@@ -36,7 +36,7 @@ def test_there_is_an_end_to_what_is_kept() -> None:
 
 def test_nobody_pushes_out_another_clients() -> None:
     """Whoever keeps too much loses his own."""
-    hidden = Hidden()
+    hidden = HiddenCalls()
     hidden.put(b"mine", [pair()], "me")
     for number in range(MAX_ANSWERS + 10):
         hidden.put(str(number).encode(), [pair()], "greedy")

@@ -20,7 +20,7 @@ _UNSENT_BYTES = 64 * 1024
 """The part of an answer that the kernel buffers before it is read."""
 
 
-class AnsweringHandler(RequestHandler):
+class StreamHandler(RequestHandler):
     """Answers a POST by ``answer``, in a separate task, which is in ``running``.
 
     Every error has the API's own shape, regardless of the exception.
@@ -68,7 +68,7 @@ class AnsweringHandler(RequestHandler):
         self.finish({"error": error.body()})
 
 
-class Listener:
+class LocalServer:
     """An HTTP server on 127.0.0.1, from ``start``, which needs a running event loop, to ``stop``.
 
     ``port``: 0 binds any free port, and is then replaced by its number. ``running``: the answering tasks, added by
@@ -80,7 +80,7 @@ class Listener:
         self.running: set[asyncio.Task[None]] = set()
         self._server: HTTPServer | None = None
 
-    def start(self, rules: Sequence[tuple[str, type[AnsweringHandler], dict[str, Any]]]) -> None:
+    def start(self, rules: Sequence[tuple[str, type[StreamHandler], dict[str, Any]]]) -> None:
         """Bind the port; ``rules`` are tornado's. Raises OSError when it is taken."""
         sockets = bind_sockets(self.port, "127.0.0.1")
         for listening in sockets:

@@ -66,10 +66,10 @@ class Round:
     number: int
     body: Mapping[str, Any]
     policy: Policy
-    asks: frozenset[str] = frozenset()
-    begun: str = ""
+    retries_allowed: frozenset[str] = frozenset()
+    partial_call: str = ""
     hosted: frozenset[str] = frozenset()
-    is_aside: bool = False
+    is_side_request: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def may_be_hosted(request: ClientRequest, policy: Policy, bounds: Bounds) -> boo
     return is_whole and may_call and bounds.rounds > 1
 
 
-class Course:
+class RoundPlanner:
     """The rounds of one answer to ``body``, a request of ``api``.
 
     After the outputs of ``hosted`` tools, which toolsim runs, a round follows (``after_calls``) if the bounds allow
@@ -169,9 +169,9 @@ class Course:
             may_call = policy.tool_use_mode != "withheld" and not is_without_tools
             reply = reply_to(retry, called=called, may_call=may_call)
             body = self._api.append_reply(before.body, words_of(retry), reply)
-        return self._round(body, policy, retry.fault.begun)
+        return self._round(body, policy, retry.fault.partial_call)
 
-    def aside(self, rule: str, question: str, *, seconds: float) -> Round | None:
+    def side_request(self, rule: str, question: str, *, seconds: float) -> Round | None:
         """Return the round with a question apart from the conversation.
 
         None if the bounds do not allow it and one more round, which might follow from the answer.
@@ -182,7 +182,9 @@ class Course:
             # The backend drops messages of other roles.
             rule, question = "", f"{rule}\n\n{question}"
         self._number += 1
-        return Round(self._number, self._api.side_request(self._body, rule, question), self._policy, is_aside=True)
+        return Round(
+            self._number, self._api.side_request(self._body, rule, question), self._policy, is_side_request=True
+        )
 
     def without_tools(self, before: Round, status: int, *, seconds: float) -> Round | None:
         """Return the round that retries without tools, None if that cannot help against an error of ``status``."""

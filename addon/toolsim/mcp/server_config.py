@@ -156,7 +156,7 @@ def _check_url(url: str, param: str) -> str:
     return f"{parts.hostname}:{port}"
 
 
-def may_be_named(server: Server, hosts: Collection[str]) -> bool:
+def is_host_allowed(server: Server, hosts: Collection[str]) -> bool:
     """Return whether a request can name a server with this URL; ``hosts`` as in ``read_tool``."""
     try:
         return server.url is not None and _is_among(_check_url(server.url, ""), hosts)

@@ -8,7 +8,7 @@ from support.each import each
 from toolsim.core.plan import Policy
 from toolsim.response.retry import CALL_FAULTS, EMPTY_ANSWER, SECOND_OPINION, Fault, Retry
 from toolsim.response.verdict import ANSWER_MISMATCH
-from toolsim.rounds.course import Bounds, Course, Round, may_be_hosted, may_take_rounds
+from toolsim.rounds.round_planner import Bounds, Round, RoundPlanner, may_be_hosted, may_take_rounds
 from toolsim.wire.dialect import CHAT, RESPONSES
 
 TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f"}}
@@ -19,10 +19,10 @@ FAULTS = CALL_FAULTS | {ANSWER_MISMATCH}
 
 
 def retry(reason: str = "UNKNOWN_TOOL", words: str = "w", begun: str = "") -> Retry:
-    return Retry(Fault(reason, "x", begun=begun), words, ())
+    return Retry(Fault(reason, "x", partial_call=begun), words, ())
 
 
-def run(course: Course, *faults: Retry, seconds: float = 0, size: int = 0) -> list[Round | None]:
+def run(course: RoundPlanner, *faults: Retry, seconds: float = 0, size: int = 0) -> list[Round | None]:
     """Return the rounds that follow each other, each of which ends at a fault."""
     rounds: list[Round | None] = [course.first()]
     for fault in faults:
@@ -35,8 +35,8 @@ def run(course: Course, *faults: Retry, seconds: float = 0, size: int = 0) -> li
 def test_a_model_is_asked_again_so_often() -> None:
     """The last round may be followed by none: its answer counts, whatever it is."""
     hosted = frozenset({"free__read"})
-    rounds = run(Course(CHAT, BODY, Policy(retry=2, second_opinion="off"), Bounds(), hosted), retry(), retry())
-    assert [each and (each.number, each.asks, each.hosted) for each in rounds] == [
+    rounds = run(RoundPlanner(CHAT, BODY, Policy(retry=2, second_opinion="off"), Bounds(), hosted), retry(), retry())
+    assert [each and (each.number, each.retries_allowed, each.hosted) for each in rounds] == [
         (1, FAULTS, hosted),
         (2, FAULTS, hosted),
         (3, {ANSWER_MISMATCH}, hosted),
@@ -47,17 +47,17 @@ def test_a_model_is_asked_again_so_often() -> None:
 
 def test_an_unknown_tool_alone_is_asked_for_once() -> None:
     """With its own option, whatever else is not asked again."""
-    rounds = run(Course(CHAT, BODY, Policy(unknown_tool="retry", second_opinion="off"), Bounds()), retry())
-    assert [each and each.asks for each in rounds] == [{"UNKNOWN_TOOL"}, frozenset()]
+    rounds = run(RoundPlanner(CHAT, BODY, Policy(unknown_tool="retry", second_opinion="off"), Bounds()), retry())
+    assert [each and each.retries_allowed for each in rounds] == [{"UNKNOWN_TOOL"}, frozenset()]
 
 
 def test_an_answer_is_asked_for_beside_the_calls() -> None:
     """As often, after as many faulty calls. After a tool's output none may follow, so the backend can enforce it."""
     answered, policy = {**BODY, "messages": [*BODY["messages"], OUTPUT]}, Policy(retry=1, second_opinion="off")
     for body, mode in ((BODY, ""), (answered, "withheld")):
-        rounds = run(Course(CHAT, body, policy, Bounds()), retry(), retry(ANSWER_MISMATCH))
+        rounds = run(RoundPlanner(CHAT, body, policy, Bounds()), retry(), retry(ANSWER_MISMATCH))
         assert [each and each.policy.tool_use_mode for each in rounds] == ["", "", mode]
-        assert [each and each.asks for each in rounds] == [FAULTS, {ANSWER_MISMATCH}, frozenset()]
+        assert [each and each.retries_allowed for each in rounds] == [FAULTS, {ANSWER_MISMATCH}, frozenset()]
         last = rounds[-1]
         assert last is not None
         assert last.body["messages"][-1]["content"].endswith("call a tool." if body is BODY else "to the schema.")
@@ -66,20 +66,22 @@ def test_an_answer_is_asked_for_beside_the_calls() -> None:
 def test_words_are_asked_for_once_in_place_of_an_invented_call() -> None:
     """Without tools, and with either value of the option; not in the last round that the bounds allow."""
     for value in ("undeclared", "on"):
-        first, second = run(Course(CHAT, BODY, Policy(second_opinion=value), Bounds()), retry(SECOND_OPINION))  # type: ignore[arg-type]
+        first, second = run(RoundPlanner(CHAT, BODY, Policy(second_opinion=value), Bounds()), retry(SECOND_OPINION))  # type: ignore[arg-type]
         assert first is not None
         assert second is not None
-        assert (first.asks, second.asks) == ({SECOND_OPINION}, frozenset())
+        assert (first.retries_allowed, second.retries_allowed) == ({SECOND_OPINION}, frozenset())
         assert (second.policy.tool_use_mode, second.body) == ("disabled", BODY)
-    assert Course(CHAT, BODY, Policy(), Bounds(rounds=1)).first().asks == frozenset()
-    assert Course(CHAT, BODY, Policy(second_opinion="off"), Bounds()).first().asks == frozenset()
+    assert RoundPlanner(CHAT, BODY, Policy(), Bounds(rounds=1)).first().retries_allowed == frozenset()
+    assert RoundPlanner(CHAT, BODY, Policy(second_opinion="off"), Bounds()).first().retries_allowed == frozenset()
 
 
 @pytest.mark.parametrize(("api", "key"), [(CHAT, "messages"), (RESPONSES, "input")])
 def test_the_conversation_goes_on(api: Any, key: str) -> None:
     """A further round is the client's own request with what the model wrote and our reply to it."""
     body = BODY if key == "messages" else {"model": "m", "input": "hi"}
-    _, second, third = run(Course(api, body, Policy(retry=3), Bounds()), retry(words="one"), retry(words="", begun="b"))
+    _, second, third = run(
+        RoundPlanner(api, body, Policy(retry=3), Bounds()), retry(words="one"), retry(words="", begun="b")
+    )
     assert second is not None
     assert third is not None
     roles = [(each["role"], each["content"]) for each in third.body[key]]
@@ -88,25 +90,25 @@ def test_the_conversation_goes_on(api: Any, key: str) -> None:
     assert {name: value for name, value in third.body.items() if name != key} == {
         name: value for name, value in body.items() if name != key
     }
-    assert (second.begun, third.begun) == ("", "b")
+    assert (second.partial_call, third.partial_call) == ("", "b")
 
 
 def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
     """The user's words are the operator's; tools stay on offer if they say so; it is no part of the other count."""
     policy = Policy(fix_empty_final=True, fix_empty_final_text="Say it.", second_opinion="off")
-    first, second = run(Course(CHAT, BODY, policy, Bounds()), retry(EMPTY_ANSWER, ""))
+    first, second = run(RoundPlanner(CHAT, BODY, policy, Bounds()), retry(EMPTY_ANSWER, ""))
     assert first is not None
     assert second is not None
-    assert first.asks == {EMPTY_ANSWER}
-    assert second.asks == frozenset()
+    assert first.retries_allowed == {EMPTY_ANSWER}
+    assert second.retries_allowed == frozenset()
     assert second.policy.tool_use_mode == "withheld"
     assert second.body["messages"][1:] == [{"role": "user", "content": "Say it."}]
     policy = replace(policy, retry=1, fix_empty_final_disable_tools=False)
-    _, second, third = run(Course(CHAT, BODY, policy, Bounds()), retry(EMPTY_ANSWER, ""), retry())
+    _, second, third = run(RoundPlanner(CHAT, BODY, policy, Bounds()), retry(EMPTY_ANSWER, ""), retry())
     assert second is not None
     assert third is not None
-    assert (second.policy.tool_use_mode, second.asks) == ("", FAULTS)
-    assert third.asks == {ANSWER_MISMATCH}
+    assert (second.policy.tool_use_mode, second.retries_allowed) == ("", FAULTS)
+    assert third.retries_allowed == {ANSWER_MISMATCH}
 
 
 @pytest.mark.parametrize(
@@ -115,13 +117,13 @@ def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
 )
 def test_the_bounds_hold(bounds: Bounds, used: dict[str, Any]) -> None:
     """Beyond rounds, time or text there is no further round."""
-    assert run(Course(CHAT, BODY, Policy(retry=3), bounds), retry(), **used)[1] is None
-    assert run(Course(CHAT, BODY, Policy(retry=3), Bounds(seconds=0)), retry(), seconds=1e9)[1] is not None
+    assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), bounds), retry(), **used)[1] is None
+    assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), Bounds(seconds=0)), retry(), seconds=1e9)[1] is not None
 
 
 def test_the_last_round_that_is_allowed_asks_for_nothing() -> None:
     """So its answer is judged as one without the runner."""
-    assert run(Course(CHAT, BODY, Policy(retry=3), Bounds(rounds=1)))[0] == Round(1, BODY, Policy(retry=3))
+    assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), Bounds(rounds=1)))[0] == Round(1, BODY, Policy(retry=3))
 
 
 @each(
@@ -165,31 +167,33 @@ def test_who_may_have_mcp_tools(policy: Policy, change: dict[str, Any], rounds: 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 408, 429])
 def test_what_is_not_of_the_tools(status: int) -> None:
     """A key, money, a model that is gone and the pace are no better without tools."""
-    course = Course(CHAT, BODY, Policy(tool_use_mode="relaxed", fallback_retry_count=1), Bounds())
+    course = RoundPlanner(CHAT, BODY, Policy(tool_use_mode="relaxed", fallback_retry_count=1), Bounds())
     assert course.without_tools(course.first(), status, seconds=0) is None
     following = course.without_tools(course.first(), 500, seconds=0)
     assert following is not None
     assert following.policy.tool_use_mode == "disabled"
     assert course.without_tools(following, 500, seconds=0) is None
-    late = Course(CHAT, BODY, Policy(tool_use_mode="relaxed", fallback_retry_count=1), Bounds(seconds=1))
+    late = RoundPlanner(CHAT, BODY, Policy(tool_use_mode="relaxed", fallback_retry_count=1), Bounds(seconds=1))
     assert late.without_tools(late.first(), 500, seconds=1) is None
 
 
 def test_a_question_beside_the_conversation_is_a_round() -> None:
     """It counts as one, nothing is asked again for it, and it leaves room for the round that may follow from it."""
-    course = Course(CHAT, BODY, Policy(second_opinion="on"), Bounds(rounds=4))
+    course = RoundPlanner(CHAT, BODY, Policy(second_opinion="on"), Bounds(rounds=4))
     first = course.first()
-    question = course.aside("Be brief.", "Is it?", seconds=0)
+    question = course.side_request("Be brief.", "Is it?", seconds=0)
     assert question is not None
-    assert (question.number, question.asks) == (2, frozenset())
+    assert (question.number, question.retries_allowed) == (2, frozenset())
     assert [each["content"] for each in question.body["messages"]] == ["Be brief.", "Is it?"]
-    assert course.aside("Be brief.", "Is it?", seconds=600) is None
+    assert course.side_request("Be brief.", "Is it?", seconds=600) is None
     words = course.next(first, retry("SECOND_OPINION"), called=False, seconds=0, size=0)
     assert words is not None
     assert (words.number, words.body, words.policy.tool_use_mode) == (3, BODY, "disabled")
-    assert course.aside("Be brief.", "Is it?", seconds=0) is None
+    assert course.side_request("Be brief.", "Is it?", seconds=0) is None
     for api, key in ((CHAT, "messages"), (RESPONSES, "input")):
-        asked = Course(api, BODY, Policy(manifest_role="user"), Bounds()).aside("Be brief.", "Is it?", seconds=0)
+        asked = RoundPlanner(api, BODY, Policy(manifest_role="user"), Bounds()).side_request(
+            "Be brief.", "Is it?", seconds=0
+        )
         assert asked is not None
         assert "Be brief.\n\nIs it?" in (asked.body[key], asked.body[key][0]["content"] if api is CHAT else "")
         assert "instructions" not in asked.body

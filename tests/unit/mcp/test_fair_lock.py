@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from toolsim.mcp.runtime import Asker
-from toolsim.mcp.turns import Turns
+from toolsim.mcp.fair_lock import FairLock
+from toolsim.mcp.runtime import Caller
 
-HOG, QUICK, THIRD = Asker("me", "hog"), Asker("you", "quick"), Asker("me", "third")
+HOG, QUICK, THIRD = Caller("me", "hog"), Caller("you", "quick"), Caller("me", "third")
 
 
 async def test_answers_take_turns() -> None:
     """Each in its own order; another answer's call comes after at most one call of the first."""
-    turns, done = Turns(), []
+    turns, done = FairLock(), []
 
-    async def call(who: Asker, name: str) -> None:
-        async with turns.turn(who, 10):
+    async def call(who: Caller, name: str) -> None:
+        async with turns.acquire(who, 10):
             await asyncio.sleep(0.001)
             done.append(name)
 
@@ -28,13 +28,13 @@ async def test_answers_take_turns() -> None:
 
 async def test_waiting_has_an_end() -> None:
     """And whoever has given up, or left, is passed over."""
-    turns, done = Turns(), []
+    turns, done = FairLock(), []
 
-    async def call(who: Asker, seconds: float) -> None:
-        async with turns.turn(who, seconds):
+    async def call(who: Caller, seconds: float) -> None:
+        async with turns.acquire(who, seconds):
             done.append(who)
 
-    async with turns.turn(HOG, 1):
+    async with turns.acquire(HOG, 1):
         with pytest.raises(TimeoutError):
             await call(QUICK, 0.01)
         left, stays = asyncio.create_task(call(QUICK, 10)), asyncio.create_task(call(THIRD, 10))
@@ -48,10 +48,10 @@ async def test_waiting_has_an_end() -> None:
 
 async def test_a_turn_that_comes_as_its_owner_leaves() -> None:
     """It goes to the next."""
-    turns = Turns()
-    entered = turns.turn(HOG, 1)
+    turns = FairLock()
+    entered = turns.acquire(HOG, 1)
     await entered.__aenter__()
-    first, second = (asyncio.create_task(turns.turn(who, 10).__aenter__()) for who in (QUICK, THIRD))
+    first, second = (asyncio.create_task(turns.acquire(who, 10).__aenter__()) for who in (QUICK, THIRD))
     await asyncio.sleep(0)
     await entered.__aexit__(None, None, None)
     first.cancel()

@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any
 
 from toolsim.core.conversation import Call, Called, CallOutput, Text
-from toolsim.wire import hidden
+from toolsim.wire import restore_hidden
 from toolsim.wire.chat.api import CHAT
-from toolsim.wire.hidden import answer_key, conversations, whole_key
+from toolsim.wire.restore_hidden import answer_key, conversations, whole_key
 
-with_hidden = partial(hidden.with_hidden, api=CHAT)
+with_hidden = partial(restore_hidden.with_hidden, api=CHAT)
 USER, ANSWER = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well."}
 PAIR: Called = (Call("mcp_1", "files__read", "{}"), CallOutput("mcp_1", (Text("text"),)))
 

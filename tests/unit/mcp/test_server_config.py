@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.each import each
 from toolsim.core.errors import BadRequest
-from toolsim.mcp.declared import EVERY, read_file, read_tool
+from toolsim.mcp.server_config import EVERY, read_file, read_tool
 from toolsim.mcp.servers import Filter, Server
 
 URL = "https://docs.example/mcp"

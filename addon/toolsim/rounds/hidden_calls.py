@@ -20,7 +20,7 @@ MAX_ANSWERS = 1_000
 MAX_BYTES = 16 * 1024 * 1024
 
 
-class Hidden:
+class HiddenCalls:
     """Calls with their outputs, by the answer that followed them."""
 
     def __init__(self) -> None:

@@ -11,20 +11,20 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from toolsim.mcp.runtime import Asker
+from toolsim.mcp.runtime import Caller
 
 
-class Turns:
+class FairLock:
     """A lock with one holder at a time."""
 
     def __init__(self) -> None:
         # Waiters by answer, each answer's in order; the first answer is next.
-        self._waiting: OrderedDict[Asker, deque[asyncio.Future[None]]] = OrderedDict()
-        self._last = Asker()
+        self._waiting: OrderedDict[Caller, deque[asyncio.Future[None]]] = OrderedDict()
+        self._last = Caller()
         self._is_taken = False
 
     @asynccontextmanager
-    async def turn(self, who: Asker, seconds: float) -> AsyncGenerator[None]:
+    async def acquire(self, who: Caller, seconds: float) -> AsyncGenerator[None]:
         """Wait for the lock and hold it. Raises TimeoutError after ``seconds`` of waiting."""
         if self._is_taken:
             await self._wait(who, seconds)
@@ -34,7 +34,7 @@ class Turns:
         finally:
             self._pass_on()
 
-    async def _wait(self, who: Asker, seconds: float) -> None:
+    async def _wait(self, who: Caller, seconds: float) -> None:
         mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(who, deque()).append(mine)
         try:

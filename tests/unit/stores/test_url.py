@@ -9,40 +9,40 @@ from typing import cast
 import pytest
 from support.each import each
 from toolsim.plugins import STORES, StoreKind
-from toolsim.stores.opening import Address, open_store, read_address
 from toolsim.stores.record import Bounds
 from toolsim.stores.redis_server import RedisStore
 from toolsim.stores.sqlite import SqliteStore
+from toolsim.stores.url import StoreUrl, open_store, parse_store_url
 
 
 @each(
     ("text", "address"),
     [
         ("", None),
-        ("memory", Address("memory")),
-        ("sqlite:a/b", Address("sqlite", "a/b")),
-        ("sqlite:/a/b", Address("sqlite", "/a/b")),
-        ("sqlite:///a/b", Address("sqlite", "/a/b")),
-        ("sqlite:~/b", Address("sqlite", str(Path.home() / "b"))),
-        ("redis://h:1/2", Address("redis", "redis://h:1/2")),
-        ("rediss://h", Address("rediss", "rediss://h")),
-        ("memory?answers=3&background=2", Address("memory", "", Bounds(records=3), 2)),
-        ("sqlite:/a?bytes=2000&days=2", Address("sqlite", "/a", Bounds(bytes=2000, seconds=172_800.0))),
-        ("redis://h?db=2&answers=3", Address("redis", "redis://h?db=2", Bounds(records=3))),
-        ("redis://h?required=1", Address("redis", "redis://h", is_required=True)),
-        ("redis://h?required=0", Address("redis", "redis://h")),
+        ("memory", StoreUrl("memory")),
+        ("sqlite:a/b", StoreUrl("sqlite", "a/b")),
+        ("sqlite:/a/b", StoreUrl("sqlite", "/a/b")),
+        ("sqlite:///a/b", StoreUrl("sqlite", "/a/b")),
+        ("sqlite:~/b", StoreUrl("sqlite", str(Path.home() / "b"))),
+        ("redis://h:1/2", StoreUrl("redis", "redis://h:1/2")),
+        ("rediss://h", StoreUrl("rediss", "rediss://h")),
+        ("memory?answers=3&background=2", StoreUrl("memory", "", Bounds(records=3), 2)),
+        ("sqlite:/a?bytes=2000&days=2", StoreUrl("sqlite", "/a", Bounds(bytes=2000, seconds=172_800.0))),
+        ("redis://h?db=2&answers=3", StoreUrl("redis", "redis://h?db=2", Bounds(records=3))),
+        ("redis://h?required=1", StoreUrl("redis", "redis://h", is_required=True)),
+        ("redis://h?required=0", StoreUrl("redis", "redis://h")),
     ],
 )
-def test_addresses(text: str, address: Address | None) -> None:
+def test_addresses(text: str, address: StoreUrl | None) -> None:
     """Each form, also as a URL."""
-    assert read_address(text) == address
+    assert parse_store_url(text) == address
 
 
 @each("text", ["yes", "memory:", "sqlite", "sqlite:", "sqlite://", ":", ":x", "postgres://x", "redis:", "redis://"])
 def test_what_is_none(text: str) -> None:
     """Anything else is refused, with what was expected."""
     with pytest.raises(ValueError, match="expected memory, sqlite:PATH"):
-        read_address(text)
+        parse_store_url(text)
 
 
 @pytest.mark.parametrize(
@@ -61,10 +61,10 @@ def test_what_is_none(text: str) -> None:
 def test_limits_that_are_refused(text: str, reason: str | None) -> None:
     """The message says which one, and what was expected."""
     if reason is None:
-        assert read_address(text) == Address("memory")
+        assert parse_store_url(text) == StoreUrl("memory")
         return
     with pytest.raises(ValueError, match=re.escape(reason)):
-        read_address(text)
+        parse_store_url(text)
 
 
 async def test_another_store_is_one_more_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,18 +73,18 @@ async def test_another_store_is_one_more_row(tmp_path: Path, monkeypatch: pytest
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(STORES, "own", StoreKind("own_store", "url"))
     monkeypatch.setitem(STORES, "other", StoreKind("own_store", "url", "Such a store", "no_such_package"))
-    address = read_address("own://h?answers=3")
+    address = parse_store_url("own://h?answers=3")
     assert address is not None
     assert cast(object, open_store(address)) == ("own://h", 3)
     with pytest.raises(ValueError, match=r"Such a store needs the extra \[no_such_package\]"):
-        read_address("other://h")
+        parse_store_url("other://h")
 
 
 async def test_nothing_is_opened_before_it_is_needed(tmp_path: Path) -> None:
     """A store is created without touching its location."""
-    store = open_store(Address("sqlite", str(tmp_path / "store")))
+    store = open_store(StoreUrl("sqlite", str(tmp_path / "store")))
     assert isinstance(store, SqliteStore)
-    assert isinstance(open_store(Address("memory")), SqliteStore)
-    assert isinstance(open_store(Address("redis", "redis://h")), RedisStore)
+    assert isinstance(open_store(StoreUrl("memory")), SqliteStore)
+    assert isinstance(open_store(StoreUrl("redis", "redis://h")), RedisStore)
     assert list(tmp_path.iterdir()) == []
     await store.close()

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 from toolsim.core.errors import ApiError
-from toolsim.rounds.answering import AnsweringHandler
+from toolsim.rounds.local_server import StreamHandler
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
 
 
-class Slow(AnsweringHandler):
+class Slow(StreamHandler):
     """Refuses, fails, or never answers."""
 
     def initialize(self, running: set[asyncio.Task[None]], began: asyncio.Event) -> None:

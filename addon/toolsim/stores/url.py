@@ -21,12 +21,12 @@ _DAY_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class StoreUrl:
     """The location of a store, and its limits."""
 
     kind: str
     """One of ``STORES``."""
-    place: str = ""
+    location: str = ""
     """The path of a file or the URL of a server."""
     bounds: Bounds = Bounds()
     background: int = BACKGROUND
@@ -39,7 +39,7 @@ class Address:
     """
 
 
-def read_address(text: str) -> Address | None:
+def parse_store_url(text: str) -> StoreUrl | None:
     """Parse a URL, None for no store. Raises ValueError with a message for people."""
     if not text:
         return None
@@ -53,18 +53,18 @@ def read_address(text: str) -> Address | None:
     background = limits.get("background", BACKGROUND)
     word, _, rest = plain.partition(":")
     match STORES.get(word):
-        case StoreKind(place="none") if plain == word:
+        case StoreKind(location="none") if plain == word:
             place = ""
-        case StoreKind(place="path") if path := rest.removeprefix("//"):
+        case StoreKind(location="path") if path := rest.removeprefix("//"):
             place = str(Path(path).expanduser())
-        case StoreKind(place="url") if rest.startswith("//") and len(rest) > 2:
+        case StoreKind(location="url") if rest.startswith("//") and len(rest) > 2:
             place = plain
         case _:
             raise ValueError(f"got {text!r}, expected {_EXPECTED}")
     kind = STORES[word]
     if kind.package and importlib.util.find_spec(kind.package) is None:
         raise ValueError(f"{kind.words} needs the extra [{kind.package}]: {command_for_extra(kind.package)}")
-    return Address(word, place, bounds, background, bool(limits.get("required", 0)))
+    return StoreUrl(word, place, bounds, background, bool(limits.get("required", 0)))
 
 
 def _split(text: str) -> tuple[str, dict[str, int]]:
@@ -90,7 +90,7 @@ def _split(text: str) -> tuple[str, dict[str, int]]:
     return (f"{plain}?{'&'.join(others)}" if others else plain), limits
 
 
-def open_store(address: Address) -> Store:
+def open_store(address: StoreUrl) -> Store:
     """Return the store at a URL. Nothing is opened before first use."""
-    store: Store = importlib.import_module(STORES[address.kind].module).open_store(address.place, address.bounds)
+    store: Store = importlib.import_module(STORES[address.kind].module).open_store(address.location, address.bounds)
     return store
