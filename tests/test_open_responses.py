@@ -18,7 +18,7 @@ from toolsim.core.plan import Plan, Policy
 from toolsim.core.report import Report
 from toolsim.proxy.jobs import AnswerJob, RequestJob, run
 from toolsim.request.rewrite import rewrite_request
-from toolsim.wire.responses.actions import compaction
+from toolsim.wire.responses.operations import compaction
 
 WEATHER = {"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {"city": {}}}}
 NESTED = {"type": "function", "function": {"name": "get_weather", "description": "d", "parameters": {"type": "object"}}}

@@ -25,7 +25,7 @@ Clients that use the listener as their proxy
     proxy/test_access.py::test_key_of_a_forward_proxy
 Only the modes whose clients
     unit/proxy/test_access.py::test_the_key_of_the_proxy_opens_only_what_goes_through_it
-    unit/proxy/test_doors.py::test_which_way_a_flow_came
+    unit/proxy/test_incoming.py::test_which_way_a_flow_came
 use the listener to reach something else
     proxy/test_access.py::test_builtin_backend_is_no_forward_proxy
     proxy/test_access.py::test_a_forward_proxy_that_was_asked_for
@@ -33,10 +33,10 @@ In front of a backend of your own
     proxy/test_access.py::test_nothing_but_the_backend
 hold up others
     unit/proxy/test_jobs.py::test_what_is_heavy
-    unit/proxy/test_work.py::test_serving
-    unit/proxy/test_work.py::test_empty_lists_take_too_much_memory
+    unit/proxy/test_worker.py::test_serving
+    unit/proxy/test_worker.py::test_empty_lists_take_too_much_memory
 Clients take turns
-    unit/proxy/test_work.py::test_owners_take_turns
+    unit/proxy/test_worker.py::test_owners_take_turns
     unit/core/test_serial_executor.py::test_owners_take_turns
 Schemas and patterns are measured
     unit/schema/test_patterns.py::test_a_pattern_that_would_take_all_memory_is_never_compiled
@@ -48,8 +48,8 @@ exhaust the proxy's memory
     unit/request/test_transcript.py::test_too_large_outputs_are_replaced
 end a process by nesting
     unit/wire/test_json_codec.py::test_the_bound_on_depth
-    unit/proxy/test_work.py::test_a_nested_body_ends_no_worker
-    unit/proxy/test_work.py::test_a_result_that_cannot_be_returned
+    unit/proxy/test_worker.py::test_a_nested_body_ends_no_worker
+    unit/proxy/test_worker.py::test_a_result_that_cannot_be_returned
 make the proxy fetch anything
     unit/schema/test_compile.py::test_nothing_is_fetched
 occupy the proxy with WebSocket
@@ -101,10 +101,10 @@ A connection to an MCP server is never closed
     unit/mcp/test_fair_lock.py::test_answers_take_turns
 continue from something damaged
     unit/wire/responses/test_stored.py::test_a_damaged_record_is_not_found
-    unit/proxy/test_memory.py::test_a_store_that_lies
+    unit/proxy/test_response_store.py::test_a_store_that_lies
 A connection that comes back
     attack/test_attack.py::test_a_proxy_that_is_its_own_upstream
-    unit/proxy/test_circle.py::test_a_request_that_comes_back
+    unit/proxy/test_loop_detection.py::test_a_request_that_comes_back
 One that comes back through other proxies
     attack/test_attack.py::test_two_proxies_that_name_each_other
 reach the built-in backend past

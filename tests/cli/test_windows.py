@@ -107,7 +107,7 @@ def test_a_worker_that_takes_too_long(tmp_path: Path) -> None:
     program = """
 import asyncio
 from toolsim.core.plan import Policy
-from toolsim.proxy import work
+from toolsim.proxy import worker
 from toolsim.proxy.jobs import RequestJob
 def job(data):
     return RequestJob(dialect="chat", path="/v1/chat/completions", data=data, limit=10**9, policy=Policy())

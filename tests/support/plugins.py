@@ -14,7 +14,7 @@ from toolsim.background import edge
 from toolsim.mcp import engine
 from toolsim.mcp.runtime import McpRuntime
 from toolsim.proxy import background, builtin, upgrades
-from toolsim.proxy.jobs import Done, Job
+from toolsim.proxy.jobs import Job, JobResult
 from toolsim.proxy.options.settings import Settings
 from toolsim.sockets import server
 from toolsim.stores import redis_server, sqlite
@@ -26,7 +26,9 @@ BACKENDS: list[Callable[[Settings], loopback.TextBackend]] = [
     scripted.backend_of,
 ]
 LOOPBACK: Callable[[loopback.TextBackend], builtin.Loopback] = loopback.Loopback
-SOCKETS: Callable[[Callable[[], bool], Callable[[Job], Awaitable[Done]]], upgrades.SocketServer] = server.SocketServer
+SOCKETS: Callable[[Callable[[], bool], Callable[[Job], Awaitable[JobResult]]], upgrades.SocketServer] = (
+    server.SocketServer
+)
 BACKGROUND: Callable[[background.Parts], background.Answers] = edge.BackgroundAnswers
 MCP: McpRuntime = engine
 STORES: list[Callable[[str, Bounds], Store]] = [sqlite.open_store, redis_server.open_store]

@@ -32,10 +32,10 @@ from toolsim.core.report import Report
 from toolsim.proxy.background import Parts
 from toolsim.proxy.exchange import MODE_HEADER, Exchange
 from toolsim.proxy.jobs import PageJob, PluginJob, RequestJob
-from toolsim.proxy.memory import UNAVAILABLE
 from toolsim.proxy.metadata import COMMENT
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.reporting.metrics import Family
+from toolsim.proxy.response_store import UNAVAILABLE
 from toolsim.stores.record import MAX_TRIES, StoreError, TooLarge
 from toolsim.stores.url import BACKGROUND
 from toolsim.wire.api import Api

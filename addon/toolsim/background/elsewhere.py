@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 
 from toolsim.background.frames import BEHIND, DELETED, DONE, NO_END, error_frame, frames_after, has_end
 from toolsim.background.ledger import FOLLOW_SECONDS, PATIENCE, RENEW_SECONDS, RETRY_SECONDS, Ledger
-from toolsim.proxy.memory import UNAVAILABLE
+from toolsim.proxy.response_store import UNAVAILABLE
 from toolsim.stores.record import StoreError
 from toolsim.wire.sse import comment
 

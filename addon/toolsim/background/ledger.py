@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from toolsim.core.errors import ApiError
-from toolsim.proxy.memory import EVENTS, LEASE, LOST, WANTED, Memory
+from toolsim.proxy.response_store import EVENTS, LEASE, LOST, WANTED, ResponseStore
 from toolsim.stores.record import MAX_TRIES, Conflict, Record, StoreError
 from toolsim.wire.responses.background import is_one
 from toolsim.wire.responses.stored import appended
@@ -85,7 +85,7 @@ class Ending:
 class Ledger:
     """Reads and writes these records. Every method raises StoreError while the store is down."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(self, memory: ResponseStore) -> None:
         self._memory = memory
 
     async def open(self, partition: str, id: str, value: bytes, parent: str, names: Sequence[str]) -> Lease:

@@ -25,8 +25,8 @@ from toolsim.background.ledger import (
 from toolsim.core.errors import ApiError
 from toolsim.core.events import Failed, Opened
 from toolsim.proxy.background import Finished
-from toolsim.proxy.memory import LOST
 from toolsim.proxy.reporting.metrics import Family
+from toolsim.proxy.response_store import LOST
 from toolsim.rounds.runner import Job, Refused, answer, failure, with_keepalives
 from toolsim.stores.record import StoreError, TooLarge
 from toolsim.wire.json_codec import dump

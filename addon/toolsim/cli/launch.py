@@ -31,7 +31,7 @@ from toolsim.cli.usage import DEFAULT_PORT, LOCAL_SERVERS, MODEL_SUFFIX
 from toolsim.command_line import UsageError, resolved
 from toolsim.plugins import BUILTIN
 from toolsim.proxy.address import is_loopback, parse_url, url_host
-from toolsim.proxy.reporting.greeting import stored_line
+from toolsim.proxy.reporting.startup_banner import stored_line
 from toolsim.proxy.reporting.summary import printable
 from toolsim.proxy.route import MODELS, OVERVIEW
 from toolsim.stores.url import parse_store_url

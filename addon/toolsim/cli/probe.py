@@ -20,7 +20,7 @@ from urllib.request import (
 )
 
 from toolsim.proxy.address import is_loopback, parse_url
-from toolsim.proxy.reporting.unreachable import reason
+from toolsim.proxy.reporting.connect_errors import explain
 from toolsim.wire.errors import NO_WORDS, read_error
 from toolsim.wire.json_fields import loaded
 
@@ -87,9 +87,9 @@ def ask(
             text = response.read(_MAX_BYTES).decode("utf-8", "replace")
             return Answer(response.status, response.headers.get("content-type", ""), loaded(text))
     except URLError as error:
-        raise Unreachable(reason(error.reason, seconds)) from error
+        raise Unreachable(explain(error.reason, seconds)) from error
     except (OSError, http.client.HTTPException, UnicodeError) as error:
-        raise Unreachable(reason(error, seconds)) from error
+        raise Unreachable(explain(error, seconds)) from error
 
 
 def _opened(opener: OpenerDirector, request: Request, seconds: float) -> Any:

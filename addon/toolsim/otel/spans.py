@@ -84,7 +84,7 @@ class Spans(Feature):
     # -- calls of MCP tools --
 
     @override
-    def hosting(self, hosting: McpContext) -> McpContext:
+    def on_mcp(self, hosting: McpContext) -> McpContext:
         return replace(hosting, watch=self._call)
 
     async def _call(self, server: Server, call: ServedCall, calling: Awaitable[Outcome]) -> Outcome:
@@ -105,7 +105,7 @@ class Spans(Feature):
     # -- the end --
 
     @override
-    def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+    def on_close(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
         self._over(self)
         report = exchange.report
         self._end_chat(exchange, flow, report, conventions.failure(report, status and (self._status or status)))
@@ -116,7 +116,7 @@ class Spans(Feature):
             _end(self._server, conventions.failure(report, status), is_failure=not is_clients)
 
     @override
-    def asked_again(self, exchange: Exchange, flow: HTTPFlow, report: Report) -> None:
+    def on_retry(self, exchange: Exchange, flow: HTTPFlow, report: Report) -> None:
         self._end_chat(exchange, flow, report, "")
 
     def _end_chat(self, exchange: Exchange, flow: HTTPFlow | None, report: Report, error: str) -> None:

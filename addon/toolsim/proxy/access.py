@@ -14,7 +14,7 @@ Rules, in this order:
    proxy for the page's own server and lets the page read its answers.
 4. *The Codex login* is available to other machines only with a key.
 
-Programs send no ``Origin``, and can use an address as Host.
+Programs send no ``RoundSource``, and can use an address as Host.
 """
 
 from __future__ import annotations

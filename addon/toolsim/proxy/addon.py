@@ -23,18 +23,19 @@ from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsim.proxy import route, startup
-from toolsim.proxy.arrivals import Arrivals
+from toolsim.proxy.backend_registry import BackendRegistry
 from toolsim.proxy.background import Background, Parts
+from toolsim.proxy.bodies import BodyRewriter
 from toolsim.proxy.builtin import BuiltinBackend
-from toolsim.proxy.circle import Circle
+from toolsim.proxy.context_loader import StoredContextLoader
 from toolsim.proxy.cors import add_cors
-from toolsim.proxy.doors import Doors, with_names
+from toolsim.proxy.dispatch import Dispatcher
 from toolsim.proxy.drain import Drain
 from toolsim.proxy.exchange import Exchanges
 from toolsim.proxy.guard import Clearance, Guard
-from toolsim.proxy.known import KnownBackends
+from toolsim.proxy.incoming import IncomingReader, with_names
+from toolsim.proxy.loop_detection import ProxyLoopDetector
 from toolsim.proxy.mcp_servers import Servers
-from toolsim.proxy.memory import Memory
 from toolsim.proxy.metadata import PAGE, SOCKET
 from toolsim.proxy.mitmproxy12 import deferred, installing, web
 from toolsim.proxy.mitmproxy12.connect import ConnectTimeout
@@ -46,16 +47,15 @@ from toolsim.proxy.options.profiles import with_profiles
 from toolsim.proxy.options.settings import Settings, check_together, parse
 from toolsim.proxy.readiness import Readiness
 from toolsim.proxy.refusals import Refusals
-from toolsim.proxy.remembering import Remembering
 from toolsim.proxy.reporting import metrics
-from toolsim.proxy.reporting.greeting import Greeting
 from toolsim.proxy.reporting.outcome import Reports
 from toolsim.proxy.reporting.overview import Overview
-from toolsim.proxy.rewriting import Rewriting
+from toolsim.proxy.reporting.startup_banner import StartupBanner
+from toolsim.proxy.response_store import ResponseStore
 from toolsim.proxy.rounds import Rounds
 from toolsim.proxy.streamed import StreamedAnswer
 from toolsim.proxy.upgrades import Sockets
-from toolsim.proxy.work import Work
+from toolsim.proxy.worker import WorkQueue
 
 logger = logging.getLogger(__name__)
 
@@ -84,23 +84,23 @@ class ToolSim:
         """Only ever added to: mitmproxy forgets them when it rolls back."""
         self._is_running = False
         self._modes: list[ProxyMode] = []
-        self._work = Work(has_workers=not alone)
+        self._work = WorkQueue(has_workers=not alone)
         self._reports = Reports()
         self._builtin = BuiltinBackend()
-        self._greeting = Greeting(self._builtin)
+        self._greeting = StartupBanner(self._builtin)
         self._connect_timeout = ConnectTimeout()
         self._refusals = Refusals(self._reports.log)
-        self._doors = Doors(self._refusals)
-        self._circle = Circle()
-        self._known = KnownBackends()
+        self._doors = IncomingReader(self._refusals)
+        self._circle = ProxyLoopDetector()
+        self._known = BackendRegistry()
         self._servers = Servers()
         self._rounds = Rounds(keepalive)
-        self._memory = Memory()
+        self._memory = ResponseStore()
         self._background = Background(
-            Parts(self._memory, self._rounds, self._servers, self._work.do, self._reports.add)
+            Parts(self._memory, self._rounds, self._servers, self._work.run, self._reports.add)
         )
-        self._remembering = Remembering(self._memory, self._work.do, self._background)
-        self._sockets = Sockets(lambda: self._memory.is_on, self._work.do)
+        self._remembering = StoredContextLoader(self._memory, self._work.run, self._background)
+        self._sockets = Sockets(lambda: self._memory.is_on, self._work.run)
         self._drain = Drain(self.exchanges, self._rounds, self._background, self._sockets)
         self._wire(Settings())
         self.addons = [
@@ -121,7 +121,7 @@ class ToolSim:
         self._settings = settings
         readiness = Readiness(settings, self._builtin, self._memory, self._drain)
         overview = Overview(settings, self._builtin, self._reports)
-        self._arrivals = Arrivals(
+        self._arrivals = Dispatcher(
             settings,
             self.exchanges,
             self._reports,
@@ -139,7 +139,7 @@ class ToolSim:
                 "overview_public": overview.public,
             },
         )
-        self._rewriting = Rewriting(
+        self._rewriting = BodyRewriter(
             settings, self.exchanges, self._work, self._servers, self._rounds, self._remembering
         )
 
@@ -219,7 +219,7 @@ class ToolSim:
 
     def requestheaders(self, flow: HTTPFlow) -> Awaitable[None] | None:
         """Route a request, and open an exchange if toolsim handles it."""
-        return self._arrivals.take(flow)
+        return self._arrivals.dispatch(flow)
 
     def request(self, flow: HTTPFlow) -> Awaitable[None] | None:
         """Rewrite a request: at once, or awaited if that would take long."""

@@ -21,10 +21,10 @@ from mitmproxy.http import HTTPFlow, Response
 from toolsim.core.plan import ApiName, Plan
 from toolsim.core.plan import Feature as BackendFeature
 from toolsim.core.report import Report, entry
+from toolsim.proxy.backend_registry import Backend
 from toolsim.proxy.decoding import decoded
 from toolsim.proxy.exchange import Exchange, Feature
-from toolsim.proxy.jobs import Done, RequestJob
-from toolsim.proxy.known import Backend
+from toolsim.proxy.jobs import JobResult, RequestJob
 from toolsim.proxy.metadata import NOTE, policy_as_dict
 from toolsim.request.engine import is_refusal
 from toolsim.wire.errors import NO_PATH, rejects_path
@@ -79,7 +79,7 @@ class Attempt(Feature):
         self._first: Response | None = None
 
     @override
-    def begins(self, exchange: Exchange, flow: HTTPFlow) -> bool:
+    def on_response_start(self, exchange: Exchange, flow: HTTPFlow) -> bool:
         response = flow.response
         assert response is not None
         if 200 <= response.status_code < 300:
@@ -137,7 +137,7 @@ class Attempt(Feature):
         self.second = replace(job, report=report, refused=frozenset(backend.refused))
         return True
 
-    def take_resent(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
+    def take_resent(self, exchange: Exchange, flow: HTTPFlow, done: JobResult) -> None:
         """Send the request as rewritten for the ``second`` time, or unchanged if it needs no rewriting anymore."""
         assert self.second is not None
         self._job, self.second = self.second, None
@@ -164,7 +164,7 @@ class Attempt(Feature):
             exchange.backend.has(self._api(exchange), self._rejected)
 
     @override
-    def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+    def on_close(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
         if exchange.plan is not None:
             _note_missed_calls(exchange.backend, exchange.plan, exchange.report)
 

@@ -15,11 +15,11 @@ from toolsim.core.plan import Policy
 from toolsim.core.report import Report
 from toolsim.plugins import BACKGROUND
 from toolsim.proxy.exchange import Exchange
-from toolsim.proxy.jobs import Done, Job
+from toolsim.proxy.jobs import Job, JobResult
 from toolsim.proxy.mcp_servers import Servers
-from toolsim.proxy.memory import Memory
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.reporting.metrics import Family
+from toolsim.proxy.response_store import ResponseStore
 from toolsim.proxy.rounds import Rounds
 from toolsim.wire.api import Api
 from toolsim.wire.responses.resources import Call
@@ -50,10 +50,10 @@ class Answers(Protocol):
 class Parts(NamedTuple):
     """The collaborators of that package."""
 
-    memory: Memory
+    memory: ResponseStore
     rounds: Rounds
     servers: Servers
-    do: Callable[[Job], Awaitable[Done]]
+    do: Callable[[Job], Awaitable[JobResult]]
     """Runs a job, here or in a worker."""
     finished: Finished
 

@@ -142,12 +142,12 @@ class Admitted(Feature):
         self._flow = flow
 
     @override
-    def planned(self, plan: Plan) -> Plan:
+    def on_plan(self, plan: Plan) -> Plan:
         self._builtin.admit(self._flow)
         return plan
 
     @override
-    def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+    def on_close(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
         self._builtin.forget(self._flow.id)
 
 

@@ -23,7 +23,7 @@ class Origins:
     patterns: tuple[str, ...] = ()
 
     def allow(self, origin: str) -> bool:
-        """Return whether an ``Origin`` header is listed."""
+        """Return whether an ``RoundSource`` header is listed."""
         return any(_matches(pattern, origin) for pattern in self.patterns)
 
     @property

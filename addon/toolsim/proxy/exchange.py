@@ -37,11 +37,10 @@ from toolsim.core.errors import ApiError
 from toolsim.core.plan import ApiName, Plan, Policy
 from toolsim.core.report import Report
 from toolsim.proxy import head
-from toolsim.proxy.clocks import Clocks
+from toolsim.proxy.backend_registry import NO_ROOT, Backend
 from toolsim.proxy.cors import add_cors
 from toolsim.proxy.decoding import decoded
-from toolsim.proxy.jobs import AnswerJob, Done, RequestJob, request_too_large
-from toolsim.proxy.known import NO_ROOT, Backend
+from toolsim.proxy.jobs import AnswerJob, JobResult, RequestJob, request_too_large
 from toolsim.proxy.metadata import SENT
 from toolsim.proxy.mitmproxy12 import backup
 from toolsim.proxy.options.settings import Limits
@@ -49,6 +48,7 @@ from toolsim.proxy.recorder import BodyRecorder
 from toolsim.proxy.round_flow import RoundFlow
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.proxy.streamed import StreamedAnswer
+from toolsim.proxy.timeouts import Timeouts
 from toolsim.request.estimate import estimated_usage
 from toolsim.request.rewrite import Rewritten
 from toolsim.response.rewrite import EVENT_STREAM, JSON, Listener
@@ -80,36 +80,36 @@ class Feature:
     the order is reversed.
     """
 
-    def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
+    def on_job(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
         """Return the job that rewrites the request."""
         return job
 
-    def planned(self, plan: Plan) -> Plan:
+    def on_plan(self, plan: Plan) -> Plan:
         """Return the plan of a rewritten request."""
         return plan
 
-    def hosting(self, hosting: McpContext) -> McpContext:
+    def on_mcp(self, hosting: McpContext) -> McpContext:
         """Return the context in which MCP tools are called, if the request can use any."""
         return hosting
 
-    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
+    def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: JobResult) -> None:
         """Handle the result of the request's job; ``done.rewritten`` is None if it passes unchanged."""
 
-    def begins(self, exchange: Exchange, flow: HTTPFlow) -> bool:
+    def on_response_start(self, exchange: Exchange, flow: HTTPFlow) -> bool:
         """Decide how an answer reaches the client once its headers have arrived; return whether it was decided."""
         return False
 
-    def asked_again(self, exchange: Exchange, flow: HTTPFlow, report: Report) -> None:
+    def on_retry(self, exchange: Exchange, flow: HTTPFlow, report: Report) -> None:
         """Handle the end of a round that another round of the same answer follows."""
 
-    def read(self, exchange: Exchange, done: Done) -> Done:
+    def on_body_done(self, exchange: Exchange, done: JobResult) -> JobResult:
         """Return a rewritten non-streamed answer in the form that the client gets."""
         return done
 
-    def sent(self, exchange: Exchange, flow: HTTPFlow) -> None:
+    def on_headers_sent(self, exchange: Exchange, flow: HTTPFlow) -> None:
         """Handle an answer whose headers are about to be sent, with the complete body unless it is streamed."""
 
-    def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+    def on_close(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
         """Handle the end of an exchange; ``status``: of its answer, None if none reached the client."""
 
 
@@ -141,7 +141,7 @@ class Exchange:
         """The model's name there, "" = the client's."""
         self.choose: Choose | None = None
         """Chooses the backend by the model; None if it is chosen."""
-        self.clocks = Clocks(limits)
+        self.timeouts = Timeouts(limits)
         self.recorder = BodyRecorder()
         """Both sides of the answer, for people to inspect."""
         self.plan: Plan | None = None
@@ -194,7 +194,7 @@ class Exchange:
     def ask_again(self, flow: HTTPFlow, report: Report, further: Feature) -> None:
         """Let a ``further`` round follow; ``report``: the answer's report so far."""
         for feature in self._features:
-            feature.asked_again(self, flow, report)
+            feature.on_retry(self, flow, report)
         self.attach(further)
 
     @property
@@ -212,7 +212,7 @@ class Exchange:
         """Return the context in which MCP tools are called, None if the request cannot use any."""
         if hosting is not None:
             for feature in self._features:
-                hosting = feature.hosting(hosting)
+                hosting = feature.on_mcp(hosting)
         return hosting
 
     def request_job(self, flow: HTTPFlow, dialect: ApiName, policy: Policy) -> RequestJob | None:
@@ -241,12 +241,12 @@ class Exchange:
             owner=self.owner,
         )
         for feature in self._features:
-            job = feature.asking(flow, job)
+            job = feature.on_job(flow, job)
         if self.round is not None:
             job = self.round.on_job(job)
         return self.stored_context.on_job(job) if self.stored_context is not None else job
 
-    def take_request(self, flow: HTTPFlow, done: Done) -> None:
+    def take_request(self, flow: HTTPFlow, done: JobResult) -> None:
         """Replace the request by the rewritten one for its backend, or answer it with an error."""
         self._take(done)
         self.checked = done.checked
@@ -261,7 +261,7 @@ class Exchange:
             backend = APIS[self.plan.backend] if self.plan is not None else client
             self.report.dropped += head.for_backend(flow.request.headers, client, backend)
         for feature in self._features:
-            feature.rewritten(self, flow, done)
+            feature.on_rewritten(self, flow, done)
         if self.stored_context is not None:
             self.stored_context.on_rewritten(done)
 
@@ -269,7 +269,7 @@ class Exchange:
         """Set the flow's request to the one for the backend."""
         plan = rewritten.plan
         for feature in self._features:
-            plan = feature.planned(plan)
+            plan = feature.on_plan(plan)
         self.plan = self.round.on_plan(plan) if self.round is not None else plan
         if self.streamed is not None:
             self.streamed.replan(self.plan)
@@ -281,7 +281,7 @@ class Exchange:
         if rewritten.answer:
             flow.response = Response.make(200, rewritten.answer, {"content-type": JSON})
 
-    def _take(self, done: Done) -> None:
+    def _take(self, done: JobResult) -> None:
         if done.report is not self.report:
             # The other process had a copy.
             self.report.replace_with(done.report)
@@ -297,7 +297,7 @@ class Exchange:
         is_error = not 200 <= response.status_code < 300
         if is_error:
             self.attach_after_error()
-        if any(feature.begins(self, flow) for feature in self._features):
+        if any(feature.on_response_start(self, flow) for feature in self._features):
             return
         if self.early is not None and self.plan is not None:
             self._follow(flow, response)
@@ -351,7 +351,7 @@ class Exchange:
         plan = self.plan
         if plan is None or not plan.stream or self.report.part_of or self.streamed is not None:
             return None
-        if not self.clocks.is_quiet:
+        if not self.timeouts.is_quiet:
             return None
         response = Response.make(200, headers={"content-type": JSON})
         response.data.content = None
@@ -413,7 +413,7 @@ class Exchange:
             plan,
             self.report,
             limits=self.limits,
-            clocks=self.clocks,
+            clocks=self.timeouts,
             recorder=self.recorder,
             listener=self._listener,
             estimate=lambda written: estimated_usage(flow.request.raw_content or b"", written),
@@ -428,7 +428,7 @@ class Exchange:
         response.stream = self.streamed.feed
         if not plan.is_verbatim:
             for feature in self._features:
-                feature.sent(self, flow)
+                feature.on_headers_sent(self, flow)
 
     def answer_job(self, flow: HTTPFlow) -> AnswerJob | None:
         """Return the job that rewrites an answer; None if it was streamed or passed."""
@@ -459,10 +459,10 @@ class Exchange:
             owner=self.owner,
         )
 
-    def take_answer(self, flow: HTTPFlow, done: Done) -> None:
+    def take_answer(self, flow: HTTPFlow, done: JobResult) -> None:
         """Replace the non-streamed answer by the rewritten one."""
         for feature in self._features:
-            done = feature.read(self, done)
+            done = feature.on_body_done(self, done)
         self._take(done)
         if self._listener is not None and done.error is None:
             self._listener(done.events, done.retry)
@@ -480,13 +480,13 @@ class Exchange:
         response.reason = status_codes.RESPONSES.get(response.status_code, "")
         response.content = done.body
         for feature in self._features:
-            feature.sent(self, flow)
+            feature.on_headers_sent(self, flow)
 
     def overdue(self) -> Response | None:
         """Return the error response for an answer that is overdue; None while there is time."""
-        if not self.clocks.is_overdue:
+        if not self.timeouts.is_overdue:
             return None
-        return self.refuse(self.clocks.overdue())
+        return self.refuse(self.timeouts.overdue())
 
     def close(self, flow: HTTPFlow | None, status: int | None) -> None:
         """Finish an exchange that has ended; ``flow``: None if it is gone.
@@ -497,10 +497,10 @@ class Exchange:
         """
         if flow is not None and flow.response is not None and callable(flow.response.stream):
             flow.response.stream = True
-        if status is None and (ended_by := self.clocks.ended_by) is not None:
+        if status is None and (ended_by := self.timeouts.ended_by) is not None:
             self.report.error = self.report.error or ended_by.code
         if self.is_turn and self.report.error in ("backend_unavailable", "backend_timeout"):
-            self.backend.doubt()
+            self.backend.mark_stale()
         for code in {*self.report.warnings}:
             self.note_mismatch(code)
         if self.plan is not None and self.report.tokens and not self.report.tool_cutoff:
@@ -511,7 +511,7 @@ class Exchange:
         problems: list[Exception] = []
         for feature in reversed(self._features):
             try:
-                feature.closed(self, flow, status)
+                feature.on_close(self, flow, status)
             except Exception as problem:  # The others have ended too.
                 problems.append(problem)
         if problems:
@@ -557,7 +557,7 @@ class Exchanges:
         """Begin an exchange."""
         self._open[flow.id] = exchange
         if self.ended_by is not None:
-            exchange.clocks.end(self.ended_by)
+            exchange.timeouts.end(self.ended_by)
 
     def of(self, flow: HTTPFlow) -> Exchange | None:
         """Return the exchange of a flow, None if toolsim does not handle it."""
@@ -590,7 +590,7 @@ class Exchanges:
         """Expire all exchanges, also future ones: each ends with this error when it checks its timers."""
         self.ended_by = error
         for exchange in self._open.values():
-            exchange.clocks.end(error)
+            exchange.timeouts.end(error)
 
     def answers(self) -> int:
         """Return the number of exchanges that clients wait for: all but the rounds of an answer."""

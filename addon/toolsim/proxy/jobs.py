@@ -31,7 +31,7 @@ from toolsim.wire.dialect import APIS, backend_of
 from toolsim.wire.foreign import as_responses
 from toolsim.wire.json_codec import TOO_DEEP, dump, parse_object, read_body, too_deep
 from toolsim.wire.json_fields import optional
-from toolsim.wire.responses.actions import (
+from toolsim.wire.responses.operations import (
     Action,
     action_path,
     count_answer,
@@ -136,7 +136,7 @@ Job = RequestJob | AnswerJob | ResolveJob | PageJob | PluginJob
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class JobResult:
     """The result of a job. ``report``: the job's, with the findings added to it.
 
     ``error``: the client's error. ``crash``: the traceback of a bug in toolsim, which is an error too.
@@ -195,7 +195,7 @@ def size_of(job: Job) -> int:
     return len(job.data)
 
 
-def run(job: Job, *, patient: bool = False) -> Done:
+def run(job: Job, *, patient: bool = False) -> JobResult:
     """Run a job; never raises. ``patient``: nothing else waits for this process."""
     try:
         match job:
@@ -206,19 +206,19 @@ def run(job: Job, *, patient: bool = False) -> Done:
             case PageJob():
                 return _with_body(job, _respond)
             case PluginJob():
-                return _with_body(job, lambda job, body: Done(job.report, read=job.read(body)))
+                return _with_body(job, lambda job, body: JobResult(job.report, read=job.read(body)))
             case AnswerJob():
                 return _rewrite_answer(job, patient=patient)
     except MemoryError:
-        return Done(job.report, too_much(job, "memory"))
+        return JobResult(job.report, too_much(job, "memory"))
     except Exception:
         return failed(job, traceback.format_exc())
 
 
-def failed(job: Job, crash: str) -> Done:
+def failed(job: Job, crash: str) -> JobResult:
     """Return the result of a job that a bug in toolsim has ended; ``crash``: its traceback, or what is known of it."""
     what = "the backend's answer" if isinstance(job, AnswerJob) else "a request"
-    return Done(job.report, ApiError(f"toolsim failed to rewrite {what}.", code="internal_error"), crash)
+    return JobResult(job.report, ApiError(f"toolsim failed to rewrite {what}.", code="internal_error"), crash)
 
 
 def too_much(job: Job, what: str) -> ApiError:
@@ -230,21 +230,23 @@ def too_much(job: Job, what: str) -> ApiError:
     return ApiError(f"The backend's answer is too large: {size}.", code="backend_bad_answer", status=502)
 
 
-def _with_body[J: (RequestJob, ResolveJob, PageJob, PluginJob)](job: J, work: Callable[[J, bytes], Done]) -> Done:
+def _with_body[J: (RequestJob, ResolveJob, PageJob, PluginJob)](
+    job: J, work: Callable[[J, bytes], JobResult]
+) -> JobResult:
     """Return the result of ``work`` on a request's decoded body, or the client's error."""
     try:
         return work(job, decoded(job.data, job.encoding, job.limit))
     except BadRequest as bad:
-        return Done(job.report, bad.error)
+        return JobResult(job.report, bad.error)
     except RecursionError:
-        return Done(job.report, BadRequest(f"The request body cannot be read. {TOO_DEEP}.").error)
+        return JobResult(job.report, BadRequest(f"The request body cannot be read. {TOO_DEEP}.").error)
     except TooLarge:
-        return Done(job.report, request_too_large(job.limit))
+        return JobResult(job.report, request_too_large(job.limit))
     except ValueError as problem:
-        return Done(job.report, BadRequest(f"The request body cannot be decoded: {problem}").error)
+        return JobResult(job.report, BadRequest(f"The request body cannot be decoded: {problem}").error)
 
 
-def _rewrite_request(job: RequestJob, body: bytes) -> Done:
+def _rewrite_request(job: RequestJob, body: bytes) -> JobResult:
     """Return the rewritten request and its label."""
     prepared = b""
     if job.action == "compact" and (document := read_body(body)) is not None:
@@ -259,7 +261,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
         refused=job.refused,
         stored_as=job.stored_as,
         is_round=job.is_round,
-        is_action=job.action is not None,
+        is_auxiliary=job.action is not None,
     )
     if job.marks_of_rounds is not None:
         asks_again = rewritten is not None and rewritten.plan.tools and rewritten.plan.policy.needs_rounds
@@ -268,7 +270,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
     if rewritten is None and too_deep(body) and (job.action is not None or _MENTIONS_TOOLS.search(body)):
         raise BadRequest(f"The request body cannot be read. {TOO_DEEP}.")
     if rewritten is not None and rewritten.passes:
-        return Done(job.report, checked=rewritten.plan)
+        return JobResult(job.report, checked=rewritten.plan)
     client = APIS[job.dialect]
     # A backend of another API would get a request for an unknown path.
     is_translated = backend_of(client, job.policy.backend) is not client
@@ -277,7 +279,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
     if rewritten is None:
         if body.lstrip().startswith(b"{") and _MENTIONS_TOOLS.search(body) and read_body(body) is None:
             raise BadRequest("The request body mentions tools, but is not JSON that can be read.")
-        return Done(job.report)
+        return JobResult(job.report)
     topic = label_of(rewritten.items)
     if job.action == "input_tokens":
         shown = parse_object(rewritten.body) or {}
@@ -288,7 +290,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> Done:
     own, names = _own({**rewritten.asked}) if job.wants_own and rewritten.plan.form.id else (b"", ())
     # Transferring the items between processes would take as much work as the body.
     bare = Rewritten(rewritten.plan, rewritten.body, rewritten.path, asked={}, answer=rewritten.answer)
-    return Done(
+    return JobResult(
         job.report, rewritten=bare, digest=digest(bare.body), topic=topic, own=own, names=names, prepared=prepared
     )
 
@@ -308,28 +310,28 @@ def _in_own_shape(document: dict[str, Any]) -> dict[str, Any]:
     return document if is_own_shape(document) else as_responses(document)
 
 
-def _resolve(job: ResolveJob, body: bytes) -> Done:
+def _resolve(job: ResolveJob, body: bytes) -> JobResult:
     document = read_body(body)
     if document is None:
         # An error in it is reported when it is rewritten.
-        return Done(job.report)
+        return JobResult(job.report)
     try:
         document = _in_own_shape(document)
     except BadRequest:
-        return Done(job.report)
+        return JobResult(job.report)
     if job.recalled is None:
         wanted = optional(document, "background", bool) is True
-        return Done(job.report, references=references(document), in_background=wanted)
+        return JobResult(job.report, references=references(document), in_background=wanted)
     resolved = resolve(document, job.recalled)
     # A request without references goes to its backend unchanged: only its items are needed.
     shown = dump(resolved.body).encode() if job.recalled.references else b""
     own = dump(resolved.own).encode()
-    return Done(job.report, body=shown, own=own, echo=resolved.echo, names=resolved.names)
+    return JobResult(job.report, body=shown, own=own, echo=resolved.echo, names=resolved.names)
 
 
-def _respond(job: PageJob, body: bytes) -> Done:
+def _respond(job: PageJob, body: bytes) -> JobResult:
     page = respond(replace(job.call, body=body), job.value)
-    return Done(job.report, body=dump(page.body).encode(), change=(page.id, page.value) if page.id else None)
+    return JobResult(job.report, body=dump(page.body).encode(), change=(page.id, page.value) if page.id else None)
 
 
 def request_too_large(limit: int) -> ApiError:
@@ -344,13 +346,13 @@ def answer_too_large(limit: int) -> ApiError:
     return ApiError(message, code="backend_bad_answer", status=502)
 
 
-def _rewrite_answer(job: AnswerJob, *, patient: bool) -> Done:
+def _rewrite_answer(job: AnswerJob, *, patient: bool) -> JobResult:
     try:
         content = decoded(job.data, job.encoding, job.limit)
     except TooLarge:
-        return Done(job.report, answer_too_large(job.limit))
+        return JobResult(job.report, answer_too_large(job.limit))
     except ValueError as problem:
-        return Done(job.report, ApiError(f"The backend's answer cannot be decoded: {problem}", status=502))
+        return JobResult(job.report, ApiError(f"The backend's answer cannot be decoded: {problem}", status=502))
     seconds = PATIENT_SECONDS if patient else BUDGET_SECONDS
     emitted: list[ClientEvent] = []
     reasons: list[Retry] = []
@@ -371,13 +373,13 @@ def _rewrite_answer(job: AnswerJob, *, patient: bool) -> Done:
     steps = chain(rewriter.steps(content), rewriter.steps(b"") if content else ())
     chunks = list(chain.from_iterable(steps))
     if job.plan.is_verbatim and rewriter.is_as_demanded:
-        return Done(job.report, passes=True)
+        return JobResult(job.report, passes=True)
     passed, waits = len(emitted), rewriter.waits
     if waits is not None:
         chunks += rewriter.conclude()
         reasons = [waits]
     names = output_names(rewriter.final) if job.plan.form.id else None
-    done = Done(
+    done = JobResult(
         job.report, status=rewriter.status, content_type=rewriter.content_type, body=b"".join(chunks), names=names
     )
     if not (job.with_events or reasons):

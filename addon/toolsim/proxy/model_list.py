@@ -19,9 +19,9 @@ from mitmproxy.http import Headers, HTTPFlow, Response
 
 from toolsim.proxy import route
 from toolsim.proxy.access import KEY_HEADERS, Incoming
+from toolsim.proxy.backend_registry import Backend, BackendRegistry, Root, page_client, page_request
 from toolsim.proxy.builtin import BuiltinBackend
 from toolsim.proxy.head import authorize, error_response, for_backend
-from toolsim.proxy.known import Backend, KnownBackends, Root, page_client, page_request
 from toolsim.proxy.options.models_file import ModelEntry, entry_for
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.windows import with_windows
@@ -54,7 +54,7 @@ class ModelList:
 
     settings: Settings
     builtin: BuiltinBackend
-    known: KnownBackends
+    known: BackendRegistry
 
     async def answer(self, flow: HTTPFlow, incoming: Incoming, default: route.Default) -> Response:
         """Return the response to a request; ``default``: where requests for other models go."""

@@ -24,8 +24,8 @@ from mitmproxy.proxy.mode_specs import ReverseMode, UpstreamMode
 
 from toolsim.proxy.builtin import BuiltinBackend
 from toolsim.proxy.drain import Drain
-from toolsim.proxy.memory import Memory
 from toolsim.proxy.options.settings import Settings
+from toolsim.proxy.response_store import ResponseStore
 from toolsim.stores.record import StoreError
 
 FRESH_SECONDS = 2.0
@@ -41,7 +41,7 @@ class Readiness:
 
     settings: Settings
     builtin: BuiltinBackend
-    memory: Memory
+    memory: ResponseStore
     drain: Drain
     _checks: dict[object, tuple[float, asyncio.Task[bool]]] = field(default_factory=dict)
 

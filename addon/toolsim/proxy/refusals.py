@@ -20,9 +20,9 @@ from mitmproxy.http import HTTPFlow
 from toolsim.core.errors import ApiError
 from toolsim.core.rate import TokenBucket
 from toolsim.proxy.access import REASONS, Refusal
+from toolsim.proxy.api_format import convert
 from toolsim.proxy.guard import reporting
 from toolsim.proxy.head import error_response
-from toolsim.proxy.in_shape import reshape
 from toolsim.proxy.metadata import COMMENT, REFUSED
 from toolsim.proxy.reporting.log import Log
 from toolsim.proxy.reporting.metrics import Family
@@ -48,7 +48,7 @@ class Refusals:
     def answer(self, flow: HTTPFlow, error: ApiError, headers: Mapping[str, str] | None = None) -> None:
         """Answer a flow with an error in its API's own format; a ``Refusal`` is logged and counted."""
         flow.response = error_response(error, headers)
-        reshape(flow.response, api_of_path(flow.request.path))
+        convert(flow.response, api_of_path(flow.request.path))
         if isinstance(error, Refusal):
             with reporting():
                 self._note(flow, error)

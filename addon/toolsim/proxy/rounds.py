@@ -26,7 +26,7 @@ from toolsim.proxy.decoding import TooLarge, decoded
 from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.jobs import RequestJob
 from toolsim.proxy.metadata import NOTE
-from toolsim.proxy.mitmproxy12.replayed import FlowHandler, own_flow
+from toolsim.proxy.mitmproxy12.internal_flow import FlowHandler, own_flow
 from toolsim.proxy.reporting import summary
 from toolsim.proxy.round_flow import RoundFlow
 from toolsim.proxy.stored_context import StoredContext
@@ -112,7 +112,7 @@ class Rounds:
 
         ``request``: the client's request, if the flow does not contain it anymore.
         """
-        return partial(self._ask, Origin(flow, body, document, request))
+        return partial(self._ask, RoundSource(flow, body, document, request))
 
     def show(self, flow: HTTPFlow, exchange: Exchange, stream: Stream) -> None:
         """Answer a flow with a stream of toolsim's own."""
@@ -125,7 +125,7 @@ class Rounds:
         exchange.report = report
         exchange.is_ours = False
         exchange.is_delegated, exchange.topic = True, topic
-        exchange.attach(HandedOver(flow, self._serve(), job))
+        exchange.attach(Delegation(flow, self._serve(), job))
 
     def end(self, error: ApiError) -> None:
         """End all answers that are made in rounds with this error."""
@@ -148,7 +148,7 @@ class Rounds:
             self._server = server
         return self._server
 
-    async def _ask(self, origin: Origin, round_: Round) -> AsyncGenerator[RoundEvent]:
+    async def _ask(self, origin: RoundSource, round_: Round) -> AsyncGenerator[RoundEvent]:
         """Run one round. Closing the generator early ends it."""
         arrived: asyncio.Queue[ClientEvent | Retry | None] = asyncio.Queue()
 
@@ -225,11 +225,11 @@ class OneRound(Feature):
         self.marks = marks
 
     @override
-    def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
+    def on_job(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
         return replace(job, marks_of_rounds=self.marks)
 
 
-class HandedOver(Feature):
+class Delegation(Feature):
     """A client's flow on its way to the runner, which answers it in rounds with exchanges of their own, and back."""
 
     def __init__(self, flow: HTTPFlow, server: RunnerServer, job: Job | Stream) -> None:
@@ -241,7 +241,7 @@ class HandedOver(Feature):
         request.headers[TOKEN] = self._token
 
     @override
-    def begins(self, exchange: Exchange, flow: HTTPFlow) -> bool:
+    def on_response_start(self, exchange: Exchange, flow: HTTPFlow) -> bool:
         response = flow.response
         assert response is not None
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
@@ -250,7 +250,7 @@ class HandedOver(Feature):
         return True
 
     @override
-    def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+    def on_close(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
         """Restore the flow's own target, for people and replays, and store its answer in it."""
         self._server.forget(self._token)
         if flow is not None:
@@ -275,7 +275,7 @@ def round_of(flow: HTTPFlow) -> RoundFlow | None:
     return RoundFlow(frozenset(note["asks"]), note["begun"], hosted, report, is_side_request=is_aside)
 
 
-class Origin:
+class RoundSource:
     """A client's request as it was routed, with its decoded and its parsed body: the source of its rounds."""
 
     def __init__(
@@ -303,8 +303,8 @@ def _refused(flow: HTTPFlow) -> Refused:
         kept = ("content-type", "retry-after", "www-authenticate")
         headers = {name: response.headers[name] for name in kept if name in response.headers}
         return Refused(response.status_code, headers, response.get_content(strict=False) or b"")
-    from toolsim.proxy.reporting.unreachable import reason
+    from toolsim.proxy.reporting.connect_errors import explain
 
-    why = reason(flow.error.msg) if flow.error is not None else "it was too long to store"
+    why = explain(flow.error.msg) if flow.error is not None else "it was too long to store"
     error = ApiError(f"The backend gave no answer: {why}", code="backend_unavailable", status=502)
     return Refused(502, {"content-type": "application/json"}, error_body(error))

@@ -48,12 +48,12 @@ def take_problems(options: OptManager) -> list[str]:
     for old, new in RENAMED.items():
         if deferred.rename(options, PREFIX + old, PREFIX + new):
             logger.warning("%s%s: this option is called %s%s now", PREFIX, old, PREFIX, new)
-    for name, value in deferred.given(options).items():
+    for name, value in deferred.options_set_early(options).items():
         _rename_value(options, name, value)
     current = {option.full_name: getattr(options, option.full_name) for option in OPTIONS}
     problems: dict[str, str] = {}
     given: dict[str, Value] = {}
-    for name, value in deferred.given(options).items():
+    for name, value in deferred.options_set_early(options).items():
         try:
             if name in _BY_NAME:
                 given[name] = _value(_BY_NAME[name], value)

@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass, field, replace
 
 from toolsim.core.plan import StoredAs
-from toolsim.proxy.jobs import Done, RequestJob, ResolveJob
+from toolsim.proxy.jobs import JobResult, RequestJob, ResolveJob
 from toolsim.wire.responses.resources import Resource
 from toolsim.wire.responses.stored import Recalled, References
 
@@ -48,7 +48,7 @@ class StoredContext:
         # The job also returns the request's own items, if they have not been read yet.
         return replace(job, stored_as=self.stored_as, wants_own=self.own is None)
 
-    def on_rewritten(self, done: Done) -> None:
+    def on_rewritten(self, done: JobResult) -> None:
         """Keep the items of the request, which the job that rewrote it has read."""
         if self.own is None and done.own:
             self.own, self.names = done.own, done.names or ()

@@ -25,10 +25,10 @@ from toolsim.core.events import ClientEvent
 from toolsim.core.plan import Plan
 from toolsim.core.report import Report
 from toolsim.core.time_slice import PAUSE_SECONDS, TimeSlice
-from toolsim.proxy.clocks import Clocks
 from toolsim.proxy.jobs import answer_too_large
 from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.recorder import BodyRecorder
+from toolsim.proxy.timeouts import Timeouts
 from toolsim.response.answer import Estimate
 from toolsim.response.retry import Retry
 from toolsim.response.rewrite import EVENT_STREAM, Listener, ResponseRewriter
@@ -66,7 +66,7 @@ class StreamedAnswer:
         report: Report,
         *,
         limits: Limits,
-        clocks: Clocks,
+        clocks: Timeouts,
         recorder: BodyRecorder,
         listener: Listener | None = None,
         estimate: Estimate | None = None,

@@ -16,9 +16,9 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from toolsim.plugins import SOCKETS
 from toolsim.proxy.access import Refusal
-from toolsim.proxy.jobs import Done, Job
+from toolsim.proxy.jobs import Job, JobResult
 from toolsim.proxy.metadata import SOCKET
-from toolsim.proxy.mitmproxy12.replayed import own_flow
+from toolsim.proxy.mitmproxy12.internal_flow import own_flow
 from toolsim.proxy.mitmproxy12.unread import bound_buffers, writer_of
 
 TOKEN = "toolsim-socket"
@@ -116,7 +116,7 @@ class Sockets:
     ``has_store``: whether the proxy stores answers now. ``do``: runs a job, here or in a worker.
     """
 
-    def __init__(self, has_store: Callable[[], bool], do: Callable[[Job], Awaitable[Done]]) -> None:
+    def __init__(self, has_store: Callable[[], bool], do: Callable[[Job], Awaitable[JobResult]]) -> None:
         self._do = do
         self._has_store = has_store
         self._server: SocketServer | None = None

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from toolsim.core.plan import Engine
-from toolsim.proxy.known import Backend, page_client, page_request
+from toolsim.proxy.backend_registry import Backend, page_client, page_request
 from toolsim.request.context_window import PAGES, SHOW, listed_window, shown_window, windows_on, with_window
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import mappings, string
@@ -61,7 +61,7 @@ async def with_windows(document: Mapping[str, Any], backend: Backend, authorizat
 
 async def _windows(backend: Backend, names: Sequence[str], authorization: str) -> Mapping[str, int]:
     """Return the numbers by model; "" stands for any model."""
-    pages = _PAGES_OF.get(backend.engine if not backend.is_doubtful else None, ())
+    pages = _PAGES_OF.get(backend.engine if not backend.is_stale else None, ())
     now = time.monotonic()
     if pages and backend.windows_until < now:
         backend.windows_until = now + FRESH_SECONDS

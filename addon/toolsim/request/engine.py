@@ -1,7 +1,7 @@
 """The server software behind a backend's address: how it is recognized, and the consequences for a request.
 
 Servers speak the same API but differ in how they process a request. Each row of ``PROBES`` is a page that only one kind
-of server has, and the expected content; ``proxy/known.py`` fetches them. The consequences:
+of server has, and the expected content; ``proxy/backend_registry.py`` fetches them. The consequences:
 
 1. *The tag.* Ollama itself parses ``<tool_call>`` in the answers of some models, whether the request has tools or not,
    and fails with HTTP 500 ``{"error":"EOF"}`` if the body is not in its own form. Those models get a private tag.

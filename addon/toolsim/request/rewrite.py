@@ -105,7 +105,7 @@ def rewrite_request(
     refused: Collection[tuple[str, Feature]] = (),
     stored_as: StoredAs | None = None,
     is_round: bool = False,
-    is_action: bool = False,
+    is_auxiliary: bool = False,
 ) -> Rewritten | None:
     """Rewrite a client's request for the backend that ``policy`` names; fills ``report``.
 
@@ -132,7 +132,7 @@ def rewrite_request(
     # one then.
     document = client.expand_opaque_items(asked)
     is_changed = document is not asked
-    must_rewrite = is_round or is_action or is_changed or stored_as is not None
+    must_rewrite = is_round or is_auxiliary or is_changed or stored_as is not None
     model = policy.model_at_backend(report.model)
     passes = backend is client and not (must_rewrite or client.uses_tools(document) or excludes_any(document, policy))
     is_only_renamed = passes and model != report.model
@@ -160,7 +160,7 @@ def rewrite_request(
         wanted = request.answer_format if demands_json(request, policy) else None
         if wanted is not None and (model, "format") not in refused and backend.can_demand(wanted):
             attempts |= {"format"}
-        if is_action and backend is not client:
+        if is_auxiliary and backend is not client:
             # It makes no calls.
             request = replace(request, hosted=())
         if request.hosted:
@@ -185,7 +185,7 @@ def rewrite_request(
         if request.form.compacts:
             # No tool was offered, but a model that calls one has not written a summary.
             planned = replace(planned, tools=request.tools, masked_tools=frozenset(), tool_choice=ToolChoice())
-        loop = loop_at_end(request.items, policy) if policy.loop_limit and not is_action else None
+        loop = loop_at_end(request.items, policy) if policy.loop_limit and not is_auxiliary else None
     except RecursionError:
         raise BadRequest(f"The request body cannot be read. {TOO_DEEP}.") from None
     if backend is not client:

@@ -27,7 +27,7 @@ others go to the backend directly, at no cost::
    (``round_planner.py``). If no further round is allowed, or it fails before it emits anything, the answer ends at the fault,
    just as it would without the runner. The model was stopped at the fault, so nothing after it was read.
 7. An answer that consists only of an undeclared call (``response/faults.py``) gets here after its first round. Its
-   client is not handed over, but gets the rest in its own stream (``proxy/in_words.py``).
+   client is not handed over, but gets the rest in its own stream (``proxy/prose_fallback.py``).
 8. A round can also be a question of toolsim's own, apart from the conversation: whether to emit a waiting call
    (``opinion.py``).
 """

@@ -9,7 +9,7 @@ from mitmproxy import ctx
 from mitmproxy.http import Response
 
 from toolsim.proxy.head import by_name
-from toolsim.proxy.mitmproxy12.replayed import FlowHandler
+from toolsim.proxy.mitmproxy12.internal_flow import FlowHandler
 from toolsim.proxy.upgrades import Upgrade, forget
 from toolsim.sockets.connection import Head
 

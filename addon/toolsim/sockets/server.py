@@ -17,7 +17,7 @@ from wsproto.events import RejectConnection
 from toolsim.core.errors import ApiError
 from toolsim.core.fair_cache import FairCache
 from toolsim.proxy.head import internal_error
-from toolsim.proxy.jobs import Done, Job, PluginJob
+from toolsim.proxy.jobs import Job, JobResult, PluginJob
 from toolsim.proxy.mitmproxy12.relay import note_end
 from toolsim.proxy.mitmproxy12.unread import bound_buffers
 from toolsim.proxy.upgrades import BUFFER_BYTES, TOKEN, Upgrade
@@ -46,7 +46,7 @@ class SocketServer:
     ``has_store``: whether the proxy stores answers now. ``do``: runs a job, here or in a worker.
     """
 
-    def __init__(self, has_store: Callable[[], bool], do: Callable[[Job], Awaitable[Done]]) -> None:
+    def __init__(self, has_store: Callable[[], bool], do: Callable[[Job], Awaitable[JobResult]]) -> None:
         self._do = do
         self.port = 0
         self._counts: Counter[str] = Counter()  # Open connections by owner.

@@ -18,10 +18,10 @@ from toolsim.core.plan import Policy, StoredAs
 from toolsim.core.report import Report
 from toolsim.proxy.background import Parts
 from toolsim.proxy.exchange import Exchange
-from toolsim.proxy.jobs import Done, Job, run
+from toolsim.proxy.jobs import Job, JobResult, run
 from toolsim.proxy.mcp_servers import Servers
-from toolsim.proxy.memory import Memory
 from toolsim.proxy.options.settings import Limits, Settings
+from toolsim.proxy.response_store import ResponseStore
 from toolsim.proxy.rounds import Rounds
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.stores.record import Bounds, StoreError
@@ -34,7 +34,7 @@ END = b"event: response.completed\ndata: {}\n\n"
 BODY = {"model": "m", "input": "Hello", "background": True}
 
 
-async def do(job: Job) -> Done:
+async def do(job: Job) -> JobResult:
     return run(job)
 
 
@@ -42,7 +42,7 @@ class House:
     """Background answers over a memory store, whose runs are recorded instead of started: the test has no proxy."""
 
     def __init__(self, bounds: Bounds) -> None:
-        self.memory = Memory()
+        self.memory = ResponseStore()
         self.memory.configure(StoreUrl("memory", bounds=bounds))
         self.answers = BackgroundAnswers(Parts(self.memory, Rounds(10), Servers(), do, lambda *_: None))
         self.settings = Settings()

@@ -10,7 +10,7 @@ from toolsim.background import elsewhere
 from toolsim.background.elsewhere import follow_stored
 from toolsim.background.frames import DONE, events_value
 from toolsim.background.ledger import PATIENCE, Ending, Lease, Ledger
-from toolsim.proxy.memory import Memory
+from toolsim.proxy.response_store import ResponseStore
 from toolsim.stores.record import StoreError
 from toolsim.stores.url import StoreUrl
 from toolsim.wire.responses.background import value_of
@@ -25,7 +25,7 @@ class House:
     """A ledger over a memory store with one answer, and what happens while its follower waits."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        memory = Memory()
+        memory = ResponseStore()
         memory.configure(StoreUrl("memory"))
         self.ledger = Ledger(memory)
         self.lease = Lease("p", "resp_1")
@@ -117,7 +117,7 @@ async def test_a_store_that_is_down(house: House, times: int, monkeypatch: pytes
             raise StoreError("down")
         return await read(partition, id)
 
-    monkeypatch.setattr(house.ledger, "read", failing)
+    monkeypatch.setattr(house.ledger, "on_body_done", failing)
     house.happens = [nothing(house) for _ in range(min(times, PATIENCE))]
     house.happens += [ended(house)] if times < PATIENCE else []
     received = await house.follow()

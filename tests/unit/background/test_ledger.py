@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from toolsim.background import ledger as ledger_module
 from toolsim.background.ledger import Ending, Lease, Ledger
-from toolsim.proxy.memory import LOST, Memory
+from toolsim.proxy.response_store import LOST, ResponseStore
 from toolsim.stores.record import Record, StoreError
 from toolsim.stores.url import StoreUrl
 from toolsim.wire.responses.background import value_of
@@ -22,15 +22,15 @@ WAITS, OVER, CUT = (
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Memory]:
-    made = Memory()
+async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ResponseStore]:
+    made = ResponseStore()
     made.configure(StoreUrl(request.param, str(tmp_path / "store") if request.param == "sqlite" else ""))
     yield made
     await made.close()
 
 
 @pytest.fixture
-def ledger(memory: Memory) -> Ledger:
+def ledger(memory: ResponseStore) -> Ledger:
     return Ledger(memory)
 
 
@@ -38,7 +38,7 @@ async def opened(ledger: Ledger) -> Lease:
     return await ledger.open("p", "resp_1", WAITS, "", ["i1"])
 
 
-async def test_a_life(ledger: Ledger, memory: Memory) -> None:
+async def test_a_life(ledger: Ledger, memory: ResponseStore) -> None:
     """Queued, in progress, completed; meanwhile the lease is renewed, and in the end nothing is left of it."""
     lease = await opened(ledger)
     entry = await ledger.read("p", "resp_1")
@@ -82,7 +82,7 @@ async def test_it_ends_once(ledger: Ledger) -> None:
     assert entry.value == OVER
 
 
-async def test_what_is_deleted_does_not_come_back(ledger: Ledger, memory: Memory) -> None:
+async def test_what_is_deleted_does_not_come_back(ledger: Ledger, memory: ResponseStore) -> None:
     """Its producer can write nothing more, and its events are deleted with it."""
     lease = await opened(ledger)
     await ledger.delete("p", "resp_1")
@@ -111,7 +111,9 @@ async def test_a_lease_that_is_over(ledger: Ledger, monkeypatch: pytest.MonkeyPa
     assert entry.state == "queued"
 
 
-async def test_a_write_that_was_too_late(ledger: Ledger, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_write_that_was_too_late(
+    ledger: Ledger, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was reported as an error, yet it was done: the producer recognises it as its own."""
     put = memory._put
     late = [True]
@@ -133,7 +135,7 @@ async def test_a_write_that_was_too_late(ledger: Ledger, memory: Memory, monkeyp
     assert await ledger.end(lease, Ending(OVER)) is True
 
 
-async def test_a_conversation(ledger: Ledger, memory: Memory) -> None:
+async def test_a_conversation(ledger: Ledger, memory: ResponseStore) -> None:
     """Its items are added with the answer despite concurrent writes; if it is gone, nothing is written."""
     await memory.write("p", [Record("conv_1", b'{"conversation":{},"items":[{"id":"i0"}]}')], {})
     lease = await opened(ledger)
@@ -160,7 +162,7 @@ async def test_a_conversation(ledger: Ledger, memory: Memory) -> None:
     assert await ledger.end(lease, ending) is False
 
 
-async def test_events_on_the_way(ledger: Ledger, memory: Memory) -> None:
+async def test_events_on_the_way(ledger: Ledger, memory: ResponseStore) -> None:
     """They are stored with the lease once somebody wants them; after the end too, unless the answer was deleted."""
     lease = await opened(ledger)
     assert not await ledger.is_wanted(lease)

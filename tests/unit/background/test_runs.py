@@ -19,7 +19,7 @@ from toolsim.core.errors import ApiError
 from toolsim.core.events import Ended, Failed, Opened, TextDelta
 from toolsim.core.plan import AnswerForm, Policy
 from toolsim.core.report import Report
-from toolsim.proxy.memory import Memory
+from toolsim.proxy.response_store import ResponseStore
 from toolsim.rounds.runner import Job, Refused, RoundEvent
 from toolsim.stores.record import Bounds, Record, StoreError
 from toolsim.stores.url import StoreUrl
@@ -35,7 +35,7 @@ class House:
     """Runs over a memory store; ``over``: the finished answers that they reported."""
 
     def __init__(self) -> None:
-        self.memory = Memory()
+        self.memory = ResponseStore()
         self.memory.configure(StoreUrl("memory"))
         self.ledger = Ledger(self.memory)
         self.over: list[tuple[Report, int | None]] = []
@@ -210,7 +210,7 @@ async def test_a_proxy_that_stops(house: House) -> None:
 class Down:
     """A store that fails to write an answer a number of times, and then works. ``failed``: set once it has."""
 
-    def __init__(self, memory: Memory, times: int) -> None:
+    def __init__(self, memory: ResponseStore, times: int) -> None:
         self.times, self.put = times, memory._put
         self.failed = asyncio.Event()
 

@@ -21,9 +21,9 @@ from toolsim.mcp import outcome
 from toolsim.mcp.result import result
 from toolsim.mcp.servers import Server
 from toolsim.otel import conventions, export
+from toolsim.proxy.backend_registry import Backend, Root
 from toolsim.proxy.builtin import Admitted, BuiltinBackend
 from toolsim.proxy.exchange import Exchange
-from toolsim.proxy.known import Backend, Root
 from toolsim.proxy.options.settings import Limits
 from toolsim.wire.mcp_items import McpCall
 

@@ -18,12 +18,12 @@ from toolsim.core.plan import AnswerForm, Plan
 from toolsim.core.report import Report
 from toolsim.proxy.addon import ToolSim
 from toolsim.proxy.attempt import Attempt
-from toolsim.proxy.clocks import Clocks
 from toolsim.proxy.mitmproxy12.feeding import ToolsimPauseHook, ToolsimStoreHook
 from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.recorder import BodyRecorder
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.proxy.streamed import StreamedAnswer
+from toolsim.proxy.timeouts import Timeouts
 
 TOOLS = [{"type": "function", "function": {"name": "f"}}]
 ANSWER = {
@@ -220,7 +220,7 @@ async def test_hooks_during_an_answer_update_no_flow(hook: type, addon: Any) -> 
     manager = addon.context.master.addons
     manager.chain = [addon, SimpleNamespace(update=updated.append)]
     limits = Limits(10.0)
-    plan, clocks = Plan("responses", "responses", AnswerForm(stream=True)), Clocks(limits)
+    plan, clocks = Plan("responses", "responses", AnswerForm(stream=True)), Timeouts(limits)
     answer = StreamedAnswer(plan, Report(), limits=limits, clocks=clocks, recorder=BodyRecorder())
     await manager.handle_lifecycle(hook(answer))
     assert updated == []

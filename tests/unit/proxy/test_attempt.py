@@ -12,9 +12,9 @@ from mitmproxy.test import tflow
 from toolsim.core.plan import Plan, Policy
 from toolsim.core.report import Report
 from toolsim.proxy.attempt import Attempt
+from toolsim.proxy.backend_registry import Backend, Root
 from toolsim.proxy.exchange import Exchange
 from toolsim.proxy.jobs import run
-from toolsim.proxy.known import Backend, Root
 from toolsim.proxy.metadata import policy_as_dict
 from toolsim.proxy.options.settings import Limits
 

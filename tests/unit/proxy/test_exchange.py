@@ -11,10 +11,10 @@ from mitmproxy.test import tflow
 from support.each import each
 from toolsim.core.plan import AnswerForm, Plan, Policy
 from toolsim.core.report import Report
-from toolsim.proxy.clocks import MAX_TICK_SECONDS
 from toolsim.proxy.exchange import Exchange
 from toolsim.proxy.jobs import run
 from toolsim.proxy.options.settings import Limits
+from toolsim.proxy.timeouts import MAX_TICK_SECONDS
 from toolsim.response.rewrite import ResponseRewriter
 
 SSE = "text/event-stream"
@@ -124,7 +124,7 @@ def test_endless_patience(clock: Clock) -> None:
     made = exchange(stream=False, idle_timeout=0)
     clock.now += 1e6
     assert made.overdue() is None
-    assert made.clocks.next_tick() == MAX_TICK_SECONDS
+    assert made.timeouts.next_tick() == MAX_TICK_SECONDS
 
 
 def test_whole_answer_that_never_comes(clock: Clock) -> None:
@@ -143,9 +143,9 @@ def test_connecting_has_a_clock_of_its_own(clock: Clock) -> None:
     for waited, connected, status in ((5, False, 504), (4, False, 502), (50, True, 502)):
         made = exchange()
         if connected:
-            made.clocks.connected()
+            made.timeouts.connected()
         clock.now += waited
-        assert made.refuse(made.clocks.unreachable("gone")).status_code == status
+        assert made.refuse(made.timeouts.unreachable("gone")).status_code == status
 
 
 def test_bug_of_ours_in_a_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ from toolsim.proxy import jobs
 from toolsim.proxy.jobs import (
     LOOP_BYTES,
     AnswerJob,
-    Done,
     Job,
+    JobResult,
     PageJob,
     PluginJob,
     RequestJob,
@@ -73,7 +73,7 @@ def test_a_job_and_what_comes_of_it_can_travel() -> None:
     for job in (request_job(), answer_job(b'{"choices":[{"message":{"content":"Hi"}}]}'), plugin_job()):
         travelled = pickle.loads(pickle.dumps(job))
         here, there = run(job), pickle.loads(pickle.dumps(run(travelled, patient=True)))
-        assert isinstance(there, Done)
+        assert isinstance(there, JobResult)
         assert (here.rewritten, here.status, here.report) == (there.rewritten, there.status, there.report)
         assert type(here.read) is type(there.read)
         assert here.error is there.error is None
@@ -137,7 +137,7 @@ def test_no_exception_escapes(bug: type[Exception], monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("body", [b"plain", b'{"tools": []}', b'{"x": NaN}', b'["tools", NaN]'])
 def test_bodies_that_pass(body: bytes) -> None:
     """No object, nothing about tools, or JSON outside any tools."""
-    assert run(request_job(body)) == Done(Report())
+    assert run(request_job(body)) == JobResult(Report())
 
 
 @pytest.mark.parametrize("body", [b'{"tools": [NaN]}', b'{"tools": [', b' {"tool_calls": -Infinity}'])

@@ -16,19 +16,19 @@ from toolsim.proxy.background import Background, Parts
 from toolsim.proxy.builtin import BuiltinBackend
 from toolsim.proxy.drain import Drain
 from toolsim.proxy.exchange import Exchanges
-from toolsim.proxy.jobs import Done, Job, run
+from toolsim.proxy.jobs import Job, JobResult, run
 from toolsim.proxy.mcp_servers import Servers
-from toolsim.proxy.memory import Memory
 from toolsim.proxy.options.models_file import ModelsFile
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.readiness import Readiness
+from toolsim.proxy.response_store import ResponseStore
 from toolsim.proxy.rounds import Rounds
 from toolsim.proxy.upgrades import Sockets
 from toolsim.stores.record import StoreError
 from toolsim.stores.url import StoreUrl
 
 
-async def do(job: Job) -> Done:
+async def do(job: Job) -> JobResult:
     return run(job)
 
 
@@ -38,7 +38,7 @@ class Page:
     def __init__(
         self, builtin: str | None = None, store: StoreUrl | None = None, models: ModelsFile | None = None
     ) -> None:
-        self.memory = Memory()
+        self.memory = ResponseStore()
         rounds = Rounds(10)
         background = Background(Parts(self.memory, rounds, Servers(), do, lambda *_: None))
         drain = Drain(Exchanges(), rounds, background, Sockets(lambda: False, do))

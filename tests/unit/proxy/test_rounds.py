@@ -18,7 +18,7 @@ from toolsim.proxy.jobs import ROUNDS_OFF, RequestJob, run
 from toolsim.proxy.metadata import NOTE
 from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.round_flow import RoundFlow
-from toolsim.proxy.rounds import _ASKED, MAX_BODY_BYTES, OneRound, Origin, Rounds, round_of
+from toolsim.proxy.rounds import _ASKED, MAX_BODY_BYTES, OneRound, Rounds, RoundSource, round_of
 from toolsim.rounds.hosted_calls import McpContext
 from toolsim.rounds.round_planner import Bounds, Round
 from toolsim.wire.dialect import CHAT
@@ -54,7 +54,7 @@ def test_the_first_round_is_the_clients_own_request() -> None:
     flow = asked()
     flow.request.headers["authorization"] = "Bearer k"
     flow.request.headers["content-encoding"] = "gzip"
-    origin = Origin(flow, RAW, BODY)
+    origin = RoundSource(flow, RAW, BODY)
     flow.request.host = "elsewhere"
     first = origin.flow(Round(1, BODY, Policy()))
     assert first.request.raw_content == RAW
@@ -104,7 +104,7 @@ def warnings_of(rounds: Rounds, flow: HTTPFlow, policy: Policy, hosting: McpCont
     assert flow.request.host == "backend"
     body, limit = flow.request.raw_content or b"", 2 * MAX_BODY_BYTES
     job = RequestJob("chat", flow.request.path, body, limit, policy)
-    return run(taken.asking(flow, job)).report.warnings
+    return run(taken.on_job(flow, job)).report.warnings
 
 
 @pytest.mark.parametrize(

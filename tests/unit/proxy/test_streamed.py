@@ -8,11 +8,11 @@ import pytest
 from support.wire import DONE, chat_frame
 from toolsim.core.plan import AnswerForm, Plan, Tool
 from toolsim.core.report import Report
-from toolsim.proxy.clocks import MAX_TICK_SECONDS, Clocks
 from toolsim.proxy.guard import FAILED
 from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.recorder import BodyRecorder
 from toolsim.proxy.streamed import StreamedAnswer
+from toolsim.proxy.timeouts import MAX_TICK_SECONDS, Timeouts
 
 
 class Clock:
@@ -29,9 +29,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def streamed(max_answer_bytes: int = 1_000, tools: tuple[Tool, ...] = ()) -> tuple[StreamedAnswer, Clocks]:
+def streamed(max_answer_bytes: int = 1_000, tools: tuple[Tool, ...] = ()) -> tuple[StreamedAnswer, Timeouts]:
     limits = Limits(keepalive=10, connect_timeout=5, idle_timeout=60, max_answer_bytes=max_answer_bytes)
-    plan, clocks = Plan("chat", "chat", AnswerForm(True, "m"), tools=tools), Clocks(limits)
+    plan, clocks = Plan("chat", "chat", AnswerForm(True, "m"), tools=tools), Timeouts(limits)
     made = StreamedAnswer(plan, Report(), limits=limits, clocks=clocks, recorder=BodyRecorder())
     return made, clocks
 
@@ -65,7 +65,7 @@ def test_an_exception_ends_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     made, _ = streamed(10_000_000, (Tool("f", "f"),))
     made.feed(chat_frame('<tool_call>{"name":"f","arguments":{}}</tool_call> <tool_call>{"na'))
     with monkeypatch.context() as patched:
-        patched.setattr(Clocks, "answered", None)
+        patched.setattr(Timeouts, "answered", None)
         with pytest.raises(TypeError):
             made.feed(chat_frame('me":"f","arguments":{}}</tool_call>'))
     end = b"".join(made.crash(FAILED) or ())
@@ -79,7 +79,7 @@ def test_an_exception_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that was written to its end cannot be told to have failed: frames of it may be lost."""
     made, _ = streamed()
     with monkeypatch.context() as patched:
-        patched.setattr(Clocks, "answered", None)
+        patched.setattr(Timeouts, "answered", None)
         with pytest.raises(TypeError):
             made.feed(chat_frame("Hi", "stop") + DONE)
     assert made.crash(FAILED) is None

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from mitmproxy.test import tflow
-from toolsim.proxy.jobs import LOOP_BYTES, Done, Job, is_heavy, run
+from toolsim.proxy.jobs import LOOP_BYTES, Job, JobResult, is_heavy, run
 from toolsim.proxy.upgrades import BUFFER_BYTES, TOKEN, Upgrade
-from toolsim.proxy.work import Work
+from toolsim.proxy.worker import WorkQueue
 from toolsim.sockets import server as server_module
 from toolsim.sockets import websocket as websocket_module
 from toolsim.sockets.server import SocketServer
@@ -26,7 +26,7 @@ from websockets.frames import Opcode  # noqa: E402
 
 @pytest.fixture
 async def server() -> AsyncIterator[SocketServer]:
-    server = SocketServer(lambda: False, Work(has_workers=False).do)
+    server = SocketServer(lambda: False, WorkQueue(has_workers=False).run)
     server.start()
     yield server
     await server.stop()
@@ -62,7 +62,7 @@ async def test_a_large_message_is_read_elsewhere(size: int) -> None:
     """It is a job, so that a large one does not block the event loop; what is wrong with it is said all the same."""
     jobs: list[Job] = []
 
-    async def do(job: Job) -> Done:
+    async def do(job: Job) -> JobResult:
         jobs.append(job)
         return run(job)
 

@@ -16,7 +16,7 @@ from typing import Any
 from mitmproxy.optmanager import OptManager, unset
 
 
-def given(options: OptManager) -> dict[str, Any]:
+def options_set_early(options: OptManager) -> dict[str, Any]:
     """Return the deferred options by name: the texts of the command line as a ``Texts``, or a value from a file."""
     found: dict[str, Any] = {}
     for name, deferred in options.deferred.items():

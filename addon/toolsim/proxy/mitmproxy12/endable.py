@@ -26,7 +26,7 @@ from mitmproxy.proxy.layers.http._events import (
 
 from toolsim.proxy.mitmproxy12.bodies import BoundedBodies
 from toolsim.proxy.mitmproxy12.early import EarlyStart
-from toolsim.proxy.mitmproxy12.resending import Resending
+from toolsim.proxy.mitmproxy12.fallback_resend import Resending
 
 
 class EndableStream(EarlyStart, Resending, BoundedBodies):
@@ -47,12 +47,12 @@ class EndableStream(EarlyStart, Resending, BoundedBodies):
                 yield from self.look(self.fed) if event.command is self.next_look else self.wake()
             return
         if isinstance(event, ResponseHeaders | ResponseData) and (exchange := self.exchange) is not None:
-            exchange.clocks.backend_active()
+            exchange.timeouts.backend_active()
         yield from super()._handle_event(event)
         if self.is_unwatched:
             self.is_unwatched = False
             if (exchange := self.exchange) is not None:
-                yield RequestWakeup(exchange.clocks.next_tick())
+                yield RequestWakeup(exchange.timeouts.next_tick())
 
     @override
     def make_server_connection(self) -> CommandGenerator[bool]:
@@ -63,7 +63,7 @@ class EndableStream(EarlyStart, Resending, BoundedBodies):
         self.has_backend = True
         if (exchange := self.exchange) is not None:
             # Silence counts from now on: a person might have intercepted the request to inspect it.
-            exchange.clocks.connected()
+            exchange.timeouts.connected()
             self.is_unwatched = True
         return True
 
@@ -97,7 +97,7 @@ class EndableStream(EarlyStart, Resending, BoundedBodies):
         else:
             yield from super().wake()
             return
-        yield RequestWakeup(exchange.clocks.next_tick())
+        yield RequestWakeup(exchange.timeouts.next_tick())
 
     @override
     def handle_protocol_error(self, event: RequestProtocolError | ResponseProtocolError) -> CommandGenerator[None]:
@@ -118,6 +118,6 @@ class EndableStream(EarlyStart, Resending, BoundedBodies):
             self.stop_feeding()
             yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))
         elif self.server_state in (self.state_wait_for_response_headers, self.state_consume_response_body):
-            yield from self.answer(exchange.refuse(exchange.clocks.unreachable(event.message)))
+            yield from self.answer(exchange.refuse(exchange.timeouts.unreachable(event.message)))
         else:
             yield from super().handle_protocol_error(event)

@@ -55,12 +55,12 @@ from mitmproxy.proxy.layers.http._http1 import Http1Server
 from mitmproxy.proxy.server import ConnectionHandler
 
 from toolsim.core.tasks import spawn
+from toolsim.proxy.api_format import convert
 from toolsim.proxy.exchange import Exchange
 from toolsim.proxy.guard import FAILED, Guard
-from toolsim.proxy.in_shape import reshape
 from toolsim.proxy.mitmproxy12.endable import EndableStream
+from toolsim.proxy.mitmproxy12.fallback_resend import ToolsimResendHook
 from toolsim.proxy.mitmproxy12.feeding import ToolsimAskHook, ToolsimStoreHook
-from toolsim.proxy.mitmproxy12.resending import ToolsimResendHook
 from toolsim.wire.dialect import api_named
 
 CHECKED: tuple[type[StartHook], ...] = (
@@ -197,7 +197,7 @@ class GuardedStream(EndableStream):
         """Return the error in the format of the client's API and end the exchange."""
         self.flow.response = exchange.refuse(FAILED)
         if not self.exchanges.close(self.flow, FAILED.status):
-            reshape(self.flow.response, api_named(exchange.report.client))
+            convert(self.flow.response, api_named(exchange.report.client))
         return self.flow.response
 
     def send_failure(self) -> CommandGenerator[None]:

@@ -91,7 +91,7 @@ def own_folder(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "toolsim" / "profiles"
 
 
-def doubts(profile: Profile, engine: str) -> str:
+def profile_warning(profile: Profile, engine: str) -> str:
     """Return why a profile might not suit an ``engine`` and this version, "" if it changes nothing or does suit."""
     if not profile.fields:
         return ""

@@ -13,7 +13,7 @@ from toolsim.core.conversation import ConversationLabel
 from toolsim.core.report import Report, code_of
 from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.guard import reporting
-from toolsim.proxy.jobs import Done
+from toolsim.proxy.jobs import JobResult
 from toolsim.proxy.metadata import COMMENT, REPORT
 from toolsim.proxy.reporting import summary
 from toolsim.proxy.reporting.log import Log
@@ -133,7 +133,7 @@ class Outcome(Feature):
         """The conversation and turn number, for people."""
 
     @override
-    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
+    def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: JobResult) -> None:
         if done.rewritten is None or done.topic is None:
             return
         with reporting():
@@ -143,7 +143,7 @@ class Outcome(Feature):
                 self._place = done.topic.position(self._reports.conversations.number(done.topic))
 
     @override
-    def sent(self, exchange: Exchange, flow: HTTPFlow) -> None:
+    def on_headers_sent(self, exchange: Exchange, flow: HTTPFlow) -> None:
         assert flow.response is not None
         is_whole = exchange.streamed is None
         with reporting():
@@ -151,13 +151,13 @@ class Outcome(Feature):
             flow.response.headers.update(found)
 
     @override
-    def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+    def on_close(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
         if exchange.is_turn:
             with reporting():
                 self._report(exchange, flow, status)
 
     def _report(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
-        report, seconds = exchange.report, exchange.clocks.seconds()
+        report, seconds = exchange.report, exchange.timeouts.seconds()
         has_part = exchange.plan is not None or exchange.is_delegated
         is_ours = has_part or report.error is not None
         if status is None:
@@ -171,7 +171,7 @@ class Outcome(Feature):
             return
         if exchange.round is None:
             # Rounds are counted once, with the answer to which they belong.
-            self._reports.metrics.count(report, status, seconds, exchange.clocks.first_byte)
+            self._reports.metrics.count(report, status, seconds, exchange.timeouts.first_byte)
         if flow is not None:
             outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
             flow.metadata[REPORT] = report.as_dict() | outcome | {"place": self._place}

@@ -20,10 +20,10 @@ from mitmproxy.http import HTTPFlow, Response
 from toolsim.proxy.address import url_host
 from toolsim.proxy.builtin import BuiltinBackend
 from toolsim.proxy.options.settings import Settings
-from toolsim.proxy.reporting.greeting import ASK_SECONDS, ask_models, backend_url, backend_words
+from toolsim.proxy.reporting.connect_errors import explain
 from toolsim.proxy.reporting.outcome import Reports
+from toolsim.proxy.reporting.startup_banner import ASK_SECONDS, ask_models, backend_url, backend_words
 from toolsim.proxy.reporting.summary import printable
-from toolsim.proxy.reporting.unreachable import reason
 from toolsim.version import __version__
 
 NAME = "toolsim"
@@ -94,7 +94,7 @@ class Overview:
             async with asyncio.timeout(ASK_SECONDS):
                 found = await (self.builtin.models() if self.settings.builtin else ask_models(url, self.settings))
         except (TimeoutError, OSError) as problem:
-            return printable(reason(problem, ASK_SECONDS), _MAX_CHARS)
+            return printable(explain(problem, ASK_SECONDS), _MAX_CHARS)
         return found if isinstance(found, str) else [printable(name, _MAX_CHARS) for name in found[:_MAX_MODELS]]
 
 

@@ -1,7 +1,7 @@
 """Compaction: a summary that replaces a conversation in later requests, as one opaque item.
 
 1. A client requests it by a last input item of type ``compaction_trigger`` (Codex does, when its context is full), or
-   by the endpoint of that name (``actions.py``), whose request becomes such a turn.
+   by the endpoint of that name (``operations.py``), whose request becomes such a turn.
 2. The model sees the conversation as in any other turn that must not call tools, so that most of the prompt is cached,
    and is told to write a summary. Calls are recognized all the same: a model that calls a tool instead has failed.
 3. The answer contains exactly one item, with the summary; reasoning is dropped. An answer without a complete summary

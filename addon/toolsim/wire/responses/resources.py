@@ -27,9 +27,9 @@ from urllib.parse import parse_qs
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import mapping, mappings, optional, required, string
-from toolsim.wire.responses.actions import ACTIONS
 from toolsim.wire.responses.background import PENDING, is_in_background, response_now, with_response
 from toolsim.wire.responses.history import read_history
+from toolsim.wire.responses.operations import ACTIONS
 from toolsim.wire.responses.stored import NotStored, items_of, stored_item
 
 Kind = Literal["response", "input_items", "cancel", "conversations", "conversation", "items", "item"]

@@ -15,7 +15,7 @@ from mitmproxy.test.tflow import tflow
 from toolsim.core.plan import Policy, Profile, most_specific_profile
 from toolsim.proxy.metadata import NOTE, policy_as_dict, recorded_policy
 from toolsim.proxy.mitmproxy12.deferred import set_by_hand
-from toolsim.proxy.options.profiles import doubts, read_profiles, with_profiles
+from toolsim.proxy.options.profiles import profile_warning, read_profiles, with_profiles
 from toolsim.proxy.options.settings import Settings, parse
 from toolsim.proxy.options.table import OPTIONS, register
 from toolsim.version import __version__
@@ -200,11 +200,16 @@ def test_doubts() -> None:
     """Another version, another engine; not an engine that nobody knows."""
     fields = (("manifest", "hermes"),)
     profile = Profile("p", ("*",), fields, engine="llama.cpp", toolsim=__version__)
-    assert doubts(profile, "llama.cpp") == doubts(profile, "unknown") == doubts(Profile("p", ("*",)), "vllm") == ""
-    assert doubts(profile, "ollama") == "it was measured with llama.cpp, not ollama"
-    assert doubts(Profile("p", ("*",), engine="llama.cpp"), "ollama") == "", "it changes nothing"
+    assert (
+        profile_warning(profile, "llama.cpp")
+        == profile_warning(profile, "unknown")
+        == profile_warning(Profile("p", ("*",)), "vllm")
+        == ""
+    )
+    assert profile_warning(profile, "ollama") == "it was measured with llama.cpp, not ollama"
+    assert profile_warning(Profile("p", ("*",), engine="llama.cpp"), "ollama") == "", "it changes nothing"
     old = Profile("p", ("*",), fields, engine="llama.cpp", toolsim="0.0.1")
-    assert doubts(old, "ollama") == "it was measured with toolsim 0.0.1 and llama.cpp, not ollama"
+    assert profile_warning(old, "ollama") == "it was measured with toolsim 0.0.1 and llama.cpp, not ollama"
 
 
 def test_those_that_come_with_toolsim_are_whole(tmp_path: Path) -> None:

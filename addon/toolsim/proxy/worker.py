@@ -36,7 +36,7 @@ from typing import BinaryIO
 
 from toolsim.core.report import Report
 from toolsim.core.serial_executor import SerialExecutor
-from toolsim.proxy.jobs import Done, Job, failed, is_heavy, run, size_of, too_much
+from toolsim.proxy.jobs import Job, JobResult, failed, is_heavy, run, size_of, too_much
 
 try:
     import resource
@@ -71,7 +71,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_overdue = False
 
-    async def run(self, job: Job) -> Done:
+    async def run(self, job: Job) -> JobResult:
         """Return the result of a job; never raises."""
         return await self._thread.submit(lambda: self._run(job), job.owner)
 
@@ -80,7 +80,7 @@ class Worker:
         if (process := self._process) is not None:
             process.kill()
 
-    def _run(self, job: Job) -> Done:
+    def _run(self, job: Job) -> JobResult:
         try:
             process = self._started()
         except OSError as problem:
@@ -94,7 +94,7 @@ class Worker:
             process.stdin.flush()
             with self._time_limit(process):
                 done = pickle.load(process.stdout)
-            assert isinstance(done, Done)
+            assert isinstance(done, JobResult)
         except (OSError, EOFError, pickle.UnpicklingError):
             return self._died(job, process)
         except Exception:
@@ -104,14 +104,14 @@ class Worker:
             self._end()
         return done
 
-    def _died(self, job: Job, process: subprocess.Popen[bytes]) -> Done:
+    def _died(self, job: Job, process: subprocess.Popen[bytes]) -> JobResult:
         """Return the result of a job whose process has died: because of its limit, or for an unknown reason."""
         code = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(_DEATH_SECONDS)
         self._end()
         if self._is_overdue or (_TOO_LONG and code == -_TOO_LONG):
-            return Done(job.report, too_much(job, "time"))
+            return JobResult(job.report, too_much(job, "time"))
         return failed(job, f"The process for large bodies has ended (exit code {code}).")
 
     @contextlib.contextmanager
@@ -158,7 +158,7 @@ class Worker:
                 process.communicate()
 
 
-class Work:
+class WorkQueue:
     """Runs jobs; ``has_workers``: whether there are other clients that would have to wait."""
 
     def __init__(self, *, has_workers: bool) -> None:
@@ -167,13 +167,13 @@ class Work:
         self._large = Worker("large")
         self._huge = Worker("huge")
 
-    def take(self, job: Job, then: Callable[[Done], Awaitable[None] | None]) -> Awaitable[None] | None:
+    def submit(self, job: Job, then: Callable[[JobResult], Awaitable[None] | None]) -> Awaitable[None] | None:
         """Run a job and pass its result to ``then``: at once (returns None), or when the result is awaited."""
         if self._has_workers and is_heavy(job):
             return self._awaited(job, then)
         return then(run(job))
 
-    async def do(self, job: Job) -> Done:
+    async def run(self, job: Job) -> JobResult:
         """Run a job; never raises."""
         if not (self._has_workers and is_heavy(job)):
             return run(job)
@@ -185,8 +185,8 @@ class Work:
         self._large.stop()
         self._huge.stop()
 
-    async def _awaited(self, job: Job, then: Callable[[Done], Awaitable[None] | None]) -> None:
-        if (following := then(await self.do(job))) is not None:
+    async def _awaited(self, job: Job, then: Callable[[JobResult], Awaitable[None] | None]) -> None:
+        if (following := then(await self.run(job))) is not None:
             await following
 
 

@@ -35,7 +35,7 @@ _Address = tuple[str, int]
 _Ends = tuple[_Address, _Address]
 
 
-class Circle:
+class ProxyLoopDetector:
     """Detects requests that have returned, and marks outgoing ones."""
 
     def __init__(self) -> None:
@@ -43,14 +43,14 @@ class Circle:
         """An addon: mitmproxy calls its hooks."""
         self._via = Via()
 
-    def has_come_back(self, flow: HTTPFlow) -> bool:
+    def is_loop(self, flow: HTTPFlow) -> bool:
         """Return whether a request has passed its listener before."""
         client = flow.client_conn
         # A flow that a person resends has the proxy's own mark from its first run.
         is_signed = not is_resent(flow) and self._via.has_passed(flow.request.headers.get(_VIA, ""), client)
         return is_signed or self.connections.is_circle(client)
 
-    def sign(self, flow: HTTPFlow) -> None:
+    def add_via(self, flow: HTTPFlow) -> None:
         """Mark a request for a backend with the listener on which it arrived."""
         headers = flow.request.headers
         headers[_VIA] = self._via.signed(headers.get(_VIA, ""), flow.client_conn)

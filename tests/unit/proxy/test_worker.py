@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 from toolsim.core.plan import Policy
-from toolsim.proxy import work
-from toolsim.proxy.jobs import Done, Job, PluginJob, RequestJob, run
-from toolsim.proxy.work import HUGE_BYTES, Work, Worker, serve
+from toolsim.proxy import worker
+from toolsim.proxy.jobs import Job, JobResult, PluginJob, RequestJob, run
+from toolsim.proxy.worker import HUGE_BYTES, Worker, WorkQueue, serve
 from toolsim.wire.json_codec import MAX_DEPTH, TOO_DEEP
 
 BODY = b'{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}}]%s}'
@@ -50,7 +50,7 @@ def test_it_does_what_would_be_done_here(one: Worker, monkeypatch: pytest.Monkey
     padded = job(SMALL + b" " * HUGE_BYTES)
     assert asyncio.run(one.run(padded)).rewritten == run(padded).rewritten
     assert (one._process, process.poll()) == (process, None)
-    monkeypatch.setattr(work, "KEEP_BYTES", 0)
+    monkeypatch.setattr(worker, "KEEP_BYTES", 0)
     assert asyncio.run(one.run(padded)).rewritten == run(padded).rewritten
     assert process.poll() is not None
     assert asyncio.run(one.run(job())).rewritten is not None
@@ -63,7 +63,7 @@ def test_a_killed_worker_fails_one_job(one: Worker) -> None:
     assert one._process is not None
     one._process.send_signal(signal.SIGSTOP)
 
-    async def killed_meanwhile() -> Done:
+    async def killed_meanwhile() -> JobResult:
         waiting = asyncio.create_task(one.run(job()))
         await asyncio.sleep(0.2)
         one.stop()
@@ -84,7 +84,7 @@ def test_a_worker_that_takes_too_long(one: Worker) -> None:
     assert process is not None
     process.send_signal(signal.SIGSTOP)
 
-    async def over_meanwhile() -> Done:
+    async def over_meanwhile() -> JobResult:
         waiting = asyncio.create_task(one.run(job()))
         await asyncio.sleep(0.2)
         process.send_signal(signal.SIGPROF)
@@ -152,9 +152,9 @@ def test_a_crew_keeps_what_is_huge_apart(monkeypatch: pytest.MonkeyPatch) -> Non
         return self.name
 
     monkeypatch.setattr(Worker, "run", name)
-    at_work = Work(has_workers=True)
-    assert asyncio.run(at_work.do(job(bytes(HUGE_BYTES // 2)))) == "large"
-    assert asyncio.run(at_work.do(job(bytes(HUGE_BYTES + 1)))) == "huge"
+    at_work = WorkQueue(has_workers=True)
+    assert asyncio.run(at_work.run(job(bytes(HUGE_BYTES // 2)))) == "large"
+    assert asyncio.run(at_work.run(job(bytes(HUGE_BYTES + 1)))) == "huge"
     at_work.stop()
 
 
@@ -162,10 +162,10 @@ async def test_owners_take_turns(one: Worker, monkeypatch: pytest.MonkeyPatch) -
     """A job comes after at most one of another client's jobs, not after all that were there before it."""
     go, done = threading.Event(), list[str]()
 
-    def run_later(self: Worker, job: RequestJob) -> Done:
+    def run_later(self: Worker, job: RequestJob) -> JobResult:
         go.wait(60)
         done.append(job.owner)
-        return Done(job.report)
+        return JobResult(job.report)
 
     monkeypatch.setattr(Worker, "_run", run_later)
     waiting = [asyncio.create_task(one.run(replace(job(), owner=owner))) for owner in ("many",) * 18 + ("one",)]
@@ -182,23 +182,23 @@ def test_serving(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     bounds: list[object] = []
 
-    def collects(one: Job, *, patient: bool) -> Done:
+    def collects(one: Job, *, patient: bool) -> JobResult:
         bounds.append(gc.isenabled())
         return run(one, patient=patient)
 
-    monkeypatch.setattr(work, "run", collects)
-    monkeypatch.setattr(work, "_bound_memory", bounds.append)
+    monkeypatch.setattr(worker, "run", collects)
+    monkeypatch.setattr(worker, "_bound_memory", bounds.append)
     monkeypatch.setattr(signal, "setitimer", lambda _, seconds: bounds.append(seconds))
     incoming, outgoing = io.BytesIO(pickle.dumps(job()) * 2), io.BytesIO()
     serve(incoming, outgoing)
     outgoing.seek(0)
     assert [pickle.load(outgoing) for _ in range(2)] == [run(job(), patient=True)] * 2
-    assert bounds == [work.MAX_SECONDS, work._SPARE_BYTES + work.GROWTH * len(SMALL), False, None, 0] * 2
+    assert bounds == [worker.MAX_SECONDS, worker._SPARE_BYTES + worker.GROWTH * len(SMALL), False, None, 0] * 2
     assert gc.isenabled()
 
 
 @pytest.mark.slow
 def test_the_process_ends_with_its_input() -> None:
     """A killed proxy leaves no worker behind."""
-    command = [sys.executable, "-P", "-m", "toolsim.proxy.work"]
+    command = [sys.executable, "-P", "-m", "toolsim.proxy.worker"]
     assert subprocess.run(command, input=b"", timeout=30, check=False).returncode == 0

@@ -81,7 +81,7 @@ class Backend:
     # None until it has answered.
     engine: Engine | None = None
     # Whether another server might be at its address now.
-    is_doubtful: bool = False
+    is_stale: bool = False
     # Whether the operator named it. Others get only requests that a client has sent to them.
     is_named: bool = False
     # The APIs whose token counts it does not support.
@@ -105,7 +105,7 @@ class Backend:
     @property
     def is_known(self) -> bool:
         """Whether the server at its address has been identified."""
-        return self.engine is not None and not self.is_doubtful
+        return self.engine is not None and not self.is_stale
 
     def may_be_asked(self, now: float) -> bool:
         """Return whether to probe the server now; if so, the next time is further away."""
@@ -122,15 +122,15 @@ class Backend:
 
     def is_now(self, engine: Engine) -> None:
         """Record which server has answered. If it was stale, it might have been restarted with other options."""
-        if self.is_doubtful:
+        if self.is_stale:
             self.refused.clear()
             self.uncounted.clear()
             self.missing.clear()
-        self.engine, self.is_doubtful = engine, False
+        self.engine, self.is_stale = engine, False
 
-    def doubt(self) -> None:
+    def mark_stale(self) -> None:
         """Record that it could not be reached."""
-        self.is_doubtful = True
+        self.is_stale = True
 
     def known_for(self, policy: Policy) -> Policy:
         """Return the operator's policy with the engine, as far as it is known."""
@@ -176,7 +176,7 @@ class Backend:
         self.refused.add((model, feature))
 
 
-class KnownBackends:
+class BackendRegistry:
     """All backends that received requests, the last ``_MAX_BACKENDS`` of them."""
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ class KnownBackends:
         """Return the facts about the backend there; ``prefix``: the path before the API's endpoint."""
         root = Root(scheme, host, port, prefix.removesuffix("/v1").rstrip("/"))
         backend = self._known.pop(root, None)
-        if backend is None or (backend.is_doubtful and backend.asked_at is None):
+        if backend is None or (backend.is_stale and backend.asked_at is None):
             # A backend that is never probed could stay stale forever.
             backend = Backend(root, is_named=backend.is_named if backend is not None else False)
         # In order of use: the least recently used backend is evicted first.

@@ -1,4 +1,4 @@
-"""Auxiliary requests, for a count or a summary instead of a turn: see ``wire/responses/actions.py``."""
+"""Auxiliary requests, for a count or a summary instead of a turn: see ``wire/responses/operations.py``."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from mitmproxy.http import HTTPFlow, Response
 from toolsim.core.errors import ApiError
 from toolsim.proxy.decoding import decoded
 from toolsim.proxy.exchange import Exchange, Feature
-from toolsim.proxy.jobs import Done, RequestJob
+from toolsim.proxy.jobs import JobResult, RequestJob
 from toolsim.wire.dialect import APIS
 from toolsim.wire.json_codec import parse_object
-from toolsim.wire.responses.actions import Action, compaction, count_answer, has_counted, turn_path
+from toolsim.wire.responses.operations import Action, compaction, count_answer, has_counted, turn_path
 
 _MAX_COUNT_BYTES = 64 * 1024
 
 
-class OtherAction(Feature):
+class AuxiliaryRequest(Feature):
     """Produces the result of an auxiliary request."""
 
     def __init__(self, action: Action) -> None:
@@ -27,7 +27,7 @@ class OtherAction(Feature):
         """For a summary: the messages that stay. For a count: an estimate, until it has been sent."""
 
     @override
-    def asking(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
+    def on_job(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
         job = replace(job, path=turn_path(job.path), action=self.action, stored_as=None)
         policy = job.policy
         counts_itself = policy.backend != "auto" and APIS[policy.backend].token_count is not None
@@ -43,7 +43,7 @@ class OtherAction(Feature):
         return replace(job, policy=replace(policy, backend=by.name, mode=mode))
 
     @override
-    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
+    def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: JobResult) -> None:
         plan = exchange.plan
         if done.rewritten is None or plan is None:
             return
@@ -53,7 +53,7 @@ class OtherAction(Feature):
             flow.response = self._estimate()
 
     @override
-    def begins(self, exchange: Exchange, flow: HTTPFlow) -> bool:
+    def on_response_start(self, exchange: Exchange, flow: HTTPFlow) -> bool:
         assert flow.response is not None
         if self.action != "input_tokens":
             return False
@@ -81,7 +81,7 @@ class OtherAction(Feature):
             flow.response = self._estimate()
 
     @override
-    def read(self, exchange: Exchange, done: Done) -> Done:
+    def on_body_done(self, exchange: Exchange, done: JobResult) -> JobResult:
         if self.action != "compact" or done.error is not None or done.status != 200:
             return done
         match compaction(done.body, self._prepared):

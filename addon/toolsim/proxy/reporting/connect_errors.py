@@ -23,7 +23,7 @@ _SAID = (
 _CERTIFICATE = re.compile(r"certificate verify failed: ([^(\n]{1,200})", re.IGNORECASE)
 
 
-def reason(problem: object, seconds: float = 0) -> str:
+def explain(problem: object, seconds: float = 0) -> str:
     """Return one line about a failure within ``seconds``: an exception, or a library's message."""
     match problem:
         case TimeoutError():

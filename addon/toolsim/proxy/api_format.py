@@ -14,21 +14,21 @@ from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.wire.api import Api
 
 
-def reshape(response: Response, client: Api | None) -> None:
+def convert(response: Response, client: Api | None) -> None:
     """Write an error in the format of a client's API."""
     if client is not None and client.has_own_errors and response.status_code >= 400:
         response.content = client.error_answer(response.status_code, response.get_content(strict=False) or b"")
         response.headers["content-type"] = "application/json"
 
 
-class InShape(Feature):
+class ApiFormat(Feature):
     """Converts errors and model lists to the format of a client's API."""
 
     def __init__(self, client: Api) -> None:
         self._client = client
 
     @override
-    def begins(self, exchange: Exchange, flow: HTTPFlow) -> bool:
+    def on_response_start(self, exchange: Exchange, flow: HTTPFlow) -> bool:
         response = flow.response
         if response is None or (exchange.is_turn and response.status_code < 400):
             return False
@@ -37,10 +37,10 @@ class InShape(Feature):
         return True
 
     @override
-    def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+    def on_close(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
         response = flow.response if flow is not None else None
         if response is None or response.raw_content is None or response.stream:
             return
-        reshape(response, self._client)
+        convert(response, self._client)
         if response.status_code < 400 and not exchange.is_turn:
             response.content = self._client.model_list(response.get_content(strict=False) or b"")

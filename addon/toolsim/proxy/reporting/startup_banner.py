@@ -18,13 +18,13 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsim.plugins import BUILTIN
 from toolsim.proxy.address import is_loopback, url_host
+from toolsim.proxy.backend_registry import page_client, page_request
 from toolsim.proxy.builtin import BuiltinBackend
-from toolsim.proxy.known import page_client, page_request
 from toolsim.proxy.options.models_file import names_line
 from toolsim.proxy.options.settings import Settings
+from toolsim.proxy.reporting.connect_errors import explain
 from toolsim.proxy.reporting.log import FIELDS
 from toolsim.proxy.reporting.summary import listed, printable
-from toolsim.proxy.reporting.unreachable import reason
 from toolsim.proxy.route import METRICS, MODELS, OVERVIEW
 from toolsim.stores.url import StoreUrl
 from toolsim.version import __version__
@@ -40,7 +40,7 @@ _MAX_SHOWN = 6
 _MAX_LINE_CHARS = 200
 
 
-class Greeting:
+class StartupBanner:
     """Logs the banner at each start, once ``builtin`` is up."""
 
     def __init__(self, builtin: BuiltinBackend) -> None:
@@ -81,7 +81,7 @@ class Greeting:
             async with asyncio.timeout(ASK_SECONDS):
                 models = await self._builtin.models() if settings.builtin else await ask_models(url, settings)
         except (TimeoutError, OSError) as problem:
-            models = printable(reason(problem, ASK_SECONDS), _MAX_LINE_CHARS)
+            models = printable(explain(problem, ASK_SECONDS), _MAX_LINE_CHARS)
         if isinstance(models, str):
             logger.warning("the backend: %s", models)
         elif models:
@@ -106,7 +106,7 @@ async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
             case 404 | 405:
                 return []
             case 599:
-                return f"it gives no answer ({printable(reason(problem), _MAX_LINE_CHARS)})"
+                return f"it gives no answer ({printable(explain(problem), _MAX_LINE_CHARS)})"
         return f"it answers {url}{MODELS} with HTTP {problem.code}"
     finally:
         client.close()

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from toolsim.core.errors import ApiError
 from toolsim.core.report import Report
 from toolsim.core.tasks import spawn
-from toolsim.proxy.jobs import Done
+from toolsim.proxy.jobs import JobResult
 from toolsim.proxy.reporting.metrics import Family
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.stores.record import MAX_TRIES, Conflict, Record, Size, Store, StoreError, TooLarge
@@ -48,7 +48,7 @@ INTERNAL = LEASE, EVENTS, WANTED = ("lease_", "events_", "wanted_")
 _LARGE_BYTES = 1024 * 1024
 
 
-class Memory:
+class ResponseStore:
     """The proxy's interface to the store. ``is_on``: whether there is one."""
 
     def __init__(self) -> None:
@@ -147,13 +147,15 @@ class Memory:
             return LOST if references.conversation else False
         return True
 
-    async def serve(self, partition: str, id: str, respond: Callable[[bytes | None], Awaitable[Done]]) -> Done:
+    async def serve(
+        self, partition: str, id: str, respond: Callable[[bytes | None], Awaitable[JobResult]]
+    ) -> JobResult:
         """Answer a call about the resource ``id``, and store its changes.
 
         ``respond`` is called with the value of the record, and again if it was changed meanwhile.
         """
         if self._store is None:
-            return Done(Report(), UNAVAILABLE)
+            return JobResult(Report(), UNAVAILABLE)
         try:
             for _ in range(MAX_TRIES):
                 record = None
@@ -173,9 +175,9 @@ class Memory:
             with self._counting("write"):
                 raise StoreError(f"{id} changes too often")
         except TooLarge as problem:
-            return Done(Report(), ApiError(str(problem), "invalid_request_error", "request_too_large", status=413))
+            return JobResult(Report(), ApiError(str(problem), "invalid_request_error", "request_too_large", status=413))
         except StoreError:
-            return Done(Report(), UNAVAILABLE)
+            return JobResult(Report(), UNAVAILABLE)
 
     async def write(self, partition: str, records: Sequence[Record], expected: Mapping[str, int]) -> None:
         """Write records that must be at these versions. Raises StoreError, or its subclass ``Conflict``."""

@@ -17,13 +17,13 @@ from typing import override
 from mitmproxy.http import HTTPFlow
 
 from toolsim.proxy.exchange import Exchange, Feature
-from toolsim.proxy.jobs import Done, digest
+from toolsim.proxy.jobs import JobResult, digest
 from toolsim.proxy.metadata import COMMENT, REFUSED, REPORT, SENT, is_resent
 from toolsim.proxy.mitmproxy12 import backup
 from toolsim.proxy.reporting import summary
 
 
-class Resent(Feature):
+class ReplayedRequest(Feature):
     """The state of a replayed flow from its first run. ``words``: the rewritten body that a person has edited."""
 
     def __init__(self, flow: HTTPFlow) -> None:
@@ -40,7 +40,7 @@ class Resent(Feature):
         flow.request = own
 
     @override
-    def rewritten(self, exchange: Exchange, flow: HTTPFlow, done: Done) -> None:
+    def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: JobResult) -> None:
         if done.rewritten is not None and self.words is not None:
             flow.request.content = self.words
 

@@ -12,11 +12,11 @@ from mitmproxy.http import HTTPFlow, Response
 
 from toolsim.core.errors import ApiError
 from toolsim.core.plan import StoredAs
+from toolsim.proxy.auxiliary import AuxiliaryRequest
 from toolsim.proxy.background import Background
-from toolsim.proxy.counting import OtherAction
 from toolsim.proxy.exchange import Exchange
-from toolsim.proxy.jobs import Done, Job, PageJob, request_too_large
-from toolsim.proxy.memory import UNAVAILABLE, Memory
+from toolsim.proxy.jobs import Job, JobResult, PageJob, request_too_large
+from toolsim.proxy.response_store import UNAVAILABLE, ResponseStore
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.wire.json_codec import dump
 from toolsim.wire.responses.resources import Call, wrong_method
@@ -30,11 +30,11 @@ _AT_ONCE = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Remembering:
+class StoredContextLoader:
     """Looks up the references of turns, and stores their answers."""
 
-    memory: Memory
-    do: Callable[[Job], Awaitable[Done]]
+    memory: ResponseStore
+    run: Callable[[Job], Awaitable[JobResult]]
     """Runs a job, here or in a worker."""
     background: Background
 
@@ -50,7 +50,7 @@ class Remembering:
         if error is None:
             encoding, owner = request.headers.get("content-encoding", ""), context.partition
             job = PageJob(call, None, request.raw_content or b"", limit, encoding=encoding, owner=owner)
-            done = await self.memory.serve(owner, call.resource.id, lambda value: self.do(replace(job, value=value)))
+            done = await self.memory.serve(owner, call.resource.id, lambda value: self.run(replace(job, value=value)))
             error = done.error
         if error is not None:
             flow.response = exchange.refuse(error)
@@ -82,9 +82,9 @@ class Remembering:
         if not context.encoding and not await _may_refer(context.received):
             return
         job = context.resolve_job(limit)
-        done = await self.do(job)
+        done = await self.run(job)
         context.references = done.references
-        context.in_background = done.in_background and exchange.find(OtherAction) is None
+        context.in_background = done.in_background and exchange.find(AuxiliaryRequest) is None
         if done.error is None and not context.references:
             return
         error, recalled = done.error, NOTHING
@@ -93,7 +93,7 @@ class Remembering:
                 case ApiError() as refused:
                     error = refused
                 case Recalled() as recalled:
-                    done = await self.do(replace(job, recalled=recalled))
+                    done = await self.run(replace(job, recalled=recalled))
                     error = done.error
         if error is None and len(done.body) > limit:
             message = f"The request is too large with what it refers to: got {len(done.body)} bytes."
@@ -118,7 +118,7 @@ class Remembering:
         if isinstance(outcome, ApiError):
             answer.report.error = outcome.code
 
-    async def store_whole(self, exchange: Exchange, done: Done) -> Done:
+    async def store_whole(self, exchange: Exchange, done: JobResult) -> JobResult:
         """Store a non-streamed answer; return it in the form in which it is sent."""
         context = exchange.stored_context
         if context is None or done.names is None or done.error is not None or done.status != 200:
@@ -142,7 +142,7 @@ class Remembering:
     async def store(self, context: StoredContext, limit: int, answer: bytes, names: tuple[str, ...]) -> ApiError | bool:
         """Store an answer with the items of its request."""
         if context.own is None:
-            done = await self.do(context.resolve_job(limit, NOTHING))
+            done = await self.run(context.resolve_job(limit, NOTHING))
             context.own, context.names = done.own or b"[]", done.names or ()
         return await self.memory.store(context, answer, names)
 

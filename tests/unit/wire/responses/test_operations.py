@@ -10,7 +10,8 @@ from openai.types.responses import CompactedResponse
 from openai.types.responses.input_token_count_response import InputTokenCountResponse
 from toolsim.core.errors import BadRequest
 from toolsim.wire.dialect import RESPONSES, api_of_path
-from toolsim.wire.responses.actions import (
+from toolsim.wire.responses.compaction import NO_SUMMARY
+from toolsim.wire.responses.operations import (
     action_of,
     action_path,
     compaction,
@@ -21,7 +22,6 @@ from toolsim.wire.responses.actions import (
     summary_request,
     turn_path,
 )
-from toolsim.wire.responses.compaction import NO_SUMMARY
 
 HELLO = {"role": "user", "content": "Hello"}
 

@@ -7,7 +7,7 @@ from mitmproxy.test import tflow
 from toolsim.proxy import metadata
 from toolsim.proxy.jobs import digest
 from toolsim.proxy.mitmproxy12 import backup
-from toolsim.proxy.resend import Resent, forget
+from toolsim.proxy.replay import ReplayedRequest, forget
 
 OWN, SENT = b"the client's own", b"rewritten"
 
@@ -27,12 +27,12 @@ def finished() -> HTTPFlow:
     return flow
 
 
-def replay(flow: HTTPFlow) -> Resent:
+def replay(flow: HTTPFlow) -> ReplayedRequest:
     """Do what mitmproxy and the addon's first two hooks do."""
     flow.backup()  # type: ignore[no-untyped-call]
     flow.is_replay, flow.response = "request", None
     body = flow.request.raw_content
-    resent = Resent(flow)
+    resent = ReplayedRequest(flow)
     forget(flow)
     flow.request.raw_content = body
     resent.give_body(flow)

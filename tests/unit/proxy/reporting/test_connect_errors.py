@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 
 from support.each import each
-from toolsim.proxy.reporting.unreachable import reason
+from toolsim.proxy.reporting.connect_errors import explain
 
 
 @each(
@@ -25,4 +25,4 @@ from toolsim.proxy.reporting.unreachable import reason
 )
 def test_the_reason_has_its_remedy(said: object, words: str) -> None:
     """A client's error has the same words as the greeting; what nobody knows stays as it was said."""
-    assert words in reason(said, 5)
+    assert words in explain(said, 5)

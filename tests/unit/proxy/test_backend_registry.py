@@ -9,14 +9,14 @@ from itertools import pairwise
 
 import pytest
 from mitmproxy.test import taddons
-from toolsim.proxy import known
-from toolsim.proxy.known import Backend, KnownBackends, Root
+from toolsim.proxy import backend_registry
+from toolsim.proxy.backend_registry import Backend, BackendRegistry, Root
 from toolsim.wire.dialect import CHAT, MESSAGES, RESPONSES
 
 
 def test_a_backend_is_known_by_its_address_and_path() -> None:
     """Requests of either API and version path go to one backend; another path or port means another one."""
-    backends = KnownBackends()
+    backends = BackendRegistry()
     one = backends.at("http", "h", 1, "/v1")
     assert one.root == Root("http", "h", 1, "")
     assert backends.at("http", "h", 1) is one
@@ -32,13 +32,13 @@ def test_addresses_of_pages() -> None:
 
 def test_a_backend_that_is_never_asked_is_forgotten() -> None:
     """Everything known of it is dropped; a backend that has replaced it meanwhile stays."""
-    backends = KnownBackends()
+    backends = BackendRegistry()
     old = backends.at("http", "h", 1)
     old.refuses("m", "tools")
-    old.doubt()
+    old.mark_stale()
     new = backends.at("http", "h", 1)
     assert new.refused == set()
-    old.doubt()
+    old.mark_stale()
     assert backends.at("http", "h", 1) is new
 
 
@@ -54,7 +54,7 @@ def test_an_api_that_was_rejected_is_tried_last_for_ten_minutes(monkeypatch: pyt
         assert backend.apis_for(RESPONSES, "auto")[0] == first
     backend.has("messages", ["responses", "chat"])
     assert backend.apis_for(RESPONSES, "auto") == ("messages", "responses", "chat")
-    backend.doubt()
+    backend.mark_stale()
     backend.is_now("vllm")
     assert backend.apis_for(RESPONSES, "auto")[0] == "responses"
 
@@ -69,35 +69,35 @@ def test_an_api_is_tried_only_at_a_backend_that_the_operator_named() -> None:
 
 def test_a_backend_that_is_gone_is_assumed_to_be_what_it_was() -> None:
     """It is asked more and more rarely, until it has been quiet for long."""
-    backends, now, asked = KnownBackends(), 0.0, []
+    backends, now, asked = BackendRegistry(), 0.0, []
     backend = backends.at("http", "h", 1)
     assert backend.may_be_asked(now)
     backend.is_now("vllm")
     assert not backend.may_be_asked(10_000.0)
     while now < 20_000.0:
         now += 1.0
-        backend.doubt()
+        backend.mark_stale()
         if backends.at("http", "h", 1).may_be_asked(now):
             asked.append(now)
     pauses = [later - earlier for earlier, later in pairwise(asked)]
     assert pauses[:4] == [10.0, 20.0, 40.0, 80.0]
     assert pauses == sorted(pauses)
-    assert max(pauses) == known.MAX_REST_SECONDS
+    assert max(pauses) == backend_registry.MAX_REST_SECONDS
     assert backend.engine == "vllm"
-    assert backend.may_be_asked(now + 5 * known.MAX_REST_SECONDS)
-    assert backend.rest == known.REST_SECONDS
+    assert backend.may_be_asked(now + 5 * backend_registry.MAX_REST_SECONDS)
+    assert backend.rest == backend_registry.REST_SECONDS
 
 
 def test_memory_is_bounded() -> None:
     """Clients choose addresses and models: the oldest backend is dropped, and refusals per backend are bounded."""
-    backends = KnownBackends()
+    backends = BackendRegistry()
     first = backends.at("http", "h", 0)
-    for port in range(1, known._MAX_BACKENDS + 1):
+    for port in range(1, backend_registry._MAX_BACKENDS + 1):
         backends.at("http", "h", port)
     assert backends.at("http", "h", 0) is not first
-    for number in range(known._MAX_REFUSED * 2):
+    for number in range(backend_registry._MAX_REFUSED * 2):
         first.refuses(f"m{number}", "tools")
-        assert len(first.refused) <= known._MAX_REFUSED
+        assert len(first.refused) <= backend_registry._MAX_REFUSED
 
 
 # -- asking --
@@ -140,27 +140,27 @@ async def serve(pages: dict[str, bytes]) -> AsyncIterator[Pages]:
 
 
 @pytest.fixture
-async def backends() -> AsyncIterator[KnownBackends]:
-    backends = KnownBackends()
+async def backends() -> AsyncIterator[BackendRegistry]:
+    backends = BackendRegistry()
     with taddons.context():
         yield backends
     backends.stop()
     await settled(backends)
 
 
-async def first_hook(backends: KnownBackends, backend: Backend, key: str = "") -> None:
+async def first_hook(backends: BackendRegistry, backend: Backend, key: str = "") -> None:
     """Do what the first hook of a request does."""
     if (answered := backends.ask(backend, key)) is not None:
         await answered
 
 
-async def settled(backends: KnownBackends) -> None:
+async def settled(backends: BackendRegistry) -> None:
     while tasks := backends.tasks():
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.sleep(0)
 
 
-async def test_the_first_request_waits_for_the_answer(backends: KnownBackends) -> None:
+async def test_the_first_request_waits_for_the_answer(backends: BackendRegistry) -> None:
     """After that it is known, and not asked again."""
     async with serve(VLLM) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port, "/v1")
@@ -173,7 +173,7 @@ async def test_the_first_request_waits_for_the_answer(backends: KnownBackends) -
         assert all(head.startswith(b"GET ") for head in pages.asked)
 
 
-async def test_a_server_that_is_none_of_them(backends: KnownBackends) -> None:
+async def test_a_server_that_is_none_of_them(backends: BackendRegistry) -> None:
     """Unknown counts as an answer: it is not asked again."""
     async with serve({"/version": b"[" * 100_000}) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port)
@@ -182,10 +182,10 @@ async def test_a_server_that_is_none_of_them(backends: KnownBackends) -> None:
         assert backend.engine == "unknown"
 
 
-async def test_a_server_that_hangs(backends: KnownBackends, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_hangs(backends: BackendRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request waits a bounded time and the others not at all; after a rest, the server is asked again."""
-    monkeypatch.setattr(known, "WAIT_SECONDS", 0.05)
-    monkeypatch.setattr(known, "PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(backend_registry, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(backend_registry, "PROBE_SECONDS", 0.2)
     async with serve(VLLM) as pages:
         pages.hangs = True
         backend = backends.at("http", "127.0.0.1", pages.port)
@@ -207,7 +207,7 @@ async def test_a_server_that_hangs(backends: KnownBackends, monkeypatch: pytest.
         assert backend.engine == "vllm"
 
 
-async def test_nobody_there(backends: KnownBackends) -> None:
+async def test_nobody_there(backends: BackendRegistry) -> None:
     """A closed port decides nothing."""
     async with serve(VLLM) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port)
@@ -217,7 +217,7 @@ async def test_nobody_there(backends: KnownBackends) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "sk-upstream"])
-async def test_the_key(key: str, backends: KnownBackends) -> None:
+async def test_the_key(key: str, backends: BackendRegistry) -> None:
     """The operator's key for the backend is sent, and none of the client's."""
     async with serve({}) as pages:
         await first_hook(backends, backends.at("http", "127.0.0.1", pages.port), key)
@@ -228,7 +228,7 @@ async def test_the_key(key: str, backends: KnownBackends) -> None:
             assert (b"Bearer sk-upstream" in head) == bool(key)
 
 
-async def test_a_server_that_dies_again_and_again(backends: KnownBackends) -> None:
+async def test_a_server_that_dies_again_and_again(backends: BackendRegistry) -> None:
     """It stays what it was, and is not asked more for struggling; once another server answers, it is that one."""
     async with serve(VLLM) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port)
@@ -237,7 +237,7 @@ async def test_a_server_that_dies_again_and_again(backends: KnownBackends) -> No
         asked = len(pages.asked)
         backend.refuses("m", "tools")
         for _ in range(50):
-            backend.doubt()
+            backend.mark_stale()
             backend = backends.at("http", "127.0.0.1", pages.port)
             await first_hook(backends, backend)
             await settled(backends)
@@ -247,4 +247,4 @@ async def test_a_server_that_dies_again_and_again(backends: KnownBackends) -> No
         await first_hook(backends, backend)
         await settled(backends)
         assert len(pages.asked) > asked
-        assert (backend.engine, backend.is_doubtful, backend.refused) == ("vllm", False, set())
+        assert (backend.engine, backend.is_stale, backend.refused) == ("vllm", False, set())

@@ -18,8 +18,8 @@ from toolsim.proxy.address import Upstream
 from toolsim.proxy.builtin import BuiltinBackend
 from toolsim.proxy.options.models_file import ModelsFile
 from toolsim.proxy.options.settings import Settings
-from toolsim.proxy.reporting.greeting import Greeting, ask_models, backend_url, backend_words, stored_line
 from toolsim.proxy.reporting.log import FIELDS
+from toolsim.proxy.reporting.startup_banner import StartupBanner, ask_models, backend_url, backend_words, stored_line
 from toolsim.stores.url import parse_store_url
 from toolsim.version import __version__
 
@@ -118,7 +118,7 @@ async def greeted(models: Any, caplog: pytest.LogCaptureFixture, **options: str)
     """Return the level and the text of what is logged."""
     with taddons.context(ToolSim()) as context, caplog.at_level(logging.INFO):
         context.options.update(**options)
-        greeting = Greeting(cast(BuiltinBackend, Builtin(models)))
+        greeting = StartupBanner(cast(BuiltinBackend, Builtin(models)))
 
         async def nothing() -> None:
             return
@@ -145,7 +145,7 @@ async def test_a_slow_backend_is_not_waited_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is logged as a warning, after a while."""
-    monkeypatch.setattr("toolsim.proxy.reporting.greeting.ASK_SECONDS", 0.01)
+    monkeypatch.setattr("toolsim.proxy.reporting.startup_banner.ASK_SECONDS", 0.01)
 
     async def models() -> None:
         await asyncio.sleep(60)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mitmproxy.connection import Client, Server
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import tflow
-from toolsim.proxy.circle import Connections, Via
+from toolsim.proxy.loop_detection import Connections, Via
 
 LISTENER, OTHER_LISTENER = ("127.0.0.1", 8080), ("127.0.0.1", 8081)
 

@@ -11,7 +11,7 @@ from mitmproxy.http import Headers, HTTPFlow
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import taddons, tflow
-from toolsim.proxy.doors import Doors
+from toolsim.proxy.incoming import IncomingReader
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.refusals import Refusals
 from toolsim.proxy.reporting.log import Log
@@ -20,7 +20,7 @@ from toolsim.proxy.reporting.log import Log
 @pytest.fixture
 def doors() -> Any:
     with taddons.context(Proxyserver()) as context:
-        doors = Doors(Refusals(Log()))
+        doors = IncomingReader(Refusals(Log()))
         context.master.addons.add(doors)
         doors.configure({"keep_host_header"})
         context.doors = doors
@@ -118,14 +118,14 @@ def test_which_way_a_flow_came() -> None:
     flow = tflow.tflow()
     flow.client_conn.sockname, flow.client_conn.peername = ("127.0.0.1", 8080), ("127.0.0.1", 1)
     flow.client_conn.proxy_mode = ProxyMode.parse("regular")
-    seen = Doors(Refusals(Log())).incoming(flow, "")
+    seen = IncomingReader(Refusals(Log())).incoming(flow, "")
     assert (seen.method, seen.host, seen.port, seen.path) == ("GET", "address", 22, "/path")
     assert (seen.is_reverse, seen.is_direct, seen.is_local, seen.is_resent) == (False, False, True, False)
     flow.request.host, flow.request.port = "localhost", 8080
-    assert Doors(Refusals(Log())).incoming(flow, "").is_direct
+    assert IncomingReader(Refusals(Log())).incoming(flow, "").is_direct
     flow.client_conn.proxy_mode = ProxyMode.parse("reverse:http://backend")
     flow.is_replay = "request"
-    seen = Doors(Refusals(Log())).incoming(flow, "")
+    seen = IncomingReader(Refusals(Log())).incoming(flow, "")
     assert (seen.is_reverse, seen.is_resent) == (True, True)
 
 
@@ -133,7 +133,11 @@ def test_headers_are_those_of_the_request() -> None:
     """Names are lower case, and fields of one name are joined."""
     flow = tflow.tflow()
     flow.request.headers = Headers([(b"Via", b"1.0 a"), (b"X-Odd", b"\xff"), (b"VIA", b"1.1 b, 1.1 c")])
-    assert Doors(Refusals(Log())).incoming(flow, "").headers == {"via": "1.0 a, 1.1 b, 1.1 c", "x-odd": "\udcff"}
+    assert IncomingReader(Refusals(Log())).incoming(flow, "").headers == {
+        "via": "1.0 a, 1.1 b, 1.1 c",
+        "x-odd": "\udcff",
+    }
     assert all(
-        flow.request.headers[name] == value for name, value in Doors(Refusals(Log())).incoming(flow, "").headers.items()
+        flow.request.headers[name] == value
+        for name, value in IncomingReader(Refusals(Log())).incoming(flow, "").headers.items()
     )

@@ -18,27 +18,27 @@ from mitmproxy.proxy.mode_specs import ReverseMode
 from toolsim.core.report import Report
 from toolsim.proxy import route
 from toolsim.proxy.access import Incoming, owner_of
+from toolsim.proxy.api_format import ApiFormat
+from toolsim.proxy.auxiliary import AuxiliaryRequest
+from toolsim.proxy.backend_registry import NO_ROOT, Backend, BackendRegistry
 from toolsim.proxy.builtin import Admitted, BuiltinBackend
-from toolsim.proxy.circle import LOOP, Circle
 from toolsim.proxy.cors import add_cors, cors_headers
-from toolsim.proxy.counting import OtherAction
-from toolsim.proxy.doors import Doors
 from toolsim.proxy.exchange import Exchange, Exchanges, Feature
 from toolsim.proxy.head import authorize, for_backend
-from toolsim.proxy.in_shape import InShape
-from toolsim.proxy.known import NO_ROOT, Backend, KnownBackends
+from toolsim.proxy.incoming import IncomingReader
+from toolsim.proxy.loop_detection import LOOP, ProxyLoopDetector
 from toolsim.proxy.metadata import PAGE, is_recorded, is_resent, is_stored
 from toolsim.proxy.model_list import ModelList
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.refusals import Refusals
+from toolsim.proxy.replay import ReplayedRequest, forget
 from toolsim.proxy.reporting.outcome import Outcome, Reports
-from toolsim.proxy.resend import Resent, forget
 from toolsim.proxy.rounds import round_of
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.proxy.upgrades import Sockets, upgrade_of
 from toolsim.wire.api import Api
 from toolsim.wire.dialect import APIS, CHAT, api_of_headers, api_of_path
-from toolsim.wire.responses.actions import Action
+from toolsim.wire.responses.operations import Action
 from toolsim.wire.responses.resources import resource_of
 
 MakePage = Callable[[HTTPFlow], Response | Awaitable[Response]]
@@ -46,21 +46,21 @@ MakePage = Callable[[HTTPFlow], Response | Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class Dispatcher:
     """Receives request headers, under these settings."""
 
     settings: Settings
     exchanges: Exchanges
     reports: Reports
     refusals: Refusals
-    doors: Doors
-    circle: Circle
+    doors: IncomingReader
+    circle: ProxyLoopDetector
     builtin: BuiltinBackend
-    known: KnownBackends
+    known: BackendRegistry
     sockets: Sockets
     pages: Mapping[str, MakePage]
 
-    def take(self, flow: HTTPFlow) -> Awaitable[None] | None:
+    def dispatch(self, flow: HTTPFlow) -> Awaitable[None] | None:
         """Route a request, and stream its body through unless it has to be read.
 
         The returned awaitable has to be awaited first: a backend is probed, or a page is created.
@@ -85,11 +85,11 @@ class Arrivals:
         upgrade = upgrade_of(flow) if is_replay and flow.live else None
         if upgrade is not None:
             flow.is_replay, is_replay = None, False
-        features = [Resent(flow)] if is_replay else []
+        features = [ReplayedRequest(flow)] if is_replay else []
         incoming = self.doors.incoming(flow, reached_at)
         if upgrade is not None and upgrade.has_proxy_key:
             incoming = replace(incoming, has_proxy_key=True)
-        if self.circle.has_come_back(flow):
+        if self.circle.is_loop(flow):
             self.refusals.answer(flow, LOOP)
             return None
         # The client's key might be replaced by the backend's below.
@@ -109,7 +109,7 @@ class Arrivals:
                     self.refusals.answer(flow, error, self.cors(flow))
             case route.ListModels(default):
                 # The backend might be this proxy.
-                self.circle.sign(flow)
+                self.circle.add_via(flow)
                 return self._list_models(flow, incoming, default)
             case route.Choose(default, action) if not (flow.live or is_replay):
                 # The file says nothing about what was recorded, which is not sent either.
@@ -203,7 +203,7 @@ class Arrivals:
             return [self._admitted(flow)]
         # Only a backend that the operator named gets the Via entry and is probed.
         if _is_named(flow, decision) and flow.live:
-            self.circle.sign(flow)
+            self.circle.add_via(flow)
         return []
 
     def _backend(self, flow: HTTPFlow, decision: route.Pass, api: Api | None) -> tuple[Backend, Awaitable[None] | None]:
@@ -238,9 +238,9 @@ class Arrivals:
         client = api or api_of_headers(incoming.headers) or CHAT
         # A round is for the runner, which reads OpenAI's format.
         if client.has_own_errors and asked is None:
-            features.append(InShape(client))
+            features.append(ApiFormat(client))
         if action is not None:
-            features.append(OtherAction(action))
+            features.append(AuxiliaryRequest(action))
         exchange = self._open(flow, owner, report, backend, *features)
         exchange.round = asked
         if api is None:

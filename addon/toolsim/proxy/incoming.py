@@ -37,7 +37,7 @@ def with_names(settings: Settings, listen_hosts: Collection[str]) -> Settings:
     return replace(settings, names=own_names(socket.gethostname(), listen_hosts, settings.origins))
 
 
-class Doors:
+class IncomingReader:
     """An addon that answers CONNECT, and determines the Host and key with which a request has arrived."""
 
     def __init__(self, refusals: Refusals) -> None:

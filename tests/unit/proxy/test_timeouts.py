@@ -1,15 +1,18 @@
 from __future__ import annotations
 
 import pytest
-from toolsim.proxy.clocks import MAX_TICK_SECONDS, Clocks
 from toolsim.proxy.options.settings import Limits
+from toolsim.proxy.timeouts import MAX_TICK_SECONDS, Timeouts
 
 
 def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each clock counts from its own event, and a limit of 0 means none."""
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    clocks, patient = Clocks(Limits(keepalive=10, connect_timeout=5, idle_timeout=12)), Clocks(Limits(idle_timeout=0))
+    clocks, patient = (
+        Timeouts(Limits(keepalive=10, connect_timeout=5, idle_timeout=12)),
+        Timeouts(Limits(idle_timeout=0)),
+    )
     assert (clocks.next_tick(), clocks.is_overdue, clocks.is_quiet) == (MAX_TICK_SECONDS, False, False)
     assert clocks.unreachable("gone").status == 502
     now += 5

@@ -23,7 +23,7 @@ MAX_TICK_SECONDS = 2.0
 """Often enough to release finished streams, and rarely enough to cost nothing."""
 
 
-class Clocks:
+class Timeouts:
     """Timers that run from the start; ``limits`` has their limits."""
 
     def __init__(self, limits: Limits) -> None:
@@ -102,9 +102,9 @@ class Clocks:
             text = f"The backend could not be reached within {self._limits.connect_timeout:g} s."
             return ApiError(text, code="backend_timeout", status=504)
         # Only a failed answer needs the explanation.
-        from toolsim.proxy.reporting.unreachable import reason
+        from toolsim.proxy.reporting.connect_errors import explain
 
-        return ApiError(f"The backend gave no answer: {reason(message)}", code="backend_unavailable", status=502)
+        return ApiError(f"The backend gave no answer: {explain(message)}", code="backend_unavailable", status=502)
 
     @property
     def is_quiet(self) -> bool:

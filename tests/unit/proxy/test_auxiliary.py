@@ -10,20 +10,20 @@ from mitmproxy.http import HTTPFlow, Response
 from mitmproxy.test import tflow
 from toolsim.core.plan import Policy
 from toolsim.core.report import Report
-from toolsim.proxy.counting import OtherAction
+from toolsim.proxy.auxiliary import AuxiliaryRequest
 from toolsim.proxy.exchange import Exchange
-from toolsim.proxy.jobs import Done, run
+from toolsim.proxy.jobs import JobResult, run
 from toolsim.proxy.options.settings import Limits
-from toolsim.wire.responses.actions import Action
+from toolsim.wire.responses.operations import Action
 
 
-def asked(action: Action, backend: Any = "auto", **body: Any) -> tuple[Exchange, OtherAction, HTTPFlow]:
+def asked(action: Action, backend: Any = "auto", **body: Any) -> tuple[Exchange, AuxiliaryRequest, HTTPFlow]:
     """Return a request for an action, after rewriting."""
     flow = tflow.tflow()
     flow.request.path = f"/v1/responses/{action}"
     flow.request.raw_content = json.dumps({"model": "m", "input": "Hello", **body}).encode()
     exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits())
-    other = OtherAction(action)
+    other = AuxiliaryRequest(action)
     exchange.attach(other)
     job = exchange.request_job(flow, "responses", Policy(backend=backend))
     assert job is not None
@@ -84,7 +84,7 @@ def test_a_count_by_the_messages_api(api: Any, backend: Any, engine: Any) -> Non
     asked = {"messages": [{"role": "user", "content": "Hello"}]} if api == "messages" else {"input": "Hello"}
     flow.request.raw_content = json.dumps({"model": "m", "max_tokens": 9, "tools": [tool], **asked}).encode()
     exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits())
-    other = OtherAction("input_tokens")
+    other = AuxiliaryRequest("input_tokens")
     exchange.attach(other)
     job = exchange.request_job(
         flow, api, Policy(backend=backend, engine=engine, mode="auto" if engine != "unknown" else "inject")
@@ -107,10 +107,10 @@ def test_a_summary_takes_the_place_of_the_answer() -> None:
     exchange, other, _ = asked("compact", "chat")
     item = {"id": "cmp_1", "type": "compaction", "encrypted_content": "toolsim:eA=="}
     body = json.dumps({"status": "completed", "output": [item]}).encode()
-    done = other.read(exchange, Done(Report(), body=body))
+    done = other.on_body_done(exchange, JobResult(Report(), body=body))
     assert [item["type"] for item in json.loads(done.body)["output"]] == ["message", "compaction"]
-    bad = Done(Report(), status=502, body=b"{}")
-    assert other.read(exchange, bad) is bad
-    assert other.read(exchange, Done(Report(), body=b"{}")).error is not None
+    bad = JobResult(Report(), status=502, body=b"{}")
+    assert other.on_body_done(exchange, bad) is bad
+    assert other.on_body_done(exchange, JobResult(Report(), body=b"{}")).error is not None
     exchange, other, _ = asked("input_tokens", "chat")
-    assert other.read(exchange, done) is done
+    assert other.on_body_done(exchange, done) is done

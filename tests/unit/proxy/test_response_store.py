@@ -11,8 +11,8 @@ import pytest
 from toolsim.core.errors import ApiError
 from toolsim.core.plan import StoredAs
 from toolsim.core.report import Report
-from toolsim.proxy.jobs import Done
-from toolsim.proxy.memory import LOST, UNAVAILABLE, Memory
+from toolsim.proxy.jobs import JobResult
+from toolsim.proxy.response_store import LOST, UNAVAILABLE, ResponseStore
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.stores.record import Bounds, Conflict, Record, Size, StoreError
 from toolsim.stores.url import StoreUrl
@@ -22,8 +22,8 @@ MANY = 1 << 20
 ANSWER = json.dumps({"id": "resp_1", "status": "completed", "output": [{"id": "o1"}]}).encode()
 
 
-def memory(bounds: Bounds | None = None) -> Memory:
-    made = Memory()
+def memory(bounds: Bounds | None = None) -> ResponseStore:
+    made = ResponseStore()
     made.configure(StoreUrl("memory", bounds=bounds or Bounds()))
     return made
 
@@ -147,7 +147,7 @@ async def test_a_store_that_lies() -> None:
     made = memory()
     made._store = Lying()  # type: ignore[assignment]
 
-    async def respond(_: bytes | None) -> Done:
+    async def respond(_: bytes | None) -> JobResult:
         raise AssertionError
 
     assert await made.recall("p", References("resp_1"), MANY) == UNAVAILABLE
@@ -163,9 +163,9 @@ async def test_records_about_background_answers_are_nobodys() -> None:
         await made.write("p", [Record(name, b'{"response":{"output":[]},"input":[]}')], {})
         seen: list[bytes | None] = []
 
-        async def respond(value: bytes | None, seen: list[bytes | None] = seen) -> Done:
+        async def respond(value: bytes | None, seen: list[bytes | None] = seen) -> JobResult:
             seen.append(value)
-            return Done(Report(), UNAVAILABLE)
+            return JobResult(Report(), UNAVAILABLE)
 
         await made.serve("p", name, respond)
         assert seen == [None]
@@ -214,7 +214,7 @@ def test_a_store_is_reopened_only_if_it_changes(tmp_path: Path) -> None:
 
 async def test_a_store_that_is_left_is_closed(tmp_path: Path) -> None:
     """Whether replaced or shut down: pending writes are finished, and no file stays open."""
-    made, file = Memory(), tmp_path / "store"
+    made, file = ResponseStore(), tmp_path / "store"
     made.configure(StoreUrl("sqlite", str(file)))
     stored = [asyncio.create_task(made.store(turn(f"resp_{number}"), ANSWER, [])) for number in range(20)]
     await asyncio.sleep(0)
@@ -229,7 +229,7 @@ async def test_a_store_that_is_left_is_closed(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "store"]
 
 
-async def _never(_: bytes | None) -> Done:
+async def _never(_: bytes | None) -> JobResult:
     raise AssertionError("there is nothing to be asked about")
 
 

@@ -25,9 +25,9 @@ from toolsim.core.report import Report
 from toolsim.core.tasks import spawn
 from toolsim.proxy.decoding import TooLarge
 from toolsim.proxy.exchange import Exchange, Feature
-from toolsim.proxy.jobs import Done
+from toolsim.proxy.jobs import JobResult
 from toolsim.proxy.mitmproxy12 import backup
-from toolsim.proxy.resend import Resent
+from toolsim.proxy.replay import ReplayedRequest
 from toolsim.proxy.rounds import MAX_WAITING, Rounds, own_body, stored_by_us
 from toolsim.response.retry import Retry
 from toolsim.response.rewrite import tokens_of
@@ -51,7 +51,7 @@ class Asking:
     policy: Callable[[HTTPFlow, Exchange], Policy]
     """Returns the policy of a flow, before its model is known."""
 
-    def ask(self, flow: HTTPFlow, exchange: Exchange, retry: Retry, report: Report) -> InWords | None:
+    def ask(self, flow: HTTPFlow, exchange: Exchange, retry: Retry, report: Report) -> ProseFallback | None:
         """Start a further round for an answer that ended with ``retry``; None if that is not possible.
 
         ``report``: the answer's report, to which the further round is added.
@@ -61,11 +61,11 @@ class Asking:
             return None
         report.tokens = tokens_of(retry.usage)
         report.usage_estimated = retry.usage is not None and retry.usage.estimated
-        asked = InWords(events)
+        asked = ProseFallback(events)
         exchange.ask_again(flow, report, asked)
         return asked
 
-    async def whole(self, flow: HTTPFlow, exchange: Exchange, done: Done) -> Done:
+    async def whole(self, flow: HTTPFlow, exchange: Exchange, done: JobResult) -> JobResult:
         """Return a non-streamed answer after the further round."""
         plan, retry = exchange.plan, done.retry
         assert plan is not None
@@ -90,7 +90,7 @@ class Asking:
     def _events(
         self, flow: HTTPFlow, exchange: Exchange, retry: Retry, report: Report
     ) -> AsyncGenerator[ClientEvent | Refused] | None:
-        plan, resent = exchange.plan, exchange.find(Resent)
+        plan, resent = exchange.plan, exchange.find(ReplayedRequest)
         is_edited = resent is not None and resent.words is not None
         if plan is None or is_edited or self.bounds.rounds < 2 or not flow.live:
             return None
@@ -109,7 +109,7 @@ class Asking:
         report.rounds = 1
         policy = replace(self.policy(flow, exchange).for_model(plan.form.model), second_opinion="undeclared")
         further = self.rounds.asking(flow, body, document, request)
-        bounds = replace(self.bounds, seconds=_left(self.bounds.seconds, exchange.clocks.seconds()))
+        bounds = replace(self.bounds, seconds=_left(self.bounds.seconds, exchange.timeouts.seconds()))
         return answer(Job(api, document, plan.form, policy, _after(retry, further), bounds, report))
 
 
@@ -132,7 +132,7 @@ def _after(retry: Retry, further: Ask) -> Ask:
     return ask
 
 
-class InWords(Feature):
+class ProseFallback(Feature):
     """A further round on its way, with the runner's ``events``."""
 
     def __init__(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:
@@ -165,7 +165,7 @@ class InWords(Feature):
         return arrived
 
     @override
-    def closed(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+    def on_close(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
         self._following.cancel()
 
     async def _follow(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:

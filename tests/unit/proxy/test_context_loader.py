@@ -14,14 +14,14 @@ from mitmproxy.test import tflow
 from toolsim.core.errors import ApiError
 from toolsim.core.plan import Policy
 from toolsim.core.report import Report
+from toolsim.proxy.auxiliary import AuxiliaryRequest
 from toolsim.proxy.background import Background, Parts
-from toolsim.proxy.counting import OtherAction
+from toolsim.proxy.context_loader import StoredContextLoader
 from toolsim.proxy.exchange import Exchange
-from toolsim.proxy.jobs import Done, Job, run
+from toolsim.proxy.jobs import Job, JobResult, run
 from toolsim.proxy.mcp_servers import Servers
-from toolsim.proxy.memory import UNAVAILABLE, Memory
 from toolsim.proxy.options.settings import Limits
-from toolsim.proxy.remembering import Remembering
+from toolsim.proxy.response_store import UNAVAILABLE, ResponseStore
 from toolsim.proxy.rounds import Rounds
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.stores.url import StoreUrl
@@ -29,28 +29,28 @@ from toolsim.wire.responses.resources import resource_of
 from toolsim.wire.responses.stored import Recalled
 
 
-async def do(job: Job) -> Done:
+async def do(job: Job) -> JobResult:
     return run(job)
 
 
 @pytest.fixture
-def memory() -> Memory:
-    made = Memory()
+def memory() -> ResponseStore:
+    made = ResponseStore()
     made.configure(StoreUrl("memory"))
     return made
 
 
-def over(memory: Memory) -> Remembering:
+def over(memory: ResponseStore) -> StoredContextLoader:
     background = Background(Parts(memory, Rounds(10), Servers(), do, lambda *_: None))
-    return Remembering(memory, do, background)
+    return StoredContextLoader(memory, do, background)
 
 
 @pytest.fixture
-def remembering(memory: Memory) -> Remembering:
+def remembering(memory: ResponseStore) -> StoredContextLoader:
     return over(memory)
 
 
-def begun(remembering: Remembering, body: Any, encoding: str = "") -> tuple[HTTPFlow, Exchange, bool]:
+def begun(remembering: StoredContextLoader, body: Any, encoding: str = "") -> tuple[HTTPFlow, Exchange, bool]:
     """Return a flow whose body has arrived, its exchange, and whether it must be awaited."""
     flow = tflow.tflow()
     flow.live = True
@@ -69,7 +69,7 @@ def turn_of(exchange: Exchange) -> StoredContext:
     return found
 
 
-async def answered(remembering: Remembering, flow: HTTPFlow, exchange: Exchange) -> dict[str, Any]:
+async def answered(remembering: StoredContextLoader, flow: HTTPFlow, exchange: Exchange) -> dict[str, Any]:
     """Let a chat backend answer; return the client's answer."""
     job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
     assert job is not None
@@ -85,7 +85,9 @@ async def answered(remembering: Remembering, flow: HTTPFlow, exchange: Exchange)
     return response
 
 
-async def test_a_turn_that_refers_to_nothing_waits_for_nothing(remembering: Remembering, memory: Memory) -> None:
+async def test_a_turn_that_refers_to_nothing_waits_for_nothing(
+    remembering: StoredContextLoader, memory: ResponseStore
+) -> None:
     """It is stored under the id that its client gets."""
     flow, exchange, waits = begun(remembering, {"model": "m", "input": "Hello"})
     assert not waits
@@ -100,7 +102,7 @@ async def test_a_turn_that_refers_to_nothing_waits_for_nothing(remembering: Reme
     assert again["previous_response_id"] == first["id"]
 
 
-async def test_a_large_body_is_searched_in_pieces(remembering: Remembering) -> None:
+async def test_a_large_body_is_searched_in_pieces(remembering: StoredContextLoader) -> None:
     """Fifteen megabytes that nearly look like references take a tenth of a second, in which other work continues."""
     body = b'{"input":"' + b'\\"pr' * 3_750_000 + b'"}'
     flow, exchange, waits = begun(remembering, body)
@@ -120,7 +122,7 @@ async def test_a_large_body_is_searched_in_pieces(remembering: Remembering) -> N
     assert turns > 50
 
 
-async def test_words_that_only_look_like_references(remembering: Remembering) -> None:
+async def test_words_that_only_look_like_references(remembering: StoredContextLoader) -> None:
     """A text that contains the field's name is parsed, and then passes unchanged."""
     body = {"model": "m", "input": 'a "previous_response_id"', "metadata": {"conversation": "x"}}
     flow, exchange, waits = begun(remembering, body)
@@ -131,7 +133,7 @@ async def test_words_that_only_look_like_references(remembering: Remembering) ->
     assert (await answered(remembering, flow, exchange))["store"] is True
 
 
-async def test_a_compressed_request_is_read_first(remembering: Remembering) -> None:
+async def test_a_compressed_request_is_read_first(remembering: StoredContextLoader) -> None:
     """Its references are not visible until it is decompressed."""
     body = gzip.compress(b'{"model":"m","input":"x","previous_response_id":"r"}')
     flow, exchange, waits = begun(remembering, body, "gzip")
@@ -141,7 +143,7 @@ async def test_a_compressed_request_is_read_first(remembering: Remembering) -> N
     assert flow.response.status_code == 400
 
 
-async def test_an_answer_in_the_background_is_seen(remembering: Remembering) -> None:
+async def test_an_answer_in_the_background_is_seen(remembering: StoredContextLoader) -> None:
     """Whatever the encoding of the body; only the field itself counts."""
     for body, expected in (
         ({"input": "x", "background": True}, True),
@@ -158,7 +160,7 @@ async def test_an_answer_in_the_background_is_seen(remembering: Remembering) -> 
 
 
 async def test_errors_take_the_place_of_the_answer(
-    remembering: Remembering, memory: Memory, monkeypatch: pytest.MonkeyPatch
+    remembering: StoredContextLoader, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A failing store, and a request too large together with what it refers to."""
 
@@ -182,7 +184,7 @@ async def test_errors_take_the_place_of_the_answer(
 @pytest.mark.parametrize(
     ("data", "status"), [(b"no gzip", 400), (gzip.compress(b" " * 2001, mtime=0), 413)], ids=["bad", "large"]
 )
-async def test_a_compressed_body_about_what_is_kept(remembering: Remembering, data: bytes, status: int) -> None:
+async def test_a_compressed_body_about_what_is_kept(remembering: StoredContextLoader, data: bytes, status: int) -> None:
     """A body that cannot be decoded is a 400, and one beyond the limit a 413."""
     flow = tflow.tflow()
     flow.live = True
@@ -200,14 +202,14 @@ async def test_without_a_store_nothing_is_remembered() -> None:
     """No store: nothing is stored, and nothing waits."""
     flow, exchange = tflow.tflow(), Exchange(Report(), client_id="c", cors={}, limits=Limits())
     flow.request.raw_content = b'{"previous_response_id":"r"}'
-    assert not over(Memory()).take(flow, exchange)
+    assert not over(ResponseStore()).take(flow, exchange)
 
 
-async def test_a_request_is_read_once(remembering: Remembering) -> None:
+async def test_a_request_is_read_once(remembering: StoredContextLoader) -> None:
     """What is stored of it is parsed along with it: its body is not parsed again when the answer is over."""
     jobs: list[Job] = []
 
-    async def noted(job: Job) -> Done:
+    async def noted(job: Job) -> JobResult:
         jobs.append(job)
         return run(job)
 
@@ -219,12 +221,12 @@ async def test_a_request_is_read_once(remembering: Remembering) -> None:
     assert (item["content"], turn_of(exchange).names) == ([{"type": "input_text", "text": "Hello"}], (item["id"],))
 
 
-async def test_what_is_not_to_be_stored_is_not_prepared(remembering: Remembering) -> None:
+async def test_what_is_not_to_be_stored_is_not_prepared(remembering: StoredContextLoader) -> None:
     """With ``store: false``, and for a count, nothing is prepared for the store."""
     for body, action in ({"store": False}, None), ({}, "input_tokens"):
         flow, exchange, _ = begun(remembering, {"model": "m", "input": "Hello", **body})
         if action is not None:
-            exchange.attach(OtherAction(action))
+            exchange.attach(AuxiliaryRequest(action))
         job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
         assert job is not None
         exchange.take_request(flow, run(job))
@@ -232,7 +234,7 @@ async def test_what_is_not_to_be_stored_is_not_prepared(remembering: Remembering
 
 
 async def test_a_bug_promises_nothing(
-    memory: Memory, remembering: Remembering, monkeypatch: pytest.MonkeyPatch
+    memory: ResponseStore, remembering: StoredContextLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If storing an answer fails unexpectedly, its stream ends with ``store: false``."""
 
@@ -257,7 +259,7 @@ async def test_a_bug_promises_nothing(
 
 
 async def test_a_bug_in_the_recall_is_no_answer_without_context(
-    remembering: Remembering, memory: Memory, monkeypatch: pytest.MonkeyPatch
+    remembering: StoredContextLoader, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever goes wrong, the request does not go on without what it refers to."""
 

@@ -20,28 +20,28 @@ from mitmproxy.http import HTTPFlow
 from toolsim.core.plan import FIND_TOOLS, Policy
 from toolsim.proxy import route
 from toolsim.proxy.attempt import Attempt
+from toolsim.proxy.auxiliary import AuxiliaryRequest
 from toolsim.proxy.builtin import Admitted
+from toolsim.proxy.context_loader import StoredContextLoader
 from toolsim.proxy.cors import add_cors
-from toolsim.proxy.counting import OtherAction
 from toolsim.proxy.exchange import Exchange, Exchanges
-from toolsim.proxy.jobs import Done, PluginJob
+from toolsim.proxy.jobs import JobResult, PluginJob
 from toolsim.proxy.mcp_servers import Servers
 from toolsim.proxy.metadata import builtin_policy, is_recorded, is_stored, recorded_policy
 from toolsim.proxy.options import table
-from toolsim.proxy.options.profiles import doubts
+from toolsim.proxy.options.profiles import profile_warning
 from toolsim.proxy.options.settings import Settings, policy_fields
-from toolsim.proxy.remembering import Remembering
-from toolsim.proxy.resend import Resent
+from toolsim.proxy.replay import ReplayedRequest
 from toolsim.proxy.rounds import Rounds
 from toolsim.proxy.windows import with_windows
-from toolsim.proxy.work import Work
+from toolsim.proxy.worker import WorkQueue
 from toolsim.rounds.hosted_calls import has_search
 from toolsim.wire.api import Api
 from toolsim.wire.json_codec import dump, parse_object, read_body
 from toolsim.wire.json_fields import string
 
 if TYPE_CHECKING:
-    from toolsim.proxy.in_words import Asking
+    from toolsim.proxy.prose_fallback import Asking
 
 logger = logging.getLogger(__name__)
 
@@ -53,15 +53,15 @@ def model_in(body: bytes) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewriting:
+class BodyRewriter:
     """Rewrites requests and non-streamed answers, under these settings."""
 
     settings: Settings
     exchanges: Exchanges
-    work: Work
+    work: WorkQueue
     servers: Servers
     rounds: Rounds
-    remembering: Remembering
+    remembering: StoredContextLoader
     _doubted: set[tuple[str, str]] = field(default_factory=set)
     """Profiles about which a warning was logged, each with an engine."""
 
@@ -70,21 +70,21 @@ class Rewriting:
         context = exchange.stored_context
         if context is not None and context.resource is not None:
             return self.remembering.serve(flow, exchange)
-        other = exchange.find(OtherAction)
+        other = exchange.find(AuxiliaryRequest)
         api = route.api_of(flow.request.method, flow.request.path, other.action if other is not None else None)
         if api is None or (flow.response is not None and not is_stored(flow)):
             return None
-        if (resent := exchange.find(Resent)) is not None:
+        if (resent := exchange.find(ReplayedRequest)) is not None:
             resent.give_body(flow)
-        exchange.clocks.backend_active()
+        exchange.timeouts.backend_active()
         if exchange.choose is not None and not exchange.is_request_too_large:
             body, limit = flow.request.raw_content or b"", exchange.limits.max_request_bytes
             encoding = flow.request.headers.get("content-encoding", "")
             job = PluginJob(body, limit, model_in, encoding=encoding, owner=exchange.owner)
-            return self.work.take(job, lambda done: self._choose(flow, exchange, api, done))
+            return self.work.submit(job, lambda done: self._choose(flow, exchange, api, done))
         return self._follow(flow, exchange, api)
 
-    def _choose(self, flow: HTTPFlow, exchange: Exchange, api: Api, done: Done) -> Awaitable[None] | None:
+    def _choose(self, flow: HTTPFlow, exchange: Exchange, api: Api, done: JobResult) -> Awaitable[None] | None:
         """Direct a request to the backend of its model, and go on as without that choice."""
         choose, exchange.choose = exchange.choose, None
         if done.crash:
@@ -124,7 +124,7 @@ class Rewriting:
     def _rewrite(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> Awaitable[None] | None:
         asked = exchange.round
         policy = asked.policy if asked is not None and asked.policy is not None else self._policy(flow, exchange)
-        may_take_rounds = asked is None and exchange.find(OtherAction) is None
+        may_take_rounds = asked is None and exchange.find(AuxiliaryRequest) is None
         if may_take_rounds and self._hand_over(flow, exchange, api, policy):
             return None
         if policy.catalog_budget and (asked is None or FIND_TOOLS not in asked.retries_allowed):
@@ -134,11 +134,11 @@ class Rewriting:
         if job is None:
             return None
         attempt = partial(Attempt, job, flow.request.headers.fields)
-        return self.work.take(job, lambda done: self._take(flow, exchange, attempt, done))
+        return self.work.submit(job, lambda done: self._take(flow, exchange, attempt, done))
 
-    def _take(self, flow: HTTPFlow, exchange: Exchange, attempt: Callable[[], Attempt], done: Done) -> None:
+    def _take(self, flow: HTTPFlow, exchange: Exchange, attempt: Callable[[], Attempt], done: JobResult) -> None:
         exchange.take_request(flow, done)
-        resent = exchange.find(Resent)
+        resent = exchange.find(ReplayedRequest)
         # Rewriting the request again would lose a person's edits.
         is_edited = resent is not None and resent.words is not None
         if not is_edited:
@@ -154,7 +154,7 @@ class Rewriting:
             return
         self._doubted.add((used.profile, used.engine))
         for profile in self.settings.policy.known_profiles:
-            if profile.name == used.profile and (why := doubts(profile, used.engine)):
+            if profile.name == used.profile and (why := profile_warning(profile, used.engine)):
                 logger.warning("toolsim: the profile %s is used, but %s", profile.name, why)
 
     def _hand_over(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> bool:
@@ -191,7 +191,7 @@ class Rewriting:
             flow.response, exchange.plan = attempt.final, attempt.first_plan
         if attempt is None or attempt.second is None:
             return None
-        return self.work.take(attempt.second, lambda done: attempt.take_resent(exchange, flow, done))
+        return self.work.submit(attempt.second, lambda done: attempt.take_resent(exchange, flow, done))
 
     def ask(self, flow: HTTPFlow, exchange: Exchange) -> None:
         """Start a further round for a streamed answer that waits for one, if that is possible."""
@@ -203,14 +203,14 @@ class Rewriting:
     @property
     def _asking(self) -> Asking:
         # Few answers need it.
-        from toolsim.proxy.in_words import Asking
+        from toolsim.proxy.prose_fallback import Asking
 
         return Asking(self.rounds, self.settings.bounds, self._policy)
 
     def answer(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
         """Rewrite a non-streamed answer, and end its exchange; returns like ``request``."""
 
-        def finish(done: Done | None) -> None:
+        def finish(done: JobResult | None) -> None:
             if done is not None:
                 exchange.take_answer(flow, done)
             assert flow.response is not None
@@ -220,15 +220,17 @@ class Rewriting:
 
         if not exchange.is_turn and exchange.backend.is_named and flow.live and exchange.is_ours:
             return self._list_models(flow, exchange, finish)
-        other = exchange.find(OtherAction)
+        other = exchange.find(AuxiliaryRequest)
         if other is not None and other.action == "input_tokens":
             other.take_count(exchange, flow)
         elif (job := exchange.answer_job(flow)) is not None:
-            return self.work.take(job, lambda done: self._answered(flow, exchange, done, finish))
+            return self.work.submit(job, lambda done: self._answered(flow, exchange, done, finish))
         finish(None)
         return None
 
-    async def _list_models(self, flow: HTTPFlow, exchange: Exchange, finish: Callable[[Done | None], None]) -> None:
+    async def _list_models(
+        self, flow: HTTPFlow, exchange: Exchange, finish: Callable[[JobResult | None], None]
+    ) -> None:
         """Add the models' context windows to a backend's list of them."""
         response = flow.response
         assert response is not None
@@ -241,14 +243,16 @@ class Rewriting:
         finish(None)
 
     def _answered(
-        self, flow: HTTPFlow, exchange: Exchange, done: Done, finish: Callable[[Done], None]
+        self, flow: HTTPFlow, exchange: Exchange, done: JobResult, finish: Callable[[JobResult], None]
     ) -> Awaitable[None] | None:
         if (done.withheld and flow.live) or done.names is not None:
             return self._completed(flow, exchange, done, finish)
         finish(done)
         return None
 
-    async def _completed(self, flow: HTTPFlow, exchange: Exchange, done: Done, finish: Callable[[Done], None]) -> None:
+    async def _completed(
+        self, flow: HTTPFlow, exchange: Exchange, done: JobResult, finish: Callable[[JobResult], None]
+    ) -> None:
         if done.withheld:
             done = await self._asking.whole(flow, exchange, done)
         finish(await self.remembering.store_whole(exchange, done))
