@@ -37,10 +37,10 @@ from toolsim.proxy.incoming import IncomingReader, with_names
 from toolsim.proxy.loop_detection import ProxyLoopDetector
 from toolsim.proxy.mcp_servers import Servers
 from toolsim.proxy.metadata import PAGE, SOCKET
-from toolsim.proxy.mitmproxy12 import deferred, installing, web
+from toolsim.proxy.mitmproxy12 import deferred, patches, web
+from toolsim.proxy.mitmproxy12.backpressure import ClientBackpressure
 from toolsim.proxy.mitmproxy12.connect import ConnectTimeout
-from toolsim.proxy.mitmproxy12.heap import Heap
-from toolsim.proxy.mitmproxy12.unread import Unread
+from toolsim.proxy.mitmproxy12.gc_freeze import GcFreeze
 from toolsim.proxy.options import table
 from toolsim.proxy.options.option import PREFIX
 from toolsim.proxy.options.profiles import with_profiles
@@ -108,8 +108,8 @@ class ToolSim:
             self._connect_timeout,
             self._doors,
             self._servers.approve,
-            Heap(),
-            Unread(),
+            GcFreeze(),
+            ClientBackpressure(),
             self._sockets,
             self._drain,
             Clearance(self.guard),
@@ -154,8 +154,8 @@ class ToolSim:
                 logger.error(problem)
             raise OptionsError("\n".join(problems))  # type: ignore[no-untyped-call]
         web.show_comments(loader.master.options)
-        installing.check()
-        installing.install(self.exchanges, self.guard)
+        patches.check()
+        patches.install(self.exchanges, self.guard)
 
     def configure(self, updated: Iterable[str]) -> None:
         """Parse the options. Raises OptionsError for a bad value."""
@@ -201,7 +201,7 @@ class ToolSim:
     def done(self) -> Awaitable[None]:
         """Stop it. Not async, for the same reason; at mitmproxy's end the returned task is awaited."""
         self._is_running = False
-        installing.uninstall()
+        patches.uninstall()
         self._reports.log.restore()
         self._greeting.stop()
         self._known.stop()

@@ -34,7 +34,7 @@ from toolsim.core.errors import ApiError
 from toolsim.proxy.background import Background
 from toolsim.proxy.exchange import Exchanges
 from toolsim.proxy.metadata import PAGE
-from toolsim.proxy.mitmproxy12 import stopping
+from toolsim.proxy.mitmproxy12 import shutdown
 from toolsim.proxy.reporting.metrics import Family
 from toolsim.proxy.rounds import Rounds
 from toolsim.proxy.upgrades import Sockets
@@ -67,7 +67,7 @@ class Drain:
         self._rounds = rounds
         self._background = background
         self._sockets = sockets
-        self._unsent = stopping.Unsent()
+        self._unsent = shutdown.Unsent()
         self._taken: list[signal.Signals] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -75,12 +75,12 @@ class Drain:
 
     def running(self) -> None:
         """Install the signal handlers."""
-        self._taken = stopping.take_signals(self.begin)
+        self._taken = shutdown.install_signal_handlers(self.begin)
 
     def done(self) -> None:
         """Restore the signal handlers."""
         taken, self._taken = self._taken, []
-        stopping.return_signals(taken)
+        shutdown.restore_signal_handlers(taken)
 
     def begin(self) -> None:
         """Start the drain after a signal."""
@@ -108,7 +108,7 @@ class Drain:
         try:
             if is_watched:
                 await asyncio.sleep(min(ANNOUNCE_SECONDS, self.seconds))
-            stopping.stop_listening()
+            shutdown.stop_listening()
             await self._wait(until=began + self.seconds)
             if left := self.open():
                 logger.warning("toolsim: %s did not end within %d s", _in_words(left), self.seconds)

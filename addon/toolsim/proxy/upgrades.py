@@ -18,8 +18,8 @@ from toolsim.plugins import SOCKETS
 from toolsim.proxy.access import Refusal
 from toolsim.proxy.jobs import Job, JobResult
 from toolsim.proxy.metadata import SOCKET
+from toolsim.proxy.mitmproxy12.backpressure import bound_buffers, writer_of
 from toolsim.proxy.mitmproxy12.internal_flow import own_flow
-from toolsim.proxy.mitmproxy12.unread import bound_buffers, writer_of
 
 TOKEN = "toolsim-socket"
 """The header that identifies an upgrade to the local server: it cannot be guessed, and is valid once."""

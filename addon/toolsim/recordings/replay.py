@@ -81,7 +81,7 @@ def replay(stored: HTTPFlow, cut: Cut = in_one_piece, *, by_hand: Collection[str
 
 
 def _streamed(flow: HTTPFlow, body: bytes, cut: Cut) -> Iterator[bytes]:
-    """Feed a streamed answer as ``EndableStream`` does."""
+    """Feed a streamed answer as ``ExchangeStream`` does."""
     assert flow.response is not None
     stream = flow.response.stream
     assert callable(stream)

@@ -18,8 +18,8 @@ from toolsim.core.errors import ApiError
 from toolsim.core.fair_cache import FairCache
 from toolsim.proxy.head import internal_error
 from toolsim.proxy.jobs import Job, JobResult, PluginJob
+from toolsim.proxy.mitmproxy12.backpressure import bound_buffers
 from toolsim.proxy.mitmproxy12.relay import note_end
-from toolsim.proxy.mitmproxy12.unread import bound_buffers
 from toolsim.proxy.upgrades import BUFFER_BYTES, TOKEN, Upgrade
 from toolsim.sockets.connection import Connection
 from toolsim.sockets.posts import Backlog, Post

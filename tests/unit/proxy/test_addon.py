@@ -18,7 +18,7 @@ from toolsim.core.plan import AnswerForm, Plan
 from toolsim.core.report import Report
 from toolsim.proxy.addon import ToolSim
 from toolsim.proxy.attempt import Attempt
-from toolsim.proxy.mitmproxy12.feeding import ToolsimPauseHook, ToolsimStoreHook
+from toolsim.proxy.mitmproxy12.response_pump import ToolsimPauseHook, ToolsimStoreHook
 from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.recorder import BodyRecorder
 from toolsim.proxy.stored_context import StoredContext

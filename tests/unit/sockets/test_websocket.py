@@ -14,7 +14,7 @@ import pytest
 from soak.frames import CLOSE, CONTINUATION, FIN, KINDS, PING, PONG, TEXT, frame
 from support.each import each
 from toolsim.core import rate, time_slice
-from toolsim.proxy.mitmproxy12.unread import bound_buffers
+from toolsim.proxy.mitmproxy12.backpressure import bound_buffers
 from toolsim.proxy.upgrades import BUFFER_BYTES
 from toolsim.sockets import websocket as module
 from toolsim.sockets.websocket import FREE_FRAME_BYTES, UNITS_BURST, UNITS_PER_SECOND, WebSocket

@@ -37,9 +37,9 @@ from mitmproxy.proxy.layers.http._http1 import Http1Client
 from mitmproxy.proxy.server import ConnectionHandler
 
 from toolsim.core.tasks import spawn
+from toolsim.proxy.mitmproxy12.backpressure import handler_of
 from toolsim.proxy.mitmproxy12.chunks import JoiningReader, whole_chunks
 from toolsim.proxy.mitmproxy12.stream import OwnStream
-from toolsim.proxy.mitmproxy12.unread import handler_of
 from toolsim.proxy.streamed import StreamedAnswer
 
 _TASKS: set[asyncio.Task[None]] = set()

@@ -21,11 +21,11 @@ from mitmproxy.proxy.layers.http._events import ResponseEndOfMessage, ResponseHe
 
 from toolsim.proxy.exchange import Exchange
 from toolsim.proxy.head import response_error
-from toolsim.proxy.mitmproxy12.feeding import Feeding
+from toolsim.proxy.mitmproxy12.response_pump import ResponsePump
 from toolsim.proxy.streamed import StreamedAnswer
 
 
-class EarlyStart(Feeding):
+class EarlyStart(ResponsePump):
     """Opens the client's stream early, and puts the backend's answer into it."""
 
     opened: StreamedAnswer | None = None

@@ -58,9 +58,9 @@ from toolsim.core.tasks import spawn
 from toolsim.proxy.api_format import convert
 from toolsim.proxy.exchange import Exchange
 from toolsim.proxy.guard import FAILED, Guard
-from toolsim.proxy.mitmproxy12.endable import EndableStream
+from toolsim.proxy.mitmproxy12.exchange_stream import ExchangeStream
 from toolsim.proxy.mitmproxy12.fallback_resend import ToolsimResendHook
-from toolsim.proxy.mitmproxy12.feeding import ToolsimAskHook, ToolsimStoreHook
+from toolsim.proxy.mitmproxy12.response_pump import ToolsimAskHook, ToolsimStoreHook
 from toolsim.wire.dialect import api_named
 
 CHECKED: tuple[type[StartHook], ...] = (
@@ -79,7 +79,7 @@ _SERVER, _HOOKS = "mitmproxy.proxy.server", "mitmproxy.addonmanager"
 _CONTINUE = 100
 
 
-class GuardedStream(EndableStream):
+class GuardedStream(ExchangeStream):
     """A stream that ends its exchange on any exception, and forwards nothing that was not cleared."""
 
     guard: ClassVar = Guard()

@@ -25,7 +25,7 @@ from mitmproxy.addons.termlog import TermLogHandler
 from toolsim.core.report import Report
 from toolsim.proxy.access import Refusal
 from toolsim.proxy.metadata import REFUSED
-from toolsim.proxy.mitmproxy12 import terminal
+from toolsim.proxy.mitmproxy12 import log_format
 from toolsim.proxy.reporting import summary
 from toolsim.proxy.route import PAGES
 from toolsim.wire.dialect import APIS
@@ -66,14 +66,14 @@ class Log:
             wanted = None if options.rfile else _NONE if form == "json" else _NOT_OURS if quiet else None
             if options.dumper_filter != wanted:
                 options.update(dumper_filter=wanted)  # type: ignore[no-untyped-call]
-        terminal.end_keeping()
-        terminal.set_form(_FORMS.get(form, terminal.own_form))
+        log_format.end_keeping()
+        log_format.set_format(_FORMS.get(form, log_format.own_format))
 
     def restore(self) -> None:
         """Leave the log to mitmproxy, except the format of its last lines: some follow when all addons are done."""
         _CONNECTIONS.setLevel(logging.NOTSET)
         _TORNADO.setLevel(logging.NOTSET)
-        terminal.keep_form()
+        log_format.keep_format()
 
     def turn(
         self, report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True
@@ -119,5 +119,5 @@ class _JsonFormatter(logging.Formatter):
 
 _FORMS: Mapping[str, Callable[[TermLogHandler], logging.Formatter]] = {
     "json": lambda _: _JsonFormatter(),
-    "text": terminal.TextFormatter,
+    "text": log_format.TextFormatter,
 }

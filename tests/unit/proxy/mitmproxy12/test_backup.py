@@ -8,7 +8,7 @@ import pytest
 from mitmproxy.flow import Error
 from mitmproxy.http import Headers, HTTPFlow, Response
 from mitmproxy.test import tflow
-from toolsim.proxy.mitmproxy12 import backup, installing
+from toolsim.proxy.mitmproxy12 import backup, patches
 
 
 def rewritten() -> HTTPFlow:
@@ -88,7 +88,7 @@ def test_flow_files_of_others(state: Any) -> None:
 
 def test_mitmproxy_is_as_described(caplog: pytest.LogCaptureFixture) -> None:
     """The installed version passes the check."""
-    installing.check()
+    patches.check()
     assert not caplog.records
 
 
@@ -103,6 +103,6 @@ def test_mitmproxy_that_changed(change: str, monkeypatch: pytest.MonkeyPatch, ca
         monkeypatch.setattr(HTTPFlow, "backup", lambda self: setattr(self, "_backup", {"state": self.get_state()}))
     else:
         monkeypatch.setattr(HTTPFlow, "revert", lambda self: None)
-    installing.check()
+    patches.check()
     assert [record.levelname for record in caplog.records] == ["ERROR"]
     assert "Unsupported mitmproxy" in caplog.text

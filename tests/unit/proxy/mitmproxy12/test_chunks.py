@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from mitmproxy.proxy.layers.http import _http1
 from toolsim.proxy.exchange import Exchanges
 from toolsim.proxy.guard import Guard
-from toolsim.proxy.mitmproxy12 import chunks, installing
+from toolsim.proxy.mitmproxy12 import chunks, patches
 
 
 @pytest.fixture(autouse=True)
 def _restore() -> Iterator[None]:
-    installing.uninstall()  # Another test may have loaded the addon.
+    patches.uninstall()  # Another test may have loaded the addon.
     yield
-    installing.uninstall()
+    patches.uninstall()
 
 
 def events(reader: Any, reads: Sequence[bytes]) -> list[list[Any]]:
@@ -62,10 +62,10 @@ def test_trailers_are_dropped() -> None:
     """A body ends the same way with and without them; uninstalled, mitmproxy parses them as before."""
     with_trailers, without = b"1\r\na\r\n0\r\nX-T: 1\r\n\r\n", b"1\r\na\r\n0\r\n\r\n"
     assert list(last_event(with_trailers).headers) == [(b"x-t", b"1")]
-    installing.install(Exchanges(), Guard())
-    installing.install(Exchanges(), Guard())
+    patches.install(Exchanges(), Guard())
+    patches.install(Exchanges(), Guard())
     assert last_event(with_trailers) == last_event(without) == EndOfMessage()
-    installing.uninstall()
+    patches.uninstall()
     assert list(last_event(with_trailers).headers) == [(b"x-t", b"1")]
 
 
@@ -125,5 +125,5 @@ def test_whole_chunks_hold_what_h11_reads(pieces: list[bytes], size: int, rest: 
 def test_unknown_mitmproxy(monkeypatch: pytest.MonkeyPatch) -> None:
     """If mitmproxy does not use h11's reader, it is left alone."""
     monkeypatch.setattr(_http1, "ChunkedReader", None)
-    installing.install(Exchanges(), Guard())
+    patches.install(Exchanges(), Guard())
     assert _http1.ChunkedReader is None  # type: ignore[attr-defined]

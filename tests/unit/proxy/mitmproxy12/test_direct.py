@@ -29,7 +29,7 @@ from toolsim.core.report import Report
 from toolsim.proxy.exchange import Exchange, Exchanges
 from toolsim.proxy.guard import Guard
 from toolsim.proxy.jobs import run
-from toolsim.proxy.mitmproxy12 import chunks, direct, feeding, guarded, installing
+from toolsim.proxy.mitmproxy12 import chunks, direct, guarded, patches, response_pump
 from toolsim.proxy.options.settings import Limits
 from toolsim.response.rewrite import ResponseRewriter
 
@@ -58,14 +58,14 @@ THOUGHT = ("Let", " me", " see", ".", " So", " be", " it", ".")
 @pytest.fixture(autouse=True)
 def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     guard = Guard()
-    installing.install(EXCHANGES, guard)
+    patches.install(EXCHANGES, guard)
     guard.stop()  # There is no addon to give clearance.
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
     monkeypatch.setattr("time.time", lambda: 1_764_967_971.0)
     # On a busy machine one path would take two slices, the other one.
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 60)
     yield
-    installing.uninstall()
+    patches.uninstall()
     EXCHANGES.forget()
 
 
@@ -221,7 +221,7 @@ class Proxy(LiveConnectionHandler):
     @override
     async def handle_hook(self, hook: StartHook) -> None:
         (subject,) = hook.args()
-        if isinstance(hook, feeding.ToolsimPauseHook):
+        if isinstance(hook, response_pump.ToolsimPauseHook):
             self._pauses.append(asyncio.Event())
             await self._pauses[-1].wait()
         elif isinstance(subject, NextLayer):
@@ -321,7 +321,7 @@ def sent_by(
         read_body = direct.Http1Client.read_body
         patch.setattr(direct.Http1Client, "read_body", reading)
         if long:
-            patch.setattr(feeding, "direct_way", lambda *_: None)
+            patch.setattr(response_pump, "direct_way", lambda *_: None)
         # To close the backend's connection may take a step of the loop more or less than to end the client's answer.
         return [sorted(sent, key=operator.itemgetter(0)) for sent in asyncio.run(play())], reached
 
@@ -421,7 +421,7 @@ async def test_a_bug_that_cannot_be_reported_ends_the_stream(
         raise ZeroDivisionError
 
     if not shortly:
-        monkeypatch.setattr(feeding, "direct_way", lambda *_: None)
+        monkeypatch.setattr(response_pump, "direct_way", lambda *_: None)
     reads = chunked(frames_of("chat", TEXTS["prose"], 4))
     async with asked(*installed, "chat") as proxy:
         for data in (HEAD, *reads[:30]):

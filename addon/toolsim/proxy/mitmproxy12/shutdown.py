@@ -21,12 +21,12 @@ from mitmproxy import ctx
 from mitmproxy.connection import Client
 from mitmproxy.proxy.mode_specs import ProxyMode
 
-from toolsim.proxy.mitmproxy12.unread import writer_of
+from toolsim.proxy.mitmproxy12.backpressure import writer_of
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def take_signals(handle: Callable[[], None]) -> list[signal.Signals]:
+def install_signal_handlers(handle: Callable[[], None]) -> list[signal.Signals]:
     """Call ``handle`` for the signals that end mitmproxy; return the signals that were installed."""
     # Without a handler they end the process: that is up to its parent.
     if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, signal.SIG_IGN, None):
@@ -43,7 +43,7 @@ def take_signals(handle: Callable[[], None]) -> list[signal.Signals]:
     return taken
 
 
-def return_signals(taken: list[signal.Signals]) -> None:
+def restore_signal_handlers(taken: list[signal.Signals]) -> None:
     """Let these signals end mitmproxy again."""
     for number in taken:
         asyncio.get_running_loop().add_signal_handler(number, ctx.master.shutdown)

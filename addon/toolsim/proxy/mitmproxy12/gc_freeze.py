@@ -18,7 +18,7 @@ _MOST = 3
 """The number of long collections that freeze the remaining objects."""
 
 
-class Heap:
+class GcFreeze:
     """An addon that freezes the existing objects once mitmproxy runs, and unfreezes them when it is unloaded."""
 
     def __init__(self) -> None:

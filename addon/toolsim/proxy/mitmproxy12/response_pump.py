@@ -29,9 +29,9 @@ from mitmproxy.proxy.layers.http._events import ResponseData, ResponseEndOfMessa
 from mitmproxy.proxy.layers.http._http1 import Http1Server
 
 from toolsim.proxy.head import by_name
+from toolsim.proxy.mitmproxy12.backpressure import HIGH_WATER_BYTES, writer_of
 from toolsim.proxy.mitmproxy12.direct import DirectWay, direct_way
 from toolsim.proxy.mitmproxy12.stream import OwnStream
-from toolsim.proxy.mitmproxy12.unread import UNSENT_BYTES, writer_of
 from toolsim.proxy.streamed import StreamedAnswer
 
 LINGER_SECONDS = 0.5
@@ -62,7 +62,7 @@ class ToolsimStoreHook(StartHook):  # type: ignore[no-untyped-call]
     flow: HTTPFlow
 
 
-class Feeding(OwnStream):
+class ResponsePump(OwnStream):
     """Feeds the exchange's ``StreamedAnswer``."""
 
     fed: StreamedAnswer | None = None
@@ -164,23 +164,23 @@ class Feeding(OwnStream):
             self.direct.close()
             self.direct = None
         yield ToolsimAskHook(self.flow)
-        yield from self.go_on(answer)
+        yield from self.resume(answer)
 
-    def look(self, answer: StreamedAnswer | None) -> CommandGenerator[None]:
+    def poll(self, answer: StreamedAnswer | None) -> CommandGenerator[None]:
         """Wait for events of the further round."""
         self.next_look = None
         if answer is None or not answer.waits or self.exchange is None or self.ended:
             return
         writer = writer_of(self.context.client)
-        if writer is not None and writer.transport.get_write_buffer_size() > UNSENT_BYTES:
+        if writer is not None and writer.transport.get_write_buffer_size() > HIGH_WATER_BYTES:
             # Output that its client does not read is not produced either.
             self.next_look = RequestWakeup(UNREAD_SECONDS)
             yield self.next_look
             return
         yield ToolsimPauseHook(answer)
-        yield from self.go_on(answer)
+        yield from self.resume(answer)
 
-    def go_on(self, answer: StreamedAnswer) -> CommandGenerator[None]:
+    def resume(self, answer: StreamedAnswer) -> CommandGenerator[None]:
         """Send the new events, and check again unless that was the end (rule 4)."""
         yield from map(self.sending, answer.proceed())
         if answer.waits:

@@ -5,7 +5,7 @@ represent raises an exception in the code that logged it.
 
 Relies on these internals of mitmproxy 12.2: its ``termlog`` addon writes with a ``TermLogHandler``, a handler of the
 root logger with the terminal's ``file`` and ``has_vt_codes``. The handler is gone once all addons are done, while
-connections still close: Python would then write warnings without time and level (``keep_form``).
+connections still close: Python would then write warnings without time and level (``keep_format``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TextFormatter(MitmFormatter):
         return line.encode(self._encoding, "backslashreplace").decode(self._encoding)
 
 
-def set_form(make: Callable[[TermLogHandler], logging.Formatter]) -> None:
+def set_format(make: Callable[[TermLogHandler], logging.Formatter]) -> None:
     """Set the terminal's formatter."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, TermLogHandler):
@@ -50,7 +50,7 @@ class _Last(logging.Handler):
             self._first.emit(record)
 
 
-def keep_form() -> None:
+def keep_format() -> None:
     """Write messages after mitmproxy's end in the same format as before."""
     root = logging.getLogger()
     for handler in root.handlers[:]:
@@ -66,6 +66,6 @@ def end_keeping() -> None:
             root.removeHandler(handler)
 
 
-def own_form(handler: TermLogHandler) -> logging.Formatter:
+def own_format(handler: TermLogHandler) -> logging.Formatter:
     """Return mitmproxy's own formatter."""
     return MitmFormatter(handler.has_vt_codes)

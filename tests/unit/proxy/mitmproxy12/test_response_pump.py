@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from toolsim.proxy.mitmproxy12 import feeding
+from toolsim.proxy.mitmproxy12 import response_pump
 
 
 @pytest.mark.parametrize("is_reading", [True, False], ids=["reads", "paused by its reader"])
@@ -19,11 +19,11 @@ async def test_a_pause_leaves_a_connection_as_it_was(monkeypatch: pytest.MonkeyP
     transport: Any = writer.transport
     if not is_reading:
         transport.pause_reading()
-    monkeypatch.setattr(feeding, "writer_of", lambda client, server: writer)
+    monkeypatch.setattr(response_pump, "writer_of", lambda client, server: writer)
     stream: Any = SimpleNamespace(context=SimpleNamespace(client=None, server=None))
     answer: Any = None
-    pausing = feeding.Feeding.pause(stream, answer)
-    assert isinstance(next(pausing), feeding.ToolsimPauseHook)
+    pausing = response_pump.ResponsePump.pause(stream, answer)
+    assert isinstance(next(pausing), response_pump.ToolsimPauseHook)
     assert not transport.is_reading()
     assert list(pausing) == []
     assert transport.is_reading() is is_reading

@@ -29,7 +29,7 @@ from toolsim.proxy.mitmproxy12.early import EarlyStart
 from toolsim.proxy.mitmproxy12.fallback_resend import Resending
 
 
-class EndableStream(EarlyStart, Resending, BoundedBodies):
+class ExchangeStream(EarlyStart, Resending, BoundedBodies):
     """A stream that watches its backend, and always ends its client's answer."""
 
     is_unwatched = False
@@ -44,7 +44,7 @@ class EndableStream(EarlyStart, Resending, BoundedBodies):
             if self.fed is not None and self.direct is not None and event.command is self.direct.resumption:
                 yield from self.feed(self.fed, self.direct.take_rest())
             else:
-                yield from self.look(self.fed) if event.command is self.next_look else self.wake()
+                yield from self.poll(self.fed) if event.command is self.next_look else self.wake()
             return
         if isinstance(event, ResponseHeaders | ResponseData) and (exchange := self.exchange) is not None:
             exchange.timeouts.backend_active()

@@ -19,11 +19,11 @@ from mitmproxy import ctx
 from mitmproxy.connection import Client, Connection
 from mitmproxy.proxy.server import ConnectionHandler
 
-UNSENT_BYTES = 128 * 1024
+HIGH_WATER_BYTES = 128 * 1024
 """The number of waiting bytes above which their producer is paused."""
 
 
-class Unread:
+class ClientBackpressure:
     """An addon that limits the waiting bytes of each client. The system's default applies if it has no such option."""
 
     def client_connected(self, client: Client) -> None:
@@ -32,7 +32,7 @@ class Unread:
         own = writer.get_extra_info("socket") if writer is not None else None
         if own is not None and client.transport_protocol == "tcp":
             with suppress(AttributeError, OSError):
-                own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+                own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, HIGH_WATER_BYTES)
 
 
 def bound_buffers(own: socket.socket, size: int) -> None:

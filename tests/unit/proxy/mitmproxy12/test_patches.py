@@ -11,27 +11,27 @@ from mitmproxy.proxy.layers import http
 from mitmproxy.proxy.layers.http import HttpStream, _http1
 from toolsim.proxy.exchange import Exchanges
 from toolsim.proxy.guard import Guard
-from toolsim.proxy.mitmproxy12 import installing
+from toolsim.proxy.mitmproxy12 import patches
 from toolsim.proxy.mitmproxy12.chunks import JoiningReader
 from toolsim.proxy.mitmproxy12.guarded import GuardedStream
 
 
 @pytest.fixture(autouse=True)
 def _restore() -> Iterator[None]:
-    installing.uninstall()  # Addons loaded by other tests are not unloaded.
+    patches.uninstall()  # Addons loaded by other tests are not unloaded.
     yield
-    installing.uninstall()
+    patches.uninstall()
     assert http.HttpStream is HttpStream
 
 
 def test_install_and_uninstall() -> None:
     """New connections use ours while the addon is loaded, even twice, and mitmproxy's own afterwards."""
-    installing.install(Exchanges(), Guard())
-    installing.install(Exchanges(), Guard())
+    patches.install(Exchanges(), Guard())
+    patches.install(Exchanges(), Guard())
     assert (http.HttpStream, vars(_http1)["ChunkedReader"]) == (GuardedStream, JoiningReader)
-    installing.uninstall()
+    patches.uninstall()
     assert (http.HttpStream, vars(_http1)["ChunkedReader"]) == (HttpStream, ChunkedReader)
-    installing.uninstall()
+    patches.uninstall()
     assert http.HttpStream is HttpStream
 
 
@@ -39,8 +39,8 @@ def test_an_unsupported_mitmproxy(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     """If mitmproxy lacks what is needed, it is left alone, with a warning that names the consequence."""
     monkeypatch.setattr(HttpStream, "state_stream_response_body", None)
     with caplog.at_level(logging.WARNING):
-        installing.check()
-    installing.install(Exchanges(), Guard())
+        patches.check()
+    patches.install(Exchanges(), Guard())
     assert http.HttpStream is HttpStream
     assert "state_stream_response_body" in caplog.text
     assert "cannot be ended early" in caplog.text
@@ -59,4 +59,4 @@ def test_all_that_is_overridden_exists() -> None:
     assert len(rooms) == 7
     assert overridden
     assert all(hasattr(HttpStream, name) for name in overridden)
-    assert overridden <= set(installing.OVERRIDDEN)
+    assert overridden <= set(patches.OVERRIDDEN)
