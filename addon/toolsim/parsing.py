@@ -21,7 +21,7 @@ from toolsim.core.plan import Plan, Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import plan
 from toolsim.response.answer import Answer
-from toolsim.wire.dialect import CHAT, RESPONSES, api_of_request
+from toolsim.wire.apis import CHAT, RESPONSES, api_of_request
 
 __all__ = ["BadRequest", "Call", "InvalidCall", "InvalidForm", "Parsed", "Part", "Prose", "StreamParser", "parse"]
 

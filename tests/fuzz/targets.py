@@ -36,8 +36,8 @@ from toolsim.response.rewrite import ResponseRewriter
 from toolsim.response.structured import StructuredCalls
 from toolsim.response.value_types import VALUE_TYPE
 from toolsim.response.verdict import Call
+from toolsim.wire.frame_template import RepeatDecoder, Repeats
 from toolsim.wire.json_codec import dump, parse_object
-from toolsim.wire.repeats import RepeatDecoder, Repeats
 from toolsim.wire.sse import SSEDecoder
 
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}

@@ -55,8 +55,8 @@ ROOMS = {
     "repeats": Room(
         ("wire/repeats", "wire/early_arguments"),
         (
-            "tests/unit/wire/test_repeats.py",
-            "tests/unit/wire/test_early_arguments.py",
+            "tests/unit/wire/test_frame_template.py",
+            "tests/unit/wire/test_argument_streaming.py",
             "tests/unit/response/test_model_turn.py",
         ),
         "tests/unit/wire",

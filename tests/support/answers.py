@@ -15,7 +15,7 @@ import openai
 from toolsim.core.plan import AnswerForm, ApiName, Plan, Policy, Tool
 from toolsim.core.report import Report
 from toolsim.response.rewrite import ResponseRewriter
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 
 
 def rewrite(plan: Plan, content_type: str, body: bytes, cut: int = 0) -> tuple[ResponseRewriter, list[bytes]]:

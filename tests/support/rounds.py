@@ -18,7 +18,7 @@ from toolsim.response.retry import SECOND_OPINION, Retry
 from toolsim.response.rewrite import ResponseRewriter
 from toolsim.rounds.round_planner import Bounds, Round
 from toolsim.rounds.runner import Job, Refused, RoundEvent, RoundReport, answer
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 from toolsim.wire.errors import error_body
 from toolsim.wire.json_codec import dump
 

@@ -24,8 +24,8 @@ from toolsim.command_line import missing
 from toolsim.core.conversation import ClientRequest, Message
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import BackendEvent, Failed
+from toolsim.wire.apis import CHAT, RESPONSES
 from toolsim.wire.content import with_parts_for
-from toolsim.wire.dialect import CHAT, RESPONSES
 from toolsim.wire.json_codec import dump
 from toolsim.wire.sse import ServerSentEvent
 

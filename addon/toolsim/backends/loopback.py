@@ -39,7 +39,7 @@ from toolsim.core.events import (
 )
 from toolsim.rounds.local_server import LocalServer, StreamHandler
 from toolsim.wire.api import Api, Writer
-from toolsim.wire.dialect import api_of_path
+from toolsim.wire.apis import api_of_path
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.responses.request import wants_background
 from toolsim.wire.sse import UNBUFFERED

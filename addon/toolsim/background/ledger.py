@@ -11,7 +11,7 @@ from typing import Literal
 from toolsim.core.errors import ApiError
 from toolsim.proxy.response_store import EVENTS, LEASE, LOST, WANTED, ResponseStore
 from toolsim.stores.record import MAX_TRIES, Conflict, Record, StoreError
-from toolsim.wire.responses.background import is_one
+from toolsim.wire.responses.background import is_background_value
 from toolsim.wire.responses.stored import appended
 
 RENEW_SECONDS = 2.0
@@ -99,7 +99,7 @@ class Ledger:
         """Return the current state of an answer; None if it does not exist or is not a background answer."""
         found = await self._memory.find(partition, [id, LEASE + id])
         record, lease = found.get(id), found.get(LEASE + id)
-        if record is None or record.id != id or not is_one(record.value):
+        if record is None or record.id != id or not is_background_value(record.value):
             return None
         state, _ = _read(lease)
         if lease is None or lease.age > LEASE_SECONDS or state == _OVER:

@@ -13,12 +13,12 @@ from toolsim.core.plan import AnswerForm, ApiName, Policy, StoredAs
 from toolsim.core.report import Report
 from toolsim.proxy.jobs import ROUNDS_OFF
 from toolsim.proxy.rounds import MAX_BODY_BYTES, Rounds
-from toolsim.request.rewrite import as_stored, read
+from toolsim.request.rewrite import prepare_for_store, read
 from toolsim.rounds.hosted_calls import HostedCalls, McpContext
 from toolsim.rounds.round_planner import Bounds, may_be_hosted, may_take_rounds
 from toolsim.rounds.runner import Job
 from toolsim.wire.api import Api
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import dump, read_body
 from toolsim.wire.responses.stored import Recalled, resolve
 
@@ -51,7 +51,7 @@ def in_background(client: Api, document: Mapping[str, Any], stored_as: StoredAs)
     BadRequest.
     """
     asked = {key: value for key, value in document.items() if key != "background"}
-    request = as_stored(read(client, asked, Report()), stored_as)
+    request = prepare_for_store(read(client, asked, Report()), stored_as)
     if not request.form.id:
         message = "'background' needs 'store' to be true: an answer that is not stored cannot be fetched later."
         raise BadRequest(message, "background", "invalid_value")

@@ -20,7 +20,7 @@ from toolsim.cli import serve
 from toolsim.cli.probe import Unreachable, ask
 from toolsim.proxy.address import url_host
 from toolsim.wire.api import Api
-from toolsim.wire.dialect import CHAT, RESPONSES
+from toolsim.wire.apis import CHAT, RESPONSES
 
 logger = logging.getLogger(__name__)
 

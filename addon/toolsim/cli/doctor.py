@@ -22,7 +22,7 @@ from toolsim.proxy.address import is_loopback, parse_url
 from toolsim.proxy.options.profiles import read_profiles
 from toolsim.proxy.reporting.summary import listed, printable
 from toolsim.wire.api import Api
-from toolsim.wire.dialect import APIS, CHAT, MESSAGES, NO_API, RESPONSES, apis_line
+from toolsim.wire.apis import APIS, CHAT, MESSAGES, NO_API, RESPONSES, apis_line
 from toolsim.wire.errors import NO_PATH
 from toolsim.wire.json_fields import mapping, mappings, string
 
@@ -42,7 +42,7 @@ class Sick(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ProbeResult:
     """The result: the base URL that answered, its APIs, and the names of the models."""
 
     url: str
@@ -97,7 +97,7 @@ def _profile(model: str) -> str:
     return f"{model}: {found.name} ({values})"
 
 
-def examine(url: str, key: str) -> Finding:
+def examine(url: str, key: str) -> ProbeResult:
     """Return what is at a base URL, or below its ``/v1`` if it has no path. Raises Sick."""
     path = url.partition("://")[2].partition("/")[2]
     # Some servers have the list of models in two places, but the API only under /v1.
@@ -107,7 +107,7 @@ def examine(url: str, key: str) -> Finding:
         answer = _ask(f"{place}/models", key)
         if answer.status == 200 and answer.body is not None:
             names = [string(model.get("id")) for model in mappings(answer.body.get("data"))]
-            return Finding(place, _apis(place, key), tuple(name for name in names if name))
+            return ProbeResult(place, _apis(place, key), tuple(name for name in names if name))
         answers.append((place, answer))
     for place, answer in answers:
         if answer.status in (401, 403):
@@ -115,13 +115,13 @@ def examine(url: str, key: str) -> Finding:
     place, answer = answers[0]
     has_page = any(other.is_page for _, other in answers)
     if not has_page and answer.status in (404, 405) and (found := _apis(place, key)):
-        return Finding(place, found, ())
+        return ProbeResult(place, found, ())
     if has_page:
         raise Sick(f"{url} answers with a web page, not with an API: is this the right port and path?")
     raise Sick(f"{place}/models answers with HTTP {answer.status}{_reason(answer)}")
 
 
-def calls_by_itself(found: Finding, model: str, key: str) -> str:
+def calls_by_itself(found: ProbeResult, model: str, key: str) -> str:
     """Return whether a model calls an offered tool, as text that starts with yes or no. Raises Sick."""
     api = found.apis[0]
     answer = _ask(found.url + api.path_suffix, key, _question(api, model), _TURN_SECONDS, api)
@@ -140,7 +140,7 @@ def calls_by_itself(found: Finding, model: str, key: str) -> str:
     return "no, it answers in words"
 
 
-def serve_line(found: Finding, *, native: bool) -> str:
+def serve_line(found: ProbeResult, *, native: bool) -> str:
     """Return the command that serves it."""
     # A server on this machine might use toolsim's default port.
     backend = parse_url(found.url)

@@ -16,7 +16,7 @@ from toolsim.core.conversation import ClientRequest
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import BackendEvent, Closed, Counted, Failed, Finished, Opened, TextDelta, Usage
 from toolsim.eval.script import Script, live_scripts
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 
 MODEL = "scripted"
 

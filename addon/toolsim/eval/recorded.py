@@ -15,7 +15,7 @@ from toolsim.backends.scripted.script import messages_of
 from toolsim.core.errors import BadRequest
 from toolsim.pages.read_answer import read_answer
 from toolsim.proxy.metadata import NOTE, REPORT
-from toolsim.wire.dialect import api_of_path
+from toolsim.wire.apis import api_of_path
 from toolsim.wire.json_codec import parse_object
 
 # A thread of the proxy writes a recording after the answer has left the proxy.

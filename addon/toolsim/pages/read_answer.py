@@ -24,7 +24,7 @@ from toolsim.core.events import (
 )
 from toolsim.response.speech import EMPTY_LINE
 from toolsim.wire.api import Reader
-from toolsim.wire.dialect import api_of_answer, api_of_event
+from toolsim.wire.apis import api_of_answer, api_of_event
 from toolsim.wire.errors import read_error
 from toolsim.wire.json_codec import parse_object
 from toolsim.wire.sse import ServerSentEvent, SSEDecoder

@@ -15,10 +15,10 @@ from typing import Any
 
 from toolsim.core.conversation import Call, Item, Message
 from toolsim.core.plan import Tool, ToolChoice
-from toolsim.request.closing import NO_CALL
 from toolsim.request.forms import CLOSING, EXAMPLE, SCHEMA_LINE
 from toolsim.request.manifest import ANSWER_RULE, FURTHER, HEADING
 from toolsim.request.notation import MAX_DEPTH, TYPES
+from toolsim.request.prompt_suffix import NO_CALL
 from toolsim.request.record import ERROR
 from toolsim.wire.json_fields import loaded
 

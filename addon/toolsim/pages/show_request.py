@@ -28,7 +28,7 @@ from toolsim.pages.json_text import compact, pretty
 from toolsim.pages.page import Page, clip, plural
 from toolsim.pages.read_prompt import Catalog, find_catalog, read_call_record, read_output_record, wanted
 from toolsim.pages.signature import signature
-from toolsim.wire.dialect import APIS, api_of_request
+from toolsim.wire.apis import APIS, api_of_request
 from toolsim.wire.json_codec import parse_object
 from toolsim.wire.json_fields import mapping, string
 

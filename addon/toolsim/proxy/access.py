@@ -33,7 +33,7 @@ from toolsim.proxy.address import host_of, is_address, is_loopback
 from toolsim.proxy.cors import Origins
 from toolsim.proxy.options.settings import Settings
 from toolsim.wire.api import Api
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 
 KEY_HEADERS = tuple(dict.fromkeys(name for api in APIS.values() for name in api.key_headers))
 """The headers in which clients send their key: the first as a bearer token, the others bare."""

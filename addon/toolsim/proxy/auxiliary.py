@@ -11,7 +11,7 @@ from toolsim.core.errors import ApiError
 from toolsim.proxy.decoding import decoded
 from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.jobs import JobResult, RequestJob
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import parse_object
 from toolsim.wire.responses.operations import Action, compaction, count_answer, has_counted, turn_path
 

@@ -31,7 +31,7 @@ from mitmproxy import ctx
 from toolsim.core.plan import ApiName, Engine, Feature, Policy
 from toolsim.request.engine import PROBES, Probe, engine_of
 from toolsim.wire.api import Api
-from toolsim.wire.dialect import APIS, NO_API, apis_line, backend_of, backends_of
+from toolsim.wire.apis import APIS, NO_API, apis_line, backend_of, backends_of
 from toolsim.wire.json_codec import parse_object
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from toolsim.proxy.rounds import round_of
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.proxy.upgrades import Sockets, upgrade_of
 from toolsim.wire.api import Api
-from toolsim.wire.dialect import APIS, CHAT, api_of_headers, api_of_path
+from toolsim.wire.apis import APIS, CHAT, api_of_headers, api_of_path
 from toolsim.wire.responses.operations import Action
 from toolsim.wire.responses.resources import resource_of
 

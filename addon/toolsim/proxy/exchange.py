@@ -54,7 +54,7 @@ from toolsim.request.rewrite import Rewritten
 from toolsim.response.rewrite import EVENT_STREAM, JSON, Listener
 from toolsim.response.verdict import ANSWER_MISMATCH
 from toolsim.rounds.hosted_calls import McpContext
-from toolsim.wire.dialect import APIS, api_named
+from toolsim.wire.apis import APIS, api_named
 
 logger = logging.getLogger(__name__)
 

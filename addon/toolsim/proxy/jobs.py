@@ -27,7 +27,7 @@ from toolsim.request.rewrite import Rewritten, rewrite_request
 from toolsim.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
 from toolsim.response.retry import Retry
 from toolsim.response.rewrite import ResponseRewriter
-from toolsim.wire.dialect import APIS, backend_of
+from toolsim.wire.apis import APIS, backend_of
 from toolsim.wire.foreign import as_responses
 from toolsim.wire.json_codec import TOO_DEEP, dump, parse_object, read_body, too_deep
 from toolsim.wire.json_fields import optional

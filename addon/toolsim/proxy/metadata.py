@@ -14,7 +14,7 @@ from mitmproxy.http import HTTPFlow
 from toolsim.core.custom_forms import read_forms
 from toolsim.core.plan import Policy
 from toolsim.proxy.legacy import current_name, current_value
-from toolsim.wire.dialect import RESPONSES
+from toolsim.wire.apis import RESPONSES
 
 REPORT = "toolsim"
 """The key of the report, on every finished exchange that toolsim handled."""

@@ -26,7 +26,7 @@ from toolsim.proxy.options.models_file import ModelEntry, entry_for
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.windows import with_windows
 from toolsim.wire.api import Api
-from toolsim.wire.dialect import APIS, CHAT, api_of_headers
+from toolsim.wire.apis import APIS, CHAT, api_of_headers
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import mappings, string
 

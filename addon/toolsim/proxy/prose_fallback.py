@@ -33,7 +33,7 @@ from toolsim.response.retry import Retry
 from toolsim.response.rewrite import tokens_of
 from toolsim.rounds.round_planner import Bounds, Round
 from toolsim.rounds.runner import Ask, Job, Refused, RoundEvent, answer
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import read_body
 from toolsim.wire.responses.stored import output_names
 

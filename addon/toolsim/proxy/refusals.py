@@ -26,7 +26,7 @@ from toolsim.proxy.head import error_response
 from toolsim.proxy.metadata import COMMENT, REFUSED
 from toolsim.proxy.reporting.log import Log
 from toolsim.proxy.reporting.metrics import Family
-from toolsim.wire.dialect import api_of_path
+from toolsim.wire.apis import api_of_path
 
 SOURCE_LINES, ALL_LINES = 5, 60
 """The number of lines that one source and all sources can cause at once, and then in each minute."""

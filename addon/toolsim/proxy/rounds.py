@@ -30,7 +30,7 @@ from toolsim.proxy.mitmproxy12.internal_flow import FlowHandler, own_flow
 from toolsim.proxy.reporting import summary
 from toolsim.proxy.round_flow import RoundFlow
 from toolsim.proxy.stored_context import StoredContext
-from toolsim.request.rewrite import as_stored, is_to_be_stored
+from toolsim.request.rewrite import prepare_for_store, should_store
 from toolsim.response.retry import Retry
 from toolsim.rounds.hosted_calls import HostedCalls, McpContext
 from toolsim.rounds.round_planner import Bounds, Round, may_be_hosted, may_take_rounds
@@ -211,9 +211,9 @@ def stored_by_us(
     request: ClientRequest, document: dict[str, Any], body: bytes, memory: StoredContext | None
 ) -> tuple[ClientRequest, dict[str, Any], bytes]:
     """Return a request in the form of its rounds, with its form and its bytes: the answer is stored, not its rounds."""
-    if memory is None or not is_to_be_stored(document, memory.stored_as):
+    if memory is None or not should_store(document, memory.stored_as):
         return request, document, body
-    request = as_stored(request, memory.stored_as)
+    request = prepare_for_store(request, memory.stored_as)
     document = dict(request.body)
     return request, document, dump(document).encode()
 

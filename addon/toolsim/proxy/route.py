@@ -30,7 +30,7 @@ from toolsim.proxy.cors import cors_headers, preflight_headers
 from toolsim.proxy.options.models_file import ModelEntry, entry_for, names_line
 from toolsim.proxy.options.settings import Settings
 from toolsim.wire.api import Api
-from toolsim.wire.dialect import APIS, RESPONSES, api_of_path
+from toolsim.wire.apis import APIS, RESPONSES, api_of_path
 from toolsim.wire.responses.operations import Action, action_of, action_path, turn_path
 from toolsim.wire.responses.resources import resource_of
 

@@ -39,7 +39,7 @@ from toolsim.proxy.mitmproxy12 import backup
 from toolsim.proxy.options.option import PREFIX
 from toolsim.proxy.options.settings import parse
 from toolsim.proxy.recorder import BoundedBuffer
-from toolsim.wire.dialect import CHAT, api_of_path
+from toolsim.wire.apis import CHAT, api_of_path
 
 if TYPE_CHECKING:
     from toolsim.recordings.redact import Redactor

@@ -23,7 +23,7 @@ from toolsim.recordings.capture import dump
 from toolsim.recordings.replay import accept, replay, unanswerable
 from toolsim.recordings.stored import recorded
 from toolsim.recordings.stream_text import Edited, edit_stream, parse_json
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import dump as dump_json
 
 # Fields whose strings are not free text: the APIs' own terms, and strings that programs match.

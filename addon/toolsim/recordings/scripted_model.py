@@ -21,7 +21,7 @@ from toolsim.core.errors import ApiError
 from toolsim.core.events import BackendEvent, Closed, Counted, Failed, Finished, Opened, TextDelta, Usage
 from toolsim.pages.read_prompt import Catalog, find_catalog, find_further
 from toolsim.request.record import sentinel_block
-from toolsim.wire.dialect import CHAT, RESPONSES
+from toolsim.wire.apis import CHAT, RESPONSES
 from toolsim.wire.json_codec import value_line
 
 MODEL = "scripted"

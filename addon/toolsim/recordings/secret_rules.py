@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 
 KEPT_HEADERS = frozenset(
     {

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import dump
 
 Edit = Callable[[str], str]

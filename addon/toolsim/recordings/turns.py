@@ -25,7 +25,7 @@ from toolsim.recordings.capture import clean
 from toolsim.recordings.stored import recorded
 from toolsim.request.rewrite import tools_on_offer
 from toolsim.wire.api import Api
-from toolsim.wire.dialect import api_of_path
+from toolsim.wire.apis import api_of_path
 from toolsim.wire.json_codec import parse_object
 
 Kind = Literal["call wanted", "answer wanted", "after an error"]

@@ -69,7 +69,7 @@ def engine_of(probe: Probe, status: int, headers: Mapping[str, str], body: Mappi
     return probe.engine if status == 200 and probe.fits(body) else None
 
 
-def settle(
+def resolve_auto(
     policy: Policy, request: ClientRequest, backend: Api, refused: Collection[tuple[str, Feature]]
 ) -> tuple[Policy, frozenset[Feature]]:
     """Return the policy for one request, with ``auto`` resolved where the engine decides, and its attempts.

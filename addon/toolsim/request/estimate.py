@@ -16,7 +16,7 @@ from math import ceil
 from typing import Any
 
 from toolsim.core.events import Usage
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import dump, parse_object
 
 # By kind of character: tokens per run, and per character.

@@ -27,7 +27,7 @@ from functools import lru_cache
 from typing import Any
 
 from toolsim.core.plan import Tool
-from toolsim.request.notation import Shown, indented, slot_type
+from toolsim.request.notation import SlotNotation, indented, slot_type
 from toolsim.request.record import sentinel_block
 from toolsim.schema import SchemaError, compile_schema
 from toolsim.wire.json_codec import value_line
@@ -57,7 +57,7 @@ _DATA = frozenset({"enum", "const", "default", "examples", "example", "required"
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ManifestStyle:
     """One form of the manifest. Rules contain ``{tag}``, the sentinel's tag, and ``{example}``, a call of a tool."""
 
     entry: Callable[[Tool, str], str]
@@ -104,7 +104,7 @@ def _call_entry(tool: Tool, tag: str) -> str:
     @@ 146-x
     """
     schema = tool.shown_parameters
-    shown = Shown(schema)
+    shown = SlotNotation(schema)
     call = f'{{"name": {value_line(tool.name)}, "arguments": {shown.template}}}'
     words = indented(tool.description or tool.name)
     lines = [f"- {'[strict] ' if tool.strict else ''}{words}\n  <{tag}>{call}</{tag}>", *shown.notes]
@@ -228,27 +228,27 @@ _CALLS_INTRO = (
 )
 _CALL_LINE = '{{"name": <tool-name>, "arguments": <args-json-object>}}'
 
-FORMS: Mapping[str, Form] = {
-    "calls": Form(
+FORMS: Mapping[str, ManifestStyle] = {
+    "calls": ManifestStyle(
         _call_entry,
         intro=_CALLS_INTRO,
         rule=f"{_EACH_CALL}, in a list:\n<{{tag}}>\n[{_CALL_LINE}]\n</{{tag}}>\nTwo places, people, dates or amounts"
         " that are asked about take two calls.",
     ),
-    "lines": Form(
+    "lines": ManifestStyle(
         _call_entry,
         intro=_CALLS_INTRO,
         rule=f"Two places, people, dates or amounts that are asked about take two calls. {_EACH_CALL}, one after the"
         f" other:\n<{{tag}}>\n{_CALL_LINE}\n</{{tag}}>\n<{{tag}}>\n{_CALL_LINE}\n</{{tag}}>",
     ),
-    "schemas": Form(
+    "schemas": ManifestStyle(
         _schema_entry,
         intro="The client offers you these tools:",
         rule="To call a tool write a block of this form; `arguments` is an object that fits the tool's `parameters`:\n"
         "{example}",
         several="Several calls are several blocks, one after the other.",
     ),
-    "hermes": Form(
+    "hermes": ManifestStyle(
         _json_entry,
         intro="What a function can find out, calculate or do, never answer yourself: call it. You are provided with"
         " function signatures within <tools></tools> XML tags:\n<tools>",
@@ -256,7 +256,7 @@ FORMS: Mapping[str, Form] = {
         rule="For each function call, return a json object with function name and arguments within <{tag}></{tag}> XML"
         ' tags:\n<{tag}>\n{{"name": <function-name>, "arguments": <args-json-object>}}\n</{tag}>',
     ),
-    "typescript": Form(
+    "typescript": ManifestStyle(
         _typescript_entry,
         intro="You have these functions:\n```typescript",
         outro="```",
@@ -267,6 +267,6 @@ FORMS: Mapping[str, Form] = {
 DEFAULT = "calls"
 
 
-def form_named(name: str) -> Form:
+def form_named(name: str) -> ManifestStyle:
     """Return the form that the operator chose; ``auto`` is the default form."""
     return FORMS[DEFAULT if name == "auto" else name]

@@ -1,7 +1,7 @@
 """The tools as text for a model.
 
 The manifest consists of heading, entries and the rule for calling, in the wording and notation of the chosen form
-(``forms.py``). Further instructions of a request are at the end of its prompt (``closing.py``). Some gateways mistake a
+(``forms.py``). Further instructions of a request are at the end of its prompt (``prompt_suffix.py``). Some gateways mistake a
 prompt with the phrases "output format", "concise title" or "conversation:" for one of their own utility requests, so
 the text avoids them. Text that the client controls (descriptions, grammars) is indented, a comment or inside JSON, so
 that it cannot pass for a tool or a rule.
@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from toolsim.core.plan import FIND_TOOLS, Tool
+from toolsim.request.deferred_tools import INTRO, name_lines
 from toolsim.request.example import example_arguments
 from toolsim.request.forms import CLOSING, entries, form_named, schema_line
-from toolsim.request.names_first import INTRO, name_lines
 from toolsim.request.record import sentinel_block
 from toolsim.wire.json_codec import value_line
 

@@ -11,8 +11,8 @@ copy than a signature: shown ``get_weather(city: string)``, weak models write ``
     slot   := "<" type ("," keyword JSON)* [", optional"] ">"
     type   := name | JSON ("|" …)* | type "[]"    types by name, the values of an enum or const as JSON
 
-Descriptions are the client's own words, on separate lines, see ``Shown``. Slots cannot express everything in a JSON
-schema (references, conditions, pattern properties): see ``Shown.is_all``.
+Descriptions are the client's own words, on separate lines, see ``SlotNotation``. Slots cannot express everything in a JSON
+schema (references, conditions, pattern properties): see ``SlotNotation.is_all``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _KEYWORD = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _WHITESPACE = re.compile(r"\s")
 
 
-class Shown:
+class SlotNotation:
     """An object's schema as shown to a model; omits what neither slots nor notes can express.
 
     ``template``: the object with slots; ``notes``: a line ``  path: description`` for each described property, nested

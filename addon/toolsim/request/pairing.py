@@ -26,7 +26,7 @@ from toolsim.request.record import call_label, id_label
 from toolsim.wire.ids import highest_number
 
 
-def paired(items: Sequence[Item], *, by_id: bool) -> Iterator[tuple[Item, str]]:
+def label_outputs(items: Sequence[Item], *, by_id: bool) -> Iterator[tuple[Item, str]]:
     """Yield ``items`` as they are shown, each output with its label, all other items with "".
 
     ``by_id``: calls are shown with their ids.

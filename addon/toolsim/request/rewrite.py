@@ -49,19 +49,19 @@ from toolsim.core.plan import (
 )
 from toolsim.core.report import Report, entry, loggable_name
 from toolsim.request.backend_tools import excludes_any, with_backend_tools
-from toolsim.request.closing import closed
 from toolsim.request.constrain import constraint, grammar_fields
-from toolsim.request.engine import engine_fields, settle
+from toolsim.request.deferred_tools import FINDER, names_only
+from toolsim.request.engine import engine_fields, resolve_auto
 from toolsim.request.fields import with_fields
 from toolsim.request.loops import LOOP_ENDED, answer_about, loop_at_end
 from toolsim.request.manifest import manifest, whole_answer_rule
-from toolsim.request.names_first import FINDER, only_named
+from toolsim.request.prompt_suffix import with_suffixes
 from toolsim.request.strict_tools import check_strict
-from toolsim.request.transcript import flatten, is_longer, place
+from toolsim.request.transcript import flatten, insert_manifest, is_longer
 from toolsim.request.transforms import native_body, outputs_shown, tools_shown
 from toolsim.wire.api import Api
+from toolsim.wire.apis import APIS, backend_of, translated_path
 from toolsim.wire.content import CIPHERTEXT, with_parts_for
-from toolsim.wire.dialect import APIS, backend_of, translated_path
 from toolsim.wire.hosted_items import SEARCHES, search_kind
 from toolsim.wire.json_codec import TOO_DEEP, dump, read_body
 from toolsim.wire.json_fields import string
@@ -126,7 +126,7 @@ def rewrite_request(
         return None
     report.model = string(asked.get("model"))
     report.stream = asked.get("stream") is True
-    if stored_as is not None and not is_to_be_stored(asked, stored_as):
+    if stored_as is not None and not should_store(asked, stored_as):
         stored_as = None
     # Items that only toolsim can read become text, and shapes of another API become this one's. The request is a new
     # one then.
@@ -141,7 +141,7 @@ def rewrite_request(
         if demanded is None:
             return None
         if (model, "format") not in refused:
-            policy, _ = settle(policy.for_model(report.model), demanded, backend, refused)
+            policy, _ = resolve_auto(policy.for_model(report.model), demanded, backend, refused)
             checked = plan(demanded, backend, policy, Report(), frozenset({"format"}))
             return Rewritten(replace(checked, is_verbatim=True), b"", path, passes=True)
     report.client = client.name
@@ -153,10 +153,10 @@ def rewrite_request(
     try:
         request = read(client, document, report)
         if stored_as is not None:
-            request = as_stored(request, stored_as)
+            request = prepare_for_store(request, stored_as)
             is_changed = True
         request = replace(request, tool_choice=_choice(request, policy))
-        policy, attempts = settle(policy, request, backend, refused)
+        policy, attempts = resolve_auto(policy, request, backend, refused)
         wanted = request.answer_format if demands_json(request, policy) else None
         if wanted is not None and (model, "format") not in refused and backend.can_demand(wanted):
             attempts |= {"format"}
@@ -179,7 +179,7 @@ def rewrite_request(
         if is_only_renamed and not is_format_in_prompt:
             written = dump({**asked, "model": model}).encode()
         elif policy.mode == "native" and backend is client and not is_format_in_prompt:
-            written = keep(request, planned, b"" if is_changed or request.form.compacts else body)
+            written = kept_body(request, planned, b"" if is_changed or request.form.compacts else body)
         else:
             written = compose(request, planned, report, is_round=is_round)
         if request.form.compacts:
@@ -241,12 +241,12 @@ def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequ
     return request
 
 
-def is_to_be_stored(document: Mapping[str, Any], stored_as: StoredAs) -> bool:
+def should_store(document: Mapping[str, Any], stored_as: StoredAs) -> bool:
     """Return whether a request is changed because of the store: it is to be stored, or refers to stored data."""
     return bool(stored_as.echo) or document.get("store") is not False
 
 
-def as_stored(request: ClientRequest, stored_as: StoredAs) -> ClientRequest:
+def prepare_for_store(request: ClientRequest, stored_as: StoredAs) -> ClientRequest:
     """Return a request whose answer is stored here, under toolsim's id, and nowhere else. Raises BadRequest."""
     if request.stored_history is not None:
         raise BadRequest("The request refers to stored data in a form that cannot be read.", "input")
@@ -289,11 +289,11 @@ def plan(
             # A client of the Messages API loads tools by any tool of its own, and names them itself.
             listed = tuple(tool for tool in listed if not tool.deferred)
     if policy.catalog_budget and not is_native:
-        budgeted = only_named(tuple(tool for tool in listed if not tool.deferred), policy)
+        budgeted = names_only(tuple(tool for tool in listed if not tool.deferred), policy)
         shortened |= budgeted
         finder = FIND_TOOLS if budgeted else finder
         # On their own they might fit the budget, and are then shown once only they may be called.
-        if policy.may_look_up and only_named(tuple(tool for tool in offered if not tool.deferred), policy):
+        if policy.may_look_up and names_only(tuple(tool for tool in offered if not tool.deferred), policy):
             named |= budgeted.intersection(names)
     named -= _called(request)
     one_call = not (request.parallel and policy.parallel_tool_calls)
@@ -339,11 +339,11 @@ def plan(
         may_invent=bool(offered) and _may_invent(request, policy),
         json_only=json_only,
         may_retry_json=json_only and (policy.retry > 0 or "format" in attempts) and is_watched(request),
-        outputs=quotable(request, policy) if offered else Outputs(),
+        outputs=outputs_to_match(request, policy) if offered else Outputs(),
     )
 
 
-def quotable(request: ClientRequest, policy: Policy) -> Outputs:
+def outputs_to_match(request: ClientRequest, policy: Policy) -> Outputs:
     """Return the outputs from which the model can quote calls: all that it sees, except those of ``find_tools``."""
     if policy.untagged == "all":
         return Outputs()
@@ -385,13 +385,13 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
     transformed = outputs_shown(items, plan.policy.transforms) if plan.policy.transforms else items
     # A conversation that is only translated, without tools, has no records that lines could be confused with.
     records = bool(plan.visible_tools) or any(isinstance(item, Call | CallOutput) for item in items)
-    shown = closed(transformed, plan) if plan.visible_tools else transformed
+    shown = with_suffixes(transformed, plan) if plan.visible_tools else transformed
     messages = flatten(shown, plan.policy, report, keep_hosted=keep_hosted, records=records, is_round=is_round)
     if plan.visible_tools:
-        messages = place(messages, catalogue_of(plan), _manifest_role(plan))
+        messages = insert_manifest(messages, catalogue_of(plan), _manifest_role(plan))
     is_enforced = plan.answer_format is None or "format" in plan.attempts
     if plan.json_only and plan.answer_format is not None and not is_enforced and not plan.visible_tools:
-        messages = place(messages, whole_answer_rule(plan.answer_format), _manifest_role(plan))
+        messages = insert_manifest(messages, whole_answer_rule(plan.answer_format), _manifest_role(plan))
     # A backend that enforces the client's answer format could never write a call, so the manifest requests the format
     # instead.
     wanted: Demand = plan.constraint if plan.tools else "as sent" if is_enforced or plan.choices > 1 else None
@@ -399,7 +399,7 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
     return dump(_with_operator_fields(plan, {**body, **plan.fields})).encode()
 
 
-def keep(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
+def kept_body(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
     """Return the body for a backend with native tool support: as sent, except for masked tools.
 
     ``body``: as sent, b"" if the request has been changed since.
@@ -472,7 +472,7 @@ def _may_invent(request: ClientRequest, policy: Policy) -> bool:
     """
     is_plain = request.n == 1 and request.answer_format is None and not request.form.compacts
     may_ask = policy.second_opinion != "off" and is_plain and is_watched(request)
-    return may_ask and calls_freely(request, policy)
+    return may_ask and may_call_unprompted(request, policy)
 
 
 def is_watched(request: ClientRequest) -> bool:
@@ -480,7 +480,7 @@ def is_watched(request: ClientRequest) -> bool:
     return request.body.get("background") is not True
 
 
-def calls_freely(request: ClientRequest, policy: Policy) -> bool:
+def may_call_unprompted(request: ClientRequest, policy: Policy) -> bool:
     """Return whether the model decides freely, in answer to the user, whether to call a tool."""
     return _choice(request, policy).mode == "auto" and not is_after_outputs(request)
 

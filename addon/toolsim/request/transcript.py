@@ -20,7 +20,7 @@ from toolsim.core.conversation import (
 )
 from toolsim.core.plan import Policy
 from toolsim.core.report import Report
-from toolsim.request.pairing import paired
+from toolsim.request.pairing import label_outputs
 from toolsim.request.record import as_text, call_record, output_record, sentinel_record
 
 _TOO_LARGE = '{"ok":false,"errors":["TOOL_OUTPUT_TOO_LARGE"]}'
@@ -49,7 +49,7 @@ def flatten(
     listed = tuple(items)
     labelled: Iterable[tuple[Item, str]] = ((item, "") for item in listed)
     if any(isinstance(item, CallOutput) for item in listed):
-        labelled = paired(listed, by_id=tag is None)
+        labelled = label_outputs(listed, by_id=tag is None)
     for item, label in labelled:
         match item:
             case Call():
@@ -82,7 +82,7 @@ def flatten(
     return draft.finish()
 
 
-def place(
+def insert_manifest(
     messages: Sequence[Message | HostedItem], text: str, role: Literal["developer", "system", "user"]
 ) -> list[Message | HostedItem]:
     """Return ``messages`` with the manifest ``text`` in its place, before the conversation itself.

@@ -31,7 +31,7 @@ from toolsim.response.checker import SchemaChecker
 from toolsim.response.pieces import BrokenCall, Parser, Piece, TextHeld
 from toolsim.response.verdict import ANSWER_MISMATCH, Rejected
 from toolsim.response.written import read_value
-from toolsim.schema import Finding
+from toolsim.schema import CheckResult
 
 EXPECTED = "an answer in the JSON that was demanded"
 
@@ -41,8 +41,8 @@ _ANSWER = "/answer"
 _MAX_CHARS = 1_000_000
 """A longer answer is not checked."""
 
-_NOT_JSON = Finding("it is not JSON", outline="not JSON")
-_NO_OBJECT = Finding("it is not a JSON object", outline="not an object")
+_NOT_JSON = CheckResult("it is not JSON", outline="not JSON")
+_NO_OBJECT = CheckResult("it is not a JSON object", outline="not an object")
 
 
 class AnswerFormat:
@@ -64,7 +64,7 @@ class AnswerFormat:
             return all(schema.property(key) is not None for key in read.value)
         return "array" in schema.types()
 
-    def mismatch(self, text: str) -> Finding | None:
+    def mismatch(self, text: str) -> CheckResult | None:
         """Return why an answer in words is not what the client demands, None if it is."""
         if len(text) > _MAX_CHARS:
             return None

@@ -16,7 +16,7 @@ from time import monotonic, thread_time
 from typing import Any
 
 from toolsim.core.plan import Tool
-from toolsim.schema import STEP_SECONDS, Finding, SchemaError, Validator, compile_schema
+from toolsim.schema import STEP_SECONDS, CheckResult, SchemaError, Validator, compile_schema
 
 SCHEMA_CHECK_TIMED_OUT = "SCHEMA_CHECK_TIMED_OUT"
 SCHEMA_UNUSABLE = "SCHEMA_UNUSABLE"
@@ -32,7 +32,7 @@ _REFILL = 0.25
 _STRICT_SECONDS = 0.025
 """How far checks for strict tools may overdraw the budget: in the worst case others wait 40 ms, once."""
 
-UNSETTLED = Finding("it cannot be said in time whether they do", settled=False, outline="not checked in time")
+UNSETTLED = CheckResult("it cannot be said in time whether they do", settled=False, outline="not checked in time")
 """Stands for a mismatch if the arguments of a strict tool could not be checked."""
 
 
@@ -63,7 +63,7 @@ class SchemaChecker:
                 self._spend(min(thread_time() - began, STEP_SECONDS))
         return self._validators[tool.name]
 
-    def mismatch(self, tool: Tool, value: Any) -> Finding | None:
+    def mismatch(self, tool: Tool, value: Any) -> CheckResult | None:
         """Return where and why arguments break the tool's schema, None if they do not.
 
         If that stays undecided: ``UNSETTLED`` for a strict tool, else None.
@@ -89,7 +89,7 @@ class SchemaChecker:
         finding = self._examine(schema, value)
         return finding.settled and finding.mismatch is None
 
-    def _examine(self, schema: Validator, value: Any, overdraw: float = 0) -> Finding:
+    def _examine(self, schema: Validator, value: Any, overdraw: float = 0) -> CheckResult:
         self._refill()
         finding = schema.examine(value, max(self._left + overdraw, 0))
         self._spend(finding.seconds)

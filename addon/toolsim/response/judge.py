@@ -63,7 +63,7 @@ from toolsim.response.verdict import (
     Violation,
 )
 from toolsim.response.written import MARKER_REPAIRS, Json, Written, name_of, read_json
-from toolsim.schema import Finding
+from toolsim.schema import CheckResult
 from toolsim.wire.hosted_items import search_for
 from toolsim.wire.local_tools import is_item
 
@@ -79,7 +79,7 @@ What is written after that counts as quoted.
 _MAX_OFFERED = 500
 """How many characters of the names on offer an error message lists."""
 
-_NO_ITEM = Finding("one of its numbers is too large", outline="a number is too large")
+_NO_ITEM = CheckResult("one of its numbers is too large", outline="a number is too large")
 
 
 class Judge:
@@ -320,7 +320,7 @@ class Judge:
             return custom_input(written, repair=self._repair)
         return function_arguments(written, tool, self._checker, repair=self._repair)
 
-    def _mismatch(self, tool: Tool, found: Arguments) -> Finding | None:
+    def _mismatch(self, tool: Tool, found: Arguments) -> CheckResult | None:
         """Return why arguments do not fit; any input of a custom tool does."""
         if tool.kind == "custom":
             return None

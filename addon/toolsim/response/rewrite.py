@@ -40,9 +40,9 @@ from toolsim.response.retry import SECOND_OPINION, Retry, asked_again
 from toolsim.response.retrying import RetryingAnswer
 from toolsim.response.verdict import ANSWER_MISMATCH
 from toolsim.wire.api import Api, Writer
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
+from toolsim.wire.frame_template import RepeatReader
 from toolsim.wire.json_codec import TOO_DEEP, as_read, dump, parse_object, too_deep
-from toolsim.wire.repeats import RepeatReader
 from toolsim.wire.sse import MAX_EVENT_BYTES, comment
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from toolsim.core.events import EndReason, HostedEvent, ReasoningDelta, RefusalD
 from toolsim.core.plan import Plan
 from toolsim.core.report import Report
 from toolsim.response.client_calls import ClientCalls
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 
 EMPTY_LINE = "\n\n"
 """Between the texts of two messages (rule 5)."""

@@ -39,7 +39,7 @@ from toolsim.rounds.hidden_calls import HiddenCalls
 from toolsim.rounds.searches import Search, ToolSearch, WebSearch
 from toolsim.wire import mcp_items
 from toolsim.wire.api import Api
-from toolsim.wire.dialect import backend_of
+from toolsim.wire.apis import backend_of
 from toolsim.wire.hosted_items import WEB_SEARCH, ServedCall, is_deferred, search_kind, search_tools
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import array, count, loaded, mapping, mappings, string

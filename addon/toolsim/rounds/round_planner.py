@@ -29,9 +29,9 @@ from typing import Any
 
 from toolsim.core.conversation import ClientRequest
 from toolsim.core.plan import FIND_TOOLS, GUESSED_CALL, Policy
-from toolsim.request.names_first import looked_up, only_named
+from toolsim.request.deferred_tools import found_tools, names_only
 from toolsim.request.record import error_record
-from toolsim.request.rewrite import calls_freely, is_after_outputs, tools_on_offer
+from toolsim.request.rewrite import is_after_outputs, may_call_unprompted, tools_on_offer
 from toolsim.response.retry import CALL_FAULTS, CUT_OFF, EMPTY_ANSWER, NO_CALL, SECOND_OPINION, Retry
 from toolsim.response.verdict import ANSWER_MISMATCH, UNKNOWN_TOOL
 from toolsim.wire.api import Api
@@ -93,12 +93,12 @@ def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
         return True
     if request.tools and wants_opinion(request, policy):
         return True
-    return bool(policy.catalog_budget and only_named(tools_on_offer(request, policy), policy))
+    return bool(policy.catalog_budget and names_only(tools_on_offer(request, policy), policy))
 
 
 def wants_opinion(request: ClientRequest, policy: Policy) -> bool:
     """Return whether the calls in an answer are judged before they are emitted."""
-    return policy.second_opinion == "on" and calls_freely(request, policy)
+    return policy.second_opinion == "on" and may_call_unprompted(request, policy)
 
 
 def may_be_hosted(request: ClientRequest, policy: Policy, bounds: Bounds) -> bool:
@@ -155,7 +155,7 @@ class RoundPlanner:
         elif retry.fault.reason == FIND_TOOLS:
             self._finds += 1
             tools = tools_on_offer(self._api.read(before.body), policy)
-            reply = looked_up(tools, retry.fault.arguments, policy)
+            reply = found_tools(tools, retry.fault.arguments, policy)
             body = self._api.append_reply(before.body, words_of(retry), reply)
         else:
             is_answer = retry.fault.reason == ANSWER_MISMATCH

@@ -14,12 +14,12 @@ has the budget. ``wellformed`` checks it first. ``keywords`` replaces some of js
 
 from toolsim.schema.compile import MAX_SCHEMA_BYTES, compile_schema
 from toolsim.schema.errors import SchemaError
-from toolsim.schema.validator import STEP_SECONDS, Finding, Validator
+from toolsim.schema.validator import STEP_SECONDS, CheckResult, Validator
 
 __all__ = [
     "MAX_SCHEMA_BYTES",
     "STEP_SECONDS",
-    "Finding",
+    "CheckResult",
     "SchemaError",
     "Validator",
     "compile_schema",

@@ -13,7 +13,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import specification_with
 
 from toolsim.schema.errors import SchemaError, best, message
-from toolsim.schema.keywords import fenced
+from toolsim.schema.keywords import with_deadline_checks
 from toolsim.schema.patterns import check_pattern
 from toolsim.schema.validator import Validator
 from toolsim.schema.wellformed import are_plainly_wellformed, is_plain
@@ -55,7 +55,7 @@ def build(schema: Any, text: str) -> Validator:
 
 def validator_of(schema: dict[str, Any], base: Any) -> Any:
     """Return jsonschema's validator for a checked schema; ``base`` is the validator class of its dialect."""
-    return fenced(base)(schema, registry=_NOTHING)
+    return with_deadline_checks(base)(schema, registry=_NOTHING)
 
 
 def _dialect(schema: dict[str, Any]) -> Any:

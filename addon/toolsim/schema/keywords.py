@@ -29,7 +29,7 @@ which takes a minute for an array of 200 kB. A larger value counts as unsettled.
 """
 
 
-def _clocked[Member](members: Iterable[Member]) -> Iterator[Member]:
+def _checking_deadline[Member](members: Iterable[Member]) -> Iterator[Member]:
     """Yield the members of a value, checking the clock every few members."""
     check = running.get().check_member
     for member in members:
@@ -47,7 +47,7 @@ def pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any, 
     """Search within the check's budget; a key whose search was abandoned is allowed."""
     if validator.is_type(instance, "object"):
         for pattern, subschema in patterns.items():
-            for key, value in _clocked(instance.items()):
+            for key, value in _checking_deadline(instance.items()):
                 if matches(pattern, key):
                     yield from validator.descend(value, subschema, path=key, schema_path=pattern)
 
@@ -57,7 +57,7 @@ def additional_properties(validator: Any, additional: Any, instance: Any, schema
     if not validator.is_type(instance, "object"):
         return
     properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-    for key, value in _clocked(instance.items()):
+    for key, value in _checking_deadline(instance.items()):
         if key in properties or any(matches(pattern, key) is not False for pattern in patterns):
             continue
         if additional is False:
@@ -80,9 +80,9 @@ def _hashable(value: Any) -> Any:
         case bool():
             return (bool, value)
         case list():
-            return (list, tuple(_hashable(item) for item in _clocked(value)))
+            return (list, tuple(_hashable(item) for item in _checking_deadline(value)))
         case dict():
-            return (dict, frozenset((key, _hashable(member)) for key, member in _clocked(value.items())))
+            return (dict, frozenset((key, _hashable(member)) for key, member in _checking_deadline(value.items())))
     return value
 
 
@@ -97,7 +97,7 @@ def multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> Ite
 def property_names(validator: Any, subschema: Any, instance: Any, schema: Any) -> Iterator[Any]:
     """Check the clock between names."""
     if validator.is_type(instance, "object"):
-        for name in _clocked(instance):
+        for name in _checking_deadline(instance):
             yield from validator.descend(name, subschema)
 
 
@@ -114,7 +114,7 @@ def _items(plain: _Keyword) -> _Keyword:
         else:
             errors = validator.evolve(schema=subschema).iter_errors
         start = len(schema.get("prefixItems", ())) if "prefixItems" in validator.VALIDATORS else 0
-        for index, item in _clocked(islice(enumerate(instance), start, None)):
+        for index, item in _checking_deadline(islice(enumerate(instance), start, None)):
             for error in errors(item):
                 error.path.appendleft(index)
                 yield error
@@ -128,7 +128,7 @@ def _additional_items(plain: _Keyword) -> _Keyword:
         if not (isinstance(subschema, dict) and isinstance(declared, list) and validator.is_type(instance, "array")):
             yield from plain(validator, subschema, instance, schema) or ()
             return
-        for index, item in _clocked(islice(enumerate(instance), len(declared), None)):
+        for index, item in _checking_deadline(islice(enumerate(instance), len(declared), None)):
             yield from validator.descend(item, subschema, path=index)
 
     return additional_items
@@ -156,7 +156,7 @@ class _ClockedItems(list[Any]):
     """An array that checks the clock while jsonschema iterates over it."""
 
     def __iter__(self) -> Iterator[Any]:
-        return _clocked(super().__iter__())
+        return _checking_deadline(super().__iter__())
 
 
 _KEYWORDS: dict[str, _Keyword] = {
@@ -178,7 +178,7 @@ _WRAPPED: dict[str, Callable[[_Keyword], _Keyword]] = {
 
 
 @cache
-def fenced(base: Any) -> Any:
+def with_deadline_checks(base: Any) -> Any:
     """Return a dialect's validator class with these keywords; it checks the clock before each keyword."""
     keywords = dict(base.VALIDATORS)
     keywords.update({name: keyword for name, keyword in _KEYWORDS.items() if name in keywords})

@@ -95,7 +95,7 @@ _UNSURE_BELOW = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """The result of a check."""
 
     mismatch: str | None
@@ -132,7 +132,7 @@ class Validator:
         """Return the location and reason of a mismatch, None if ``value`` conforms or could not be settled."""
         return self.examine(value).mismatch
 
-    def examine(self, value: Any, seconds: float = CHECK_SECONDS) -> Finding:
+    def examine(self, value: Any, seconds: float = CHECK_SECONDS) -> CheckResult:
         """Check ``value`` (as ``json.loads`` returns it) for at most about ``seconds``; never raises."""
         budget = Budget(seconds)
         token = running.set(budget)
@@ -150,8 +150,8 @@ class Validator:
         worst = best(errors) if errors else None
         budget.count_step()
         if worst is None:
-            return Finding(None, settled, seconds=budget.spent)
-        return Finding(message(worst), settled, outline(worst), budget.spent)
+            return CheckResult(None, settled, seconds=budget.spent)
+        return CheckResult(message(worst), settled, outline(worst), budget.spent)
 
     def property(self, name: str) -> Validator | None:
         """Return the schema of an object's property, or None if the schema does not mention it."""

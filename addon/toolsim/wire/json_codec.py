@@ -100,7 +100,7 @@ def finite(text: str) -> float:
     return number
 
 
-class Written(float):
+class RawJson(float):
     """A number that Python would write with other digits than the original."""
 
     text: str
@@ -114,7 +114,7 @@ def as_read(text: str) -> int | float:
         number = float(text)
     if repr(number) == text:
         return number
-    written = Written(text)
+    written = RawJson(text)
     written.text = text
     return written
 
@@ -129,7 +129,7 @@ def dump_as_read(value: Any) -> str:
 
 def _dump_as_read(value: Any) -> str:
     match value:
-        case Written():
+        case RawJson():
             return value.text
         case dict():
             members = [f"{dump_string(key)}:{_dump_as_read(item)}" for key, item in value.items()]

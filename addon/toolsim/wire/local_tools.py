@@ -148,7 +148,7 @@ def _patch_answer(item: Json) -> str:
 
 
 def _search_answer(item: Json) -> str:
-    """Return the names that were found; ``request/closing.py`` adds how to call them."""
+    """Return the names that were found; ``request/prompt_suffix.py`` adds how to call them."""
     names = [
         string(mapping(tool.get("function")).get("name") or tool.get("name")) for tool in mappings(item.get("tools"))
     ]

@@ -15,7 +15,7 @@ import pytest
 from toolsim.backends.local import LocalBackend, chat_body
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import BackendEvent, Closed, Failed, TextDelta
-from toolsim.wire.dialect import CHAT, RESPONSES
+from toolsim.wire.apis import CHAT, RESPONSES
 
 HELLO: dict[str, Any] = {"model": "any", "input": "Hello", "temperature": 0.5, "max_output_tokens": 9}
 

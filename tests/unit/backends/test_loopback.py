@@ -24,7 +24,7 @@ from toolsim.core.events import (
     TextDelta,
     Usage,
 )
-from toolsim.wire.dialect import CHAT, RESPONSES
+from toolsim.wire.apis import CHAT, RESPONSES
 
 
 class Played:

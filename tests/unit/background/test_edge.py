@@ -26,7 +26,7 @@ from toolsim.proxy.rounds import Rounds
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.stores.record import Bounds, StoreError
 from toolsim.stores.url import StoreUrl
-from toolsim.wire.dialect import RESPONSES
+from toolsim.wire.apis import RESPONSES
 from toolsim.wire.responses.background import CANCELLED
 from toolsim.wire.responses.resources import Call, Resource
 

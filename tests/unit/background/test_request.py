@@ -13,7 +13,7 @@ from toolsim.core.plan import AnswerForm, Policy, StoredAs
 from toolsim.proxy.jobs import ROUNDS_OFF
 from toolsim.proxy.rounds import MAX_BODY_BYTES, Rounds
 from toolsim.rounds.round_planner import Bounds
-from toolsim.wire.dialect import CHAT, RESPONSES
+from toolsim.wire.apis import CHAT, RESPONSES
 
 BODY: dict[str, Any] = {"model": "m", "input": "hi", "background": True}
 CHAT_BODY: dict[str, Any] = {

@@ -23,7 +23,7 @@ from toolsim.proxy.response_store import ResponseStore
 from toolsim.rounds.runner import Job, Refused, RoundEvent
 from toolsim.stores.record import Bounds, Record, StoreError
 from toolsim.stores.url import StoreUrl
-from toolsim.wire.dialect import RESPONSES
+from toolsim.wire.apis import RESPONSES
 from toolsim.wire.responses.background import CANCELLED, is_streamed, value_of
 from toolsim.wire.responses.writer import ResponsesWriter
 from unit.rounds.test_server import WORDS, Round1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.each import each
 from toolsim.backends.scripted.script import DIRECTIONS
 from toolsim.cli.demo import TURNS, Turn
-from toolsim.wire.dialect import CHAT, RESPONSES
+from toolsim.wire.apis import CHAT, RESPONSES
 
 
 def test_one_turn_of_each_kind() -> None:

@@ -11,7 +11,7 @@ from toolsim.core.events import Failed, TextDelta
 from toolsim.eval.provider import MODEL, ScriptedProvider, scripted_provider
 from toolsim.eval.scenarios import SCENARIOS
 from toolsim.eval.script import Reply
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 
 
 async def ask(script: list[Reply], *messages: tuple[str, str]) -> str:

@@ -14,7 +14,7 @@ from toolsim.proxy.access import Incoming, check_forward, check_server, is_beare
 from toolsim.proxy.address import Upstream
 from toolsim.proxy.cors import Origins
 from toolsim.proxy.options.settings import Settings
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 
 ORIGINS = Origins(("app://obsidian.md", "http://localhost:*", "https://Chat.example"))
 SETTINGS = Settings(origins=ORIGINS, names=own_names("Box.local", ["0.0.0.0", "llm.lan", ""], ORIGINS))

@@ -11,7 +11,7 @@ import pytest
 from mitmproxy.test import taddons
 from toolsim.proxy import backend_registry
 from toolsim.proxy.backend_registry import Backend, BackendRegistry, Root
-from toolsim.wire.dialect import CHAT, MESSAGES, RESPONSES
+from toolsim.wire.apis import CHAT, MESSAGES, RESPONSES
 
 
 def test_a_backend_is_known_by_its_address_and_path() -> None:

@@ -21,7 +21,7 @@ from toolsim.proxy.round_flow import RoundFlow
 from toolsim.proxy.rounds import _ASKED, MAX_BODY_BYTES, OneRound, Rounds, RoundSource, round_of
 from toolsim.rounds.hosted_calls import McpContext
 from toolsim.rounds.round_planner import Bounds, Round
-from toolsim.wire.dialect import CHAT
+from toolsim.wire.apis import CHAT
 
 BODY: dict[str, Any] = {
     "model": "m",

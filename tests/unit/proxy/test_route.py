@@ -28,8 +28,8 @@ from toolsim.proxy.route import (
     join,
 )
 from toolsim.stores.url import StoreUrl
-from toolsim.wire.dialect import CHAT as CHAT_API
-from toolsim.wire.dialect import RESPONSES
+from toolsim.wire.apis import CHAT as CHAT_API
+from toolsim.wire.apis import RESPONSES
 
 PORT = 4711
 UPSTREAM = Upstream("https", "up.example", 443, "/v2")

@@ -9,8 +9,8 @@ import pytest
 from support.each import each
 from toolsim.core.conversation import ClientRequest
 from toolsim.core.plan import AnswerForm, Policy, Tool, ToolChoice
-from toolsim.request.engine import PRIVATE_TAG, PROBES, TAG, engine_fields, engine_of, is_refusal, settle
-from toolsim.wire.dialect import CHAT, RESPONSES
+from toolsim.request.engine import PRIVATE_TAG, PROBES, TAG, engine_fields, engine_of, is_refusal, resolve_auto
+from toolsim.wire.apis import CHAT, RESPONSES
 
 AUTO = Policy(engine="unknown", sentinel="auto", constrain="auto", mode="auto")
 TOOL = Tool("f", "f")
@@ -67,10 +67,10 @@ def request(model: str = "m", *, required: bool = False, strict: bool = False) -
 )
 def test_the_tag(engine: Any, model: str, tag: str) -> None:
     """A private one if Ollama's own parser would read the usual one, and fail; a configured name takes precedence."""
-    settled, _ = settle(replace(AUTO, engine=engine), request(model), CHAT, ())
+    settled, _ = resolve_auto(replace(AUTO, engine=engine), request(model), CHAT, ())
     assert settled.sentinel == tag
     assert settled.manifest == "auto"
-    named, _ = settle(replace(AUTO, engine=engine, sentinel="acme"), request(model), CHAT, ())
+    named, _ = resolve_auto(replace(AUTO, engine=engine, sentinel="acme"), request(model), CHAT, ())
     assert named.sentinel == "acme"
 
 
@@ -79,9 +79,9 @@ def test_a_demanded_call_is_enforced(engine: Any) -> None:
     """By a schema at every server known to enforce one, over either API, and as an attempt."""
     policy = replace(AUTO, engine=engine, mode="inject")
     for api in (CHAT, RESPONSES):
-        assert settle(policy, request(required=True), api, ())[0].constrain == "json_schema"
-    assert settle(policy, request(required=True), CHAT, ())[1] == {"constraint"}
-    assert settle(policy, request(), CHAT, ())[0].constrain == "off"
+        assert resolve_auto(policy, request(required=True), api, ())[0].constrain == "json_schema"
+    assert resolve_auto(policy, request(required=True), CHAT, ())[1] == {"constraint"}
+    assert resolve_auto(policy, request(), CHAT, ())[0].constrain == "off"
 
 
 @pytest.mark.parametrize(
@@ -90,14 +90,14 @@ def test_a_demanded_call_is_enforced(engine: Any) -> None:
 def test_strict_tools_are_enforced_in_free_text(engine: Any, kind: str) -> None:
     """If a grammar can be switched on within text; the Responses API has no field for structural tags."""
     policy = replace(AUTO, engine=engine, mode="inject")
-    assert settle(policy, request(strict=True), CHAT, ())[0].constrain == kind
-    over_responses = settle(policy, request(strict=True), RESPONSES, ())[0].constrain
+    assert resolve_auto(policy, request(strict=True), CHAT, ())[0].constrain == kind
+    over_responses = resolve_auto(policy, request(strict=True), RESPONSES, ())[0].constrain
     assert over_responses == (kind if kind == "gbnf" else "off")
 
 
 def test_nothing_is_presumed_of_an_unknown_server() -> None:
     """Calls are requested in words, and without attempts the policy is the default one."""
-    settled, attempts = settle(replace(AUTO, mode="inject"), request(required=True), CHAT, ())
+    settled, attempts = resolve_auto(replace(AUTO, mode="inject"), request(required=True), CHAT, ())
     assert (settled, attempts) == (Policy(), frozenset())
 
 
@@ -105,18 +105,18 @@ def test_what_was_refused_is_not_attempted_again() -> None:
     """For that model only; the operator's choice is still sent, and is not an attempt."""
     policy = replace(AUTO, engine="llama.cpp")
     refused = {("m", "tools"), ("m", "constraint")}
-    settled, attempts = settle(policy, request(required=True), CHAT, refused)
+    settled, attempts = resolve_auto(policy, request(required=True), CHAT, refused)
     assert (settled.mode, settled.constrain, attempts) == ("inject", "off", frozenset())
-    settled, attempts = settle(policy, request("other", required=True), CHAT, refused)
+    settled, attempts = resolve_auto(policy, request("other", required=True), CHAT, refused)
     assert (settled.mode, attempts) == ("native", {"tools"})
     chosen = replace(policy, mode="native", constrain="json_schema")
-    settled, attempts = settle(chosen, request(required=True), CHAT, refused)
+    settled, attempts = resolve_auto(chosen, request(required=True), CHAT, refused)
     assert (settled.mode, settled.constrain, attempts) == ("native", "json_schema", frozenset())
 
 
 def test_native_tools_need_a_backend_of_the_same_api() -> None:
     """A translated request carries its tools as text."""
-    assert settle(AUTO, request(), RESPONSES, ())[0].mode == "inject"
+    assert resolve_auto(AUTO, request(), RESPONSES, ())[0].mode == "inject"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
 from toolsim.pages.read_prompt import read_template
-from toolsim.request.notation import Shown, slot_type
+from toolsim.request.notation import SlotNotation, slot_type
 
 
 def an_object(required: list[str] | None = None, **properties: Any) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def an_object(required: list[str] | None = None, **properties: Any) -> dict[str,
 )
 def test_template(schema: dict[str, Any], written: str) -> None:
     """Each kind of schema has its slot; the text is one line."""
-    assert Shown(schema).template == written
+    assert SlotNotation(schema).template == written
 
 
 @each(
@@ -67,7 +67,7 @@ def test_template(schema: dict[str, Any], written: str) -> None:
 )
 def test_what_a_template_cannot_express(schema: dict[str, Any], expressible: bool) -> None:
     """References, conditions and rules for names are reported as beyond the notation."""
-    assert Shown(schema).is_all is expressible
+    assert SlotNotation(schema).is_all is expressible
 
 
 def test_descriptions_are_listed_below_by_path() -> None:
@@ -80,7 +80,7 @@ def test_descriptions_are_listed_below_by_path() -> None:
         where=an_object(x={"type": "string", "description": "Far"}),
         lines={"type": "array", "items": inner, "description": "Order"},
     )
-    assert Shown(schema).notes == [
+    assert SlotNotation(schema).notes == [
         "  city: Name.",
         "  where (optional):",
         "  where.x: Far",
@@ -92,7 +92,7 @@ def test_descriptions_are_listed_below_by_path() -> None:
 def test_notes_follow_the_template() -> None:
     """The path of a note leads to a value of the template, even if a schema is both an object and a list."""
     q = {"type": "number", "description": "Quantity"}
-    shown = Shown(an_object(["a"], a=an_object(["q"], q=q) | {"items": an_object(p=q)}))
+    shown = SlotNotation(an_object(["a"], a=an_object(["q"], q=q) | {"items": an_object(p=q)}))
     assert shown.template == '{"a": {"q": <number>}}'
     assert shown.notes == ["  a.q: Quantity"]
 
@@ -121,11 +121,13 @@ SCHEMAS = st.recursive(
 @given(st.dictionaries(st.text(max_size=4), SCHEMAS, max_size=4), st.data())
 def test_a_template_is_read_back(properties: dict[str, Any], data: st.DataObject) -> None:
     """The template of a schema of plain types, objects and lists parses back to that very schema."""
-    scalars = [name for name, schema in properties.items() if Shown(an_object(a=schema)).template.startswith('{"a": <')]
+    scalars = [
+        name for name, schema in properties.items() if SlotNotation(an_object(a=schema)).template.startswith('{"a": <')
+    ]
     optional = data.draw(st.sets(st.sampled_from(scalars))) if scalars else set()
     schema = an_object([name for name in properties if name not in optional], **properties)
-    assert Shown(schema).is_all
-    written = Shown(schema).template
+    assert SlotNotation(schema).is_all
+    written = SlotNotation(schema).template
     assert len(written.splitlines()) <= 1 or "\n" not in written
     assert read_template(written) == schema
 
@@ -142,8 +144,8 @@ def test_depth_is_bounded(depth: int) -> None:
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(min(depth, 300)):
         schema = an_object(["a"], a=schema)
-    assert Shown(schema).template.startswith('{"a": ')
-    assert Shown(schema).is_all is (depth == 3)
+    assert SlotNotation(schema).template.startswith('{"a": ')
+    assert SlotNotation(schema).is_all is (depth == 3)
     assert (read_template('{"a": ' * depth + "<string>" + "}" * depth) is None) is (depth > 3)
 
 
@@ -151,4 +153,4 @@ def test_depth_is_bounded(depth: int) -> None:
 def test_schemas_of_no_sense_have_a_type(schema: dict[str, Any]) -> None:
     """A client's mistake is shown as a slot."""
     assert re.fullmatch(r"[a-z0-9 |]+", slot_type(schema))
-    assert json.dumps(Shown(an_object(a=schema)).template)
+    assert json.dumps(SlotNotation(an_object(a=schema)).template)

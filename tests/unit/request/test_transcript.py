@@ -9,7 +9,7 @@ from toolsim.core.conversation import Call, CallOutput, HostedItem, Image, Messa
 from toolsim.core.plan import Policy
 from toolsim.core.report import Report
 from toolsim.request.record import error_record
-from toolsim.request.transcript import flatten, place
+from toolsim.request.transcript import flatten, insert_manifest
 
 
 def say(role, *texts, name=None):
@@ -232,7 +232,7 @@ USER, ASSISTANT = say("user", "u"), say("assistant", "a")
 )
 def test_place(role, messages, placed):
     """The manifest precedes the conversation, merged into an adjacent message of the same role."""
-    assert place(messages, "M", role) == placed
+    assert insert_manifest(messages, "M", role) == placed
 
 
 @pytest.mark.parametrize("role", ["user", "system", "developer"])
@@ -241,7 +241,7 @@ def test_a_hosted_item_is_a_wall(role):
     hosted = HostedItem({"type": "mcp_call"})
     kept = flatten([hosted, USER, hosted, USER], Policy(), Report(), keep_hosted=True)
     assert kept == [hosted, USER, hosted, USER]
-    placed = place(kept, "M", role)
+    placed = insert_manifest(kept, "M", role)
     assert [item for item in placed if item == hosted] == [hosted, hosted]
     assert placed.index(hosted) == 1
 

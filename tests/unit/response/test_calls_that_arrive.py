@@ -27,7 +27,7 @@ from toolsim.core.plan import ApiName, Plan, Tool
 from toolsim.core.report import Report
 from toolsim.response.rewrite import ResponseRewriter
 from toolsim.response.value_types import VALUE_TYPE
-from toolsim.wire import repeats
+from toolsim.wire import frame_template
 
 TOOLS = [
     tool("add", a="number"),
@@ -267,7 +267,7 @@ def test_repeated_frames_mean_the_same(backend: ApiName, how: str, monkeypatch: 
         ways[1] = [piece + b"\n\n" for piece in ways[1]]
         seen = [joined(client_events(the_plan, *pieces)) for pieces in ways]
         with monkeypatch.context() as patch:
-            patch.setattr(repeats, "learned", lambda frame: None)
+            patch.setattr(frame_template, "learned", lambda frame: None)
             assert seen == [joined(client_events(the_plan, *ways[0]))] * 3
 
 

@@ -16,7 +16,7 @@ from support.turns import run_events
 from toolsim.core.events import Closed, Finished, StructuredCall, StructuredDelta, TextDelta
 from toolsim.core.plan import FIND_TOOLS, GUESSED_CALL, Plan, Tool, ToolChoice
 from toolsim.core.report import Report
-from toolsim.request.names_first import FINDER
+from toolsim.request.deferred_tools import FINDER
 from toolsim.response.judge import Judge
 from toolsim.response.pieces import Block, Oversize
 from toolsim.response.structured import StructuredCalls

@@ -16,8 +16,8 @@ from toolsim.core.events import CallStarted, ClientEvent, Ended, Failed, Opened,
 from toolsim.core.plan import ApiName, Plan
 from toolsim.core.report import Report
 from toolsim.response.rewrite import ResponseRewriter
-from toolsim.wire import repeats
-from toolsim.wire.repeats import RepeatDecoder
+from toolsim.wire import frame_template
+from toolsim.wire.frame_template import RepeatDecoder
 from toolsim.wire.sse import SSEDecoder
 
 CALL = '<tool_call>{"name":"f","arguments":"{}"}</tool_call>'
@@ -211,7 +211,7 @@ def client_answer(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tupl
     with (
         mock.patch("secrets.token_hex", lambda size: "0" * 2 * size),
         mock.patch("time.time", return_value=1.0),
-        mock.patch.object(repeats, "RepeatDecoder", SSEDecoder if slowly else RepeatDecoder),
+        mock.patch.object(frame_template, "RepeatDecoder", SSEDecoder if slowly else RepeatDecoder),
     ):
         rewriter = ResponseRewriter(the_plan, report, content_type="text/event-stream")
         written = [data for chunk in (*chunks, b"") for data in rewriter.feed(chunk)]

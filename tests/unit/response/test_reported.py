@@ -6,7 +6,7 @@ from toolsim.core.plan import AnswerForm
 from toolsim.core.report import Report
 from toolsim.response.rewrite import ClientRecord
 from toolsim.wire.api import Api
-from toolsim.wire.dialect import CHAT, RESPONSES
+from toolsim.wire.apis import CHAT, RESPONSES
 
 
 def noted(api: Api, form: AnswerForm, *events: ClientEvent) -> Report:

@@ -13,7 +13,7 @@ from support.rounds import Script, job_of, run
 from toolsim.core.plan import ApiName, Policy
 from toolsim.rounds.round_planner import Bounds, may_take_rounds
 from toolsim.rounds.runner import Job
-from toolsim.wire.dialect import CHAT
+from toolsim.wire.apis import CHAT
 
 FIND = '<tool_call>{"name":"find_tools","arguments":{"names":["add"]}}</tool_call>'
 CALL = '<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>'

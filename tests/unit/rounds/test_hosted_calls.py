@@ -26,7 +26,7 @@ from toolsim.rounds.hidden_calls import HiddenCalls
 from toolsim.rounds.hosted_calls import HostedCalls, McpContext
 from toolsim.rounds.round_planner import Bounds
 from toolsim.rounds.runner import Job
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 from toolsim.wire.mcp_items import McpCall
 
 FREE, SHY = Server("free", ("x",), free=(Filter(),)), Server("shy", ("y",))

@@ -39,7 +39,7 @@ from toolsim.rounds.opinion import (
 )
 from toolsim.rounds.round_planner import Bounds, Round, wants_opinion
 from toolsim.rounds.runner import ROUND_FAILED
-from toolsim.wire.dialect import CHAT
+from toolsim.wire.apis import CHAT
 
 ECHO_CALL = '<tool_call>{"name":"echo","arguments":{"x":1}}</tool_call>'
 ADD_CALL = '<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>'

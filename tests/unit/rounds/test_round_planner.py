@@ -9,7 +9,7 @@ from toolsim.core.plan import Policy
 from toolsim.response.retry import CALL_FAULTS, EMPTY_ANSWER, SECOND_OPINION, Fault, Retry
 from toolsim.response.verdict import ANSWER_MISMATCH
 from toolsim.rounds.round_planner import Bounds, Round, RoundPlanner, may_be_hosted, may_take_rounds
-from toolsim.wire.dialect import CHAT, RESPONSES
+from toolsim.wire.apis import CHAT, RESPONSES
 
 TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f"}}
 BODY: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": [TOOL]}

@@ -31,7 +31,7 @@ from toolsim.rounds.hidden_calls import HiddenCalls
 from toolsim.rounds.hosted_calls import HostedCalls, McpContext
 from toolsim.rounds.round_planner import Bounds
 from toolsim.rounds.runner import Job
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 from toolsim.wire.mcp_items import after_calls
 
 SEARCHER = Server("web", ("x",), web_search="search")

@@ -20,7 +20,7 @@ from toolsim.rounds.round_planner import Round
 from toolsim.rounds.runner import TOKEN, Job, Refused, RoundEvent, RoundReport, with_keepalives
 from toolsim.rounds.server import RunnerServer
 from toolsim.wire.api import Api
-from toolsim.wire.dialect import CHAT, RESPONSES
+from toolsim.wire.apis import CHAT, RESPONSES
 
 WORDS: tuple[RoundEvent, ...] = (Opened(), TextDelta("Hello"), RoundReport(Report(calls=[])), Ended({0: "stop"}))
 

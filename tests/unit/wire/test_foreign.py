@@ -10,7 +10,7 @@ from toolsim.core.errors import BadRequest
 from toolsim.core.plan import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
-from toolsim.wire.dialect import APIS, CHAT
+from toolsim.wire.apis import APIS, CHAT
 from toolsim.wire.foreign import as_chat
 
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}

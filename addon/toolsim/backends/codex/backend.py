@@ -45,7 +45,7 @@ from toolsim.core.conversation import ClientRequest
 from toolsim.core.errors import ApiError
 from toolsim.core.events import BackendEvent, Failed
 from toolsim.core.tasks import spawn
-from toolsim.wire.dialect import RESPONSES
+from toolsim.wire.apis import RESPONSES
 from toolsim.wire.json_fields import mapping, mappings, string
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from toolsim.backends.scripted.script import direction, messages_of, say
 from toolsim.core.conversation import ClientRequest
 from toolsim.core.errors import ApiError
 from toolsim.core.events import BackendEvent, Closed, Counted, Failed, Finished, Opened, TextDelta, Usage
-from toolsim.wire.dialect import CHAT, RESPONSES
+from toolsim.wire.apis import CHAT, RESPONSES
 
 if TYPE_CHECKING:
     from toolsim.proxy.options.settings import Settings

@@ -61,7 +61,7 @@ from toolsim.proxy.guard import FAILED, Guard
 from toolsim.proxy.mitmproxy12.exchange_stream import ExchangeStream
 from toolsim.proxy.mitmproxy12.fallback_resend import ToolsimResendHook
 from toolsim.proxy.mitmproxy12.response_pump import ToolsimAskHook, ToolsimStoreHook
-from toolsim.wire.dialect import api_named
+from toolsim.wire.apis import api_named
 
 CHECKED: tuple[type[StartHook], ...] = (
     HttpConnectHook,

@@ -28,7 +28,7 @@ from toolsim.proxy.metadata import REFUSED
 from toolsim.proxy.mitmproxy12 import log_format
 from toolsim.proxy.reporting import summary
 from toolsim.proxy.route import PAGES
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from mitmproxy import version as mitmproxy_version
 from toolsim.core.report import Report, code_of
 from toolsim.proxy.legacy import RENAMED_METRICS
 from toolsim.version import __version__
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -31,7 +31,7 @@ def value_of(response: bytes, own: bytes, *, stream: bool) -> bytes:
     return b'{"response":' + response + b',"input":' + own + (_STREAMED if stream else _WHOLE)
 
 
-def is_one(value: bytes) -> bool:
+def is_background_value(value: bytes) -> bool:
     """Return whether a stored value is a background answer."""
     return value.endswith((_STREAMED, _WHOLE))
 

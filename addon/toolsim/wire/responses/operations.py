@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from toolsim.core.errors import ApiError
 from toolsim.wire.api import Api
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 from toolsim.wire.errors import rejects_path
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import mappings, optional, required

@@ -63,7 +63,7 @@ from toolsim.core.events import (
     TextDelta,
 )
 from toolsim.wire.api import Reader
-from toolsim.wire.early_arguments import EarlyArguments
+from toolsim.wire.argument_streaming import EarlyArguments
 from toolsim.wire.errors import no_answer, read_error
 from toolsim.wire.json_codec import Joiner, whole_text
 from toolsim.wire.json_fields import count, json_text, mapping, mappings, seconds, string

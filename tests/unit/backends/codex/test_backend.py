@@ -10,7 +10,7 @@ import pytest
 from toolsim.backends.codex import backend
 from toolsim.backends.codex.backend import CodexBackend
 from toolsim.core.events import BackendEvent, Closed, Failed, Finished, Opened, TextDelta
-from toolsim.wire.dialect import RESPONSES
+from toolsim.wire.apis import RESPONSES
 
 SERVER = """
 import json, sys, time

@@ -6,7 +6,7 @@ import pytest
 from toolsim.backends.codex.request import CodexRequest, codex_request
 from toolsim.core.errors import BadRequest
 from toolsim.request.manifest import whole_answer_rule
-from toolsim.wire.dialect import RESPONSES
+from toolsim.wire.apis import RESPONSES
 
 
 def read(body: dict[str, Any]) -> CodexRequest:

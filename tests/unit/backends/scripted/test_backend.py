@@ -6,7 +6,7 @@ import pytest
 from toolsim.backends.scripted import backend
 from toolsim.backends.scripted.backend import ScriptedBackend, pieces
 from toolsim.core.events import BackendEvent, Closed, Counted, Failed, Opened, TextDelta
-from toolsim.wire.dialect import RESPONSES
+from toolsim.wire.apis import RESPONSES
 
 
 async def answer(question: str, *, delay: float = 0.0) -> list[BackendEvent]:

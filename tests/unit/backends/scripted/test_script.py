@@ -10,7 +10,7 @@ from toolsim.core.conversation import Message, Text
 from toolsim.core.plan import Tool
 from toolsim.request.manifest import further_entries, manifest
 from toolsim.wire.api import Api
-from toolsim.wire.dialect import CHAT, RESPONSES
+from toolsim.wire.apis import CHAT, RESPONSES
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [

@@ -7,7 +7,7 @@ import json
 import pytest
 from mitmproxy.http import Headers
 from toolsim.proxy.head import for_backend
-from toolsim.wire.dialect import CHAT, MESSAGES
+from toolsim.wire.apis import CHAT, MESSAGES
 from toolsim.wire.messages.shape import error_answer
 
 VERSION = {"anthropic-version": "2023-06-01"}

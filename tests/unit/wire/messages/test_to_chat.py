@@ -9,7 +9,7 @@ import pytest
 from support.each import each
 from toolsim.core.conversation import Call, CallOutput, Declaration, Image, Message, Text, Thought
 from toolsim.core.errors import BadRequest
-from toolsim.wire.dialect import CHAT
+from toolsim.wire.apis import CHAT
 from toolsim.wire.messages.request import compose, read_request, to_items
 from toolsim.wire.messages.to_chat import chat_request, declared_tool
 from toolsim.wire.tools import read_tools

@@ -9,7 +9,7 @@ import pytest
 from openai.types.responses import CompactedResponse
 from openai.types.responses.input_token_count_response import InputTokenCountResponse
 from toolsim.core.errors import BadRequest
-from toolsim.wire.dialect import RESPONSES, api_of_path
+from toolsim.wire.apis import RESPONSES, api_of_path
 from toolsim.wire.responses.compaction import NO_SUMMARY
 from toolsim.wire.responses.operations import (
     action_of,

@@ -7,7 +7,7 @@ call of it ends a round (``response/retry.py``), and the next round starts with 
 client sees nothing of it.
 
 1. The tools and the budget alone determine the manifest, so it is the same in each request.
-2. The entry of a tool that the conversation has called before is shown at the point of that call (``closing.py``): it
+2. The entry of a tool that the conversation has called before is shown at the point of that call (``prompt_suffix.py``): it
    is likely to be called again, and earlier look-ups are not part of the conversation. The same applies to all tools on
    offer if no further round is allowed or their entries fit the budget.
 3. Every tool is on offer, looked up or not: a call that fits its schema counts. A call that does not fit counts as the
@@ -47,7 +47,7 @@ _MAX_LOOKUPS = 64
 """Maximum number of names that one call can look up."""
 
 
-def only_named(tools: tuple[Tool, ...], policy: Policy) -> frozenset[str]:
+def names_only(tools: tuple[Tool, ...], policy: Policy) -> frozenset[str]:
     """Return the names of ``tools`` if their manifest shows only names; none if it is complete."""
     budget = policy.catalog_budget
     if not budget or len(tools) < 2 or any(tool.name == FIND_TOOLS for tool in tools):
@@ -63,7 +63,7 @@ def name_lines(tools: Iterable[Tool]) -> str:
     return "\n".join(f"- {tool.name}{_first_line(tool)}" for tool in tools)
 
 
-def looked_up(tools: tuple[Tool, ...], arguments: str, policy: Policy) -> str:
+def found_tools(tools: tuple[Tool, ...], arguments: str, policy: Policy) -> str:
     """Return the output of a call of ``find_tools``: the entries of the tools that ``arguments`` names.
 
     ``tools``: the tools on offer. As many entries as fit the budget, but at least one.

@@ -1,5 +1,5 @@
 import pytest
-from toolsim.wire.dialect import (
+from toolsim.wire.apis import (
     APIS,
     CHAT,
     MESSAGES,

@@ -13,8 +13,8 @@ from toolsim.core.conversation import Call, CallOutput, HostedItem, Item, Messag
 from toolsim.core.plan import ApiName, Plan, Policy, Tool, ToolChoice
 from toolsim.core.report import Report
 from toolsim.pages.read_prompt import read_choice, wanted
-from toolsim.request.closing import closed
 from toolsim.request.forms import FORMS
+from toolsim.request.prompt_suffix import with_suffixes
 from toolsim.request.rewrite import rewrite_request
 from toolsim.request.transforms import NAMES
 
@@ -204,7 +204,7 @@ def lines(*items: Item, tools: tuple[Tool, ...] = (F, G), offered: tuple[Tool, .
     """Return what follows each item, "" for nothing."""
     plan = Plan("chat", "chat", tools=tools if offered is None else offered, visible_tools=tools, **more)
     after: list[str] = []
-    for item in closed(items, plan):
+    for item in with_suffixes(items, plan):
         if item in items:
             after.append("")
         else:
@@ -227,7 +227,7 @@ def test_where_a_prompt_ended_it_ended_with_the_same_lines() -> None:
 def test_a_line_is_said_by_the_participant_who_spoke_last() -> None:
     """Otherwise it would be a message of its own."""
     plan = Plan("chat", "chat", tools=(F,), visible_tools=(F,), tool_choice=ToolChoice("required"))
-    assert [getattr(item, "name", None) for item in closed([NAMED], plan)] == ["Ann", "Ann"]
+    assert [getattr(item, "name", None) for item in with_suffixes([NAMED], plan)] == ["Ann", "Ann"]
 
 
 @pytest.mark.parametrize(

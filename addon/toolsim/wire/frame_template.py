@@ -35,7 +35,7 @@ from typing import Any
 
 from toolsim.core.events import BackendEvent, ReasoningDelta, StructuredDelta, TextDelta
 from toolsim.wire.api import Reader
-from toolsim.wire.dialect import APIS
+from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import load
 from toolsim.wire.sse import MAX_EVENT_BYTES, ServerSentEvent, SSEDecoder
 

@@ -10,9 +10,9 @@ import pytest
 from toolsim.core.plan import Policy, Tool
 from toolsim.core.report import Report
 from toolsim.pages.read_prompt import find_catalog
+from toolsim.request.deferred_tools import FINDER, found_tools, names_only
 from toolsim.request.forms import FORMS
 from toolsim.request.manifest import manifest
-from toolsim.request.names_first import FINDER, looked_up, only_named
 from toolsim.request.rewrite import rewrite_request
 
 
@@ -27,12 +27,12 @@ BUDGET = Policy(catalog_budget=500)
 
 def test_names_come_first_beyond_the_budget() -> None:
     """Not without a budget, not below it, not for one tool, and not if the client has a tool of the finder's name."""
-    assert only_named(TOOLS, BUDGET) == {tool.name for tool in TOOLS}
-    assert only_named(TOOLS, Policy()) == frozenset()
-    assert only_named(TOOLS, Policy(catalog_budget=100_000)) == frozenset()
-    assert only_named(TOOLS[:2], BUDGET) == frozenset()
-    assert only_named((tool("a", "long " * 200),), BUDGET) == frozenset()
-    assert only_named((*TOOLS, tool("find_tools")), BUDGET) == frozenset()
+    assert names_only(TOOLS, BUDGET) == {tool.name for tool in TOOLS}
+    assert names_only(TOOLS, Policy()) == frozenset()
+    assert names_only(TOOLS, Policy(catalog_budget=100_000)) == frozenset()
+    assert names_only(TOOLS[:2], BUDGET) == frozenset()
+    assert names_only((tool("a", "long " * 200),), BUDGET) == frozenset()
+    assert names_only((*TOOLS, tool("find_tools")), BUDGET) == frozenset()
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -55,7 +55,7 @@ def test_the_catalogue(form: str) -> None:
 
 def test_a_lookup_answers_with_entries() -> None:
     """For the names in the call, in any case; unknown ones are listed."""
-    text = looked_up(TOOLS, '{"names": ["tool_3", "TOOL_4", "tool_3", "nothing"]}', BUDGET)
+    text = found_tools(TOOLS, '{"names": ["tool_3", "TOOL_4", "tool_3", "nothing"]}', BUDGET)
     assert text.count("tool_3_value") == text.count("tool_4_value") == 1
     assert "tool_5" not in text
     assert 'There is no tool "nothing"' in text
@@ -64,12 +64,12 @@ def test_a_lookup_answers_with_entries() -> None:
 def test_a_lookup_is_bounded_by_the_budget() -> None:
     """What does not fit is named; one entry is returned even if it alone is too large."""
     every = json.dumps({"names": [tool.name for tool in TOOLS]})
-    text = looked_up(TOOLS, every, BUDGET)
+    text = found_tools(TOOLS, every, BUDGET)
     assert "tool_0_value" in text
     assert "tool_19_value" not in text
     assert "look these up next: " in text
     assert text.rpartition("next: ")[2].partition(".")[0].endswith("tool_19")
-    assert "tool_0_value" in looked_up(TOOLS, every, replace(BUDGET, catalog_budget=1))
+    assert "tool_0_value" in found_tools(TOOLS, every, replace(BUDGET, catalog_budget=1))
 
 
 def body(**more: Any) -> bytes:

@@ -41,14 +41,14 @@ class _Prompt(NamedTuple):
     """The number of its items."""
 
 
-def closed(items: Sequence[Item], plan: Plan) -> list[Item]:
+def with_suffixes(items: Sequence[Item], plan: Plan) -> list[Item]:
     """Return a conversation with the closing lines of each of its prompts, as user messages."""
     # A summary is requested by a last item that toolsim appends to the prompt that the client would have sent.
     spoken = len(items) - 1 if plan.form.compacts else len(items)
     prompts = _prompts(items[:spoken])
     if plan.form.compacts:
         prompts.append(_Prompt(spoken, len(items)))
-    lines = _Lines(plan)
+    lines = _SuffixLines(plan)
     if not prompts:
         # There is no message: the backend holds the conversation, or there are only instructions.
         said = lines.of_request()
@@ -84,7 +84,7 @@ def _prompts(items: Sequence[Item]) -> list[_Prompt]:
     return prompts if last is None else [*prompts, _Prompt(last, len(items))]
 
 
-class _Lines:
+class _SuffixLines:
     """The closing lines of a conversation's prompts, from the first to the last."""
 
     def __init__(self, plan: Plan) -> None:

@@ -16,8 +16,8 @@ from support.each import each
 from support.wire import ANSWERS, ApiName, ChatAnswer, backend_answer, chat_frame
 from toolsim.core.events import BackendEvent, ReasoningDelta, StructuredDelta, TextDelta
 from toolsim.wire.api import Reader
-from toolsim.wire.dialect import APIS
-from toolsim.wire.repeats import RepeatDecoder, RepeatReader, learned
+from toolsim.wire.apis import APIS
+from toolsim.wire.frame_template import RepeatDecoder, RepeatReader, learned
 from toolsim.wire.sse import ServerSentEvent, SSEDecoder
 
 TEXTS = ("Hel", "lo ", 'a "quote"\n', "Grüße", "🐢🏔️", "\\", "\t\x01", "</tool_call>", "x" * 40, "\u2028", "1")

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsim.wire.early_arguments import EarlyArguments
+from toolsim.wire.argument_streaming import EarlyArguments
 
 OBJECTS = st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=5), max_size=4).map(json.dumps)
 
