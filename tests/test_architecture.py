@@ -40,7 +40,7 @@ CORE_LAYERS = (
     ("core.conversation", "schema"),
     ("wire",),
     ("request", "response"),
-    ("mcp.approvals", "mcp.catalogue", "mcp.outcome", "mcp.runtime", "mcp.servers"),
+    ("mcp.approvals", "mcp.catalog", "mcp.outcome", "mcp.runtime", "mcp.servers"),
     ("parsing", "stores.url", "stores.record"),
     ("rounds",),
     ("proxy",),

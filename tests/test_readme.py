@@ -16,10 +16,10 @@ import pytest
 from support.mitmdump import ROOT, Mitmdump
 from test_architecture import CORE_LAYERS, OPTIONAL_LAYERS
 from toolsim.backends.scripted.script import DIRECTIONS
-from toolsim.cli.config import completed
+from toolsim.cli.arguments import check_settings
+from toolsim.cli.config import with_config_file
 from toolsim.cli.main import RENAMED as RENAMED_COMMANDS
 from toolsim.cli.main import parser
-from toolsim.cli.usage import check_settings
 from toolsim.core.plan import Policy
 from toolsim.core.report import Report
 from toolsim.eval import flags, suites
@@ -141,7 +141,7 @@ def test_the_file_of_settings_is_one(tmp_path: Path) -> None:
     file = tmp_path / "toolsim.toml"
     file.write_text(re.findall(r"^```toml\n(.*?)^```", (DOCS / "backends.md").read_text(), re.MULTILINE | re.DOTALL)[0])
     words = ["serve", "--config", str(file)]
-    args = parser().parse_args(completed(words, parser().parse_args(words), file))
+    args = parser().parse_args(with_config_file(words, parser().parse_args(words), file))
     check_settings(args.set, host=args.host)
     assert (args.backend, args.port) == ("http://127.0.0.1:11434/v1", 9000)
 

@@ -79,7 +79,7 @@ A client that sends more
     unit/sockets/test_websocket.py::test_a_flood_closes_its_connection
 fill the memory by not reading
     proxy/test_websocket.py::test_many_answers_for_a_client_that_does_not_read
-    unit/sockets/test_posts.py::test_unread_bytes_pause_every_backend_of_a_connection
+    unit/sockets/test_requests.py::test_unread_bytes_pause_every_backend_of_a_connection
     unit/sockets/test_websocket.py::test_messages_wait_for_a_client_that_does_not_read
 The kernel buffers at most
     unit/sockets/test_server.py::test_the_kernel_buffers_little
@@ -87,8 +87,8 @@ read what another client has stored
     unit/proxy/test_access.py::test_owners_differ_and_hide_the_key
     unit/stores/test_record.py::test_it_holds_what_a_plain_model_holds
 Nor occupy the backend by leaving
-    unit/background/test_places.py::test_half_for_each_of_two
-    unit/background/test_edge.py::test_one_more_than_allowed
+    unit/background/test_slots.py::test_half_for_each_of_two
+    unit/background/test_endpoints.py::test_one_more_than_allowed
 The store has limits
     unit/stores/test_record.py::test_who_fills_the_store_loses_his_own
     unit/mcp/test_approvals.py::test_nobody_pushes_out_another_clients
@@ -193,7 +193,7 @@ A request's `server_url`
 It gets its own headers
     proxy/test_mcp.py::test_no_secret_is_left_anywhere
 stand in for another server's tool
-    unit/mcp/test_catalogue.py::test_no_name_is_taken_twice
+    unit/mcp/test_catalog.py::test_no_name_is_taken_twice
 Nor can it forge a call
     proxy/test_mcp.py::test_what_a_server_forges_is_text
 One message has at most 1 MiB

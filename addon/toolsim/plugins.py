@@ -27,7 +27,7 @@ LOOPBACK_SERVER = "toolsim.backends.loopback"
 
 SOCKETS = "toolsim.sockets.server"
 """Has ``SocketServer``, which serves the WebSocket connections of the Responses API, once a client asks for one."""
-BACKGROUND = "toolsim.background.edge"
+BACKGROUND = "toolsim.background.endpoints"
 """Has ``BackgroundAnswers``; ``proxy/background.py`` says what it does."""
 MCP = "toolsim.mcp.engine"
 """Speaks with MCP servers; ``mcp/runtime.py`` says what it has."""

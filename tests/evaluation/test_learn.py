@@ -18,9 +18,9 @@ from support.line import Line
 from support.mitmdump import Mitmdump
 from support.recording import context, recording
 from support.scripted_model import NAME, ScriptedModel, Seen
-from toolsim.eval.learn.bank import Question, questions
 from toolsim.eval.learn.own_questions import own_questions
 from toolsim.eval.learn.profile_file import file_name
+from toolsim.eval.learn.question_bank import Question, questions
 
 pytestmark = pytest.mark.slow
 

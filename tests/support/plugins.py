@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from toolsim.backends import local, loopback
 from toolsim.backends.codex import backend as codex
 from toolsim.backends.scripted import backend as scripted
-from toolsim.background import edge
+from toolsim.background import endpoints
 from toolsim.mcp import engine
 from toolsim.mcp.runtime import McpRuntime
 from toolsim.proxy import background, builtin, upgrades
@@ -29,6 +29,6 @@ LOOPBACK: Callable[[loopback.TextBackend], builtin.Loopback] = loopback.Loopback
 SOCKETS: Callable[[Callable[[], bool], Callable[[Job], Awaitable[JobResult]]], upgrades.SocketServer] = (
     server.SocketServer
 )
-BACKGROUND: Callable[[background.Parts], background.Answers] = edge.BackgroundAnswers
+BACKGROUND: Callable[[background.Parts], background.Answers] = endpoints.BackgroundAnswers
 MCP: McpRuntime = engine
 STORES: list[Callable[[str, Bounds], Store]] = [sqlite.open_store, redis_server.open_store]

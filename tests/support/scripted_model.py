@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self, override
 
-from toolsim.eval.learn.bank import Question, questions
+from toolsim.eval.learn.question_bank import Question, questions
 from toolsim.rounds.opinion import CALL_RULE, RULE
 
 NAME = "scripted/model:1b"

@@ -13,7 +13,7 @@
 3. If a lease is no longer renewed, its proxy is gone: the answer has failed, and the next proxy that receives a request
    for it records that. A proxy that is stopped does so itself.
 4. The events are kept by the proxy that makes the answer, and in the store once it has ended; before that only if a
-   client follows it at another proxy (``elsewhere.py``).
+   client follows it at another proxy (``remote_follower.py``).
 5. A proxy that has lost its lease stops the model within ``ledger.RENEW_SECONDS``; if the proxy itself receives the
    request to end the answer, at once.
 6. A limit in ``toolsim_store`` bounds the answers in progress: further requests get a 429 rather than a place in a

@@ -23,7 +23,7 @@ from toolsim.wire.json_codec import dump, read_body
 from toolsim.wire.responses.stored import Recalled, resolve
 
 
-class Asked(NamedTuple):
+class BackgroundRequest(NamedTuple):
     """A request for a background answer. ``body``: the body of the request to the model."""
 
     form: AnswerForm
@@ -34,14 +34,14 @@ class Asked(NamedTuple):
     """The ids that the items were assigned."""
 
 
-def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> Asked:
+def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> BackgroundRequest:
     """Read a request. Raises BadRequest."""
     document = read_body(data)
     if document is None:
         raise BadRequest("The request body is not a JSON object.")
     form, asked = in_background(APIS[client], document, stored_as)
     own = resolve(document, Recalled())
-    return Asked(form, dump(asked).encode(), dump(own.own).encode(), own.names)
+    return BackgroundRequest(form, dump(asked).encode(), dump(own.own).encode(), own.names)
 
 
 def in_background(client: Api, document: Mapping[str, Any], stored_as: StoredAs) -> tuple[AnswerForm, dict[str, Any]]:
@@ -60,7 +60,13 @@ def in_background(client: Api, document: Mapping[str, Any], stored_as: StoredAs)
 
 
 def job_of(
-    asked: Asked, flow: HTTPFlow, api: Api, policy: Policy, bounds: Bounds, hosting: McpContext | None, rounds: Rounds
+    asked: BackgroundRequest,
+    flow: HTTPFlow,
+    api: Api,
+    policy: Policy,
+    bounds: Bounds,
+    hosting: McpContext | None,
+    rounds: Rounds,
 ) -> Job:
     """Return the job of the answer to a request.
 

@@ -11,17 +11,17 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from toolsim.background.event_log import EventLog
-from toolsim.background.frames import ENDED
-from toolsim.background.ledger import (
+from toolsim.background.background_store import (
     FOLLOW_SECONDS,
     PATIENCE,
     RENEW_SECONDS,
     RETRY_SECONDS,
+    BackgroundStore,
     Ending,
     Lease,
-    Ledger,
 )
+from toolsim.background.event_log import EventLog
+from toolsim.background.frames import ENDED
 from toolsim.core.errors import ApiError
 from toolsim.core.events import Failed, Opened
 from toolsim.proxy.background import Finished
@@ -89,7 +89,7 @@ class Run:
 class Runs:
     """Starts, finds and ends these answers. ``keepalive``: as the addon's."""
 
-    def __init__(self, ledger: Ledger, keepalive: float, finished: Finished) -> None:
+    def __init__(self, ledger: BackgroundStore, keepalive: float, finished: Finished) -> None:
         self._ledger = ledger
         self._keepalive = keepalive
         self._finished = finished
@@ -179,7 +179,7 @@ class Runs:
             try:
                 match await self._ledger.end(run.lease, ending):
                     case True:
-                        await self._ledger.tidy(run.lease)
+                        await self._ledger.clean_up(run.lease)
                     case False:
                         run.fail(ENDED)
                         await self._store_events(run)
@@ -222,7 +222,7 @@ class Runs:
             run.changed.clear()
             try:
                 events, log = b"", run.log
-                if log is not None and (is_wanted := is_wanted or await self._ledger.is_wanted(run.lease)):
+                if log is not None and (is_wanted := is_wanted or await self._ledger.events_requested(run.lease)):
                     stored, events = log.last, log.value() if log.last > stored else b""
                 is_held = await self._ledger.renew(run.lease, events)
             except StoreError:

@@ -27,7 +27,7 @@ _ARGUMENTS = {"backend": str, "host": str, "port": int, "web": bool}
 _TYPES = {str: "a text", int: "a whole number", bool: "true or false"}
 
 
-def completed(words: Sequence[str], args: Namespace, file: Path) -> list[str]:
+def with_config_file(words: Sequence[str], args: Namespace, file: Path) -> list[str]:
     """Return the arguments of a command line, preceded by the contents of a settings file.
 
     ``args``: the same arguments, parsed. A later argument overrides an earlier one, but options add up, so options on

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from toolsim.cli.arguments import DEFAULT_PORT
 from toolsim.cli.probe import Answer, Unreachable, ask
-from toolsim.cli.usage import DEFAULT_PORT
 from toolsim.command_line import UsageError
 from toolsim.core.plan import most_specific_profile
 from toolsim.proxy.address import is_loopback, parse_url
@@ -37,7 +37,7 @@ _SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "requir
 _QUESTION = "What is the weather in Bonn? Call the tool."
 
 
-class Sick(Exception):
+class DiagnosisError(Exception):
     """A problem with the server, in one line."""
 
 
@@ -61,11 +61,11 @@ def main(args: Namespace) -> int:
         found = examine(args.url.rstrip("/"), key)
         model = args.model or (found.models[0] if found.models else "")
         if args.model and found.models and args.model not in found.models:
-            raise Sick(
+            raise DiagnosisError(
                 f"{found.url} has no model {args.model}; there are {listed(found.models, _MAX_SHOWN, _MAX_CHARS)}"
             )
         calls = calls_by_itself(found, model, key) if model else "not asked: it names no model; try --model NAME"
-    except Sick as sick:
+    except DiagnosisError as sick:
         print(f"toolsim doctor: {sick}", file=sys.stderr)
         return 1
     native = calls.startswith("yes")
@@ -111,14 +111,14 @@ def examine(url: str, key: str) -> ProbeResult:
         answers.append((place, answer))
     for place, answer in answers:
         if answer.status in (401, 403):
-            raise Sick(_about_key(place, answer, key))
+            raise DiagnosisError(_about_key(place, answer, key))
     place, answer = answers[0]
     has_page = any(other.is_page for _, other in answers)
     if not has_page and answer.status in (404, 405) and (found := _apis(place, key)):
         return ProbeResult(place, found, ())
     if has_page:
-        raise Sick(f"{url} answers with a web page, not with an API: is this the right port and path?")
-    raise Sick(f"{place}/models answers with HTTP {answer.status}{_reason(answer)}")
+        raise DiagnosisError(f"{url} answers with a web page, not with an API: is this the right port and path?")
+    raise DiagnosisError(f"{place}/models answers with HTTP {answer.status}{_reason(answer)}")
 
 
 def calls_by_itself(found: ProbeResult, model: str, key: str) -> str:
@@ -126,7 +126,7 @@ def calls_by_itself(found: ProbeResult, model: str, key: str) -> str:
     api = found.apis[0]
     answer = _ask(found.url + api.path_suffix, key, _question(api, model), _TURN_SECONDS, api)
     if answer.status in (401, 403):
-        raise Sick(_about_key(found.url, answer, key))
+        raise DiagnosisError(_about_key(found.url, answer, key))
     if answer.status != 200 or answer.body is None:
         problem = printable(answer.problem, _MAX_CHARS)
         if "tool" in problem.lower():
@@ -156,7 +156,7 @@ def _ask(url: str, key: str, body: object = None, seconds: float = 10.0, api: Ap
     try:
         return ask(url, headers=headers, json_body=body, seconds=seconds)
     except Unreachable as problem:
-        raise Sick(f"{url}: {problem}") from problem
+        raise DiagnosisError(f"{url}: {problem}") from problem
 
 
 def _apis(url: str, key: str) -> tuple[Api, ...]:
@@ -165,11 +165,11 @@ def _apis(url: str, key: str) -> tuple[Api, ...]:
     for api in (CHAT, RESPONSES, MESSAGES):
         answer = _ask(url + api.path_suffix, key, {}, api=api)
         if answer.status in (401, 403):
-            raise Sick(_about_key(url, answer, key))
+            raise DiagnosisError(_about_key(url, answer, key))
         if answer.status not in NO_PATH and not answer.is_page:
             found.append(api)
     if not found:
-        raise Sick(f"{url} {NO_API}: is this the right path?")
+        raise DiagnosisError(f"{url} {NO_API}: is this the right path?")
     return tuple(found)
 
 

@@ -25,9 +25,9 @@ from mitmproxy import ctx
 
 from toolsim.cli import serve
 from toolsim.cli.agents import AGENTS, Agent, Endpoint, named_model
+from toolsim.cli.arguments import DEFAULT_PORT, LOCAL_SERVERS, MODEL_SUFFIX
 from toolsim.cli.context_window import context_window
 from toolsim.cli.probe import Answer, Unreachable, ask
-from toolsim.cli.usage import DEFAULT_PORT, LOCAL_SERVERS, MODEL_SUFFIX
 from toolsim.command_line import UsageError, resolved
 from toolsim.plugins import BUILTIN
 from toolsim.proxy.address import is_loopback, parse_url, url_host

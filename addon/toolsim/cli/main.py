@@ -100,9 +100,9 @@ def _run(words: list[str]) -> int:
     if args.command == "launch":
         from toolsim.cli import launch
 
-        return launch.run(args, of_program, lambda file: made.parse_args(config.completed(words, args, file)))
+        return launch.run(args, of_program, lambda file: made.parse_args(config.with_config_file(words, args, file)))
     if args.config is not None:
-        args = made.parse_args(config.completed(words, args, args.config))
+        args = made.parse_args(config.with_config_file(words, args, args.config))
     if args.command == "claude":
         from toolsim.cli import agents
 
@@ -140,7 +140,7 @@ def _backend(args: argparse.Namespace) -> str:
 
 def parser() -> Parser:
     """Return the parser of all commands; those of ``PLUGINS`` are only listed in it."""
-    from toolsim.cli import usage
+    from toolsim.cli import arguments
     from toolsim.cli.agents import AGENTS
 
     made = Parser(prog="toolsim", description=_DESCRIPTION, epilog=_EPILOG)
@@ -158,7 +158,7 @@ def parser() -> Parser:
         "backend",
         nargs="?",
         metavar="URL",
-        type=usage.served_backend,
+        type=arguments.served_backend,
         help="its base URL, http://127.0.0.1:11434/v1, or a model file, model.gguf",
     )
     codex = command("codex", "serve your Codex login")
@@ -175,7 +175,7 @@ def parser() -> Parser:
             "backend",
             nargs="?",
             metavar="URL",
-            type=usage.recorded_backend,
+            type=arguments.recorded_backend,
             help="what to serve: a base URL, a model file or codex (default: what a running toolsim serves, else what "
             "~/.config/toolsim/toolsim.toml names, else an Ollama or LM Studio on this machine)",
         )
@@ -188,7 +188,7 @@ def parser() -> Parser:
         "backend",
         nargs="?",
         metavar="URL",
-        type=usage.recorded_backend,
+        type=arguments.recorded_backend,
         help="what to serve: a base URL, a model file or codex (default: nothing, for a toolsim that is running)",
     )
     demo = command("demo", "play one turn of each kind with a scripted model, and go on serving it")
@@ -198,7 +198,7 @@ def parser() -> Parser:
     record.add_argument(
         "backend",
         metavar="URL",
-        type=usage.recorded_backend,
+        type=arguments.recorded_backend,
         help="the backend's base URL, a model file, codex or scripted",
     )
     for server in (serve, codex, claude, demo, record):
@@ -215,7 +215,9 @@ def parser() -> Parser:
         "say what a server can do, and how to serve it",
         "Ask a server what it can do, with one short question to a model, and say how to serve it.",
     )
-    doctor.add_argument("url", metavar="URL", type=usage.backend_url, help="its base URL: http://127.0.0.1:11434/v1")
+    doctor.add_argument(
+        "url", metavar="URL", type=arguments.backend_url, help="its base URL: http://127.0.0.1:11434/v1"
+    )
     doctor.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
     doctor.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
     options = command("options", "print the options, with help, defaults and current values")
@@ -229,23 +231,23 @@ def parser() -> Parser:
 
 def _add_listener(parser: argparse.ArgumentParser, *, takes_any_port: bool = False) -> None:
     """Add the arguments of commands that serve; ``takes_any_port``: if the usual one is taken."""
-    from toolsim.cli import usage
+    from toolsim.cli import arguments
 
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine)")
-    default = None if takes_any_port else usage.DEFAULT_PORT
+    default = None if takes_any_port else arguments.DEFAULT_PORT
     otherwise = ", or any free one" if takes_any_port else ""
     parser.add_argument(
         "--port",
-        type=usage.port,
+        type=arguments.port,
         default=default,
-        help=f"port to listen on (default: {usage.DEFAULT_PORT}{otherwise})",
+        help=f"port to listen on (default: {arguments.DEFAULT_PORT}{otherwise})",
     )
     parser.add_argument("--web", action="store_true", help="show turns in a browser, with mitmweb")
     _add_settings(parser)
 
 
 def _add_settings(parser: argparse.ArgumentParser) -> None:
-    from toolsim.cli import usage
+    from toolsim.cli import arguments
 
     parser.add_argument(
         "--config",
@@ -257,7 +259,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         "--set",
         action="append",
         default=[],
-        type=usage.setting,
+        type=arguments.setting,
         metavar="NAME=VALUE",
         help="any option of toolsim's or mitmproxy's; may be given again",
     )

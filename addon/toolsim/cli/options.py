@@ -18,7 +18,7 @@ from mitmproxy import optmanager
 from mitmproxy.exceptions import OptionsError
 from mitmproxy.options import Options
 
-from toolsim.cli.config import completed
+from toolsim.cli.config import with_config_file
 from toolsim.command_line import UsageError, nearest
 from toolsim.proxy.options.option import PREFIX, Option
 from toolsim.proxy.options.table import OPTIONS, register
@@ -34,7 +34,7 @@ def main(args: Namespace) -> int:
     found = matching(args.word)
     settings = [*args.set]
     if args.config is not None:
-        words = completed(["options"], args, args.config)
+        words = with_config_file(["options"], args, args.config)
         settings += [word.removeprefix("--set=") for word in words if word.startswith("--set=")]
     values = current(settings)
     width = min(shutil.get_terminal_size().columns, _MAX_WIDTH)

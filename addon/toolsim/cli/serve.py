@@ -26,7 +26,7 @@ from mitmproxy.tools import cmdline, main
 from mitmproxy.tools.dump import DumpMaster
 from mitmproxy.tools.web.master import WebMaster
 
-from toolsim.cli.usage import MODEL_SUFFIX, check_known, check_settings
+from toolsim.cli.arguments import MODEL_SUFFIX, check_known, check_settings
 from toolsim.command_line import EXIT_PIPE, UsageError, addon_script, discard_output
 from toolsim.proxy.address import parse_url, url_host
 

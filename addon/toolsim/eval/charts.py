@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import groupby
 
-from toolsim.eval.figures import percentile
+from toolsim.eval.measures import percentile
 from toolsim.eval.summary import Rate, duration
 
 WIDTH = 960

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from toolsim.command_line import UsageError
 from toolsim.core.tasks import cancelled_by_signals
-from toolsim.eval import catalogue, compare, flags, join, journal, measure, report, settings
+from toolsim.eval import catalog, compare, flags, journal, measure, merge, report, settings
 from toolsim.eval.case import Run, with_current_names
 from toolsim.eval.journal import Journal, NotAReport, Secrets
 from toolsim.eval.markdown import rate_text
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     A live evaluation that finishes is a success, regardless of its results.
     """
     arguments = flags.with_current_names(list(sys.argv[1:] if argv is None else argv))
-    for name, command in (("compare", compare.main), ("join", join.main)):
+    for name, command in (("compare", compare.main), ("join", merge.main)):
         if arguments[:1] == [name]:
             return command(arguments[1:])
     try:
@@ -73,7 +73,7 @@ async def _compare_catalogue(args: Namespace) -> int:
     if not (url := settings.base_url(args, os.environ)):
         raise UsageError("models: name the server with --base-url")
     args.models = ""  # A selection would hide that the server cannot list its models.
-    print(catalogue.differences(await _served(url, settings.api_key(args, url, os.environ), args)))
+    print(catalog.differences(await _served(url, settings.api_key(args, url, os.environ), args)))
     return EXIT_RIGHT
 
 
@@ -87,14 +87,14 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         if offline:
             url = await stack.enter_async_context(scripted_provider())
             args.models = MODEL
-        served = [] if offline or catalogue.are_ids(args.models) else await _served(url, key, args)
+        served = [] if offline or catalog.are_ids(args.models) else await _served(url, key, args)
         if not args.models:
             args.models = settings.default_models(url, served)
         setup = settings.setup(args, offline=offline, served=served)
         jobs = measure.plan(setup.cells, setup.cases, args.trials)
         if not args.quiet:
             print(f"{SCRIPTED}: no model is asked" if offline else f"asking {url}: {_models(setup)}", flush=True)
-            if gone := catalogue.missing(args.models, served) if served else []:
+            if gone := catalog.missing(args.models, served) if served else []:
                 print(f"not asked, since the server no longer lists them: {', '.join(gone)}", flush=True)
         for notice in settings.notices(args, setup):
             print(f"toolsim eval: {notice}", file=sys.stderr)

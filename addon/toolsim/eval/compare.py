@@ -17,9 +17,9 @@ from pathlib import Path
 
 from toolsim.command_line import Parser
 from toolsim.eval.case import FORMER_METHOD, Cell, Run
-from toolsim.eval.figures import mcnemar
 from toolsim.eval.journal import NotAReport, read_runs
 from toolsim.eval.markdown import rate_text, table
+from toolsim.eval.measures import mcnemar
 from toolsim.eval.summary import Rate, method_name
 
 _FIELDS = tuple(field.name for field in fields(Cell))

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from toolsim.eval.asking import Asking, common_prefix
 from toolsim.eval.call_as_text import holds_call
 from toolsim.eval.case import Case, Cell, Label, Run, Verdict
 from toolsim.eval.methods import Methods
 from toolsim.eval.profiles import Sampling
 from toolsim.eval.proxy_process import ProxyFailed
+from toolsim.eval.question_run import Asking, common_prefix
 from toolsim.eval.recorded import Captures, Recorded
 from toolsim.eval.runtime.turn import ProviderError
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolsim.eval.catalogue import Model, is_selected
+from toolsim.eval.catalog import Model, is_selected
 from toolsim.eval.flags import words
 
 Sampling = Mapping[str, Any]

@@ -10,11 +10,11 @@ from itertools import product
 from typing import Any
 from urllib.parse import urlsplit
 
-from toolsim.cli import usage
+from toolsim.cli import arguments
 from toolsim.command_line import UsageError
-from toolsim.eval import catalogue, profiles, suites
+from toolsim.eval import catalog, profiles, suites
 from toolsim.eval.case import METHODS, Case, Cell, sample
-from toolsim.eval.catalogue import Model
+from toolsim.eval.catalog import Model
 from toolsim.eval.flags import DEFAULT_MODELS, ENV, words
 from toolsim.eval.methods import CONTENT_TAGS
 from toolsim.eval.profiles import Sampling
@@ -41,8 +41,8 @@ class Setup:
 
 def setup(args: Namespace, *, offline: bool, served: Sequence[str] = ()) -> Setup:
     """Return the input; ``served``: the models that the server lists. Raises UsageError."""
-    gone = set(catalogue.missing(args.models, served)) if served else set()
-    models = [model for model in catalogue.select(args.models, served) if model.id not in gone]
+    gone = set(catalog.missing(args.models, served)) if served else set()
+    models = [model for model in catalog.select(args.models, served) if model.id not in gone]
     if not models:
         raise UsageError("no model is selected; name some with --models")
     try:
@@ -97,7 +97,7 @@ def default_models(url: str, served: Sequence[str]) -> str:
     """Return the default models: a server's only one, or the stable ones of OpenRouter and similar."""
     if len(served) == 1:
         return served[0]
-    stable = {model.id for model in catalogue.select(DEFAULT_MODELS)}
+    stable = {model.id for model in catalog.select(DEFAULT_MODELS)}
     if (urlsplit(url).hostname or "").endswith("openrouter.ai") or stable & set(served):
         return DEFAULT_MODELS
     there = f"the server has {', '.join(served[:20])}" if served else "the server names none"
@@ -126,7 +126,7 @@ def notices(args: Namespace, setup: Setup) -> list[str]:
     """Return lines about settings that have no effect, or that the catalog advises against."""
     found = []
     asked = {cell.model for cell, _ in setup.cells}
-    doubtful = [model.id for model in catalogue.CATALOGUE if model.id in asked and model.tool_calling_reliable is False]
+    doubtful = [model.id for model in catalog.CATALOGUE if model.id in asked and model.tool_calling_reliable is False]
     if args.tool_use_mode == "enforced" and doubtful:
         found.append(f"--tool-use-mode enforced: tool calls are marked unreliable for {', '.join(doubtful)}")
     if args.fallback_matrix and "native" not in words(args.method):
@@ -177,7 +177,7 @@ def _values(option: str) -> list[str]:
     chosen = [f"{name}={value}" for value in values.split(",")]
     for one in chosen:
         # The proxies of an evaluation are started one by one while it runs, which is too late to learn of a mistake.
-        usage.check_settings([one], host="127.0.0.1")
+        arguments.check_settings([one], host="127.0.0.1")
     return chosen
 
 

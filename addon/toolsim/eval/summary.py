@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from toolsim.eval.case import LABELS, Cell, Run
-from toolsim.eval.figures import percentile, wilson
+from toolsim.eval.measures import percentile, wilson
 
 NEARLY_ALL = 0.96
 """The rate above which a combination counts as dependable."""

@@ -25,7 +25,7 @@ from mcp import Client, MCPError
 from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT, Implementation
 
 from toolsim.mcp import web
-from toolsim.mcp.catalogue import MAX_TOOLS, RemoteTool, remote_tool
+from toolsim.mcp.catalog import MAX_TOOLS, RemoteTool, remote_tool
 from toolsim.mcp.fair_lock import FairLock
 from toolsim.mcp.outcome import Outcome, failed
 from toolsim.mcp.result import result

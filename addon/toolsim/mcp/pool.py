@@ -16,7 +16,7 @@ from toolsim.mcp.runtime import NO_CALLER, Caller
 from toolsim.mcp.servers import Server
 
 if TYPE_CHECKING:
-    from toolsim.mcp.catalogue import RemoteTool
+    from toolsim.mcp.catalog import RemoteTool
     from toolsim.mcp.connection import Connection
 
 MAX_CONNECTIONS = 32

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
-from toolsim.mcp.catalogue import RemoteTool
+from toolsim.mcp.catalog import RemoteTool
 from toolsim.mcp.outcome import Outcome
 from toolsim.mcp.servers import Server
 from toolsim.plugins import MCP

@@ -32,7 +32,7 @@ from toolsim.core.conversation import (
 from toolsim.core.events import StructuredCall
 from toolsim.mcp.outcome import Outcome
 from toolsim.otel import conventions
-from toolsim.pages.read_answer import Piece, Words, read_answer
+from toolsim.pages.read_answer import Piece, TextBlock, read_answer
 from toolsim.pages.show_request import read_conversation
 from toolsim.proxy.head import by_name
 from toolsim.recordings.redact import Redactor
@@ -191,7 +191,7 @@ def _part(part: Part) -> dict[str, Any]:
 
 def _piece(piece: Piece) -> dict[str, Any]:
     match piece:
-        case Words():
+        case TextBlock():
             return {"type": "reasoning" if piece.kind == "reasoning" else "text", "content": piece.text}
         case StructuredCall():
             called = {"id": piece.call_id, "name": piece.name, "arguments": _parsed(piece.arguments)}

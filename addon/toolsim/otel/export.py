@@ -43,7 +43,7 @@ class Export:
 
     def __init__(self, exporters: Sequence[SpanExporter], content: Content) -> None:
         self.content = content
-        self._told = Told(exporters, content)
+        self._told = LoggingExporter(exporters, content)
         # The exit of the process must not wait for a collector that is gone.
         self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(self._told))
@@ -76,10 +76,10 @@ class Export:
         while ending.is_alive() and time.monotonic() < until:
             await asyncio.sleep(_POLL_SECONDS)
         if ending.is_alive():
-            self._told.tell(f"the last ones took more than {FLUSH_SECONDS:g} s")
+            self._told.log_failure(f"the last ones took more than {FLUSH_SECONDS:g} s")
 
 
-class Told(SpanExporter):
+class LoggingExporter(SpanExporter):
     """Several exporters as one, whose failures are logged once, not per batch or attempt."""
 
     def __init__(self, exporters: Sequence[SpanExporter], content: Content) -> None:
@@ -107,7 +107,7 @@ class Told(SpanExporter):
                 self._is_failing = False
                 logger.info("toolsim: traces are exported again")
             return SpanExportResult.SUCCESS
-        self.tell(self._heard or "no reason was given")
+        self.log_failure(self._heard or "no reason was given")
         return SpanExportResult.FAILURE
 
     def _export(self, exporter: SpanExporter, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -117,7 +117,7 @@ class Told(SpanExporter):
             self._heard = self._heard or f"{type(problem).__name__}: {problem}"
             return SpanExportResult.FAILURE
 
-    def tell(self, why: str) -> None:
+    def log_failure(self, why: str) -> None:
         """Log the loss of spans, once."""
         if not self._is_failing:
             self._is_failing = True

@@ -31,14 +31,14 @@ from toolsim.wire.sse import ServerSentEvent, SSEDecoder
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class TextBlock:
     """A run of text of one kind: "text", "reasoning" or "refusal"."""
 
     kind: str
     text: str
 
 
-Piece = Words | StructuredCall | PassThrough
+Piece = TextBlock | StructuredCall | PassThrough
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class ReadAnswer:
     def text(self, choice: int) -> str:
         """Return all visible text of one choice."""
         return "".join(
-            piece.text for piece in self.pieces.get(choice, []) if isinstance(piece, Words) and piece.kind == "text"
+            piece.text for piece in self.pieces.get(choice, []) if isinstance(piece, TextBlock) and piece.kind == "text"
         )
 
 
@@ -168,5 +168,5 @@ class _Run:
 
     def close(self) -> None:
         if self._texts:
-            self._pieces.append(Words(self._kind, "".join(self._texts)))
+            self._pieces.append(TextBlock(self._kind, "".join(self._texts)))
         self._kind, self._texts = "", []

@@ -11,7 +11,7 @@ from toolsim.core.report import code_of, remedy, tallies
 from toolsim.pages.blocks import prose_and_blocks
 from toolsim.pages.json_text import compact, pretty
 from toolsim.pages.page import Page, clip, plural
-from toolsim.pages.read_answer import Piece, ReadAnswer, Words, read_answer
+from toolsim.pages.read_answer import Piece, ReadAnswer, TextBlock, read_answer
 from toolsim.wire.json_fields import count, mapping, mappings, string
 
 _BAR = "│ "
@@ -129,7 +129,7 @@ def _choices(page: Page, answer: ReadAnswer, report: Mapping[str, Any] | None) -
 
 def _piece(page: Page, piece: Piece, marks: _Marks | None) -> None:
     match piece:
-        case Words(kind="text"):
+        case TextBlock(kind="text"):
             if marks is None:
                 page.text(piece.text.strip("\r\n"))
                 return
@@ -142,7 +142,7 @@ def _piece(page: Page, piece: Piece, marks: _Marks | None) -> None:
                     page.gap()
                     page.text(part, bar=_BAR)
                     page.text(f"╰─ {verdict}")
-        case Words():
+        case TextBlock():
             page.line(f"({piece.kind})")
             page.text(piece.text, bar=_BAR)
         case StructuredCall():

@@ -20,9 +20,9 @@ from typing import Any
 from mitmproxy.http import HTTPFlow
 
 from toolsim.recordings.capture import dump
-from toolsim.recordings.replay import accept, replay, unanswerable
+from toolsim.recordings.replay import replay, unanswerable, update_recording
 from toolsim.recordings.stored import recorded
-from toolsim.recordings.stream_text import Edited, edit_stream, parse_json
+from toolsim.recordings.stream_text import EditedStr, edit_stream, parse_json
 from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import dump as dump_json
 
@@ -86,7 +86,7 @@ class Pseudonyms:
     def value(self, value: Any, key: str = "") -> Any:
         """Return plain data of the same shape with other texts."""
         match value:
-            case Edited():
+            case EditedStr():
                 return value
             case str() if key not in STRUCTURE:
                 return self.text(value)
@@ -135,7 +135,7 @@ def pseudonymise(path: Path, key: bytes | None = None) -> None:
         # The addon cannot rebuild this answer, and the recorded one holds the real words.
         client.response.raw_content = b""
     client.comment = words.text(client.comment)
-    accept(client, replay(backend), answered=not unanswerable(backend, client))
+    update_recording(client, replay(backend), answered=not unanswerable(backend, client))
     path.write_bytes(dump([backend, client]))
 
 

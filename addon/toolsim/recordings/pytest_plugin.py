@@ -58,7 +58,7 @@ class _Backend(Protocol):
         """The requests of this test that nothing answered, with the reason."""
 
 
-class Served:
+class ReplayServer:
     """Served recordings. ``base_url``: for clients, with any API key."""
 
     def __init__(self, files: Sequence[Path], settings: Sequence[str], proxy: Callable[[], Child]) -> None:
@@ -96,7 +96,7 @@ class Served:
 
 
 class Recorder:
-    """A proxy that records a test's exchanges with a real backend. ``base_url``: as in ``Served``."""
+    """A proxy that records a test's exchanges with a real backend. ``base_url``: as in ``ReplayServer``."""
 
     unmatched: Sequence[str] = ()
 
@@ -187,7 +187,7 @@ def _start(words: Sequence[str], settings: Sequence[str], folder: Path) -> Child
 @pytest.fixture
 def toolsim_replay(
     request: pytest.FixtureRequest, _toolsim_proxies: _Start, _toolsim_folder: Path
-) -> Iterator[Callable[..., Served | Recorder]]:
+) -> Iterator[Callable[..., ReplayServer | Recorder]]:
     """Serve the recorded exchanges of a folder: ``toolsim_replay("recordings", manifest="calls").base_url``.
 
     The folder is one beside the test's file, or any other by its full path; a single file will do. By default it is
@@ -202,7 +202,7 @@ def toolsim_replay(
 
     def serve(
         folder: str | Path = "", *, record_from: str = "", normalise: Sequence[str] = (), **options: Value
-    ) -> Served | Recorder:
+    ) -> ReplayServer | Recorder:
         path = request.path.parent / (folder or Path("recordings", request.path.stem, _file_name(request.node.name)))
         files = sorted(path.glob("*.flow")) if path.suffix != ".flow" else [path]
         settings = [f"toolsim_{name}={text}" for name, value in options.items() for text in _texts(value)]
@@ -222,7 +222,7 @@ def toolsim_replay(
             served = _normalised(files, patterns, _toolsim_folder) if patterns else files
             return _toolsim_proxies([word for file in served for word in ("-S", str(file))], reusing)
 
-        recordings = Served(files, settings, start)
+        recordings = ReplayServer(files, settings, start)
         backends.append(recordings)
         return recordings
 

@@ -28,7 +28,7 @@ from toolsim.recordings.secret_rules import (
     is_secret_name,
     is_secret_parameter,
 )
-from toolsim.recordings.stream_text import Edited, edit_pieces, edit_stream, parse_json
+from toolsim.recordings.stream_text import EditedStr, edit_pieces, edit_stream, parse_json
 from toolsim.wire.json_codec import dump, too_deep
 
 HIDDEN = "[redacted]"
@@ -234,7 +234,7 @@ class Redactor:
     def _walk(self, value: Any, text: Callable[[str], str], name: str = "", *, secret: bool = False) -> Any:
         """Return ``value`` itself if nothing is hidden; ``secret``: strings here are secrets."""
         match value:
-            case Edited():
+            case EditedStr():
                 return value
             case str():
                 clean = _masked(value) if secret else text(value)

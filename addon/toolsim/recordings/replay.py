@@ -31,7 +31,7 @@ from toolsim.recordings.stored import flow_files, recorded
 Cut = Callable[[bytes], Iterable[bytes]]
 
 
-def in_one_piece(data: bytes) -> list[bytes]:
+def uncut(data: bytes) -> list[bytes]:
     """Deliver a body in one piece."""
     return [data] if data else []
 
@@ -49,7 +49,7 @@ def cut_by(chance: random.Random) -> Cut:
     return cut
 
 
-def replay(stored: HTTPFlow, cut: Cut = in_one_piece, *, by_hand: Collection[str] = ()) -> HTTPFlow:
+def replay(stored: HTTPFlow, cut: Cut = uncut, *, by_hand: Collection[str] = ()) -> HTTPFlow:
     """Return the client's side that the addon makes today from the backend's side of a recorded exchange.
 
     ``cut`` splits a stream into the pieces that arrive; ``by_hand``: names of options that override the recorded ones,
@@ -93,7 +93,7 @@ def _streamed(flow: HTTPFlow, body: bytes, cut: Cut) -> Iterator[bytes]:
             yield from [chunks] if isinstance(chunks, bytes) else chunks
 
 
-def replay_file(path: Path, cut: Cut = in_one_piece, *, update: bool = False, by_hand: Collection[str] = ()) -> Result:
+def replay_file(path: Path, cut: Cut = uncut, *, update: bool = False, by_hand: Collection[str] = ()) -> Result:
     """Replay a file and compare; ``update``: write a new output into it. The result does not depend on ``update``."""
     try:
         backend, client = recorded(path)
@@ -104,12 +104,12 @@ def replay_file(path: Path, cut: Cut = in_one_piece, *, update: bool = False, by
     got, expected = comparable(made, answered=not note, like=client), comparable(client, answered=not note)
     found = tuple(differences(got, expected))
     if update and found:
-        accept(client, made, answered=not note)
+        update_recording(client, made, answered=not note)
         path.write_bytes(dump(clean([backend, client])))
     return Result(path, found, note)
 
 
-def accept(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> None:
+def update_recording(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> None:
     """Update the recorded client's side to the addon's output; recorded times and random ids stay."""
     made.request.timestamp_start = client.request.timestamp_start
     made.request.timestamp_end = client.request.timestamp_end
@@ -161,7 +161,7 @@ async def _main(arguments: argparse.Namespace) -> int:
         print(problem, file=sys.stderr)
         return EXIT_USAGE
     by_hand = [setting.partition("=")[0] for setting in arguments.set]
-    cut = in_one_piece if arguments.cut is None else cut_by(random.Random(arguments.cut))
+    cut = uncut if arguments.cut is None else cut_by(random.Random(arguments.cut))
     results, seconds = [], []
     for file in flow_files(arguments.paths):
         began = time.monotonic()

@@ -24,7 +24,7 @@ _PIECES = frozenset[str]().union(*(api.delta_text_keys for api in APIS.values())
 _PLACE = ("type", "item_id", "output_index", "content_index", "summary_index", "index")
 
 
-class Edited(str):
+class EditedStr(str):
     """A text that was edited as part of a longer one: edits of the rest of its event leave it unchanged."""
 
     __slots__ = ()
@@ -139,7 +139,7 @@ def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
                 if "bytes" in owner:
                     owner["bytes"] = None  # They repeat the token.
                 touched.add(number)
-            owner[key] = Edited(edited[start:end])
+            owner[key] = EditedStr(edited[start:end])
             start = end
     return touched
 

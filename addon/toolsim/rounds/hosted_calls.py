@@ -31,7 +31,7 @@ from toolsim.core.events import CallDelta, CallEnded, CallStarted, ClientEvent, 
 from toolsim.core.plan import Policy, Tool
 from toolsim.core.report import Report, entry
 from toolsim.mcp.approvals import ApprovalPrompt, Approvals, OperatorApprovals, PendingApproval
-from toolsim.mcp.catalogue import Catalogue, HostedTool
+from toolsim.mcp.catalog import Catalog, HostedTool
 from toolsim.mcp.outcome import LIMIT, REFUSED, UNREACHABLE, Outcome, failed
 from toolsim.mcp.runtime import Caller, Pool, engine
 from toolsim.mcp.servers import Server
@@ -167,7 +167,7 @@ class HostedCalls:
         self._shown: list[tuple[str, list[str]]] = []
         self._report = report
         self._servers: dict[str, Server] = {}
-        self._catalogue = Catalogue(())
+        self._catalogue = Catalog(())
         self._searches: dict[str, Search] = {}
         """Those that the request declares, by the name that the model calls."""
         self._declared: set[str] = set()
@@ -207,7 +207,7 @@ class HostedCalls:
         decisions = mcp_items.decisions(body)
         request = self._api.read(body)
         names = items.own_names(body)
-        self._catalogue = Catalogue(names, self._policy.tool_allowlist, self._policy.tool_denylist)
+        self._catalogue = Catalog(names, self._policy.tool_allowlist, self._policy.tool_denylist)
         emitted = await self._listed(mcp_items.listed(body))
         if self._hosting.searcher is not None:
             body = items.with_results(body, self._results_of)

@@ -13,7 +13,7 @@
 3. The cost of a connection is bounded: the size of a message, waiting and running requests, remembered conversations
    (``protocol.py``), frames and messages per second (``websocket.py``), its silence, and the number of connections per
    key. A client that exceeds a limit loses the request or the connection; other clients are not affected.
-4. Slow readers cause back pressure: while 1 MiB waits for a client, its backends are not read (``posts.py``). When a
+4. Slow readers cause back pressure: while 1 MiB waits for a client, its backends are not read (``requests.py``). When a
    client disconnects, the model stops.
 5. During a drain, an idle connection is closed at once, with the code 1001, and any other one after the answers in
    progress.

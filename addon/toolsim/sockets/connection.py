@@ -23,7 +23,7 @@ from toolsim.sockets.protocol import (
     Answer,
     BadMessage,
     Message,
-    Recent,
+    RecentTurns,
     error_message,
 )
 from toolsim.wire.json_fields import string
@@ -41,7 +41,7 @@ class Head:
     headers: Mapping[str, str]
 
 
-class Asked(Protocol):
+class PendingResponse(Protocol):
     """A request on its way and its answer as it arrives, which continues to its end unless it is left."""
 
     def parts(self) -> AsyncGenerator[Head | bytes]:
@@ -53,7 +53,7 @@ class Asked(Protocol):
 
 Read = Callable[[bytes], Awaitable[Message]]
 """Reads a message. Raises BadMessage."""
-Ask = Callable[[bytes], Asked]
+Ask = Callable[[bytes], PendingResponse]
 """Sends a request with this body."""
 Send = Callable[[Sequence[str]], Awaitable[None]]
 """Sends messages, and waits for a slow client. Raises ConnectionError when the client is gone."""
@@ -71,7 +71,7 @@ class Connection:
         read: Read,
         ask: Ask,
         send: Send,
-        recent: Recent,
+        recent: RecentTurns,
         max_bytes: int,
         has_store: Callable[[], bool],
         on_end: Callable[[], None] = lambda: None,

@@ -180,7 +180,7 @@ class Context:
         calls = [string(item.get("call_id")) for item in items if string(item.get("type")).endswith("_call")]
         return cls(b",".join([dump(item).encode() for item in items]), frozenset(calls))
 
-    def then(self, more: Context) -> Context:
+    def extended(self, more: Context) -> Context:
         """Return the conversation extended by more items."""
         return Context(b",".join(filter(None, (self.items, more.items))), self.calls | more.calls)
 
@@ -243,7 +243,7 @@ MAX_NAMES = 1000
 """Responses that one connection remembers at most."""
 
 
-class Recent:
+class RecentTurns:
     """The memory of one connection. ``places``: the memory of all connections, in shares; ``owner``: of its share."""
 
     def __init__(self, places: FairCache[Context], owner: str) -> None:
@@ -268,7 +268,7 @@ class Recent:
             if not draft.is_stored and not has_store:
                 raise _Missing(not_found(References(previous), previous))
             return Turn(draft.body)
-        context = before.then(own)
+        context = before.extended(own)
         if missing := [call_id for call_id in draft.answered if call_id not in context.calls]:
             message = f"No tool call found for function call output with call_id {missing[0][:64]}."
             raise BadRequest(message, "input")
@@ -285,7 +285,7 @@ class Recent:
         if turn.context is None or is_stored:
             return
         output = mappings(response.get("output"))
-        context = turn.context.then(Context.of(output))
+        context = turn.context.extended(Context.of(output))
         if any(item.get("type") == "compaction" for item in output):
             items = mappings(mapping(parse_object(b'{"items":[' + context.items + b"]}")).get("items"))
             context = Context.of(since_summary(items))

@@ -22,8 +22,8 @@ from toolsim.proxy.mitmproxy12.backpressure import bound_buffers
 from toolsim.proxy.mitmproxy12.relay import note_end
 from toolsim.proxy.upgrades import BUFFER_BYTES, TOKEN, Upgrade
 from toolsim.sockets.connection import Connection
-from toolsim.sockets.posts import Backlog, Post
-from toolsim.sockets.protocol import BadMessage, Context, Message, Recent, message_or_error
+from toolsim.sockets.protocol import BadMessage, Context, Message, RecentTurns, message_or_error
+from toolsim.sockets.requests import Backlog, SocketRequest
 from toolsim.sockets.websocket import GOING_AWAY, POLICY, WebSocket
 
 logger = logging.getLogger(__name__)
@@ -156,9 +156,9 @@ class _Handler:
         owner = upgrade.owner
         self._connection = Connection(
             partial(server.read, owner=owner),
-            partial(Post, upgrade, Backlog()),
+            partial(SocketRequest, upgrade, Backlog()),
             self._send,
-            Recent(server.memory, owner),
+            RecentTurns(server.memory, owner),
             max_bytes,
             server.has_store,
             self._turn_is_over,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from mitmproxy.test import tflow
-from toolsim.background.request import Asked, in_background, job_of
+from toolsim.background.request import BackgroundRequest, in_background, job_of
 from toolsim.core.errors import BadRequest
 from toolsim.core.plan import AnswerForm, Policy, StoredAs
 from toolsim.proxy.jobs import ROUNDS_OFF
@@ -47,10 +47,10 @@ async def test_the_job_of_an_answer_in_the_background(policy: Policy, tools: boo
     body = json.dumps(CHAT_BODY if tools else {"model": "m", "messages": []}).encode()
     form = AnswerForm(stream=True, model="m")
     rounds = Rounds(10)
-    job = job_of(Asked(form, body, b"[]", ()), tflow.tflow(), CHAT, policy, Bounds(), None, rounds)
+    job = job_of(BackgroundRequest(form, body, b"[]", ()), tflow.tflow(), CHAT, policy, Bounds(), None, rounds)
     assert (job.bounds.rounds, job.store, job.hosted) == (count, None, None)
     assert (job.form, job.report.client, job.report.model) == (form, "chat", "m")
     large = body + b" " * MAX_BODY_BYTES
-    job = job_of(Asked(form, large, b"[]", ()), tflow.tflow(), CHAT, policy, Bounds(), None, rounds)
+    job = job_of(BackgroundRequest(form, large, b"[]", ()), tflow.tflow(), CHAT, policy, Bounds(), None, rounds)
     assert job.bounds.rounds == 1
     assert job.report.warnings == ([ROUNDS_OFF] if policy.needs_rounds else [])

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
-from toolsim.background import elsewhere
+from toolsim.background import remote_follower
 from toolsim.background import runs as runs_module
-from toolsim.background.elsewhere import follow_stored
+from toolsim.background.background_store import BackgroundStore
 from toolsim.background.event_log import EventLog
 from toolsim.background.frames import DONE
-from toolsim.background.ledger import Ledger
+from toolsim.background.remote_follower import follow_stored
 from toolsim.background.runs import Run, Runs
 from toolsim.core.errors import ApiError
 from toolsim.core.events import Ended, Failed, Opened, TextDelta
@@ -37,7 +37,7 @@ class House:
     def __init__(self) -> None:
         self.memory = ResponseStore()
         self.memory.configure(StoreUrl("memory"))
-        self.ledger = Ledger(self.memory)
+        self.ledger = BackgroundStore(self.memory)
         self.over: list[tuple[Report, int | None]] = []
         self.runs = Runs(self.ledger, 0.05, lambda report, status, seconds: self.over.append((report, status)))
 
@@ -145,7 +145,7 @@ async def test_an_answer_that_is_ended(house: House) -> None:
         await asyncio.sleep(0.01)
     while (entry := await house.ledger.read("p", "resp_1")) is not None:
         # The answer's own proxy may have renewed its lease in between.
-        if await house.ledger.settle(entry, value_of(b'{"status":"cancelled"}', b"[]", stream=True)):
+        if await house.ledger.finalize(entry, value_of(b'{"status":"cancelled"}', b"[]", stream=True)):
             break
     await house.runs.end(run, CANCELLED)
     assert round_.stopped.is_set()
@@ -179,13 +179,13 @@ async def test_an_answer_that_is_followed_elsewhere(house: House, monkeypatch: p
     await asyncio.sleep(0.1)
     assert await house.ledger.events("p", "resp_1") is None
     stream = follow_stored(house.ledger, "p", "resp_1", 0)
-    monkeypatch.setattr(elsewhere, "FOLLOW_SECONDS", 0.02)
+    monkeypatch.setattr(remote_follower, "FOLLOW_SECONDS", 0.02)
     read = await anext(stream)
     assert b'"delta":"Hel"' in read
     assert b"response.created" not in read
     cancelled = value_of(b'{"status":"cancelled"}', b"[]", stream=True)
     # The run renews its lease all the time, perhaps just now.
-    while (entry := await house.ledger.read("p", "resp_1")) and not await house.ledger.settle(entry, cancelled):
+    while (entry := await house.ledger.read("p", "resp_1")) and not await house.ledger.finalize(entry, cancelled):
         pass
     assert entry is not None
     rest = b"".join([data async for data in stream])

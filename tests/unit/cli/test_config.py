@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from toolsim.cli.config import completed
+from toolsim.cli.config import with_config_file
 from toolsim.cli.main import main, parser
 from toolsim.command_line import EXIT_USAGE, UsageError
 
@@ -27,7 +27,7 @@ def parsed(tmp_path: Path, text: str, line: str) -> dict[str, object]:
     file = tmp_path / "toolsim.toml"
     file.write_text(text)
     words = [word.replace("FILE", str(file)) for word in line.split()]
-    args = parser().parse_args(completed(words, parser().parse_args(words), file))
+    args = parser().parse_args(with_config_file(words, parser().parse_args(words), file))
     return {name: value for name, value in vars(args).items() if name not in ("command", "config")}
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from toolsim.eval.case import Run
 from toolsim.eval.compare import Incomparable, chosen, main, pair, render
-from toolsim.eval.figures import mcnemar
 from toolsim.eval.journal import Journal, Secrets
+from toolsim.eval.measures import mcnemar
 
 from .runs import run
 

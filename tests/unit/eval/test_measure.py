@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from toolsim.eval.asking import Asking
 from toolsim.eval.case import Case, Cell, Label, Run, Verdict
 from toolsim.eval.measure import Job, measure, plan, run, run_of
 from toolsim.eval.methods import Methods
 from toolsim.eval.proxy_process import ProxyFailed
+from toolsim.eval.question_run import Asking
 from toolsim.eval.recorded import Captures, Recorded
 from toolsim.eval.runtime.turn import Answer, Call, ProviderError, Request, Send, Tool
 

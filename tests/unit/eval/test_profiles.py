@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from toolsim.eval.catalogue import Model, select
+from toolsim.eval.catalog import Model, select
 from toolsim.eval.profiles import PROFILES, UnknownProfile
 from toolsim.eval.profiles import select as select_profiles
 

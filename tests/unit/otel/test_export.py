@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from toolsim.otel import export
 from toolsim.otel.content import Content
-from toolsim.otel.export import Export, Told
+from toolsim.otel.export import Export, LoggingExporter
 
 NOTHING = Content(False)
 
@@ -72,7 +72,7 @@ def test_a_failure_is_told_once(problem: Exception | str, caplog: pytest.LogCapt
     """With its reason, however many batches fail, and again only after the exporter has worked."""
     exporter = Failing()
     exporter.problem = problem
-    told = Told([exporter], NOTHING)
+    told = LoggingExporter([exporter], NOTHING)
     with caplog.at_level("INFO"):
         for _ in range(3):
             assert told.export([]) is SpanExportResult.FAILURE

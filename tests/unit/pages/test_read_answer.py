@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from toolsim.core.events import StructuredCall, Usage
-from toolsim.pages.read_answer import Words, read_answer
+from toolsim.pages.read_answer import TextBlock, read_answer
 
 
 def sse(*events: object, done: bool = True) -> bytes:
@@ -44,7 +44,7 @@ def test_all_forms_read_the_same(data):
     assert answer.error is None
     assert answer.model == "m"
     [text, call] = answer.pieces[0]
-    assert text == Words("text", "hello")
+    assert text == TextBlock("text", "hello")
     assert isinstance(call, StructuredCall)
     assert (call.name, call.arguments) == ("f", '{"a":1}')
     assert call.call_id in ("call_001", "fc_001")
@@ -66,7 +66,7 @@ def test_choices_reasoning_and_usage():
             usage,
         )
     )
-    assert answer.pieces == {0: [Words("reasoning", "hm"), Words("text", "😀")], 1: [Words("text", "b")]}
+    assert answer.pieces == {0: [TextBlock("reasoning", "hm"), TextBlock("text", "😀")], 1: [TextBlock("text", "b")]}
     assert answer.text(0) == "😀"
     assert answer.reasons == {0: "length", 1: "stop"}
     assert answer.usage == Usage(3, 4, 7)
@@ -78,9 +78,9 @@ def test_messages_are_kept_apart(thought):
     words = [{"type": "message", "content": [{"type": "output_text", "text": text}]} for text in ("One.", "Two.")]
     between = [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}] if thought else []
     body = {"object": "response", "status": "completed", "output": [words[0], *between, words[1]]}
-    apart = [Words("text", "One."), Words("reasoning", "Hm."), Words("text", "Two.")]
+    apart = [TextBlock("text", "One."), TextBlock("reasoning", "Hm."), TextBlock("text", "Two.")]
     answer = read_answer(json.dumps(body).encode())
-    assert answer.pieces[0] == (apart if thought else [Words("text", "One.\n\nTwo.")])
+    assert answer.pieces[0] == (apart if thought else [TextBlock("text", "One.\n\nTwo.")])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
-from toolsim.mcp.catalogue import RemoteTool
+from toolsim.mcp.catalog import RemoteTool
 from toolsim.mcp.servers import Server
 from toolsim.proxy import mcp_servers
 from toolsim.proxy.cors import Origins

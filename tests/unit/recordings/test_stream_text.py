@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsim.recordings.stream_text import Edited, edit_pieces, edit_stream, parse_json
+from toolsim.recordings.stream_text import EditedStr, edit_pieces, edit_stream, parse_json
 
 
 def frames(*documents: Any) -> bytes:
@@ -69,7 +69,7 @@ def test_the_rest_of_an_event_is_edited_too() -> None:
         return document | {"id": "new"}
 
     edited = edit_stream(frames(chat("a")), str.upper, value)
-    assert seen == [Edited]
+    assert seen == [EditedStr]
     assert json.loads(edited[6:]) == chat("A") | {"id": "new"}
 
 

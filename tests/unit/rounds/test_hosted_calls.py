@@ -18,7 +18,7 @@ from support.wire import backend_answer
 from toolsim.core.plan import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.mcp.approvals import Approvals, OperatorApprovals
-from toolsim.mcp.catalogue import RemoteTool
+from toolsim.mcp.catalog import RemoteTool
 from toolsim.mcp.outcome import Outcome, failed
 from toolsim.mcp.runtime import Caller
 from toolsim.mcp.servers import Filter, Server

@@ -21,7 +21,7 @@ from toolsim.core.errors import BadRequest
 from toolsim.core.plan import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.mcp.approvals import Approvals
-from toolsim.mcp.catalogue import RemoteTool
+from toolsim.mcp.catalog import RemoteTool
 from toolsim.mcp.outcome import TOO_LARGE, Outcome, failed
 from toolsim.mcp.runtime import Caller
 from toolsim.mcp.server_config import EVERY, NONE

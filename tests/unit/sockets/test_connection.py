@@ -18,7 +18,7 @@ from toolsim.sockets.protocol import (
     MAX_WAITING,
     Context,
     Message,
-    Recent,
+    RecentTurns,
     read_message,
 )
 from toolsim.wire.responses.background import STOPPED
@@ -65,7 +65,7 @@ class Stage:
         self.got: list[dict[str, Any]] = []
         self.is_gone = False
         self.memory = FairCache[Context](100, 100_000)
-        recent = Recent(self.memory, "owner")
+        recent = RecentTurns(self.memory, "owner")
         self.connection = Connection(read, self.ask, self.send, recent, max_bytes, lambda: False)
 
     def ask(self, body: bytes) -> Post:

@@ -24,7 +24,7 @@ from toolsim.sockets.protocol import (
     BadMessage,
     Context,
     Message,
-    Recent,
+    RecentTurns,
     Turn,
     draft_of,
     error_message,
@@ -188,11 +188,13 @@ def test_steering_is_refused_in_words() -> None:
     assert (event.error.code, event.steer.input, event.stream_id) == ("steering_not_supported", "Stop.", "a")
 
 
-def remember(max_bytes: int) -> Recent:
-    return Recent(FairCache(1000, max_bytes), "owner")
+def remember(max_bytes: int) -> RecentTurns:
+    return RecentTurns(FairCache(1000, max_bytes), "owner")
 
 
-def remembering(output: list[dict[str, Any]], recent: Recent | None = None, **body: Any) -> tuple[Recent, str, Answer]:
+def remembering(
+    output: list[dict[str, Any]], recent: RecentTurns | None = None, **body: Any
+) -> tuple[RecentTurns, str, Answer]:
     """Return a connection that has answered one request, and the id of the answer."""
     recent = recent or remember(10_000)
     turn = recent.turn(draft_of({"model": "m", **body}), has_store=False)
@@ -206,7 +208,7 @@ def remembering(output: list[dict[str, Any]], recent: Recent | None = None, **bo
     return recent, name, answer
 
 
-def asked(recent: Recent, **body: Any) -> dict[str, Any]:
+def asked(recent: RecentTurns, **body: Any) -> dict[str, Any]:
     made: dict[str, Any] = json.loads(recent.turn(draft_of({"model": "m", **body}), has_store=False).body)
     return made
 
@@ -297,8 +299,8 @@ def test_memory_is_bounded() -> None:
 def test_connections_share_the_memory() -> None:
     """None sees what another one remembers, and one that remembers much makes room of its own."""
     places = FairCache[Context](1000, 1000)
-    small, name, _ = remembering([HELLO], Recent(places, "small"), input="x")
-    large = Recent(places, "large")
+    small, name, _ = remembering([HELLO], RecentTurns(places, "small"), input="x")
+    large = RecentTurns(places, "large")
     for number in range(5):
         large, other, _ = remembering([HELLO], large, input="y" * (200 + number))
     assert len(asked(small, input="z", previous_response_id=name)["input"]) == 3

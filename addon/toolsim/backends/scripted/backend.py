@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from toolsim.backends.scripted.script import direction, messages_of, say
+from toolsim.backends.scripted.script import direction, messages_of, reply
 from toolsim.core.conversation import ClientRequest
 from toolsim.core.errors import ApiError
 from toolsim.core.events import BackendEvent, Closed, Counted, Failed, Finished, Opened, TextDelta, Usage
@@ -63,7 +63,7 @@ class ScriptedBackend:
         if played == "429":
             yield Failed(_TOO_MANY)
             return
-        text, delay = say(messages), self._delay
+        text, delay = reply(messages), self._delay
         if played == "slow":
             delay *= _SLOW_FACTOR
             await asyncio.sleep(_SLOW_START)

@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from toolsim.backends.scripted.choose import choose
-from toolsim.backends.scripted.fill import fill, unanswered
+from toolsim.backends.scripted.argument_extraction import fill, unanswered
+from toolsim.backends.scripted.tool_selection import choose
 from toolsim.core.conversation import ClientRequest, Message, Text
 from toolsim.core.plan import Tool, ToolChoice
 from toolsim.pages.read_prompt import (
@@ -70,7 +70,7 @@ def direction(messages: Sequence[Message]) -> str | None:
     return found[1].lower() if found else None
 
 
-def say(messages: Sequence[Message]) -> str:
+def reply(messages: Sequence[Message]) -> str:
     """Return the entire answer, including call blocks."""
     if outputs := outputs_of(messages):
         return f"The tool answered: {'; '.join(outputs)[:MAX_QUOTE_CHARS]} {_SIGNATURE}"

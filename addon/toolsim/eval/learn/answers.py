@@ -2,7 +2,7 @@
 
 Errors that are not answers:
 
-1. A rate limit is waited out as long as ``Retry-After`` says and the time allows (``asking.py``); a persistent one ends
+1. A rate limit is waited out as long as ``Retry-After`` says and the time allows (``question_run.py``); a persistent one ends
    the run, and so does a rejected key.
 2. A backend that rejects a setting's feature (tools, an enforced form) does not support the setting: ``Unavailable``.
 3. Any other error, and silence for ``SECONDS``, means no answer to this question. The course gives up after a few in a
@@ -20,13 +20,13 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from toolsim.core.plan import Feature
-from toolsim.eval.asking import Asking
 from toolsim.eval.case import Api
-from toolsim.eval.learn.bank import Question
-from toolsim.eval.learn.course import Ended, Unavailable
 from toolsim.eval.learn.decisions import Setting
 from toolsim.eval.learn.memory import Memory
+from toolsim.eval.learn.question_bank import Question
+from toolsim.eval.learn.session import Ended, Unavailable
 from toolsim.eval.proxy_process import Proxies, Proxy
+from toolsim.eval.question_run import Asking
 from toolsim.eval.runtime.turn import ProviderError, Send
 from toolsim.proxy.options.option import PREFIX
 from toolsim.request.engine import is_refusal

@@ -17,22 +17,22 @@ from importlib import import_module
 from pathlib import Path
 from time import monotonic
 
-from toolsim.cli import usage
-from toolsim.cli.doctor import Sick, examine
+from toolsim.cli import arguments
+from toolsim.cli.doctor import DiagnosisError, examine
 from toolsim.cli.probe import Unreachable, ask
 from toolsim.cli.serve import state_folder
 from toolsim.command_line import Parser, UsageError
 from toolsim.core.plan import Engine
 from toolsim.core.tasks import cancelled_by_signals
 from toolsim.eval.case import Api
-from toolsim.eval.learn import bank, profile_file
+from toolsim.eval.learn import profile_file, question_bank
 from toolsim.eval.learn.answers import MAX_TOKENS, Answers
-from toolsim.eval.learn.bank import Question
-from toolsim.eval.learn.course import Choice, Course, learn
 from toolsim.eval.learn.decisions import Decision, Setting, count, decisions
 from toolsim.eval.learn.memory import Busy, Memory
 from toolsim.eval.learn.own_questions import FEWEST, OWN_KINDS, OwnQuestions, own_questions
+from toolsim.eval.learn.question_bank import Question
 from toolsim.eval.learn.rule import PATIENCE, Comparison
+from toolsim.eval.learn.session import Choice, Course, learn
 from toolsim.eval.proxy_process import ProxyFailed
 from toolsim.proxy.address import is_loopback, parse_url
 from toolsim.proxy.options.profiles import own_folder
@@ -50,7 +50,7 @@ _ENDED = "interrupted"
 def parser() -> Parser:
     """Return the parser of the command."""
     made = Parser(prog="toolsim tune", description="Ask a model which settings suit it, and write its profile.")
-    made.add_argument("url", metavar="URL", type=usage.backend_url, help="its base URL: http://127.0.0.1:11434/v1")
+    made.add_argument("url", metavar="URL", type=arguments.backend_url, help="its base URL: http://127.0.0.1:11434/v1")
     made.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
     made.add_argument("--minutes", type=_minutes, default=10.0, metavar="N", help="how long it may take (default: 10)")
     made.add_argument(
@@ -81,7 +81,7 @@ def main(words: Sequence[str]) -> int:
     args = parser().parse_args(words)
     try:
         return asyncio.run(_learn(args))
-    except (UsageError, Sick, ProxyFailed) as error:
+    except (UsageError, DiagnosisError, ProxyFailed) as error:
         print(f"toolsim tune: {error}", file=sys.stderr)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_ENDED
     except Busy as busy:
@@ -102,7 +102,7 @@ async def _learn(args: argparse.Namespace) -> int:
     if args.model and found.models and args.model not in found.models and engine != "llama.cpp":
         raise UsageError(f"--model: {found.url} has no model {args.model}; there are {', '.join(found.models[:6])}")
     decided = [decision for decision in decisions(engine) if not args.only or decision.what in args.only]
-    asked: Sequence[Question] = bank.questions()
+    asked: Sequence[Question] = question_bank.questions()
     if own is not None:
         asked = [*own.choosing, *(asked if args.built_in else ())]
         decided = [replace(decision, kinds=(*decision.kinds, *OWN_KINDS)) for decision in decided]
@@ -117,7 +117,7 @@ async def _learn(args: argparse.Namespace) -> int:
         "model": model,
         "engine": engine,
         "toolsim": __version__,
-        "questions": bank.fingerprint() if own is None else own.fingerprint,
+        "questions": question_bank.fingerprint() if own is None else own.fingerprint,
     }
     memory = Memory(state_folder() / "learn", about)
     try:
@@ -247,7 +247,7 @@ class Progress:
         )
         if self._is_live:
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-        elif not self._is_quiet and (compared.pairs % bank.BLOCK == 0 or compared.verdict(left)):
+        elif not self._is_quiet and (compared.pairs % question_bank.BLOCK == 0 or compared.verdict(left)):
             print(line, file=sys.stderr, flush=True)
 
     def _left(self, passed: float, compared: Comparison, left: int) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 
 from toolsim.core import plan
 from toolsim.eval.call_as_text import holds_call, looks_like_call
-from toolsim.eval.learn.bank import Question
+from toolsim.eval.learn.question_bank import Question
 from toolsim.eval.learn.rule import ALPHA, Comparison, evidence
 from toolsim.eval.runtime.turn import Answer, Request, Tool
 from toolsim.recordings.agreement import compare

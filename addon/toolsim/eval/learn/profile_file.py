@@ -13,10 +13,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from toolsim.eval.learn import bank
-from toolsim.eval.learn.course import Choice, Course
+from toolsim.eval.learn import question_bank
 from toolsim.eval.learn.memory import Spent
 from toolsim.eval.learn.rule import ALPHA
+from toolsim.eval.learn.session import Choice, Course
 from toolsim.proxy.options.option import PREFIX
 from toolsim.version import __version__
 
@@ -75,7 +75,7 @@ def text(
                 "requests": spent.requests,
                 "input_tokens": spent.input_tokens,
                 "output_tokens": spent.output_tokens,
-                "questions": bank.fingerprint(),
+                "questions": question_bank.fingerprint(),
                 "chance": ALPHA,
                 **(recorded or {}),
             }

@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import pytest
-from toolsim.backends.scripted.script import DIRECTIONS, direction, messages_of, say
+from toolsim.backends.scripted.script import DIRECTIONS, direction, messages_of, reply
 from toolsim.core.conversation import Message, Text
 from toolsim.core.plan import Tool
 from toolsim.request.manifest import further_entries, manifest
@@ -41,7 +41,7 @@ def calls(text: str, tag: str = "tool_call") -> list[tuple[str, Any]]:
 
 def test_two_places_are_two_calls() -> None:
     """Each place gets its own block, in the manifest's tag, after a sentence to the user."""
-    text = say([shown(tag="private"), message("user", "What is the weather in Bonn and in Paris?")])
+    text = reply([shown(tag="private"), message("user", "What is the weather in Bonn and in Paris?")])
     assert calls(text, "private") == [("get_weather", {"city": "Bonn"}), ("get_weather", {"city": "Paris"})]
     assert text.startswith("Let me ask get_weather.\n<private>")
 
@@ -49,7 +49,7 @@ def test_two_places_are_two_calls() -> None:
 @pytest.mark.parametrize("question", ["Hello", "Who are you?", ""])
 def test_small_talk_calls_nothing(question: str) -> None:
     """The answer says that the model is scripted, and how to ask."""
-    text = say([shown(), message("user", question)])
+    text = reply([shown(), message("user", question)])
     assert "scripted" in text
     assert "get_weather" in text
     assert "<" not in text
@@ -58,14 +58,14 @@ def test_small_talk_calls_nothing(question: str) -> None:
 def test_a_question_that_names_nothing_is_asked_back() -> None:
     """The model asks for the missing value instead of inventing one, unless a call is forced."""
     question = "What is the weather like?"
-    assert "what is the city?" in say([shown(), message("user", question)])
-    assert calls(say([shown(), forced(question)])) == [("get_weather", {"city": "city"})]
+    assert "what is the city?" in reply([shown(), message("user", question)])
+    assert calls(reply([shown(), forced(question)])) == [("get_weather", {"city": "city"})]
 
 
 def test_a_forced_call_is_made() -> None:
     """A forced call is made even for small talk, and of one of the tools that are wanted."""
     for what in ("get_weather", "one of get_weather, get_time"):
-        [(name, _)] = calls(say([shown(), forced("Hello", what)]))
+        [(name, _)] = calls(reply([shown(), forced("Hello", what)]))
         assert name == "get_weather"
 
 
@@ -73,14 +73,14 @@ def test_what_may_not_be_called_is_not() -> None:
     """No tool at all, or none but some; an earlier question's limit is over."""
     none = message("user", "Send 'hi'\n\nYou may call no tool in this answer: answer in words.")
     other = message("user", "Send 'hi'\n\nYou may call no tool but get_weather in this answer.")
-    assert calls(say([shown(), none])) == calls(say([shown(), other])) == []
-    assert calls(say([shown(), none, message("assistant", "No."), message("user", "Send 'hi'")]))
+    assert calls(reply([shown(), none])) == calls(reply([shown(), other])) == []
+    assert calls(reply([shown(), none, message("assistant", "No."), message("user", "Send 'hi'")]))
 
 
 def test_further_entries_are_tools_too() -> None:
     """Those that the catalogue only names, and shows later; their words are no part of the question."""
     later = message("user", f"Weather in Bonn?\n\n{further_entries(TOOLS[1:], sentinel='tool_call')}")
-    assert calls(say([shown(tools=TOOLS[:1]), later])) == [("get_weather", {"city": "Bonn"})]
+    assert calls(reply([shown(tools=TOOLS[:1]), later])) == [("get_weather", {"city": "Bonn"})]
 
 
 def test_it_answers_in_words_once_the_outputs_have_come() -> None:
@@ -95,25 +95,25 @@ def test_it_answers_in_words_once_the_outputs_have_come() -> None:
             '[function_call_output name=g arguments={"of":"a b"} nth=2 output="light rain"]',
         ),
     ]
-    text = say(conversation)
+    text = reply(conversation)
     assert '{"t":3}; light rain' in text
     assert "scripted" in text
     assert "<" not in text
     again = [*conversation, message("assistant", text), message("user", "And the weather in Paris?")]
-    assert calls(say(again)) == [("get_weather", {"city": "Paris"})]
+    assert calls(reply(again)) == [("get_weather", {"city": "Paris"})]
 
 
 def test_a_quoted_output_cannot_become_a_call() -> None:
     """A quoted output has no tag in it."""
     record = '[function_call_output call_id=a output="<tool_call>{}</tool_call>"]'
-    assert "<tool_call>" not in say([message("user", record)])
+    assert "<tool_call>" not in reply([message("user", record)])
 
 
 def test_what_toolsim_added_to_a_question_is_no_part_of_it() -> None:
     """The words of a manifest in a user message and of a demand choose nothing and fill nothing."""
     text = manifest(TOOLS, sentinel="tool_call", answer_format=None)
     question = forced(f"{text}\n\nSend 'hi'")
-    assert calls(say([question])) == [("send", {"text": "hi"})]
+    assert calls(reply([question])) == [("send", {"text": "hi"})]
 
 
 def test_what_an_agent_says_of_itself_is_no_part_of_it() -> None:
@@ -121,13 +121,13 @@ def test_what_an_agent_says_of_itself_is_no_part_of_it() -> None:
     context = "<context>\n  <city>Rome</city>\n<inner>\n and weather in Oslo\n</inner>\n</context>"
     question = "What is the weather in Bonn\n<b>or</b> in\n<context>\nParis?"
     history = [message("user", f"{context}\n{context}"), message("user", question)]
-    assert calls(say([shown(), *history])) == calls(say([shown(), message("user", question)]))
-    assert calls(say([shown(), message("user", context)])) == []
+    assert calls(reply([shown(), *history])) == calls(reply([shown(), message("user", question)]))
+    assert calls(reply([shown(), message("user", context)])) == []
 
 
 def test_without_a_manifest_it_answers_in_words() -> None:
     """Without tools it makes no call, and says that it is scripted."""
-    assert "scripted" in say([message("user", "<tool_call> # CLIENT TOOL CATALOG hello")])
+    assert "scripted" in reply([message("user", "<tool_call> # CLIENT TOOL CATALOG hello")])
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_without_a_manifest_it_answers_in_words() -> None:
 )
 def test_ways_to_call_badly(word: str, block: str) -> None:
     """Each stage direction plays one row of the README's table."""
-    text = say([shown(), message("user", f"What is the weather in Bonn? [{word.upper()}]")])
+    text = reply([shown(), message("user", f"What is the weather in Bonn? [{word.upper()}]")])
     assert text == f"Let me ask get_weather.\n<tool_call>{block}</tool_call>"
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from toolsim.core.plan import most_specific_profile
-from toolsim.eval.learn import bank, profile_file
-from toolsim.eval.learn.course import Choice, Course
+from toolsim.eval.learn import profile_file, question_bank
 from toolsim.eval.learn.decisions import Setting
 from toolsim.eval.learn.memory import Spent
 from toolsim.eval.learn.rule import Comparison
+from toolsim.eval.learn.session import Choice, Course
 from toolsim.proxy.options.profiles import read_profiles
 from toolsim.version import __version__
 
@@ -59,7 +59,7 @@ def test_what_justifies_it() -> None:
     text = profile_file.text("m", "vllm", course(), SPENT, datetime(2026, 11, 25, tzinfo=UTC))
     learned = tomllib.loads(text)["tuned"]
     choices = learned.pop("choices")
-    assert learned.pop("questions") == bank.fingerprint()
+    assert learned.pop("questions") == question_bank.fingerprint()
     assert learned == {
         "toolsim": __version__,
         "engine": "vllm",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from support.each import each
-from toolsim.backends.scripted.choose import choose, mask_quotes
+from toolsim.backends.scripted.tool_selection import choose, mask_quotes
 from toolsim.core.plan import Tool
 
 

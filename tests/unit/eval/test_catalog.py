@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 from support.each import each
-from toolsim.eval.catalogue import CATALOGUE, Model, differences, is_selected, missing, select
+from toolsim.eval.catalog import CATALOGUE, Model, differences, is_selected, missing, select
 from toolsim.eval.command import main
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from mitmproxy.http import HTTPFlow, Response
 
-from toolsim.background.elsewhere import follow_stored
+from toolsim.background.background_store import BackgroundStore
 from toolsim.background.event_log import EventLog
 from toolsim.background.frames import (
     DELETED,
@@ -22,10 +22,10 @@ from toolsim.background.frames import (
     has_end,
     wants_stream,
 )
-from toolsim.background.ledger import Ledger
-from toolsim.background.places import Places
-from toolsim.background.request import Asked, job_of, read_request
+from toolsim.background.remote_follower import follow_stored
+from toolsim.background.request import BackgroundRequest, job_of, read_request
 from toolsim.background.runs import Run, Runs
+from toolsim.background.slots import Slots
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.plan import Policy
 from toolsim.core.report import Report
@@ -53,11 +53,11 @@ class BackgroundAnswers:
     def __init__(self, parts: Parts) -> None:
         self._memory = parts.memory
         self._servers = parts.servers
-        self._ledger = Ledger(parts.memory)
+        self._ledger = BackgroundStore(parts.memory)
         self._rounds = parts.rounds
         self._do = parts.do
         self._runs = Runs(self._ledger, parts.rounds.keepalive, parts.finished)
-        self._places = Places(self._runs.partitions)
+        self._places = Slots(self._runs.partitions)
 
     def families(self) -> list[Family]:
         """Return the metrics."""
@@ -115,7 +115,7 @@ class BackgroundAnswers:
         done = await self._do(PluginJob(data, limit, reading, encoding=encoding, owner=owner))
         if done.error is not None:
             return done.error
-        assert isinstance(done.read, Asked)
+        assert isinstance(done.read, BackgroundRequest)
         made = done.read
         hosting = exchange.hosting(self._servers.context(settings.origins, flow, exchange.owner))
         answer = job_of(made, flow, api, policy, settings.bounds, hosting, self._rounds)
@@ -172,7 +172,7 @@ class BackgroundAnswers:
             _, value = done.change
             if not value:
                 await self._ledger.delete(partition, id)
-            elif not await self._ledger.settle(entry, value):
+            elif not await self._ledger.finalize(entry, value):
                 continue
             if (run := self._runs.find(partition, id)) is not None:
                 await self._runs.end(run, CANCELLED if value else DELETED)

@@ -41,7 +41,7 @@ class Backlog:
                 self._paused.pop().set()
 
 
-class Post:
+class SocketRequest:
     """A request of a connection, on its way as a separate flow."""
 
     def __init__(self, upgrade: Upgrade, backlog: Backlog, body: bytes) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
+from toolsim.background.background_store import FOLLOW_SECONDS, PATIENCE, RENEW_SECONDS, RETRY_SECONDS, BackgroundStore
 from toolsim.background.frames import BEHIND, DELETED, DONE, NO_END, error_frame, frames_after, has_end
-from toolsim.background.ledger import FOLLOW_SECONDS, PATIENCE, RENEW_SECONDS, RETRY_SECONDS, Ledger
 from toolsim.proxy.response_store import UNAVAILABLE
 from toolsim.stores.record import StoreError
 from toolsim.wire.sse import comment
@@ -20,14 +20,14 @@ _LAST_SECONDS = RENEW_SECONDS + 2 * FOLLOW_SECONDS
 _KEEPALIVE_SECONDS = 10.0
 
 
-async def follow_stored(ledger: Ledger, partition: str, id: str, after: int) -> AsyncGenerator[bytes]:
+async def follow_stored(ledger: BackgroundStore, partition: str, id: str, after: int) -> AsyncGenerator[bytes]:
     """Yield the frames after the number ``after`` as they are stored, until the answer ends."""
     has_asked, failures, quiet = False, 0, 0.0
     while True:
         try:
             entry = await ledger.read(partition, id)
             if entry is not None and entry.state and not has_asked:
-                await ledger.want(partition, id)
+                await ledger.request_events(partition, id)
                 has_asked = True
             stored = await ledger.events(partition, id)
         except StoreError:

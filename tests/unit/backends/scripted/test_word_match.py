@@ -1,7 +1,7 @@
 """How the scripted model compares words."""
 
 import pytest
-from toolsim.backends.scripted.words import is_alike, shared, words
+from toolsim.backends.scripted.word_match import is_alike, shared, words
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from mitmproxy.options import Options
 from support.each import each
-from toolsim.cli import usage
+from toolsim.cli import arguments
 from toolsim.command_line import UsageError
 
 SUCH = "expected a URL such as http://127.0.0.1:11434/v1"
@@ -17,29 +17,33 @@ SUCH = "expected a URL such as http://127.0.0.1:11434/v1"
 @each(
     ("kind", "text", "message"),
     [
-        (usage.backend_url, "localhost:11434", f"got 'localhost:11434', {SUCH}; did you mean http://localhost:11434?"),
-        (usage.backend_url, "ftp://host", f"got 'ftp://host', {SUCH}"),
-        (usage.backend_url, "http://", f"got 'http://', {SUCH}"),
-        (usage.backend_url, "http://host:port", f"got 'http://host:port', {SUCH}"),
-        (usage.backend_url, "http://[::1", f"got 'http://[::1', {SUCH}"),
-        (usage.backend_url, "http://host/a b", f"got 'http://host/a b', {SUCH}"),
-        (usage.backend_url, "http://host/v1?key=x", f"got 'http://host/v1?key=x', {SUCH}"),
-        (usage.backend_url, "", f"got '', {SUCH}"),
-        (usage.backend_url, "codex", "got 'codex', expected a URL; did you mean toolsim codex?"),
-        (usage.backend_url, "scripted", "got 'scripted', expected a URL; did you mean toolsim demo?"),
         (
-            usage.backend_url,
+            arguments.backend_url,
+            "localhost:11434",
+            f"got 'localhost:11434', {SUCH}; did you mean http://localhost:11434?",
+        ),
+        (arguments.backend_url, "ftp://host", f"got 'ftp://host', {SUCH}"),
+        (arguments.backend_url, "http://", f"got 'http://', {SUCH}"),
+        (arguments.backend_url, "http://host:port", f"got 'http://host:port', {SUCH}"),
+        (arguments.backend_url, "http://[::1", f"got 'http://[::1', {SUCH}"),
+        (arguments.backend_url, "http://host/a b", f"got 'http://host/a b', {SUCH}"),
+        (arguments.backend_url, "http://host/v1?key=x", f"got 'http://host/v1?key=x', {SUCH}"),
+        (arguments.backend_url, "", f"got '', {SUCH}"),
+        (arguments.backend_url, "codex", "got 'codex', expected a URL; did you mean toolsim codex?"),
+        (arguments.backend_url, "scripted", "got 'scripted', expected a URL; did you mean toolsim demo?"),
+        (
+            arguments.backend_url,
             "http://host/v1/chat/completions",
             "got 'http://host/v1/chat/completions', expected a base URL, without /chat/completions; did you mean "
             "http://host/v1?",
         ),
-        (usage.recorded_backend, "ollama", "got 'ollama', expected a URL; did you mean http://127.0.0.1:11434/v1?"),
-        (usage.port, "http", "got 'http', expected a port number from 0 to 65535"),
-        (usage.port, "70000", "got '70000', expected a port number from 0 to 65535"),
-        (usage.port, "-1", "got '-1', expected a port number from 0 to 65535"),
-        (usage.setting, "toolsim_log", "got 'toolsim_log', expected NAME=VALUE"),
-        (usage.setting, "=x", "got '=x', expected NAME=VALUE"),
-        (usage.setting, "backend=chat", "backend: no such option; did you mean toolsim_backend?"),
+        (arguments.recorded_backend, "ollama", "got 'ollama', expected a URL; did you mean http://127.0.0.1:11434/v1?"),
+        (arguments.port, "http", "got 'http', expected a port number from 0 to 65535"),
+        (arguments.port, "70000", "got '70000', expected a port number from 0 to 65535"),
+        (arguments.port, "-1", "got '-1', expected a port number from 0 to 65535"),
+        (arguments.setting, "toolsim_log", "got 'toolsim_log', expected NAME=VALUE"),
+        (arguments.setting, "=x", "got '=x', expected NAME=VALUE"),
+        (arguments.setting, "backend=chat", "backend: no such option; did you mean toolsim_backend?"),
     ],
 )
 def test_what_is_refused(kind: Callable[[str], object], text: str, message: str) -> None:
@@ -52,10 +56,10 @@ def test_what_is_refused(kind: Callable[[str], object], text: str, message: str)
 def test_what_is_taken() -> None:
     """As it was given."""
     for url in ("http://127.0.0.1:11434", "https://host/base/v1/", "http://[::1]:8000/v1"):
-        assert usage.backend_url(url) == url
-    assert usage.recorded_backend("codex") == "codex"
-    assert (usage.port("0"), usage.port("65535")) == (0, 65535)
-    assert usage.setting("toolsim_sentinel=a=b") == "toolsim_sentinel=a=b"
+        assert arguments.backend_url(url) == url
+    assert arguments.recorded_backend("codex") == "codex"
+    assert (arguments.port("0"), arguments.port("65535")) == (0, 65535)
+    assert arguments.setting("toolsim_sentinel=a=b") == "toolsim_sentinel=a=b"
 
 
 @pytest.mark.parametrize(
@@ -69,8 +73,8 @@ def test_what_is_taken() -> None:
 def test_our_options_are_checked(given: str, message: str) -> None:
     """By the rules of a start, which may look at several."""
     with pytest.raises(UsageError, match=message.replace("?", r"\?")):
-        usage.check_settings([given], host="0.0.0.0")
-    usage.check_settings(["toolsim_backend=codex", "toolsim_api_key=k", "flow_detail=x"], host="0.0.0.0")
+        arguments.check_settings([given], host="0.0.0.0")
+    arguments.check_settings(["toolsim_backend=codex", "toolsim_api_key=k", "flow_detail=x"], host="0.0.0.0")
 
 
 @pytest.mark.parametrize(
@@ -85,5 +89,5 @@ def test_our_options_are_checked(given: str, message: str) -> None:
 def test_mitmproxys_options_are_checked(given: str, message: str) -> None:
     """mitmproxy itself says nothing of a name that it does not know."""
     with pytest.raises(UsageError, match=message.replace("?", r"\?")):
-        usage.check_known(Options(), [given])
-    usage.check_known(Options(), ["toolsim_anything=1", "listen_port=80"])
+        arguments.check_known(Options(), [given])
+    arguments.check_known(Options(), ["toolsim_anything=1", "listen_port=80"])

@@ -8,10 +8,10 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from toolsim.eval.learn.bank import Question, questions
-from toolsim.eval.learn.course import MAX_ERRORS, Ask, Course, Ended, Unavailable, learn
 from toolsim.eval.learn.decisions import DEFAULTS, Setting, decisions
+from toolsim.eval.learn.question_bank import Question, questions
 from toolsim.eval.learn.rule import ALPHA
+from toolsim.eval.learn.session import MAX_ERRORS, Ask, Course, Ended, Unavailable, learn
 
 ASKED = questions()
 Model = Callable[[Setting, Question], bool]

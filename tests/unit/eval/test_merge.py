@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from toolsim.eval import command, report
 from toolsim.eval.case import MethodName, Run
-from toolsim.eval.join import common, joined, main, named
 from toolsim.eval.journal import Journal, Secrets, read_runs
+from toolsim.eval.merge import joined, main, named, shared_runs
 
 from .runs import run
 
@@ -33,7 +33,7 @@ def folder(path: Path, own: Sequence[Run], settings: dict[str, object] | None = 
 
 def test_only_what_all_ways_answered_counts() -> None:
     """Within a suite and a model: a way that is ahead of the others gains nothing from it."""
-    kept = common(
+    kept = shared_runs(
         [
             *runs("toolsim", "abc"),
             *runs("native", "bcd"),
@@ -54,7 +54,7 @@ def test_only_what_all_ways_answered_counts() -> None:
 def test_trials_are_matched_one_by_one() -> None:
     """If one method has asked a case only once, the second trial of the others is left out."""
     native = [replace(entry, trial=trial) for trial in (0, 1) for entry in runs("native", "a")]
-    assert [entry.trial for entry in common([*runs("toolsim", "a"), *native])] == [0, 0]
+    assert [entry.trial for entry in shared_runs([*runs("toolsim", "a"), *native])] == [0, 0]
 
 
 def test_the_last_part_counts_where_two_have_the_same_run() -> None:

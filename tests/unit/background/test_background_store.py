@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from toolsim.background import ledger as ledger_module
-from toolsim.background.ledger import Ending, Lease, Ledger
+from toolsim.background.background_store import BackgroundStore, Ending, Lease
 from toolsim.proxy.response_store import LOST, ResponseStore
 from toolsim.stores.record import Record, StoreError
 from toolsim.stores.url import StoreUrl
@@ -30,15 +30,15 @@ async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 @pytest.fixture
-def ledger(memory: ResponseStore) -> Ledger:
-    return Ledger(memory)
+def ledger(memory: ResponseStore) -> BackgroundStore:
+    return BackgroundStore(memory)
 
 
-async def opened(ledger: Ledger) -> Lease:
+async def opened(ledger: BackgroundStore) -> Lease:
     return await ledger.open("p", "resp_1", WAITS, "", ["i1"])
 
 
-async def test_a_life(ledger: Ledger, memory: ResponseStore) -> None:
+async def test_a_life(ledger: BackgroundStore, memory: ResponseStore) -> None:
     """Queued, in progress, completed; meanwhile the lease is renewed, and in the end nothing is left of it."""
     lease = await opened(ledger)
     entry = await ledger.read("p", "resp_1")
@@ -51,7 +51,7 @@ async def test_a_life(ledger: Ledger, memory: ResponseStore) -> None:
     assert entry is not None
     assert entry.state == "in_progress"
     assert await ledger.end(lease, Ending(OVER, "", ("i1", "o1"), b"0\nevents")) is True
-    await ledger.tidy(lease)
+    await ledger.clean_up(lease)
     entry = await ledger.read("p", "resp_1")
     assert entry is not None
     assert (entry.value, entry.state, entry.version) == (OVER, "", 0)
@@ -61,28 +61,28 @@ async def test_a_life(ledger: Ledger, memory: ResponseStore) -> None:
         assert await ledger.read(partition, id) is None
 
 
-async def test_it_ends_once(ledger: Ledger) -> None:
+async def test_it_ends_once(ledger: BackgroundStore) -> None:
     """Whoever comes second changes nothing, whether its producer or whoever cancels it."""
     lease = await opened(ledger)
     entry = await ledger.read("p", "resp_1")
     assert entry is not None
-    assert await ledger.settle(entry, CUT)
-    assert not await ledger.settle(entry, CUT)
+    assert await ledger.finalize(entry, CUT)
+    assert not await ledger.finalize(entry, CUT)
     assert not await ledger.renew(lease)
     assert await ledger.end(lease, Ending(OVER)) is False
     lease = await ledger.open("p", "resp_2", WAITS, "", [])
     entry = await ledger.read("p", "resp_2")
     assert entry is not None
     assert await ledger.end(lease, Ending(OVER)) is True
-    assert not await ledger.settle(entry, CUT)
-    await ledger.tidy(lease)
-    assert not await ledger.settle(entry, CUT)
+    assert not await ledger.finalize(entry, CUT)
+    await ledger.clean_up(lease)
+    assert not await ledger.finalize(entry, CUT)
     entry = await ledger.read("p", "resp_2")
     assert entry is not None
     assert entry.value == OVER
 
 
-async def test_what_is_deleted_does_not_come_back(ledger: Ledger, memory: ResponseStore) -> None:
+async def test_what_is_deleted_does_not_come_back(ledger: BackgroundStore, memory: ResponseStore) -> None:
     """Its producer can write nothing more, and its events are deleted with it."""
     lease = await opened(ledger)
     await ledger.delete("p", "resp_1")
@@ -96,7 +96,7 @@ async def test_what_is_deleted_does_not_come_back(ledger: Ledger, memory: Respon
     assert await memory.find("p", ["resp_1", lease.name]) == {}
 
 
-async def test_a_lease_that_is_over(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lease_that_is_over(ledger: BackgroundStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer counts as abandoned; but its producer may continue until somebody writes that it failed."""
     lease = await opened(ledger)
     monkeypatch.setattr(ledger_module, "LEASE_SECONDS", -1.0)
@@ -104,7 +104,7 @@ async def test_a_lease_that_is_over(ledger: Ledger, monkeypatch: pytest.MonkeyPa
     assert entry is not None
     assert entry.state == ""
     assert await ledger.renew(lease)
-    assert not await ledger.settle(entry, CUT)
+    assert not await ledger.finalize(entry, CUT)
     monkeypatch.undo()
     entry = await ledger.read("p", "resp_1")
     assert entry is not None
@@ -112,7 +112,7 @@ async def test_a_lease_that_is_over(ledger: Ledger, monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_write_that_was_too_late(
-    ledger: Ledger, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
+    ledger: BackgroundStore, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was reported as an error, yet it was done: the producer recognises it as its own."""
     put = memory._put
@@ -135,7 +135,7 @@ async def test_a_write_that_was_too_late(
     assert await ledger.end(lease, Ending(OVER)) is True
 
 
-async def test_a_conversation(ledger: Ledger, memory: ResponseStore) -> None:
+async def test_a_conversation(ledger: BackgroundStore, memory: ResponseStore) -> None:
     """Its items are added with the answer despite concurrent writes; if it is gone, nothing is written."""
     await memory.write("p", [Record("conv_1", b'{"conversation":{},"items":[{"id":"i0"}]}')], {})
     lease = await opened(ledger)
@@ -162,28 +162,28 @@ async def test_a_conversation(ledger: Ledger, memory: ResponseStore) -> None:
     assert await ledger.end(lease, ending) is False
 
 
-async def test_events_on_the_way(ledger: Ledger, memory: ResponseStore) -> None:
+async def test_events_on_the_way(ledger: BackgroundStore, memory: ResponseStore) -> None:
     """They are stored with the lease once somebody wants them; after the end too, unless the answer was deleted."""
     lease = await opened(ledger)
-    assert not await ledger.is_wanted(lease)
-    await ledger.want("p", "resp_1")
-    assert await ledger.is_wanted(lease)
+    assert not await ledger.events_requested(lease)
+    await ledger.request_events("p", "resp_1")
+    assert await ledger.events_requested(lease)
     assert await ledger.renew(lease, b"0\none")
     assert await ledger.events("p", "resp_1") == b"0\none"
     assert await ledger.renew(lease)
     assert await ledger.events("p", "resp_1") == b"0\none"
     entry = await ledger.read("p", "resp_1")
     assert entry is not None
-    assert await ledger.settle(entry, CUT)
+    assert await ledger.finalize(entry, CUT)
     assert not await ledger.renew(lease, b"0\nmore")
     await ledger.store_events(lease, b"0\nall")
     assert await ledger.events("p", "resp_1") == b"0\nall"
-    assert not await ledger.is_wanted(lease)
-    await ledger.want("p", "resp_1")
+    assert not await ledger.events_requested(lease)
+    await ledger.request_events("p", "resp_1")
     await ledger.delete("p", "resp_1")
     await ledger.store_events(lease, b"0\nall")
     assert await ledger.events("p", "resp_1") is None
-    assert not await ledger.is_wanted(lease)
+    assert not await ledger.events_requested(lease)
 
 
 def test_damaged_leases() -> None:

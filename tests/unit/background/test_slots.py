@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from toolsim.background.places import LATELY_SECONDS, Places
+from toolsim.background.slots import LATELY_SECONDS, Slots
 
 
 class Proxy:
@@ -15,7 +15,7 @@ class Proxy:
         self.most = most
         self.now = 0.0
         self.taken: list[str] = []
-        self.places = Places(lambda: self.taken, lambda: self.now)
+        self.places = Slots(lambda: self.taken, lambda: self.now)
 
     def begin(self, partition: str) -> bool:
         """Return whether a partition got a place."""

@@ -11,7 +11,7 @@ from mitmproxy.test import taddons, tflow
 from toolsim.proxy.upgrades import Upgrade
 from toolsim.sockets import posts as module
 from toolsim.sockets.connection import Head
-from toolsim.sockets.posts import MAX_UNREAD_BYTES, Backlog, Post
+from toolsim.sockets.requests import MAX_UNREAD_BYTES, Backlog, SocketRequest
 
 PART = b"x" * 50_000
 MOST_PARTS = MAX_UNREAD_BYTES // len(PART)
@@ -37,13 +37,13 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def posts(count: int) -> list[Post]:
+def posts(count: int) -> list[SocketRequest]:
     flow = tflow.twebsocketflow()
     upgrade, backlog = Upgrade(flow, flow.request, "owner", has_proxy_key=False), Backlog()
-    return [Post(upgrade, backlog, b"{}") for _ in range(count)]
+    return [SocketRequest(upgrade, backlog, b"{}") for _ in range(count)]
 
 
-def is_read(post: Post) -> bool:
+def is_read(post: SocketRequest) -> bool:
     return post._handler.reading.is_set()
 
 

@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 from jsonschema import Draft202012Validator
-from toolsim.eval.learn import bank
+from toolsim.eval.learn import question_bank
 from toolsim.eval.questions import FILES, cases
 from toolsim.eval.runtime.turn import Answer, Call
 
-ASKED = bank.questions()
+ASKED = question_bank.questions()
 BY_ID = {question.id: question for question in ASKED}
 
 
@@ -117,10 +117,10 @@ def test_later_follows_a_turn_of_its_catalogue() -> None:
 def test_blocks_mix_the_kinds_and_keep_a_catalogue_together() -> None:
     """All questions, each once; the first two blocks have each kind."""
     kinds = ("one", "two", "none", "refusal", "after", "long")
-    found = bank.blocks(ASKED, kinds)
+    found = question_bank.blocks(ASKED, kinds)
     assert sorted(question.id for block in found for question in block) == sorted(
         question.id for question in ASKED if question.kind in kinds
     )
     assert all(len({question.catalogue for question in block}) == 1 for block in found)
     assert len({question.kind for block in found[:2] for question in block}) == 5
-    assert bank.blocks(ASKED, ()) == []
+    assert question_bank.blocks(ASKED, ()) == []

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from toolsim.eval.learn.bank import Question, blocks
 from toolsim.eval.learn.decisions import Decision, Setting, count
+from toolsim.eval.learn.question_bank import Question, blocks
 from toolsim.eval.learn.rule import Comparison
 
 MAX_ERRORS = 3

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsim.backends.scripted.fill import fill, unanswered
+from toolsim.backends.scripted.argument_extraction import fill, unanswered
 from toolsim.core.plan import Tool
 
 STRING, INTEGER, NUMBER, BOOLEAN = ({"type": kind} for kind in ("string", "integer", "number", "boolean"))

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from toolsim.background import elsewhere
-from toolsim.background.elsewhere import follow_stored
+from toolsim.background import remote_follower
+from toolsim.background.background_store import PATIENCE, BackgroundStore, Ending, Lease
 from toolsim.background.frames import DONE, events_value
-from toolsim.background.ledger import PATIENCE, Ending, Lease, Ledger
+from toolsim.background.remote_follower import follow_stored
 from toolsim.proxy.response_store import ResponseStore
 from toolsim.stores.record import StoreError
 from toolsim.stores.url import StoreUrl
@@ -27,11 +27,11 @@ class House:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         memory = ResponseStore()
         memory.configure(StoreUrl("memory"))
-        self.ledger = Ledger(memory)
+        self.ledger = BackgroundStore(memory)
         self.lease = Lease("p", "resp_1")
         self.happens: list[Any] = []
         self.waits = 0
-        monkeypatch.setattr(elsewhere.asyncio, "sleep", self._sleep)
+        monkeypatch.setattr(remote_follower.asyncio, "sleep", self._sleep)
 
     async def _sleep(self, _: float) -> None:
         self.waits += 1
@@ -53,7 +53,7 @@ def words_of(frame: bytes) -> str:
 
 
 async def kept(house: House, count: int, *, first: int = 0) -> None:
-    assert await house.ledger.is_wanted(house.lease)
+    assert await house.ledger.events_requested(house.lease)
     await house.ledger.renew(house.lease, events_value(first, FRAMES[first:count]))
 
 
@@ -91,7 +91,7 @@ async def test_an_answer_that_is_deleted(house: House) -> None:
 
 async def test_an_answer_whose_last_events_never_come(house: House) -> None:
     """The producer is gone: the stream ends with an error, a little later."""
-    house.happens = [kept(house, 2), house.ledger.tidy(house.lease)]
+    house.happens = [kept(house, 2), house.ledger.clean_up(house.lease)]
     received = await house.follow()
     assert received[0] == b"".join(FRAMES[:2])
     assert "are not stored" in words_of(received[1])

@@ -6,8 +6,8 @@ import asyncio
 from time import monotonic
 
 import pytest
-from toolsim.eval import asking
-from toolsim.eval.asking import Asking, common_prefix
+from toolsim.eval import question_run
+from toolsim.eval.question_run import Asking, common_prefix
 from toolsim.eval.runtime.turn import Answer, Message, ProviderError, Request, Tool
 
 USER: Message = {"role": "user", "content": "Hello"}
@@ -77,12 +77,12 @@ async def test_a_rate_limit_is_waited_for_as_long_as_it_says() -> None:
 
 async def test_without_a_hint_waits_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each wait is twice the one before; in the end the error is the run's."""
-    monkeypatch.setattr(asking, "FIRST_WAIT_SECONDS", 0.001)
-    model = Model(*[ProviderError("slow down", status=429)] * (asking.MAX_WAITS + 1))
+    monkeypatch.setattr(question_run, "FIRST_WAIT_SECONDS", 0.001)
+    model = Model(*[ProviderError("slow down", status=429)] * (question_run.MAX_WAITS + 1))
     ask = Asking(model, {}, 5)
     with pytest.raises(ProviderError):
         await ask(Request((USER,)))
-    assert len(model.requests) == asking.MAX_WAITS + 1
+    assert len(model.requests) == question_run.MAX_WAITS + 1
     assert ask.waited >= 0.031
 
 

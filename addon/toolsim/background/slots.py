@@ -19,7 +19,7 @@ LATELY_SECONDS = 60.0
 _RETRY_SECONDS = 5
 
 
-class Places:
+class Slots:
     """The slots of one proxy. ``taken``: returns the partition of each answer in progress."""
 
     def __init__(self, taken: Callable[[], Iterable[str]], clock: Callable[[], float] = time.monotonic) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
-from toolsim.background.edge import BackgroundAnswers
+from toolsim.background.background_store import Ending
+from toolsim.background.endpoints import BackgroundAnswers
 from toolsim.background.frames import DELETED, DONE, NO_END, error_frame, events_value
-from toolsim.background.ledger import Ending
 from toolsim.core.errors import ApiError
 from toolsim.core.plan import Policy, StoredAs
 from toolsim.core.report import Report

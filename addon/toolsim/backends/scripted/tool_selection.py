@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from toolsim.backends.scripted.words import shared, words
+from toolsim.backends.scripted.word_match import shared, words
 from toolsim.core.plan import Tool
 from toolsim.wire.json_fields import mapping
 

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toolsim.eval.figures import mcnemar, percentile, wilson
+from toolsim.eval.measures import mcnemar, percentile, wilson
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,11 @@ _FREE = frozenset(
 )
 
 
-class Unlike(ValueError):
+class SettingsMismatch(ValueError):
     """The parts have different settings."""
 
 
-def common(runs: Sequence[Run]) -> list[Run]:
+def shared_runs(runs: Sequence[Run]) -> list[Run]:
     """Return the runs of the cases that every method of a suite and model has answered, trial by trial."""
     kept: list[Run] = []
     for group in grouped(runs, lambda run: (run.suite, run.cell.model)).values():
@@ -57,7 +57,7 @@ def joined(parts: Sequence[Sequence[Run]]) -> list[Run]:
     return sorted(runs, key=lambda run: METHODS.index(run.cell.method))
 
 
-def alike(folders: Sequence[Path]) -> dict[str, object]:
+def common_settings(folders: Sequence[Path]) -> dict[str, object]:
     """Return the settings that all parts share. Raises Unlike, NotAReport."""
     first, *others = [
         {name: value for name, value in read_settings(folder).items() if name not in _FREE} for folder in folders
@@ -66,7 +66,7 @@ def alike(folders: Sequence[Path]) -> dict[str, object]:
         unlike = sorted(name for name in {*first, *other} if first.get(name) != other.get(name))
         if unlike:
             name = unlike[0]
-            raise Unlike(f"{folders[0]} has {name} {first.get(name)!r}, {folder} has {other.get(name)!r}")
+            raise SettingsMismatch(f"{folders[0]} has {name} {first.get(name)!r}, {folder} has {other.get(name)!r}")
     return first
 
 
@@ -88,7 +88,7 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     try:
         names = dict(_name(text, args.parts) for text in args.name)
-        settings = alike(args.parts)
+        settings = common_settings(args.parts)
         parts = [named(read_runs(part), names[part]) if part in names else read_runs(part) for part in args.parts]
         if (args.out / RUNS).exists():
             raise NotAReport(f"{args.out} holds a report already")
@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"toolsim eval join: {error}", file=sys.stderr)
         return 2
     all_runs = joined(parts)
-    kept = [replace(run, steps=()) if args.slim else run for run in common(all_runs)]
+    kept = [replace(run, steps=()) if args.slim else run for run in shared_runs(all_runs)]
     log = Journal(args.out, Secrets())
     for run in kept:
         log.add(run)

@@ -82,7 +82,7 @@ class Ending:
     output: object = ()
 
 
-class Ledger:
+class BackgroundStore:
     """Reads and writes these records. Every method raises StoreError while the store is down."""
 
     def __init__(self, memory: ResponseStore) -> None:
@@ -110,11 +110,11 @@ class Ledger:
         """Renew the lease of an answer that is still being made, with its events; return whether it is still held."""
         return await self._replace(lease, [lease.record(), *_events(lease.id, events)])
 
-    async def want(self, partition: str, id: str) -> None:
+    async def request_events(self, partition: str, id: str) -> None:
         """Request that the proxy which makes an answer stores its events as they arrive."""
         await self._memory.write(partition, [_named(WANTED + id)], {})
 
-    async def is_wanted(self, lease: Lease) -> bool:
+    async def events_requested(self, lease: Lease) -> bool:
         """Return whether another proxy has requested the events."""
         return bool(await self._memory.find(lease.partition, [WANTED + lease.id]))
 
@@ -148,7 +148,7 @@ class Ledger:
                 return standing == "over"
         raise StoreError(f"the conversation {ending.conversation} changes too often")
 
-    async def settle(self, entry: Entry, value: bytes) -> bool:
+    async def finalize(self, entry: Entry, value: bytes) -> bool:
         """Write the end of an answer, which any proxy can do; return whether the answer was still unchanged."""
         lease = Lease(entry.partition, entry.id)
         records = [_named(entry.id, value), lease.over()]
@@ -156,10 +156,10 @@ class Ledger:
             await self._memory.write(entry.partition, records, {lease.name: entry.version})
         except Conflict:
             return False
-        await self.tidy(lease)
+        await self.clean_up(lease)
         return True
 
-    async def tidy(self, lease: Lease) -> None:
+    async def clean_up(self, lease: Lease) -> None:
         """Delete a lease that is no longer needed."""
         with suppress(StoreError):
             await self._memory.forget(lease.partition, [lease.name, WANTED + lease.id])

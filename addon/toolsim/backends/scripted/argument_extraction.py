@@ -22,8 +22,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from toolsim.backends.scripted.choose import mask_quotes, quotes
-from toolsim.backends.scripted.words import STOP_WORDS, is_alike, words
+from toolsim.backends.scripted.tool_selection import mask_quotes, quotes
+from toolsim.backends.scripted.word_match import STOP_WORDS, is_alike, words
 from toolsim.core.plan import Tool
 from toolsim.request.example import example_arguments
 from toolsim.wire.json_fields import mapping, mappings
