@@ -17,7 +17,7 @@ from bench.stage import Client, backends
 from support.mitmdump import MITMDUMP, Mitmdump
 
 MODEL = "call-2000-4-1"
-_SECONDS = 1.0  # Long enough for what follows an answer, too short for a tick of the clocks to matter.
+_SECONDS = 1.0  # Long enough for what follows an answer, too short for a tick of the timeouts to matter.
 
 
 def entered(api: str = "chat", model: str = MODEL) -> list[str]:

@@ -89,7 +89,7 @@ def remote() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module", params=["responses", "chat"])
-def hosting(request: pytest.FixtureRequest, text_backend: TextBackend, remote: str) -> Iterator[Mitmdump]:
+def mcp_context(request: pytest.FixtureRequest, text_backend: TextBackend, remote: str) -> Iterator[Mitmdump]:
     with Mitmdump(
         text_backend.url,
         toolsim_backend=request.param,
@@ -134,10 +134,10 @@ def kinds(result: Any) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["run", "run_streamed"])
-async def test_the_agents_sdk(mode: str, hosting: Mitmdump, remote: str, text_backend: TextBackend) -> None:
+async def test_the_agents_sdk(mode: str, mcp_context: Mitmdump, remote: str, text_backend: TextBackend) -> None:
     """A hosted call and one of the agent's own in one turn; the last turn is shown both outputs."""
     text_backend.play([says(block("calc__add", a=1, b=2), block("note", text="x")), says("It is 3.")])
-    result, _ = await run(hosting, remote, mode, None)
+    result, _ = await run(mcp_context, remote, mode, None)
     assert result.final_output == "It is 3."
     assert kinds(result) == ["mcp_call"]
     shown = str(text_backend.exchanges[-1].transcript)
@@ -149,11 +149,11 @@ async def test_the_agents_sdk(mode: str, hosting: Mitmdump, remote: str, text_ba
 @pytest.mark.parametrize("mode", ["run", "run_streamed"])
 @pytest.mark.parametrize("approve", [True, False])
 async def test_approvals_in_the_agents_sdk(
-    approve: bool, mode: str, hosting: Mitmdump, remote: str, text_backend: TextBackend
+    approve: bool, mode: str, mcp_context: Mitmdump, remote: str, text_backend: TextBackend
 ) -> None:
     """The person is shown the call; approval runs it, and the model is shown a refusal with its reason."""
     text_backend.play([says(block("calc__add", a=1, b=2)), says("Well.")])
-    result, asked = await run(hosting, remote, mode, approve)
+    result, asked = await run(mcp_context, remote, mode, approve)
     assert asked == [{"a": 1, "b": 2}]
     assert result.final_output == "Well."
     shown = str(text_backend.exchanges[-1].transcript)

@@ -16,7 +16,7 @@ def growth(work: Callable[[int], object], size: int) -> float:
     """Return the ratio of the processor times of ``work`` with four times ``size`` and with ``size``.
 
     Compares the shortest times, and measures again while they do not look linear: other processes on the machine
-    disturb caches and clocks, but never make a run shorter. Garbage collections are off, since they would add the
+    disturb caches and timeouts, but never make a run shorter. Garbage collections are off, since they would add the
     heap of the test process.
     """
     was_enabled = gc.isenabled()

@@ -66,8 +66,8 @@ class Script:
         may_invent = rewritten.plan.may_invent and SECOND_OPINION in round_.retries_allowed
         plan = replace(
             rewritten.plan,
-            asks=round_.retries_allowed,
-            begun=round_.partial_call,
+            retries_allowed=round_.retries_allowed,
+            partial_call=round_.partial_call,
             hosted=round_.hosted,
             may_invent=may_invent,
         )

@@ -117,8 +117,8 @@ class BackgroundAnswers:
             return done.error
         assert isinstance(done.read, BackgroundRequest)
         made = done.read
-        hosting = exchange.hosting(self._servers.context(settings.origins, flow, exchange.owner))
-        answer = job_of(made, flow, api, policy, settings.bounds, hosting, self._rounds)
+        mcp_context = exchange.mcp_context(self._servers.context(settings.origins, flow, exchange.owner))
+        answer = job_of(made, flow, api, policy, settings.bounds, mcp_context, self._rounds)
         # Report an error in the request now, not as a failed answer. The backend does not get the tools run here.
         body = made.body if answer.hosted is None else dump(answer.hosted.for_backend()).encode()
         mode, once = request.headers.get(MODE_HEADER), replace(policy, catalog_budget=0)

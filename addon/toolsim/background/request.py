@@ -65,7 +65,7 @@ def job_of(
     api: Api,
     policy: Policy,
     bounds: Bounds,
-    hosting: McpContext | None,
+    mcp_context: McpContext | None,
     rounds: Rounds,
 ) -> Job:
     """Return the job of the answer to a request.
@@ -78,14 +78,14 @@ def job_of(
     document: Mapping[str, Any] = {}
     may_take_more = False
     if len(body) > MAX_BODY_BYTES:
-        hosting = None
+        mcp_context = None
         report.warnings += [ROUNDS_OFF] if policy.needs_rounds else []
     elif (found := read_body(body)) is not None:
         document, request = found, api.read(found)
-        is_hosted = hosting is not None and hosting.is_asked(body) and may_be_hosted(request, policy, bounds)
-        is_hosted = is_hosted and hosting is not None and hosting.serves(found, policy, api)
-        hosting = hosting if is_hosted else None
+        is_hosted = mcp_context is not None and mcp_context.is_asked(body) and may_be_hosted(request, policy, bounds)
+        is_hosted = is_hosted and mcp_context is not None and mcp_context.serves(found, policy, api)
+        mcp_context = mcp_context if is_hosted else None
         may_take_more = is_hosted or may_take_rounds(request, policy)
     bounds = bounds if may_take_more else replace(bounds, rounds=1)
-    calls = HostedCalls(hosting, api, document, policy, report, flow.id) if hosting is not None else None
+    calls = HostedCalls(mcp_context, api, document, policy, report, flow.id) if mcp_context is not None else None
     return Job(api, document, form, policy, rounds.asking(flow, body, document), bounds, report, hosted=calls)

@@ -59,7 +59,7 @@ class SerialExecutor:
         return self._thread is not None
 
     def submit[T](self, work: Callable[[], T], owner: str = "") -> asyncio.Future[T]:
-        """Return a future for what ``work`` returns or raises, or ``QueueFull``; cancelling it does not stop the work."""
+        """Return a future of what ``work`` returns or raises, else ``QueueFull``; cancelling it stops nothing."""
         task = self._new(work)
         with self._lock:
             self._tasks.setdefault(owner, deque()).append(task)
@@ -71,7 +71,7 @@ class SerialExecutor:
         return asyncio.wrap_future(task.future)
 
     def submit_last[T](self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Like ``do``, but after all calls that are waiting now."""
+        """Like ``submit``, but after all calls that are waiting now."""
         task = self._new(work)
         self._signals.put(task)
         return asyncio.wrap_future(task.future)

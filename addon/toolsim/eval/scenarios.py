@@ -1,6 +1,6 @@
 """The scenarios: conversations with tools and state, judged by the state that they leave behind.
 
-Each runs on its own workspace, through the runtime's loop. Live ones require the exact final text ``JobResult.``, so that
+Each runs on its own workspace, through the runtime's loop. Live ones require the exact final text ``Done.``, so that
 the end can be asserted; nothing else in a model's wording counts.
 """
 
@@ -122,7 +122,7 @@ def _has_title(outcome: Outcome, workspace: Workspace) -> str | None:
 
 
 def check_title(outcome: Outcome, workspace: Workspace) -> Verdict:
-    """The state was read, the title is set, and the answer is ``JobResult.``."""
+    """The state was read, the title is set, and the answer is ``Done.``."""
     return diagnose(outcome, _has_title(outcome, workspace))
 
 

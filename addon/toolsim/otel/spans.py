@@ -84,8 +84,8 @@ class Spans(Feature):
     # -- calls of MCP tools --
 
     @override
-    def on_mcp(self, hosting: McpContext) -> McpContext:
-        return replace(hosting, watch=self._call)
+    def on_mcp(self, mcp_context: McpContext) -> McpContext:
+        return replace(mcp_context, watch=self._call)
 
     async def _call(self, server: Server, call: ServedCall, calling: Awaitable[Outcome]) -> Outcome:
         began = conventions.tool_began(server, call)

@@ -1,7 +1,7 @@
 """Parses tool definitions and records back out of a prompt, for the content views and the scripted model.
 
 The writers are in ``toolsim/request/``: ``manifest`` and ``forms`` (the manifest), ``notation`` (a template of
-arguments), ``record`` (past calls and outputs), ``closing`` (instructions at the end of a prompt). The proxy itself
+arguments), ``record`` (past calls and outputs), ``suffix`` (instructions at the end of a prompt). The proxy itself
 never parses them.
 """
 

@@ -165,8 +165,8 @@ class BodyRewriter:
         if not (self.settings.mcp.is_used or policy.may_need_rounds(body) or has_search(body)):
             return False
         store = self.remembering.store_function(exchange) if exchange.stored_context is not None else None
-        hosting = exchange.hosting(self.servers.context(self.settings.origins, flow, exchange.owner))
-        return self.rounds.take(flow, exchange, api, policy, self.settings.bounds, hosting, store)
+        mcp_context = exchange.mcp_context(self.servers.context(self.settings.origins, flow, exchange.owner))
+        return self.rounds.take(flow, exchange, api, policy, self.settings.bounds, mcp_context, store)
 
     def _policy(self, flow: HTTPFlow, exchange: Exchange) -> Policy:
         """Return the operator's policy; for a flow from a file the recorded one, overridden by explicit options."""

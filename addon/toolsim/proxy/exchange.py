@@ -15,7 +15,7 @@ Five outcomes, each of which ends the client's answer properly:
    or stays silent, a body that cannot be decoded. ``is_ours`` is false here too.
 5. *cut*: a stream ended before the backend did; ``mitmproxy12.endable`` then stops the backend.
 
-The ``clocks`` determine when the stream has to call ``StreamedAnswer.tick`` or, before there is one, ``overdue``.
+The ``timeouts`` determine when the stream has to call ``StreamedAnswer.tick`` or, before there is one, ``overdue``.
 
 Optional concerns (counting, replays, reports, …) attach to an exchange as ``Feature``s. The exchange calls each of them
 without knowing any by name; other code finds a feature by its class. Both classes are in this module, since each
@@ -88,9 +88,9 @@ class Feature:
         """Return the plan of a rewritten request."""
         return plan
 
-    def on_mcp(self, hosting: McpContext) -> McpContext:
+    def on_mcp(self, mcp_context: McpContext) -> McpContext:
         """Return the context in which MCP tools are called, if the request can use any."""
-        return hosting
+        return mcp_context
 
     def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: JobResult) -> None:
         """Handle the result of the request's job; ``done.rewritten`` is None if it passes unchanged."""
@@ -208,12 +208,12 @@ class Exchange:
 
     # -- the request --
 
-    def hosting(self, hosting: McpContext | None) -> McpContext | None:
+    def mcp_context(self, mcp_context: McpContext | None) -> McpContext | None:
         """Return the context in which MCP tools are called, None if the request cannot use any."""
-        if hosting is not None:
+        if mcp_context is not None:
             for feature in self._features:
-                hosting = feature.on_mcp(hosting)
-        return hosting
+                mcp_context = feature.on_mcp(mcp_context)
+        return mcp_context
 
     def request_job(self, flow: HTTPFlow, dialect: ApiName, policy: Policy) -> RequestJob | None:
         """Return the job that rewrites a request; None if it has already been answered with an error."""
@@ -413,7 +413,7 @@ class Exchange:
             plan,
             self.report,
             limits=self.limits,
-            clocks=self.timeouts,
+            timeouts=self.timeouts,
             recorder=self.recorder,
             listener=self._listener,
             estimate=lambda written: estimated_usage(flow.request.raw_content or b"", written),

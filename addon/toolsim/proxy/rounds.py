@@ -69,39 +69,39 @@ class Rounds:
         api: Api,
         policy: Policy,
         bounds: Bounds,
-        hosting: McpContext | None = None,
+        mcp_context: McpContext | None = None,
         store: StoreAnswer | None = None,
     ) -> bool:
         """Send a request to the runner if its answer can take several rounds; return whether it was sent there.
 
-        ``hosting``: the MCP servers that it can use; ``store`` stores its answer.
+        ``mcp_context``: the MCP servers that it can use; ``store`` stores its answer.
         """
         memory = exchange.stored_context
         try:
             body = own_body(flow.request, memory)
-            hosting = hosting if hosting is not None and hosting.is_asked(body) else None
-            document = read_body(body) if hosting is not None or policy.needs_rounds else None
+            mcp_context = mcp_context if mcp_context is not None and mcp_context.is_asked(body) else None
+            document = read_body(body) if mcp_context is not None or policy.needs_rounds else None
             document = api.expand_opaque_items(document) if document is not None else None
-            if document is None or not (hosting is not None or api.uses_tools(document)):
+            if document is None or not (mcp_context is not None or api.uses_tools(document)):
                 return False
             policy = policy.for_model(string(document.get("model")))
             request = api.read(document)
             request, document, body = stored_by_us(request, document, body, memory)
         except TooLarge:
             # It is not parsed: whether it could take rounds at all shows when it is rewritten.
-            exchange.attach(OneRound(hosting.marks if hosting is not None else ()))
+            exchange.attach(OneRound(mcp_context.marks if mcp_context is not None else ()))
             return False
         except (BadRequest, ValueError):
             # The direct path reports the error.
             return False
-        if hosting is not None and not (
-            may_be_hosted(request, policy, bounds) and hosting.serves(document, policy, api)
+        if mcp_context is not None and not (
+            may_be_hosted(request, policy, bounds) and mcp_context.serves(document, policy, api)
         ):
-            hosting = None
-        if hosting is None and not may_take_rounds(request, policy):
+            mcp_context = None
+        if mcp_context is None and not may_take_rounds(request, policy):
             return False
         report = Report(client=api.name)
-        calls = HostedCalls(hosting, api, document, policy, report, flow.id) if hosting is not None else None
+        calls = HostedCalls(mcp_context, api, document, policy, report, flow.id) if mcp_context is not None else None
         ask, store = self.asking(flow, body, document), store if request.form.id else None
         job = Job(api, document, request.form, policy, ask, bounds, report, store, calls)
         self._hand_over(flow, exchange, report, label_of(request.items), job)

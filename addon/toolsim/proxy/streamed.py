@@ -66,7 +66,7 @@ class StreamedAnswer:
         report: Report,
         *,
         limits: Limits,
-        clocks: Timeouts,
+        timeouts: Timeouts,
         recorder: BodyRecorder,
         listener: Listener | None = None,
         estimate: Estimate | None = None,
@@ -84,7 +84,7 @@ class StreamedAnswer:
         )
         self.report = report
         self.limits = limits
-        self._clocks = clocks
+        self._timeouts = timeouts
         self._recorder = recorder
         self._pace = TimeSlice()
         self._received = 0
@@ -141,9 +141,9 @@ class StreamedAnswer:
         if self._received > self.limits.max_answer_bytes and not self.finished:
             self.cut = True
             yield self._chunk_of(self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes)))
-        elif not data and self._clocks.ended_by is not None and not self.finished:
+        elif not data and self._timeouts.ended_by is not None and not self.finished:
             # The connection was closed because the proxy stops, which is not the backend's fault.
-            yield self._chunk_of(self._rewriter.fail(self._clocks.ended_by))
+            yield self._chunk_of(self._rewriter.fail(self._timeouts.ended_by))
         else:
             pace = self._pace if len(data) > _SMALL_BYTES else None
             for frames in in_slices(self._rewriter.steps(data), lambda: self.finished, pace):
@@ -178,12 +178,12 @@ class StreamedAnswer:
             self.cut = True
             return []
         # The further round has its own timers.
-        if self._clocks.is_overdue and not self.waits:
+        if self._timeouts.is_overdue and not self.waits:
             self.cut = True
-            return self._recorder.pass_on(self._rewriter.fail(self._clocks.overdue()))
-        if not self._clocks.is_quiet:
+            return self._recorder.pass_on(self._rewriter.fail(self._timeouts.overdue()))
+        if not self._timeouts.is_quiet:
             return []
-        self._clocks.client_served()
+        self._timeouts.client_served()
         return self._recorder.pass_on(self._rewriter.keepalive())
 
     def fail(self, error: ApiError) -> list[bytes]:
@@ -209,7 +209,7 @@ class StreamedAnswer:
     def _note_input(self, data: bytes) -> None:
         self._recorder.received.add(data)
         self._received += len(data)
-        self._clocks.backend_active()
+        self._timeouts.backend_active()
 
     def _chunk_of(self, frames: list[bytes]) -> list[bytes]:
         """Return one chunk for all frames; nothing if they end an answer that has to be stored."""
@@ -224,7 +224,7 @@ class StreamedAnswer:
         """Return one chunk for all frames, so that no frame is ever split."""
         if not frames:
             return []
-        self._clocks.answered()
+        self._timeouts.answered()
         return self._recorder.pass_on([b"".join(frames)])
 
 

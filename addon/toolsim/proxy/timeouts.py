@@ -75,7 +75,7 @@ class Timeouts:
             due = now + MAX_TICK_SECONDS
         if self._limits.idle_timeout:
             due = min(due, self._last_input_at + self._limits.idle_timeout)
-        # Never zero: the timers' clocks can differ slightly.
+        # Never zero: the timers' timeouts can differ slightly.
         return min(max(due - now, 0.01), MAX_TICK_SECONDS)
 
     @property

@@ -13,7 +13,7 @@ Three stages, each with one input and one output, so that a loop over several ro
 2. Backend-run tools that are still allowed (``backend_tools``) are kept, together with their history items.
 3. ``flatten``: calls and outputs become records in messages, and adjacent messages of one role are merged.
 4. If tools are on offer, or were earlier in the conversation, the manifest is placed before it.
-5. Further instructions about tools are appended to user messages (``closing``), so that the beginning never changes.
+5. Further instructions about tools are appended to user messages (``prompt_suffix``), so that the beginning never changes.
 6. ``compose``: the messages in the client's own body, or in a new body for another API.
 
 A backend with native tool support (``toolsim_mode=native``) gets the client's own body instead of ``compose``; its
@@ -111,7 +111,7 @@ def rewrite_request(
 
     ``dialect``: the client's API. ``output_mode``: the client's preference (a header), which overrides the policy's.
     ``refused``: features that the backend has rejected before, by model. ``stored_as``: None if the answer is not
-    stored. ``is_round``, ``is_action``: toolsim always handles this request: it is a later round, or an auxiliary
+    stored. ``is_round``, ``is_auxiliary``: toolsim always handles this request: it is a later round, or an auxiliary
     operation.
 
     Returns None for a request that toolsim does not handle and that passes byte for byte: not a JSON object, or a

@@ -2,7 +2,7 @@
 
     text ─▶ parser ─▶ pieces ─▶ judge ─▶ verdicts ─▶ speech, or calls
 
-1. Each part of an answer has one owner: ``speech`` has the order of text and calls and says when the choice ends,
+1. Each part of an answer has one owner: ``output_sequencer`` has the order of text and calls and says when the choice ends,
    ``client_calls`` decides how a call is emitted, and ``judge`` whether it is one.
 2. What arrives while a call is open is emitted after it. Text and other items count as if they had come before it, as
    they do if the call is emitted whole; calls that the backend emits as such count from there on.
@@ -70,7 +70,7 @@ from toolsim.response.verdict import (
 class Choice:
     """One choice. Each method takes one event of the backend and returns the client's events for it.
 
-    ``speech`` says whether it is over, and why.
+    ``sequencer`` says whether it is over, and why.
     """
 
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], index: int = 0) -> None:
@@ -233,7 +233,7 @@ class Choice:
             for accepted in piece.calls:
                 self._judge.count_untagged(accepted)
                 outcomes.append(self.act(accepted.call))
-        # The model would repeat the call until something stops it (``same_call``).
+        # The model would repeat the call until something stops it (``repetition``).
         if piece.ends and not self.speech.is_over:
             self.speech.end_early(ONE_CALL)
 

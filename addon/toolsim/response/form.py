@@ -13,7 +13,7 @@ builds no values: the form is parsed once, when it is complete.
 3. An array that may hold calls holds only objects.
 4. In a fence, the closing mark ends a JSON form that lacks its last brackets.
 5. Gemma's braces hold any text, since its strings may have lost their quotes: only brackets outside quotes count.
-6. An array whose calls repeat without end is over as soon as that is certain (``same_call``).
+6. An array whose calls repeat without end is over as soon as that is certain (``repetition``).
 7. A bracket within JSON may be closed by one of the wrong kind if only closing brackets follow (``repair``).
 """
 

@@ -29,7 +29,7 @@ bare or in a code fence. In addition to tagged blocks, these count:
  7. Released text is not read again, so no text is read twice; nothing inside a rejected form counts.
  8. A fence around tagged blocks goes with them: its two lines are emitted as ``FenceMark``.
  9. Nothing is lost: the pieces, each as its raw text, add up to the input. Where it is split does not matter.
-10. A list that repeats one call, without end or until the backend cut it off, ends there (``same_call``).
+10. A list that repeats one call, without end or until the backend cut it off, ends there (``repetition``).
 11. A unit at the end counts if the sentence before it does not introduce an example (``explanation``). Nor does a fence
     around tagged blocks hold any behind such a sentence.
 12. If the client demands JSON of an answer in words, ``answer_format`` says which form is that answer: it is text.

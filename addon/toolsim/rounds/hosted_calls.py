@@ -143,21 +143,21 @@ class HostedCalls:
 
     def __init__(
         self,
-        hosting: McpContext,
+        mcp_context: McpContext,
         api: Api,
         body: Mapping[str, Any],
         policy: Policy,
         report: Report,
         answer: str = "",
     ) -> None:
-        self._hosting = hosting
+        self._hosting = mcp_context
         self._api = api
         self._policy = policy
         self._answer = answer
-        self._asker = Caller(hosting.owner, answer)
+        self._asker = Caller(mcp_context.owner, answer)
         declared = [tool for _, tool in mcp_items.declared(body)]
         # Including the servers that it named: their outputs are only for clients that may use them.
-        self._whose = hosting.owner + dump([*mappings(body.get("mcp_servers")), *declared])
+        self._whose = mcp_context.owner + dump([*mappings(body.get("mcp_servers")), *declared])
         self._items = api.hosted
         self._conversation = b""
         self._hidden: list[Called] = []
@@ -175,7 +175,7 @@ class HostedCalls:
         self._listed_by: set[str] = set()
         """The labels of the servers that have listed their tools."""
         limit = count(body, "max_tool_calls")
-        self._left = min(hosting.max_calls, limit) if limit > 0 else hosting.max_calls
+        self._left = min(mcp_context.max_calls, limit) if limit > 0 else mcp_context.max_calls
         self._open: tuple[CallStarted, list[str]] | None = None
         self._words: list[str] = []
         self._pending: list[_Pending] = []
@@ -197,11 +197,11 @@ class HostedCalls:
 
     async def prepare(self) -> list[ClientEvent]:
         """Query the servers for their tools, and run approved calls; return their events. Raises BadRequest."""
-        body, hosting, items = self.body, self._hosting, self._items
-        self._servers = dict(hosting.servers)
-        if hosting.runs_clients:
+        body, mcp_context, items = self.body, self._hosting, self._items
+        self._servers = dict(mcp_context.servers)
+        if mcp_context.runs_clients:
             for param, declared in items.declared(body):
-                server = engine().read_tool(declared, param, hosting.servers, hosting.hosts)
+                server = engine().read_tool(declared, param, mcp_context.servers, mcp_context.hosts)
                 self._servers[server.label] = server
                 self._declared.add(server.label)
         decisions = mcp_items.decisions(body)
@@ -213,7 +213,7 @@ class HostedCalls:
             body = items.with_results(body, self._results_of)
         if items.shows != "all":
             self._conversation = whole_key(body, self._whose)
-            body = with_hidden(body, self._whose, hosting.hidden.find, self._api)
+            body = with_hidden(body, self._whose, mcp_context.hidden.find, self._api)
         decided: dict[str, Called] = {}
         for decision in decisions:
             events, pair = await self._decided(decision)
@@ -522,10 +522,10 @@ class HostedCalls:
         if arguments is None:
             outcome = failed("The arguments are not a JSON object.")
         else:
-            hosting, limit = self._hosting, self._policy.max_tool_output_bytes
-            assert hosting.pool is not None
-            calling = hosting.pool.call(server, item.name, arguments, limit, self._asker)
-            outcome = await (calling if hosting.watch is None else hosting.watch(server, item, calling))
+            mcp_context, limit = self._hosting, self._policy.max_tool_output_bytes
+            assert mcp_context.pool is not None
+            calling = mcp_context.pool.call(server, item.name, arguments, limit, self._asker)
+            outcome = await (calling if mcp_context.watch is None else mcp_context.watch(server, item, calling))
         self._note(outcome.code, f"{item.label}.{item.name}")
         return outcome
 

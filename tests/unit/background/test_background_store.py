@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toolsim.background import ledger as ledger_module
+from toolsim.background import background_store as ledger_module
 from toolsim.background.background_store import BackgroundStore, Ending, Lease
 from toolsim.proxy.response_store import LOST, ResponseStore
 from toolsim.stores.record import Record, StoreError

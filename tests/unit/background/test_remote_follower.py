@@ -117,7 +117,7 @@ async def test_a_store_that_is_down(house: House, times: int, monkeypatch: pytes
             raise StoreError("down")
         return await read(partition, id)
 
-    monkeypatch.setattr(house.ledger, "on_body_done", failing)
+    monkeypatch.setattr(house.ledger, "read", failing)
     house.happens = [nothing(house) for _ in range(min(times, PATIENCE))]
     house.happens += [ended(house)] if times < PATIENCE else []
     received = await house.follow()

@@ -272,10 +272,10 @@ async def hosted(stage: Stage, outcome: Outcome | Exception) -> tuple[trace.Span
     flow = stage.begin()
     exchange = ToolSim.exchanges.of(flow)
     assert exchange is not None
-    assert exchange.hosting(None) is None
-    hosting = exchange.hosting(McpContext(Pool(), Approvals()))
-    assert hosting is not None
-    assert hosting.watch is not None
+    assert exchange.mcp_context(None) is None
+    mcp_context = exchange.mcp_context(McpContext(Pool(), Approvals()))
+    assert mcp_context is not None
+    assert mcp_context.watch is not None
     seen: list[trace.Span] = []
 
     async def calling() -> Outcome:
@@ -285,7 +285,7 @@ async def hosted(stage: Stage, outcome: Outcome | Exception) -> tuple[trace.Span
         return outcome
 
     call = McpCall("mcp_1", "files", "read_file", '{"path":"/private"}')
-    made = hosting.watch(Server("files", ("npx",)), call, calling())
+    made = mcp_context.watch(Server("files", ("npx",)), call, calling())
     if isinstance(outcome, Exception):
         with pytest.raises(type(outcome)):
             await made

@@ -220,8 +220,8 @@ async def test_hooks_during_an_answer_update_no_flow(hook: type, addon: Any) -> 
     manager = addon.context.master.addons
     manager.chain = [addon, SimpleNamespace(update=updated.append)]
     limits = Limits(10.0)
-    plan, clocks = Plan("responses", "responses", AnswerForm(stream=True)), Timeouts(limits)
-    answer = StreamedAnswer(plan, Report(), limits=limits, clocks=clocks, recorder=BodyRecorder())
+    plan, timeouts = Plan("responses", "responses", AnswerForm(stream=True)), Timeouts(limits)
+    answer = StreamedAnswer(plan, Report(), limits=limits, timeouts=timeouts, recorder=BodyRecorder())
     await manager.handle_lifecycle(hook(answer))
     assert updated == []
 

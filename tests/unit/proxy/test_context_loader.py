@@ -213,7 +213,7 @@ async def test_a_request_is_read_once(remembering: StoredContextLoader) -> None:
         jobs.append(job)
         return run(job)
 
-    remembering = replace(remembering, do=noted)
+    remembering = replace(remembering, run=noted)
     flow, exchange, _ = begun(remembering, {"model": "m", "input": [{"role": "user", "content": "Hello"}]})
     await answered(remembering, flow, exchange)
     assert jobs == []

@@ -1,4 +1,4 @@
-"""One exchange: how its answer is handled, its clocks, and the effect of our own bugs."""
+"""One exchange: how its answer is handled, its timeouts, and the effect of our own bugs."""
 
 from __future__ import annotations
 

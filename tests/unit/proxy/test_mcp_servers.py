@@ -45,14 +45,14 @@ async def test_which_requests_are_about_servers() -> None:
     """With servers from the file it is every request; otherwise only one whose bytes may be about MCP."""
     servers = Servers()
     servers.update(MCP)
-    hosting = servers.context(ORIGINS, asked(), "")
-    assert hosting is not None
-    assert hosting.is_asked(b"{}")
+    mcp_context = servers.context(ORIGINS, asked(), "")
+    assert mcp_context is not None
+    assert mcp_context.is_asked(b"{}")
     servers.update(replace(MCP, servers=(), runs_clients=True))
-    hosting = servers.context(ORIGINS, asked(), "")
-    assert hosting is not None
-    assert not hosting.is_asked(b'{"input":"hi"}')
-    assert hosting.is_asked(b'{"tools":[{"type":"mcp"}]}')
+    mcp_context = servers.context(ORIGINS, asked(), "")
+    assert mcp_context is not None
+    assert not mcp_context.is_asked(b'{"input":"hi"}')
+    assert mcp_context.is_asked(b'{"tools":[{"type":"mcp"}]}')
     await servers.stop()
 
 

@@ -95,10 +95,10 @@ async def test_a_bad_request_is_not_handed_over(content: bytes, rounds: Rounds) 
     assert flow.request.host == "backend"
 
 
-def warnings_of(rounds: Rounds, flow: HTTPFlow, policy: Policy, hosting: McpContext | None = None) -> list[str]:
+def warnings_of(rounds: Rounds, flow: HTTPFlow, policy: Policy, mcp_context: McpContext | None = None) -> list[str]:
     """Return the warnings of a request that is too large for several rounds."""
     exchange = opened()
-    assert not rounds.take(flow, exchange, CHAT, policy, Bounds(), hosting)
+    assert not rounds.take(flow, exchange, CHAT, policy, Bounds(), mcp_context)
     taken = exchange.find(OneRound)
     assert taken is not None
     assert flow.request.host == "backend"
@@ -130,13 +130,13 @@ async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
     nobody: Any = None  # No server is asked.
     of_file = McpContext(nobody, Approvals(), {"files": Server("files", ("x",))})
     of_clients = McpContext(nobody, Approvals(), runs_clients=True)
-    for hosting, content, warns in (
+    for mcp_context, content, warns in (
         (of_file, b"{}", True),
         (of_clients, b"{}", False),
         (of_clients, b'{"tools": [{"type": "mcp"}]}', True),
     ):
         flow = asked(content + b" " * MAX_BODY_BYTES)
-        assert warnings_of(rounds, flow, Policy(), hosting) == ([ROUNDS_OFF] if warns else [])
+        assert warnings_of(rounds, flow, Policy(), mcp_context) == ([ROUNDS_OFF] if warns else [])
 
 
 def test_a_round_is_known_by_its_flow_alone() -> None:

@@ -1,4 +1,4 @@
-"""A streamed answer: its turns, its clocks, and the effect of our own bugs."""
+"""A streamed answer: its turns, its timeouts, and the effect of our own bugs."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def streamed(max_answer_bytes: int = 1_000, tools: tuple[Tool, ...] = ()) -> tuple[StreamedAnswer, Timeouts]:
     limits = Limits(keepalive=10, connect_timeout=5, idle_timeout=60, max_answer_bytes=max_answer_bytes)
-    plan, clocks = Plan("chat", "chat", AnswerForm(True, "m"), tools=tools), Timeouts(limits)
-    made = StreamedAnswer(plan, Report(), limits=limits, clocks=clocks, recorder=BodyRecorder())
-    return made, clocks
+    plan, timeouts = Plan("chat", "chat", AnswerForm(True, "m"), tools=tools), Timeouts(limits)
+    made = StreamedAnswer(plan, Report(), limits=limits, timeouts=timeouts, recorder=BodyRecorder())
+    return made, timeouts
 
 
 def test_silence(clock: Clock) -> None:
     """A silent backend's client gets a keep-alive every ten seconds, and an error in the end; ticks are in time."""
-    made, clocks = streamed()
-    assert clocks.next_tick() == MAX_TICK_SECONDS
-    clocks.client_served()
+    made, timeouts = streamed()
+    assert timeouts.next_tick() == MAX_TICK_SECONDS
+    timeouts.client_served()
     for _ in range(5):
         clock.now += 10
         assert made.tick() == [b": keepalive\n\n"]
         assert made.tick() == []
-    assert clocks.next_tick() == MAX_TICK_SECONDS
+    assert timeouts.next_tick() == MAX_TICK_SECONDS
     clock.now += 5
-    clocks.backend_active()
-    assert clocks.next_tick() == MAX_TICK_SECONDS
+    timeouts.backend_active()
+    assert timeouts.next_tick() == MAX_TICK_SECONDS
     clock.now += 5
     assert not made.cut
     made.tick()
     clock.now += 54.9
     made.tick()
-    assert clocks.next_tick() == pytest.approx(0.1)
+    assert timeouts.next_tick() == pytest.approx(0.1)
     clock.now += 0.1
     assert b"backend_timeout" in b"".join(made.tick())
     assert made.cut

@@ -9,35 +9,35 @@ def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each clock counts from its own event, and a limit of 0 means none."""
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    clocks, patient = (
+    timeouts, patient = (
         Timeouts(Limits(keepalive=10, connect_timeout=5, idle_timeout=12)),
         Timeouts(Limits(idle_timeout=0)),
     )
-    assert (clocks.next_tick(), clocks.is_overdue, clocks.is_quiet) == (MAX_TICK_SECONDS, False, False)
-    assert clocks.unreachable("gone").status == 502
+    assert (timeouts.next_tick(), timeouts.is_overdue, timeouts.is_quiet) == (MAX_TICK_SECONDS, False, False)
+    assert timeouts.unreachable("gone").status == 502
     now += 5
-    assert clocks.unreachable("gone").message == "The backend could not be reached within 5 s."
-    clocks.connected()
-    assert clocks.unreachable("gone").message == "The backend gave no answer: gone"
-    assert clocks.overdue().message == "The backend sent no data for 12 s."
+    assert timeouts.unreachable("gone").message == "The backend could not be reached within 5 s."
+    timeouts.connected()
+    assert timeouts.unreachable("gone").message == "The backend gave no answer: gone"
+    assert timeouts.overdue().message == "The backend sent no data for 12 s."
     now += 5
-    assert (clocks.is_quiet, clocks.next_tick()) == (False, MAX_TICK_SECONDS)
+    assert (timeouts.is_quiet, timeouts.next_tick()) == (False, MAX_TICK_SECONDS)
     # The first byte may take longer; a tick at which nothing was sent does not come back at once.
     now += 4
-    assert (clocks.is_quiet, clocks.next_tick()) == (True, MAX_TICK_SECONDS)
-    clocks.client_served()
-    assert clocks.first_byte is None
-    assert (clocks.is_quiet, clocks.next_tick()) == (False, MAX_TICK_SECONDS)
+    assert (timeouts.is_quiet, timeouts.next_tick()) == (True, MAX_TICK_SECONDS)
+    timeouts.client_served()
+    assert timeouts.first_byte is None
+    assert (timeouts.is_quiet, timeouts.next_tick()) == (False, MAX_TICK_SECONDS)
     now += 2
-    assert clocks.next_tick() == 1
+    assert timeouts.next_tick() == 1
     now += 1
     for _ in range(2):
-        clocks.answered()
-        assert clocks.first_byte == 17
+        timeouts.answered()
+        assert timeouts.first_byte == 17
         now += 1
-    assert clocks.is_overdue
-    clocks.backend_active()
-    assert not clocks.is_overdue
-    assert clocks.seconds() == patient.seconds() == 19
+    assert timeouts.is_overdue
+    timeouts.backend_active()
+    assert not timeouts.is_overdue
+    assert timeouts.seconds() == patient.seconds() == 19
     now += 1_000
     assert not patient.is_overdue

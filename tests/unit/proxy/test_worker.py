@@ -182,7 +182,7 @@ def test_serving(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     bounds: list[object] = []
 
-    def collects(one: Job, *, patient: bool) -> JobResult:
+    def collects(one: Job, *, long_budget: bool) -> JobResult:
         bounds.append(gc.isenabled())
         return run(one, patient=patient)
 

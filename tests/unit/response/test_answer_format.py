@@ -38,7 +38,7 @@ every_case = each("case", TABLE["cases"], ids=lambda case: case["case"])
 def plan_of(form: str, **fields: Any) -> Plan:
     tools = [Tool(wire_name=tool["name"], **tool) for tool in TOOLS["tools"]]
     masked = frozenset(TOOLS["masked"])
-    return plan("chat", "chat", True, tools, masked=masked, answer_format=TABLE["formats"][form], **fields)
+    return plan("chat", "chat", True, tools, masked_tools=masked, answer_format=TABLE["formats"][form], **fields)
 
 
 def answer(
@@ -79,7 +79,7 @@ def test_case(case: dict[str, Any]) -> None:
 @every_case
 def test_an_answer_that_is_not_as_demanded_is_asked_again(case: dict[str, Any]) -> None:
     """If it may be, nothing of it is emitted before, and all of it if nobody asks; any other is as without asking."""
-    text, the_plan = case["text"], plan_of(case["format"], asks=FAULTS)
+    text, the_plan = case["text"], plan_of(case["format"], retries_allowed=FAULTS)
     for chunks in ([text], list(text)):
         items, report, retry = answer(the_plan, chunks)
         if not case.get("warns"):
@@ -104,7 +104,7 @@ def test_any_text_any_cut(scraps: list[str]) -> None:
     for form in ("report", "loose", "object", "plan"):
         items, report, _ = answer(plan_of(form), [text])
         assert answer(plan_of(form), list(text))[0] == items
-        held, again, retry = answer(plan_of(form, asks=FAULTS), list(text))
+        held, again, retry = answer(plan_of(form, retries_allowed=FAULTS), list(text))
         assert "".join(item[-1] for item in held) == ("" if retry and not held else "".join(item[-1] for item in items))
         assert again.calls == report.calls
 
@@ -120,7 +120,7 @@ def test_what_is_held_back() -> None:
 
 def test_an_answer_that_was_cut_off_is_not_asked_again() -> None:
     """Nor does it get a warning: the client is told that it is incomplete."""
-    items, report, retry = answer(plan_of("report", asks=FAULTS), ['{"city": "Bo'], "length")
+    items, report, retry = answer(plan_of("report", retries_allowed=FAULTS), ['{"city": "Bo'], "length")
     assert (items, retry) == ([["text", '{"city": "Bo']], None)
     assert "ANSWER_MISMATCH" not in report.warnings
 
@@ -130,7 +130,7 @@ def test_an_answer_that_was_cut_off_is_not_asked_again() -> None:
 def test_a_call_without_its_end_is_asked_for_as_such(finish: FinishReason, words: str) -> None:
     """Its fault is that of the call, whatever is demanded of an answer in words."""
     text = f"{words}<tool_call>{CALL[:-9]}"
-    _, _, retry = answer(plan_of("report", asks=FAULTS), list(text), finish)
+    _, _, retry = answer(plan_of("report", retries_allowed=FAULTS), list(text), finish)
     assert retry is not None
     assert retry.fault.reason == ("MALFORMED_JSON" if finish == "stop" else "CALL_CUT_OFF")
     assert retry.words == text
@@ -138,12 +138,12 @@ def test_a_call_without_its_end_is_asked_for_as_such(finish: FinishReason, words
 
 def test_an_answer_beside_something_else_is_not_held_back() -> None:
     """Reasoning before it means nothing; reasoning after its beginning, or too much text, releases it."""
-    whole = answer_for(plan_of("report", asks=FAULTS), Report())
+    whole = answer_for(plan_of("report", retries_allowed=FAULTS), Report())
     assert whole.feed(ReasoningDelta("Hm.")) == [ReasoningDelta("Hm.")]
     assert whole.feed(TextDelta("It is")) == []
     assert whole.feed(ReasoningDelta("So.")) == [TextDelta("It is"), ReasoningDelta("So.")]
     assert whole.feed(TextDelta(" clear.")) == [TextDelta(" clear.")]
-    the_plan = plan_of("report", asks=FAULTS, policy={"max_tool_args_bytes": 10})
+    the_plan = plan_of("report", retries_allowed=FAULTS, policy={"max_tool_args_bytes": 10})
     assert answer_for(the_plan, Report()).feed(TextDelta("x" * 5000)) == [TextDelta("x" * 5000)]
     parser = parser_for(the_plan, Judge(the_plan, Report()))
     assert isinstance(parser, HeldAnswer)

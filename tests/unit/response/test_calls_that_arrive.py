@@ -120,7 +120,7 @@ BEGUN = '{"name": "add", '
 TEXTS = st.sampled_from(["Hello ", " ", "\n", "a < b", TAGGED, *HALVES, "<tool_", BEGUN, Thought("hm")])
 PLANS: tuple[dict[str, Any], ...] = (
     {},
-    {"asks": frozenset({"SCHEMA_MISMATCH", "MALFORMED_JSON"})},
+    {"retries_allowed": frozenset({"SCHEMA_MISMATCH", "MALFORMED_JSON"})},
     {"policy": {"stop_after_tools": "on"}},
     {"policy": {"suppress_tail_after_tools": True}},
     {"policy": {"output_mode": "obsidian-xml"}},

@@ -125,7 +125,7 @@ def test_a_call_with_nothing_in_it_is_dropped() -> None:
 @pytest.mark.parametrize("call", [StructuredCall("add", "oops"), StructuredCall("own", ARGS)])
 def test_a_refused_structured_call_is_asked_about(call: StructuredCall) -> None:
     """If the model can be asked to mend it, its words tell the model what it called."""
-    the_plan = dataclasses.replace(responses(), asks=frozenset({"MALFORMED_JSON", "UNKNOWN_TOOL"}))
+    the_plan = dataclasses.replace(responses(), retries_allowed=frozenset({"MALFORMED_JSON", "UNKNOWN_TOOL"}))
     _, report, answer = run_events(the_plan, [call])
     assert answer.retry is not None
     assert call.arguments in answer.retry.words
@@ -326,7 +326,7 @@ def test_an_early_end_breaks_the_announced_call() -> None:
 def test_nothing_is_asked_again_behind_a_broken_call() -> None:
     """The client has seen it and must run nothing: neither a later fault nor the lack of a call causes a retry."""
     asks = frozenset({NO_CALL, "SCHEMA_MISMATCH", "MALFORMED_JSON"})
-    the_plan = responses(policy=INCREMENTAL, asks=asks, tool_choice=ToolChoice("required"))
+    the_plan = responses(policy=INCREMENTAL, retries_allowed=asks, tool_choice=ToolChoice("required"))
     broken = TextDelta(CALL[:-17] + " ~~~ </tool_call>")
     for events in ([broken], [broken, StructuredCall("add", "[1]")]):
         emitted, _, answer = run_events(the_plan, [*events, Finished("stop"), Closed()])

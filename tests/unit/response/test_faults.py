@@ -79,7 +79,7 @@ TEXTS = [
 
 
 def asking(*, asks: frozenset[str] = CALL_FAULTS, offered: tuple[Tool, ...] = (ADD, STATE), **fields: Any) -> Plan:
-    return plan("responses", "responses", True, list(offered), asks=asks, **fields)
+    return plan("responses", "responses", True, list(offered), retries_allowed=asks, **fields)
 
 
 def run(
@@ -114,7 +114,7 @@ def test_an_answer_that_is_a_broken_call_is_asked_again(text: str, reason: str, 
         assert retry.words == text
         assert report.retries == [f"{reason}:{name}"]
         assert report.parse_failures == []
-        assert emitted == run(asking(asks=frozenset()), pieces)[0]
+        assert emitted == run(asking(retries_allowed=frozenset()), pieces)[0]
 
 
 @each("key", ARGUMENTS_KEYS)
@@ -160,7 +160,7 @@ def test_talk_is_never_asked_about(text: str) -> None:
         emitted, retry, report = run(asking(offered=offered), pieces)
         assert retry is None
         assert not report.retries
-        assert emitted == run(asking(offered=offered, asks=frozenset()), pieces)[0]
+        assert emitted == run(asking(offered=offered, retries_allowed=frozenset()), pieces)[0]
 
 
 def test_the_price_of_asking() -> None:
@@ -170,7 +170,9 @@ def test_the_price_of_asking() -> None:
     for text in PRICE:
         emitted, retry, _ = run(asking(offered=offered), list(text))
         assert retry is not None
-        assert "<tool_call>" in text or emitted == run(asking(offered=offered, asks=frozenset()), list(text))[0]
+        assert (
+            "<tool_call>" in text or emitted == run(asking(offered=offered, retries_allowed=frozenset()), list(text))[0]
+        )
         reasons.append(retry.fault.reason)
     assert reasons == ["SCHEMA_MISMATCH", "SCHEMA_MISMATCH", "UNKNOWN_TOOL"]
 
@@ -182,7 +184,7 @@ def test_a_call_beside_it_is_made() -> None:
         assert retry is None
         assert report.calls == ["add"]
         assert any(isinstance(event, CallStarted) for event in emitted)
-        assert emitted == run(asking(asks=frozenset()), list(text))[0]
+        assert emitted == run(asking(retries_allowed=frozenset()), list(text))[0]
 
 
 @pytest.mark.parametrize(
@@ -197,7 +199,7 @@ def test_the_order_stays(item: Any) -> None:
     """Another item after such a text is emitted after it, and the answer is no longer retried."""
     emitted, retry, _ = run(asking(), [MISFIT, item])
     assert retry is None
-    assert emitted == run(asking(asks=frozenset()), [MISFIT, item])[0]
+    assert emitted == run(asking(retries_allowed=frozenset()), [MISFIT, item])[0]
     assert emitted[0] == TextDelta(MISFIT)
 
 
@@ -228,7 +230,7 @@ def test_a_backend_that_breaks_off_has_failed() -> None:
 def test_nothing_is_held_back_if_nobody_asks() -> None:
     """Without ``toolsim_retry`` this parser is not used; with it, words beside the call release what is held back."""
     for asks, is_used in ((frozenset[str](), False), (frozenset({"UNKNOWN_TOOL"}), False), (CALL_FAULTS, True)):
-        the_plan = asking(asks=asks)
+        the_plan = asking(retries_allowed=asks)
         assert isinstance(parser_for(the_plan, Judge(the_plan, Report())), BrokenCalls) == is_used
     answer = answer_for(asking(), Report())
     assert answer.feed(TextDelta(SLOTS[0])) == []
@@ -259,4 +261,4 @@ def test_where_it_is_cut_does_not_matter(parts: list[str], data: st.DataObject) 
     assert whole == cut
     assert (retry and retry.fault) == (other and other.fault)
     if "<tool_call>" not in text:
-        assert whole == run(asking(asks=frozenset()), pieces)[0]
+        assert whole == run(asking(retries_allowed=frozenset()), pieces)[0]

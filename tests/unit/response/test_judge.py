@@ -29,8 +29,10 @@ AUTO = ToolChoice()
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
-def plan_for(*tools: Tool, masked: tuple[str, ...] = (), tool_choice: ToolChoice = AUTO, **policy: Any) -> Plan:
-    return make_plan("responses", "chat", True, tools, masked=frozenset(masked), tool_choice=tool_choice, policy=policy)
+def plan_for(*tools: Tool, masked_tools: tuple[str, ...] = (), tool_choice: ToolChoice = AUTO, **policy: Any) -> Plan:
+    return make_plan(
+        "responses", "chat", True, tools, masked_tools=frozenset(masked_tools), tool_choice=tool_choice, policy=policy
+    )
 
 
 def json_block(body: str) -> Block:
@@ -57,7 +59,7 @@ def test_table(case: dict[str, Any]) -> None:
         for tool in TABLE["tools"]
     ]
     report = Report()
-    judge = Judge(plan_for(*tools, masked=tuple(TABLE["masked"]), repair=case.get("repair", "safe")), report)
+    judge = Judge(plan_for(*tools, masked_tools=tuple(TABLE["masked"]), repair=case.get("repair", "safe")), report)
     block = Block(case.get("form", "json"), "<tool_call>", case["body"], case.get("closing", "</tool_call>"))
     verdicts = judge.block(block)
     assert [as_data(verdict, block) for verdict in verdicts] == case["expect"]
@@ -128,7 +130,7 @@ FRAGMENTS = st.lists(
 def test_no_text_raises(body: str, form: Any, strict: bool, repair: str, closed: bool) -> None:
     """Any body in any form has verdicts: calls contain an object, errors can be encoded, a violation comes last."""
     tools = (Tool("f", "f", parameters=CITY, strict=strict), Tool("g", "g", kind="custom"))
-    judge = Judge(plan_for(*tools, masked=("m",), repair=repair), Report())
+    judge = Judge(plan_for(*tools, masked_tools=("m",), repair=repair), Report())
     verdicts = judge.block(Block(form, "<t>", body, "</t>" if closed else ""))
     assert verdicts
     for verdict in verdicts:
@@ -178,7 +180,7 @@ def test_name_that_fits_two_tools() -> None:
     block = json_block('{"name":"FIND","arguments":{}}')
     for plan in (
         plan_for(Tool("find", "find"), Tool("Find", "Find")),
-        plan_for(Tool("find", "find"), masked=("Find",)),
+        plan_for(Tool("find", "find"), masked_tools=("Find",)),
     ):
         assert Judge(plan, Report()).block(block) == [Rejected(block.raw, "UNKNOWN_TOOL")]
 
@@ -241,7 +243,9 @@ class TestStructured:
 
     def judge(self, **plan: Any) -> tuple[Judge, Report]:
         report = Report()
-        return Judge(plan_for(self.lax, self.spaced, self.patch, masked=("gone", "ns__gone"), **plan), report), report
+        return Judge(
+            plan_for(self.lax, self.spaced, self.patch, masked_tools=("gone", "ns__gone"), **plan), report
+        ), report
 
     def test_known_names(self) -> None:
         """A known name is found plain, as the model's name, and as namespace and name; arguments are verbatim."""
@@ -384,7 +388,7 @@ class TestStructured:
     def test_names_beside_strict_tools(self, name: str, reason: str) -> None:
         """If any tool is strict, a call of a tool that is not on offer ends the turn, as it does in text."""
         strict = Tool("s", "s", strict=True)
-        judge = Judge(plan_for(self.lax, strict, masked=("gone",)), report := Report())
+        judge = Judge(plan_for(self.lax, strict, masked_tools=("gone",)), report := Report())
         [verdict] = StructuredCalls(judge).verdicts(StructuredCall(name, "{}"))
         assert isinstance(verdict, Violation)
         assert report.strict_failures == [f"{reason}:{name}"]
@@ -431,7 +435,7 @@ def test_a_tool_that_nobody_declared_is_handed_over(written: str, arguments: str
 
 def test_what_is_never_handed_over() -> None:
     """A masked name, an impossible name, invalid arguments, and a call that the model is asked to correct."""
-    plan = plan_for(Tool("f", "f"), masked=("hidden",), unknown_tool="call")
+    plan = plan_for(Tool("f", "f"), masked_tools=("hidden",), unknown_tool="call")
     for body, reason in (
         ('{"name":"hidden","arguments":{}}', "MASKED_TOOL"),
         ('{"name":"no name","arguments":{}}', "UNKNOWN_TOOL"),
@@ -440,7 +444,9 @@ def test_what_is_never_handed_over() -> None:
         [verdict] = Judge(plan, Report()).block(json_block(body))
         assert isinstance(verdict, Rejected)
         assert verdict.reason == reason
-    [verdict] = Judge(replace(plan, asks=frozenset({"UNKNOWN_TOOL"})), Report()).block(json_block('{"name":"search"}'))
+    [verdict] = Judge(replace(plan, retries_allowed=frozenset({"UNKNOWN_TOOL"})), Report()).block(
+        json_block('{"name":"search"}')
+    )
     assert isinstance(verdict, Rejected)
 
 
@@ -504,7 +510,7 @@ def test_a_wrong_guess_stands_for_a_look_up(named: bool, asks: bool, stands_for:
     """Only for a tool whose entry the model has not seen, and only if look-ups are answered."""
     plan = plan_for(FINDER, Tool("f", "f", parameters=CITY))
     asking = frozenset({GUESSED_CALL} if asks else ())
-    plan = replace(plan, named=frozenset({"f"} if named else ()), asks=asking, finder=FIND_TOOLS)
+    plan = replace(plan, called_tools=frozenset({"f"} if named else ()), retries_allowed=asking, finder=FIND_TOOLS)
     [call] = Judge(plan, Report()).block(json_block('{"name":"f","arguments":{"town":"Bonn"}}'))
     assert isinstance(call, Call)
     assert call.tool.name == stands_for

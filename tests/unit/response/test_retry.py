@@ -38,7 +38,7 @@ MALFORMED = '<tool_call>{"name":"add","arguments":{"a" 1}}</tool_call>'
 
 
 def round_of(*tools: Any, asks: frozenset[str] = CALL_FAULTS, **fields: Any) -> Plan:
-    return plan("responses", "responses", True, tools or [ADD], asks=asks, **fields)
+    return plan("responses", "responses", True, tools or [ADD], retries_allowed=asks, **fields)
 
 
 def run(
@@ -69,7 +69,7 @@ def test_a_call_that_fails_is_asked_again(
     text: str, offered: Any, reason: str, name: str | None, expected: str
 ) -> None:
     """Nothing of the call is emitted; the fault has the reason and what was expected, ``otherwise`` the rest."""
-    fields = {"masked": frozenset({"hidden"}), "policy": {"max_tool_args_bytes": 200}}
+    fields = {"masked_tools": frozenset({"hidden"}), "policy": {"max_tool_args_bytes": 200}}
     emitted, retry, report, answer = run(round_of(offered, **fields), "Well. ", text)
     assert emitted[0] == TextDelta("Well. ")
     assert [type(event) for event in emitted[1:]] == [Failed]
@@ -79,7 +79,7 @@ def test_a_call_that_fails_is_asked_again(
     assert retry.words == "Well. " + text
     assert report.error is None
     assert report.retries == [f"{reason}:{name}" if name else reason]
-    asking_nobody, *_ = run(round_of(offered, asks=frozenset(), **fields), "Well. ", text)
+    asking_nobody, *_ = run(round_of(offered, retries_allowed=frozenset(), **fields), "Well. ", text)
     assert _without_usage(emitted[:-1] + list(retry.otherwise)) == _without_usage(asking_nobody)
     assert answer.is_cut == (reason != "MALFORMED_JSON" or text.endswith("</tool_call>"))
 
@@ -130,10 +130,10 @@ def test_a_call_that_is_cut_off_can_go_on(text: str) -> None:
     assert retry.otherwise == (TextDelta(text), Ended({0: "length"}))
     assert emitted[:-1] == [TextDelta("So:\n")]
     rest = "1}}</tool_call>" if text.startswith("<") else ": 1}}"
-    emitted, retry, report, _ = run(round_of(begun=text), rest)
+    emitted, retry, report, _ = run(round_of(partial_call=text), rest)
     assert retry is None
     assert report.calls == ["add"]
-    emitted, retry, *_ = run(round_of(begun=text), "", finish="length")
+    emitted, retry, *_ = run(round_of(partial_call=text), "", finish="length")
     assert retry is not None
     assert retry.fault.partial_call == text
 
@@ -187,13 +187,13 @@ def test_an_answer_that_had_to_call() -> None:
     assert run(round_of(**required), "")[1] is not None
     assert run(round_of(**required), CALL)[1] is None
     assert run(round_of(**required), "No.", finish="content_filter")[1] is None
-    assert run(round_of(**required, asks=frozenset({EMPTY_ANSWER})), "No.")[1] is None
+    assert run(round_of(**required, retries_allowed=frozenset({EMPTY_ANSWER})), "No.")[1] is None
 
 
 @pytest.mark.parametrize("content", ["", " \n", "<reasoning>"])
 def test_an_empty_answer_after_a_tools_output(content: str) -> None:
     """Whitespace and reasoning count as empty; a refusal, a hosted tool's item and words do not."""
-    after = round_of(asks=frozenset({EMPTY_ANSWER}), after_outputs=True)
+    after = round_of(retries_allowed=frozenset({EMPTY_ANSWER}), after_outputs=True)
     answer = answer_for(after, Report())
     answer.feed(ReasoningDelta("hm") if content == "<reasoning>" else TextDelta(content))
     answer.feed(Closed())
@@ -204,7 +204,7 @@ def test_an_empty_answer_after_a_tools_output(content: str) -> None:
         answer.feed(event)
         answer.feed(Closed())
         assert answer.retry is None
-    assert run(round_of(asks=frozenset({EMPTY_ANSWER})), content)[1] is None
+    assert run(round_of(retries_allowed=frozenset({EMPTY_ANSWER})), content)[1] is None
 
 
 def test_a_backend_that_breaks_off_has_failed() -> None:
@@ -231,7 +231,7 @@ def test_where_it_is_cut_does_not_matter(parts: list[str], data: st.DataObject) 
 
 def test_nobody_is_asked_where_nothing_is_asked_for() -> None:
     """Without reasons to ask, the words are not even stored."""
-    emitted, retry, _, answer = run(round_of(tool("f"), asks=frozenset()), UNKNOWN)
+    emitted, retry, _, answer = run(round_of(tool("f"), retries_allowed=frozenset()), UNKNOWN)
     assert retry is None
     assert emitted[0] == TextDelta(UNKNOWN)
     assert not isinstance(answer, RetryingAnswer)

@@ -151,7 +151,7 @@ def test_the_judges_table_end_to_end(case: dict[str, Any], stream: bool) -> None
         for declared in JUDGE["tools"]
     ]
     policy = {"repair": case.get("repair", "safe")}
-    the_plan = plan("responses", "chat", stream, tools, policy=policy, masked=frozenset(JUDGE["masked"]))
+    the_plan = plan("responses", "chat", stream, tools, policy=policy, masked_tools=frozenset(JUDGE["masked"]))
     if any("violation" in expected for expected in case["expect"]):
         wanted: Any = "invalid_tool_call"
     else:

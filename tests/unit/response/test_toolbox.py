@@ -22,7 +22,12 @@ def box(
     asks: frozenset[str] = frozenset(),
     **policy: Any,
 ):
-    fields = {"policy": policy, "masked": frozenset(masked), "tool_choice": tool_choice or ToolChoice(), "asks": asks}
+    fields = {
+        "policy": policy,
+        "masked_tools": frozenset(masked),
+        "tool_choice": tool_choice or ToolChoice(),
+        "retries_allowed": asks,
+    }
     return Toolbox(plan("responses", "chat", True, [ADD, READ], **fields))
 
 
@@ -93,7 +98,7 @@ def test_a_masked_name_hides_no_tool_on_offer() -> None:
         ({"tool_choice": ToolChoice("required")}, True),
         ({"tool_denylist": frozenset({"own"})}, False),
         ({"tool_denylist": frozenset({"OWN", "Own"})}, False),
-        ({"asks": frozenset({"UNKNOWN_TOOL"})}, False),
+        ({"retries_allowed": frozenset({"UNKNOWN_TOOL"})}, False),
     ],
 )
 def test_unknown_tools_that_may_pass(limits: dict[str, Any], passes: bool) -> None:

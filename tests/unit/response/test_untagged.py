@@ -126,7 +126,13 @@ def case_plan(case: dict[str, Any]) -> Plan:
     tools = tools_of(TABLE, case.get("strict", False))
     masked = frozenset(TABLE["masked"])
     return plan(
-        "responses", "responses", True, tools, masked=masked, policy=case.get("policy", {}), **case.get("plan", {})
+        "responses",
+        "responses",
+        True,
+        tools,
+        masked_tools=masked,
+        policy=case.get("policy", {}),
+        **case.get("plan", {}),
     )
 
 

@@ -74,7 +74,7 @@ def job_of(
     stream: bool = False,
     policy: Policy | None = None,
     bounds: Bounds | None = None,
-    hosting: dict[str, Any] | None = None,
+    mcp_context: dict[str, Any] | None = None,
     owner: str = "me",
     **more: Any,
 ) -> Job:
@@ -82,7 +82,7 @@ def job_of(
     policy = replace(policy or Policy(), backend=script.backend)
     report = Report()
     fields: dict[str, Any] = {"servers": {"free": FREE, "shy": SHY}, "approvals": APPROVALS, "owner": owner} | (
-        hosting or {}
+        mcp_context or {}
     )
     calls = HostedCalls(McpContext(servers, **fields), api, body, policy, report, "mine")
     ask = lambda each: script.ask(client, stream, each)  # noqa: E731
@@ -135,7 +135,7 @@ def test_calls_can_be_watched() -> None:
         return outcome
 
     made = block("free__read", a=1) + block("free__drop") + block("shy__read")
-    answer, *_ = play(made, "It is so.", client="chat", hosting={"watch": watch, "max_calls": 3})
+    answer, *_ = play(made, "It is so.", client="chat", mcp_context={"watch": watch, "max_calls": 3})
     assert answer["choices"][0]["message"]["content"] == "It is so."
     assert [(label, name, code) for label, name, _, code in sorted(seen, key=lambda each: each[1])] == [
         ("free", "drop", "SERVER_FAILED"),
@@ -188,15 +188,15 @@ def test_a_chat_client_sees_a_plain_answer(stream: bool) -> None:
 
 def test_a_chat_client_goes_on_with_what_it_was_not_shown() -> None:
     """The next turn knows the calls and their outputs, beside a call of the client's; nobody else's does."""
-    hosting = {"hidden": HiddenCalls()}
+    mcp_context = {"hidden": HiddenCalls()}
     text = "Well. " + block("free__read", a=1) + block("echo", b=2)
-    answer, _, _, _ = play(text, client="chat", hosting=hosting)
+    answer, _, _, _ = play(text, client="chat", mcp_context=mcp_context)
     message = answer["choices"][0]["message"]
     assert [call["function"]["name"] for call in message["tool_calls"]] == ["echo"]
     output = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "two"}
     history = [{"role": "user", "content": "hi"}, message, output]
     for owner, known in (("me", True), ("you", False)):
-        more: Any = {"client": "chat", "hosting": hosting, "messages": history, "owner": owner}
+        more: Any = {"client": "chat", "mcp_context": mcp_context, "messages": history, "owner": owner}
         _, script, servers, _ = play("Done.", **more)
         shown = json.dumps(script.asked[0])
         assert ("free__read" in shown.partition("CATALOG")[2].partition("user")[2]) == known
@@ -206,13 +206,13 @@ def test_a_chat_client_goes_on_with_what_it_was_not_shown() -> None:
 
 def test_chats_that_begin_alike_do_not_share_what_they_were_not_shown() -> None:
     """Each is known by the answer that it got; a message that the client invents gets nothing."""
-    hosting = {"hidden": HiddenCalls()}
+    mcp_context = {"hidden": HiddenCalls()}
     for number in (1, 2):
-        play(block("free__read", a=number), f"It is {number}.", client="chat", hosting=hosting)
+        play(block("free__read", a=number), f"It is {number}.", client="chat", mcp_context=mcp_context)
     for said, expected in (("It is 1.", ["1"]), ("It is 2.", ["2"]), ("It is 3.", []), ("", []), (None, [])):
         history = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": said}]
         history.append({"role": "user", "content": "And?"})
-        _, script, _, _ = play("Done.", client="chat", hosting=hosting, messages=history)
+        _, script, _, _ = play("Done.", client="chat", mcp_context=mcp_context, messages=history)
         assert re.findall(r"read: {\W+a\W+(\d)}", json.dumps(script.asked[0])) == expected
 
 
@@ -248,7 +248,7 @@ def test_calls_of_both_kinds_in_one_round() -> None:
 def test_calls_that_ask_are_counted() -> None:
     """One answer asks for no more approvals than it may make calls; the model's other calls are not made."""
     texts = "".join(block("shy__read", a=number) for number in range(40))
-    answer, _, servers, job = play(texts, hosting={"max_calls": 3})
+    answer, _, servers, job = play(texts, mcp_context={"max_calls": 3})
     assert kinds(answer)[2:] == ["mcp_approval_request"] * 3 + ["mcp_call"] * 37
     assert all("limit of calls" in str(item["error"]) for item in answer["output"][5:])
     assert servers.calls == []
@@ -327,8 +327,8 @@ def test_a_no_is_told_to_the_model() -> None:
     "withdrawn",
     [
         {"policy": Policy(tool_denylist=frozenset({"read"}))},
-        {"hosting": {"servers": {"free": FREE}}},
-        {"hosting": {"servers": {"shy": replace(SHY, allowed=(Filter(frozenset({"write"})),))}}},
+        {"mcp_context": {"servers": {"free": FREE}}},
+        {"mcp_context": {"servers": {"shy": replace(SHY, allowed=(Filter(frozenset({"write"})),))}}},
     ],
     ids=["denied", "no such server", "no longer among the server's allowed tools"],
 )
@@ -348,12 +348,12 @@ def test_what_is_not_allowed_any_more_is_not_run(withdrawn: dict[str, Any]) -> N
 def test_a_host_that_is_no_longer_listed(hosts: tuple[str, ...], runs: int) -> None:
     """A call of a server that a request had brought is run only while its host may be named."""
     brought = {"type": "mcp", "server_label": "docs", "server_url": "https://docs.example/mcp"}
-    hosting = {"runs_clients": True, "hosts": ("docs.example",)}
-    answer, *_ = play(block("docs__read", a=1), tools=[brought], hosting=hosting)
+    mcp_context = {"runs_clients": True, "hosts": ("docs.example",)}
+    answer, *_ = play(block("docs__read", a=1), tools=[brought], mcp_context=mcp_context)
     asked = next(item for item in answer["output"] if item["type"] == "mcp_approval_request")
     yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
     history = [{"role": "user", "content": "hi"}, asked, yes]
-    _, _, servers, _ = play("Well.", input=history, hosting={**hosting, "hosts": hosts})
+    _, _, servers, _ = play("Well.", input=history, mcp_context={**mcp_context, "hosts": hosts})
     assert len(servers.calls) == runs
 
 
@@ -381,7 +381,7 @@ def test_the_operator_decides_within_the_answer(approve: bool | None, client: Ap
     async def answered() -> tuple[Servers, Script]:
         desk, servers = OperatorApprovals(), Servers()
         script = Script([block("shy__read", a=1), "Well."], "chat")
-        job = job_of(script, servers, client=client, hosting={"desk": desk, "patience": 0.5})
+        job = job_of(script, servers, client=client, mcp_context={"desk": desk, "patience": 0.5})
         task = asyncio.create_task(run(job))
         while not (waiting := desk.waiting("mine")):
             await asyncio.sleep(0.01)
@@ -406,7 +406,7 @@ def test_the_last_round_has_no_tools() -> None:
     assert "CATALOG" in str(script.asked[1])
     assert "You may call no tool" in str(script.asked[2][-1])
     assert answer["output"][-1]["content"][0]["text"] == "Enough."
-    _, script, servers, job = play(call * 5, "Enough.", hosting={"max_calls": 3})
+    _, script, servers, job = play(call * 5, "Enough.", mcp_context={"max_calls": 3})
     assert len(servers.calls) == 3
     assert sorted(job.report.mcp_calls) == ["LIMIT:free.read"] * 2 + ["OK:free.read"] * 3
     _, _, servers, _ = play(call * 5, "Enough.", max_tool_calls=2)
@@ -471,12 +471,12 @@ def test_a_request_brings_a_server() -> None:
     """Its tools are run where the operator allows its host; what is for it alone is not echoed."""
     mine = {"type": "mcp", "server_label": "mine", "server_url": "https://docs.example/k3y"}
     tools = [{**mine, "headers": {"X-Own": "s3cret"}, "require_approval": "never"}]
-    hosting = {"runs_clients": True, "hosts": ("docs.example",)}
-    answer, script, servers, _ = play(block("mine__read"), "So.", tools=tools, hosting=hosting)
+    mcp_context = {"runs_clients": True, "hosts": ("docs.example",)}
+    answer, script, servers, _ = play(block("mine__read"), "So.", tools=tools, mcp_context=mcp_context)
     assert servers.calls == [("mine", "read", {})]
     assert "s3cret" not in json.dumps(answer) + str(script.asked)
     assert "k3y" not in json.dumps(answer) + str(script.asked)
-    (status, data), script, _, _ = play("Well.", tools=tools, hosting={**hosting, "hosts": ()})
+    (status, data), script, _, _ = play("Well.", tools=tools, mcp_context={**mcp_context, "hosts": ()})
     assert (status, script.asked) == (400, [])
     assert json.loads(data)["error"]["param"] == "tools[0].server_url"
 

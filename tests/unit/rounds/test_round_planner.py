@@ -18,8 +18,8 @@ OUTPUT: dict[str, Any] = {"role": "tool", "tool_call_id": "call_001", "content":
 FAULTS = CALL_FAULTS | {ANSWER_MISMATCH}
 
 
-def retry(reason: str = "UNKNOWN_TOOL", words: str = "w", begun: str = "") -> Retry:
-    return Retry(Fault(reason, "x", partial_call=begun), words, ())
+def retry(reason: str = "UNKNOWN_TOOL", words: str = "w", partial_call: str = "") -> Retry:
+    return Retry(Fault(reason, "x", partial_call=partial_call), words, ())
 
 
 def run(course: RoundPlanner, *faults: Retry, seconds: float = 0, size: int = 0) -> list[Round | None]:
@@ -80,7 +80,7 @@ def test_the_conversation_goes_on(api: Any, key: str) -> None:
     """A further round is the client's own request with what the model wrote and our reply to it."""
     body = BODY if key == "messages" else {"model": "m", "input": "hi"}
     _, second, third = run(
-        RoundPlanner(api, body, Policy(retry=3), Bounds()), retry(words="one"), retry(words="", begun="b")
+        RoundPlanner(api, body, Policy(retry=3), Bounds()), retry(words="one"), retry(words="", partial_call="b")
     )
     assert second is not None
     assert third is not None

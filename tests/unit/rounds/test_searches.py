@@ -88,14 +88,14 @@ def play(
     pool: Pool | None = None,
     policy: Policy | None = None,
     serves: bool = True,
-    **hosting: Any,
+    **mcp_context: Any,
 ) -> tuple[dict[str, Any], Script, Job]:
     """Return the answer, as the SDK's types read it, the script and the job."""
     script, api = Script(texts, backend), APIS[client]
     policy = replace(policy or Policy(), backend=backend)
     body = {**body, "stream": stream}
     report = Report()
-    given = McpContext(pool, Approvals(), **hosting)
+    given = McpContext(pool, Approvals(), **mcp_context)
     serves = serves and given.serves(body, policy, api)
     calls = HostedCalls(given, api, body, policy, report, "mine") if serves else None
 
@@ -295,16 +295,16 @@ def test_a_forced_search() -> None:
 def test_a_client_that_sends_only_the_query_back() -> None:
     """As Codex does: the results are remembered, for this client alone, and the prompt goes on as it was."""
     body = request("responses", [WEB["responses"], function("responses", "now", {"type": "object"})])
-    hosting: dict[str, Any] = {"servers": {"web": SEARCHER}, "hidden": HiddenCalls(), "owner": "me"}
+    mcp_context: dict[str, Any] = {"servers": {"web": SEARCHER}, "hidden": HiddenCalls(), "owner": "me"}
     asked = (block("web_search", query="x"), "So it is.")
-    answer, script, _ = play("responses", body, *asked, pool=Pool(), **hosting)
+    answer, script, _ = play("responses", body, *asked, pool=Pool(), **mcp_context)
     for item in answer["output"]:
         if item["type"] == "web_search_call":
             del item["results"], item["id"], item["action"]["sources"]
     more = following("responses", body, answer)
-    _, later, _ = play("responses", more, "Yes.", pool=Pool(), **hosting)
+    _, later, _ = play("responses", more, "Yes.", pool=Pool(), **mcp_context)
     assert begins_with(later.asked[0], script.asked[-1])
-    _, other, _ = play("responses", more, "Yes.", pool=Pool(), **hosting | {"owner": "you"})
+    _, other, _ = play("responses", more, "Yes.", pool=Pool(), **mcp_context | {"owner": "you"})
     assert "Grey ones are common." not in str(other.asked[0])
     assert "search again" in str(other.asked[0])
 
@@ -440,15 +440,15 @@ def test_without_any_search_nothing_is_hidden(client: ApiName) -> None:
 
 def test_which_requests_have_a_search() -> None:
     """Judging by their bytes: a search of the client's own, as Codex has it, costs nothing."""
-    hosting = McpContext(None, Approvals())
+    mcp_context = McpContext(None, Approvals())
     for client in SHOWN:
         body = deferring(client)
-        assert hosting.is_asked(json.dumps(body).encode())
+        assert mcp_context.is_asked(json.dumps(body).encode())
         answer, _, _ = play(client, body, block(NAME[client], query="now"), "So.")
-        assert hosting.is_asked(json.dumps(following(client, body, answer)).encode())
+        assert mcp_context.is_asked(json.dumps(following(client, body, answer)).encode())
     own = {"type": "tool_search", "execution": "client", "description": "Search."}
-    assert not hosting.is_asked(json.dumps(request("responses", [own])).encode())
-    assert not hosting.is_asked(b"{}")
+    assert not mcp_context.is_asked(json.dumps(request("responses", [own])).encode())
+    assert not mcp_context.is_asked(b"{}")
 
 
 @each("client", SHOWN)
@@ -571,9 +571,9 @@ def cases(client: ApiName) -> list[tuple[dict[str, Any], tuple[str, ...], dict[s
 @each("client", SHOWN)
 def test_streamed_and_whole_are_equal(client: ApiName) -> None:
     """But for ids and times."""
-    for body, asked, hosting in cases(client):
-        whole, _, _ = play(client, body, *asked, pool=Pool(), **hosting)
-        streamed, _, _ = play(client, body, *asked, pool=Pool(), stream=True, **hosting)
+    for body, asked, mcp_context in cases(client):
+        whole, _, _ = play(client, body, *asked, pool=Pool(), **mcp_context)
+        streamed, _, _ = play(client, body, *asked, pool=Pool(), stream=True, **mcp_context)
         assert without_ids(streamed) == without_ids(whole)
 
 
@@ -582,10 +582,10 @@ def test_streamed_and_whole_are_equal(client: ApiName) -> None:
 @each("policy", [Policy(), Policy(history="bracketed")])
 def test_the_next_prompt_begins_as_the_last_one(client: ApiName, backend: ApiName, policy: Policy) -> None:
     """The client echoes the blocks or items, and the model is shown the same text again."""
-    for body, asked, hosting in cases(client):
-        answer, script, _ = play(client, body, *asked, pool=Pool(), backend=backend, policy=policy, **hosting)
+    for body, asked, mcp_context in cases(client):
+        answer, script, _ = play(client, body, *asked, pool=Pool(), backend=backend, policy=policy, **mcp_context)
         more = following(client, body, answer)
-        _, later, _ = play(client, more, "Yes.", pool=Pool(), backend=backend, policy=policy, **hosting)
+        _, later, _ = play(client, more, "Yes.", pool=Pool(), backend=backend, policy=policy, **mcp_context)
         assert begins_with(script.asked[-1], script.asked[0])
         assert begins_with(later.asked[0], script.asked[-1])
 
@@ -614,13 +614,13 @@ def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
 @each("client", SHOWN)
 def test_what_a_client_may_send_instead(client: ApiName) -> None:
     """Anything, in the place of each value of a declaration, a call or a result: never an error of toolsim's own."""
-    for body, asked, hosting in cases(client):
-        answer, _, _ = play(client, body, *asked, pool=Pool(), **hosting)
+    for body, asked, mcp_context in cases(client):
+        answer, _, _ = play(client, body, *asked, pool=Pool(), **mcp_context)
         sent = following(client, body, answer)
         # Three values for each place.
         for number, path in enumerate([*paths(sent)] * 3):
             changed = replaced(sent, path, JUNK[number % len(JUNK)])
-            given = McpContext(Pool(), Approvals(), **{"runs_clients": True, "hosts": HOSTS["hosts"], **hosting})
+            given = McpContext(Pool(), Approvals(), **{"runs_clients": True, "hosts": HOSTS["hosts"], **mcp_context})
             policy, api = Policy(backend="chat"), APIS[client]
             data = json.dumps(changed).encode()
             with suppress(BadRequest):

@@ -36,12 +36,12 @@ async def test_clocks_of_proxies_that_disagree(redis_server: RedisServer, monkey
     bounds = Bounds(seconds=60)
     one, other = RedisStore(redis_server.url, bounds), RedisStore(redis_server.url, bounds)
     try:
-        await one.put("clocks", [Record("a", b"", names=("n",))])
+        await one.put("timeouts", [Record("a", b"", names=("n",))])
         monkeypatch.setattr(time, "time", lambda: 0.0)
-        assert 0 <= (await other.find("clocks", ["n"]))["n"].age < 30
-        await other.put("clocks", [Record("b", b"", "a")])
+        assert 0 <= (await other.find("timeouts", ["n"]))["n"].age < 30
+        await other.put("timeouts", [Record("b", b"", "a")])
         monkeypatch.undo()
-        assert [record.id for record in await one.chain("clocks", "b", 1 << 20)] == ["a", "b"]
+        assert [record.id for record in await one.chain("timeouts", "b", 1 << 20)] == ["a", "b"]
     finally:
         await one.close()
         await other.close()

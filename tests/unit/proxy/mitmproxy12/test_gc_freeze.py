@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 FROZEN_UNTIL_THE_END = """
-addon = heap.Heap()
+addon = gc_freeze.GcFreeze()
 addon.running()
 frozen, watched = gc.get_freeze_count(), len(gc.get_objects())
 addon.done()
@@ -21,9 +21,9 @@ print(json.dumps([frozen, watched, gc.get_freeze_count()]))
 """
 
 FREEZES_LATER_OBJECTS = """
-heap._LONG_SECONDS = 0
+gc_freeze._LONG_SECONDS = 0
 gc.disable()
-addon = heap.Heap()
+addon = gc_freeze.GcFreeze()
 addon.running()
 counts, kept = [gc.get_freeze_count()], []
 for _ in range(5):
@@ -35,8 +35,8 @@ print(json.dumps(counts))
 
 
 def run(script: str) -> Any:
-    """Return what a script about the module ``heap`` prints, as JSON."""
-    imports = "import gc, json\nfrom toolsim.proxy.mitmproxy12 import heap\n"
+    """Return what a script about the module ``gc_freeze`` prints, as JSON."""
+    imports = "import gc, json\nfrom toolsim.proxy.mitmproxy12 import gc_freeze\n"
     done = subprocess.run([sys.executable, "-c", imports + script], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 

@@ -51,7 +51,7 @@ def test_all_that_is_overridden_exists() -> None:
     rooms = [room for room in GuardedStream.__mro__ if room.__module__.startswith("toolsim.")]
     own = {"exchange", "layer", "stop_backend", "unpause", "answer", "wake", "forget_failed_connections"}
     own |= {"receive", "feed", "pause", "store", "sending", "framed", "stop_feeding", "end"}
-    own |= {"ask", "look", "go_on", "over"}
+    own |= {"ask", "poll", "resume", "over"}
     own |= {"keep_waiting", "begin_feeding", "frame_chunks"}
     own |= {"watched", "ending", "fail", "after_failure", "refusal", "send_failure", "fail_streamed", "break_off"}
     own |= {"is_refused", "resend", "state_resending"}
