@@ -6,8 +6,8 @@
    the backend it is not found.
 3. The number of waiting calls is limited. Beyond the limit the oldest calls of the client with the most are dropped,
    which refuses them: no client displaces another's.
-4. If the operator decides (``OperatorApprovals``), the answer itself waits, for a limited time. No decision in time is a refusal,
-   and so is a client that disconnects.
+4. If the operator decides (``OperatorApprovals``), the answer itself waits, for a limited time. No decision in time is
+   a refusal, and so is a client that disconnects.
 """
 
 from __future__ import annotations

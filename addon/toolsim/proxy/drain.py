@@ -12,8 +12,8 @@
    exception, so that a monitoring connection stays usable. A WebSocket connection is closed (1001) once its client
    waits for no answer, so an idle one is closed at once.
 4. *End what is left.* Each stream gets its API's error event, and an answer without a head a 503. Streams check their
-   timers by themselves (``timeouts``), so this takes up to ``timeouts.MAX_TICK_SECONDS``. Answers that pass unread cannot
-   get an event: they are cut off.
+   timers by themselves (``timeouts``), so this takes up to ``timeouts.MAX_TICK_SECONDS``. Answers that pass unread
+   cannot get an event: they are cut off.
 
 All this happens before mitmproxy's own shutdown, whose hooks are called one after another: the file of ``-w`` is closed
 then, perhaps before this addon would be called.

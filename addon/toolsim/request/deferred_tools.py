@@ -3,13 +3,13 @@
 128 tools add more than 12,000 tokens to every question, and a small model cannot find the right one among them. So
 beyond ``catalog_budget`` characters a manifest shows most tools by name and the first line of their description, plus
 one more tool, ``find_tools``, which returns the entries of the tools named in its call. toolsim serves that tool: a
-call of it ends a round (``response/retry.py``), and the next round starts with the entries (``rounds/round_planner.py``). The
-client sees nothing of it.
+call of it ends a round (``response/retry.py``), and the next round starts with the entries
+(``rounds/round_planner.py``). The client sees nothing of it.
 
 1. The tools and the budget alone determine the manifest, so it is the same in each request.
-2. The entry of a tool that the conversation has called before is shown at the point of that call (``prompt_suffix.py``): it
-   is likely to be called again, and earlier look-ups are not part of the conversation. The same applies to all tools on
-   offer if no further round is allowed or their entries fit the budget.
+2. The entry of a tool that the conversation has called before is shown at the point of that call
+   (``prompt_suffix.py``): it is likely to be called again, and earlier look-ups are not part of the conversation. The
+   same applies to all tools on offer if no further round is allowed or their entries fit the budget.
 3. Every tool is on offer, looked up or not: a call that fits its schema counts. A call that does not fit counts as the
    first look-up: Qwen2.5-Coder-0.5B, shown only names, never looks them up but guesses (``response/judge.py``).
 4. If the client has its own ``find_tools``, or a single tool, the manifest is complete.

@@ -1,10 +1,10 @@
 """The tools as text for a model.
 
 The manifest consists of heading, entries and the rule for calling, in the wording and notation of the chosen form
-(``forms.py``). Further instructions of a request are at the end of its prompt (``prompt_suffix.py``). Some gateways mistake a
-prompt with the phrases "output format", "concise title" or "conversation:" for one of their own utility requests, so
-the text avoids them. Text that the client controls (descriptions, grammars) is indented, a comment or inside JSON, so
-that it cannot pass for a tool or a rule.
+(``forms.py``). Further instructions of a request are at the end of its prompt (``prompt_suffix.py``). Some gateways
+mistake a prompt with the phrases "output format", "concise title" or "conversation:" for one of their own utility
+requests, so the text avoids them. Text that the client controls (descriptions, grammars) is indented, a comment or
+inside JSON, so that it cannot pass for a tool or a rule.
 """
 
 from __future__ import annotations

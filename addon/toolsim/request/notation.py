@@ -11,8 +11,8 @@ copy than a signature: shown ``get_weather(city: string)``, weak models write ``
     slot   := "<" type ("," keyword JSON)* [", optional"] ">"
     type   := name | JSON ("|" …)* | type "[]"    types by name, the values of an enum or const as JSON
 
-Descriptions are the client's own words, on separate lines, see ``SlotNotation``. Slots cannot express everything in a JSON
-schema (references, conditions, pattern properties): see ``SlotNotation.is_all``.
+Descriptions are the client's own words, on separate lines, see ``SlotNotation``. Slots cannot express everything in a
+JSON schema (references, conditions, pattern properties): see ``SlotNotation.is_all``.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ Three stages, each with one input and one output, so that a loop over several ro
 2. Backend-run tools that are still allowed (``backend_tools``) are kept, together with their history items.
 3. ``flatten``: calls and outputs become records in messages, and adjacent messages of one role are merged.
 4. If tools are on offer, or were earlier in the conversation, the manifest is placed before it.
-5. Further instructions about tools are appended to user messages (``prompt_suffix``), so that the beginning never changes.
+5. Further instructions about tools are appended to user messages (``prompt_suffix``), so that the beginning never
+   changes.
 6. ``compose``: the messages in the client's own body, or in a new body for another API.
 
 A backend with native tool support (``toolsim_mode=native``) gets the client's own body instead of ``compose``; its

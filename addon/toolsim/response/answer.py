@@ -60,8 +60,8 @@ Estimate = Callable[[str], Usage]
 class Answer:
     """All choices of one answer. ``feed`` it the backend's events in order; it never raises.
 
-    ``estimate``: called at the end if the client gets token counts that the backend has not reported.
-    ``retry``: why the model is to be asked once more; then the last event is a failure that says so (``retrying_choice``).
+    ``estimate``: called at the end if the client gets token counts that the backend has not reported. ``retry``: why
+    the model is to be asked once more; then the last event is a failure that says so (``retrying_choice``).
     """
 
     def __init__(

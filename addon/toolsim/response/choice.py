@@ -2,8 +2,8 @@
 
     text ─▶ parser ─▶ pieces ─▶ judge ─▶ verdicts ─▶ speech, or calls
 
-1. Each part of an answer has one owner: ``output_sequencer`` has the order of text and calls and says when the choice ends,
-   ``client_calls`` decides how a call is emitted, and ``judge`` whether it is one.
+1. Each part of an answer has one owner: ``output_sequencer`` has the order of text and calls and says when the choice
+   ends, ``client_calls`` decides how a call is emitted, and ``judge`` whether it is one.
 2. What arrives while a call is open is emitted after it. Text and other items count as if they had come before it, as
    they do if the call is emitted whole; calls that the backend emits as such count from there on.
 3. A tagged block that is open where a message of the backend ends continues in the next one: nothing gets into its

@@ -24,8 +24,8 @@ others go to the backend directly, at no cost::
    conversation. The record is alone in the last message, where no text of the client and no tool output ever appears,
    and its values are JSON on one line, so that quoted text cannot break out.
 6. Everything is bounded: the total number of rounds and the number for each reason, the time and the text
-   (``round_planner.py``). If no further round is allowed, or it fails before it emits anything, the answer ends at the fault,
-   just as it would without the runner. The model was stopped at the fault, so nothing after it was read.
+   (``round_planner.py``). If no further round is allowed, or it fails before it emits anything, the answer ends at the
+   fault, just as it would without the runner. The model was stopped at the fault, so nothing after it was read.
 7. An answer that consists only of an undeclared call (``response/faults.py``) gets here after its first round. Its
    client is not handed over, but gets the rest in its own stream (``proxy/prose_fallback.py``).
 8. A round can also be a question of toolsim's own, apart from the conversation: whether to emit a waiting call

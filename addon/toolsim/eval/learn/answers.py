@@ -2,8 +2,8 @@
 
 Errors that are not answers:
 
-1. A rate limit is waited out as long as ``Retry-After`` says and the time allows (``question_run.py``); a persistent one ends
-   the run, and so does a rejected key.
+1. A rate limit is waited out as long as ``Retry-After`` says and the time allows (``question_run.py``); a persistent
+   one ends the run, and so does a rejected key.
 2. A backend that rejects a setting's feature (tools, an enforced form) does not support the setting: ``Unavailable``.
 3. Any other error, and silence for ``SECONDS``, means no answer to this question. The course gives up after a few in a
    row.
