@@ -2,7 +2,7 @@
 
 The package's own transport reads a line of any length into memory, again and again from its beginning. Here a server
 that writes a line of more than ``MAX_MESSAGE_BYTES``, or more than ``MAX_BETWEEN_BYTES`` since its last request, is
-killed. ``guardian`` is its parent, so that its children are killed with it. It gets only the part of the environment
+killed. ``supervisor`` is its parent, so that its children are killed with it. It gets only the part of the environment
 that a program needs, and the operator's additions. Its standard error is kept for the log, without its secrets.
 """
 

@@ -1,7 +1,7 @@
 """The addon: mitmproxy's hooks, in the order in which they are called, and the parts that do the work.
 
-- ``arrivals``: dispatches a request whose headers have arrived.
-- ``rewriting``: handles the body of a request or an answer.
+- ``dispatch``: dispatches a request whose headers have arrived.
+- ``bodies``: handles the body of a request or an answer.
 - ``exchanges``: everything in flight; each ``Exchange`` carries one request and its answer.
 - ``guard``: ends an exchange in which one of these hooks raises.
 - ``mitmproxy12``: ends answers early where mitmproxy cannot.

@@ -3,8 +3,8 @@
 Some servers accept ``tools`` and some an enforced form of the answer; some have one API and some have three. Only the
 answer shows what a server supports, and for which model. So with ``auto`` the first request tries the feature. If an
 error names the feature, or rejects the path, the client's request is rewritten without the feature, or for the next
-API. The stream sends it in place of the first one (``mitmproxy12.resending``), so that the client sees one answer. Over
-HTTP/2 that is impossible, and the client gets the error. The result is remembered, and logged once.
+API. The stream sends it in place of the first one (``mitmproxy12.fallback_resend``), so that the client sees one
+answer. Over HTTP/2 that is impossible, and the client gets the error. The result is remembered, and logged once.
 
 A request is resent only after an error which shows that nothing was run: the rejection of a feature or of a path.
 """

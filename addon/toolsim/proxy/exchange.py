@@ -13,7 +13,7 @@ Five outcomes, each of which ends the client's answer properly:
 3. *passed*: not rewritten, such as a backend's error response. From then on ``is_ours`` is false.
 4. *refused*: toolsim's own error replaces an answer that never began: a bad request, a backend that cannot be reached
    or stays silent, a body that cannot be decoded. ``is_ours`` is false here too.
-5. *cut*: a stream ended before the backend did; ``mitmproxy12.endable`` then stops the backend.
+5. *cut*: a stream ended before the backend did; ``mitmproxy12.exchange_stream`` then stops the backend.
 
 The ``timeouts`` determine when the stream has to call ``StreamedAnswer.tick`` or, before there is one, ``overdue``.
 
@@ -93,7 +93,7 @@ class Feature:
         return mcp_context
 
     def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: JobResult) -> None:
-        """Handle the result of the request's job; ``done.rewritten`` is None if it passes unchanged."""
+        """Handle the result of the request's job; ``result.rewritten`` is None if it passes unchanged."""
 
     def on_response_start(self, exchange: Exchange, flow: HTTPFlow) -> bool:
         """Decide how an answer reaches the client once its headers have arrived; return whether it was decided."""

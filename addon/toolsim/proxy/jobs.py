@@ -195,8 +195,8 @@ def size_of(job: Job) -> int:
     return len(job.data)
 
 
-def run(job: Job, *, patient: bool = False) -> JobResult:
-    """Run a job; never raises. ``patient``: nothing else waits for this process."""
+def run(job: Job, *, long_budget: bool = False) -> JobResult:
+    """Run a job; never raises. ``long_budget``: nothing else waits for this process."""
     try:
         match job:
             case RequestJob():
@@ -208,7 +208,7 @@ def run(job: Job, *, patient: bool = False) -> JobResult:
             case PluginJob():
                 return _with_body(job, lambda job, body: JobResult(job.report, read=job.read(body)))
             case AnswerJob():
-                return _rewrite_answer(job, patient=patient)
+                return _rewrite_answer(job, long_budget=long_budget)
     except MemoryError:
         return JobResult(job.report, too_much(job, "memory"))
     except Exception:
@@ -346,14 +346,14 @@ def answer_too_large(limit: int) -> ApiError:
     return ApiError(message, code="backend_bad_answer", status=502)
 
 
-def _rewrite_answer(job: AnswerJob, *, patient: bool) -> JobResult:
+def _rewrite_answer(job: AnswerJob, *, long_budget: bool) -> JobResult:
     try:
         content = decoded(job.data, job.encoding, job.limit)
     except TooLarge:
         return JobResult(job.report, answer_too_large(job.limit))
     except ValueError as problem:
         return JobResult(job.report, ApiError(f"The backend's answer cannot be decoded: {problem}", status=502))
-    seconds = PATIENT_SECONDS if patient else BUDGET_SECONDS
+    seconds = PATIENT_SECONDS if long_budget else BUDGET_SECONDS
     emitted: list[ClientEvent] = []
     reasons: list[Retry] = []
 

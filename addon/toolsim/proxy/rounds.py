@@ -1,7 +1,7 @@
 """Rounds as flows: requests that the proxy sends to itself, within this process (see ``rounds/``).
 
-A round passes through mitmproxy's HTTP layer like a replayed request (``mitmproxy12.replayed``). The content of the
-answer comes from the round's exchange. The request is the client's own, as it was routed, with another body; so
+A round passes through mitmproxy's HTTP layer like a replayed request (``mitmproxy12.internal_flow``). The content of
+the answer comes from the round's exchange. The request is the client's own, as it was routed, with another body; so
 rounds are not routed or checked again.
 """
 

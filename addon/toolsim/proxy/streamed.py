@@ -234,7 +234,7 @@ def in_slices(
     """Yield the frames of ``steps``, those of one slice together, and None whenever other work should run.
 
     An exception in a step is raised after the frames before it. ``is_over``: there are no frames to come. Without a
-    ``pace`` there is only one slice.
+    ``time_slice`` there is only one slice.
     """
     frames: list[bytes] = []
     if pace is not None:

@@ -201,7 +201,7 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
         _bound_memory(_SPARE_BYTES + GROWTH * size_of(job))
         # JSON is a tree: reference counts free all of it, and the search for cycles takes a quarter of a large job.
         gc.disable()
-        done = run(job, patient=True)
+        done = run(job, long_budget=True)
         gc.enable()
         _bound_memory(None)
         try:

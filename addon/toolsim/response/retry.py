@@ -43,9 +43,9 @@ CALL_FAULTS = frozenset(
 class Fault:
     """Why the model is to be asked again. ``expected``: what a call would have needed.
 
-    ``begun``: the call as far as it got before the length limit, "" if the model is to start over. ``arguments``: of a
-    call to ``find_tools``. ``otherwise``: what is emitted if nobody asks, without the end for the reason ``finish``,
-    which follows unless it is a failure.
+    ``partial_call``: the call as far as it got before the length limit, "" if the model is to start over.
+    ``arguments``: of a call to ``find_tools``. ``otherwise``: what is emitted if nobody asks, without the end for the
+    reason ``finish``, which follows unless it is a failure.
     """
 
     reason: str

@@ -60,10 +60,10 @@ class Tags:
 
     ``hint`` finds the first two characters of any, or one at the end of the text: most ``<`` in prose are no hint.
 
-    ``ours`` are the opening tags that belong to no form, ``ours_end`` closes the first of them. ``tails`` are markers
-    that models leave behind a block: surplus closing tags, and the ends of their turns. ``misspelled`` are opening
-    tags. ``rows`` are the bodies behind the tags of custom forms. ``first`` finds the characters with which a tag may
-    begin; ``is_usual``: no custom form adds to them.
+    ``own_tag`` are the opening tags that belong to no form, ``ours_end`` closes the first of them. ``tails`` are
+    markers that models leave behind a block: surplus closing tags, and the ends of their turns. ``misspelled`` are
+    opening tags. ``rows`` are the bodies behind the tags of custom forms. ``first`` finds the characters with which a
+    tag may begin; ``is_usual``: no custom form adds to them.
     """
 
     closing: dict[str, str]

@@ -24,7 +24,7 @@ INVALID_ANSWER = "invalid_answer"
 # A call that the backend emitted as one and that cannot be passed on; and the warning if the client gets it as text.
 STRUCTURED_CALL = "STRUCTURED_CALL"
 CALL_AS_TEXT = "CALL_AS_TEXT"
-# A repair, besides those of `written`, `arguments` and `repair`.
+# A repair, besides those of `parsed_call`, `arguments` and `repair`.
 TOOL_NAME = "TOOL_NAME"
 
 

@@ -58,9 +58,9 @@ NOTHING = "(no answer)"
 class Round:
     """One round: a request that the client could have sent, and how it is treated.
 
-    ``number`` counts from 1. ``asks``: the faults that allow another round. ``begun``: the partial call that its answer
-    continues. ``hosted``: names of the tools that toolsim runs afterwards. ``is_aside``: a question of toolsim's own,
-    apart from the conversation.
+    ``number`` counts from 1. ``retries_allowed``: the faults that allow another round. ``partial_call``: the partial
+    call that its answer continues. ``hosted``: names of the tools that toolsim runs afterwards. ``is_side_request``: a
+    question of toolsim's own, apart from the conversation.
     """
 
     number: int

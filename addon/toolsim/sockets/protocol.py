@@ -244,7 +244,7 @@ MAX_NAMES = 1000
 
 
 class RecentTurns:
-    """The memory of one connection. ``places``: the memory of all connections, in shares; ``owner``: of its share."""
+    """The memory of one connection. ``slots``: the memory of all connections, in shares; ``owner``: of its share."""
 
     def __init__(self, places: FairCache[Context], owner: str) -> None:
         self._places = places

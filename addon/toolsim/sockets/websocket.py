@@ -2,7 +2,7 @@
 
 1. *Pace.* Reading from a stream whose data has already arrived does not suspend, and neither does writing to a stream
    with room. So a client that sends tiny frames could hold the event loop for as long as it likes. After each frame the
-   time slice is checked, and others get a pause once it is used up (``core.pace``).
+   time slice is checked, and others get a pause once it is used up (``core.time_slice``).
 2. *Rate.* Frames and messages draw on one allowance, which no real client exhausts even at ten times its rate: 2,000
    tiny frames or 200 messages a second, after a burst of five seconds' worth. Frames of a KiB or more are free, because
    clients split large messages into them. An unreadable message costs as much as ten. A client without allowance left

@@ -1,4 +1,4 @@
-"""Stores for finished answers: their protocol (``record``), the URL that names one (``opening``), and two stores.
+"""Stores for finished answers: their protocol (``record``), the URL that names one (``url``), and two stores.
 
     record         the protocol, ``Store``, and the records that a store holds
     opening        the URL of a store: its kind and its bounds

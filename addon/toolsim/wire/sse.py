@@ -39,7 +39,7 @@ class ServerSentEvent:
     has_too_many: bool = False
     """Whether it has more values than are parsed; its data is truncated."""
     document: dict[str, Any] | None = None
-    """The data already parsed as JSON, if it is; the reader must not store it (see ``repeats``)."""
+    """The data already parsed as JSON, if it is; the reader must not store it (see ``frame_template``)."""
 
     def parsed(self) -> dict[str, Any] | ApiError | None:
         """Return the data as an object; None if it is not an object or was truncated; an error if it is not JSON."""

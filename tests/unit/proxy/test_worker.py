@@ -44,7 +44,7 @@ def one() -> Iterator[Worker]:
 def test_it_does_what_would_be_done_here(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several jobs, one process, identical results; one that leaves it large ends it, and its memory with it."""
     for _ in range(2):
-        assert asyncio.run(one.run(job())) == run(job(), patient=True)
+        assert asyncio.run(one.run(job())) == run(job(), long_budget=True)
     process = one._process
     assert process is not None
     padded = job(SMALL + b" " * HUGE_BYTES)
@@ -184,7 +184,7 @@ def test_serving(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def collects(one: Job, *, long_budget: bool) -> JobResult:
         bounds.append(gc.isenabled())
-        return run(one, patient=patient)
+        return run(one, long_budget=long_budget)
 
     monkeypatch.setattr(worker, "run", collects)
     monkeypatch.setattr(worker, "_bound_memory", bounds.append)
@@ -192,7 +192,7 @@ def test_serving(monkeypatch: pytest.MonkeyPatch) -> None:
     incoming, outgoing = io.BytesIO(pickle.dumps(job()) * 2), io.BytesIO()
     serve(incoming, outgoing)
     outgoing.seek(0)
-    assert [pickle.load(outgoing) for _ in range(2)] == [run(job(), patient=True)] * 2
+    assert [pickle.load(outgoing) for _ in range(2)] == [run(job(), long_budget=True)] * 2
     assert bounds == [worker.MAX_SECONDS, worker._SPARE_BYTES + worker.GROWTH * len(SMALL), False, None, 0] * 2
     assert gc.isenabled()
 

@@ -9,7 +9,7 @@ import pytest
 from mitmproxy.http import Response
 from mitmproxy.test import taddons, tflow
 from toolsim.proxy.upgrades import Upgrade
-from toolsim.sockets import posts as module
+from toolsim.sockets import requests as module
 from toolsim.sockets.connection import Head
 from toolsim.sockets.requests import MAX_UNREAD_BYTES, Backlog, SocketRequest
 

@@ -1,6 +1,6 @@
 """The scripted model as a backend: a deterministic stand-in for trying things without a model.
 
-``script.say`` writes the answer. This module streams it: in small pieces, at a human pace, or, by stage direction,
+``script.reply`` writes the answer. This module streams it: in small pieces, at a human pace, or, by stage direction,
 slowly, not at all, or not to the end. Equal conversations get equal answers.
 """
 

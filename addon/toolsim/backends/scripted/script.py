@@ -2,7 +2,8 @@
 
 Like any text-only model, it sees only messages, with the tools in a manifest and past calls and outputs in records. If
 there are outputs since its last answer, it answers in prose and quotes them. Otherwise it calls the tools that the
-question requires (``choose``, ``fill``), after a sentence to the user; if no tool fits, it explains how to ask.
+question requires (``tool_selection``, ``argument_extraction``), after a sentence to the user; if no tool fits, it
+explains how to ask.
 
 A stage direction in the question, a word in square brackets, makes it imitate a model or a server that misbehaves:
 "What is the weather in Bonn? [malformed]". ``DIRECTIONS`` lists them. This module implements the broken calls, the

@@ -5,7 +5,7 @@ stream that has received nothing for a while gets a 200 and the first frames of 
 (``Exchange.open_early``). The backend's later output goes into that stream: its own stream, a non-streamed answer, or
 an error, which becomes the API's error event.
 
-Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2, in addition to those of ``feeding``:
+Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2, in addition to those of ``response_pump``:
 
 1. ``start_response_stream`` sends the head in ``flow.response`` and proceeds to ``state_stream_response_body``.
 2. ``send_response`` is the end of every answer. With ``already_streamed`` it sends neither a head nor a body.

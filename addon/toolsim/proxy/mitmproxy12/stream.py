@@ -2,8 +2,8 @@
 
 mitmproxy's hooks can rewrite an answer, but they can neither end it, nor send anything while the backend is silent, nor
 save it when the backend fails: then ``HttpStream`` closes the client's connection. So new streams are of a subclass,
-``endable.EndableStream``, which calls the ``Exchange`` of its flow. Its base classes, one for each concern, share this
-base.
+``exchange_stream.ExchangeStream``, which calls the ``Exchange`` of its flow. Its base classes, one for each concern,
+share this base.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 

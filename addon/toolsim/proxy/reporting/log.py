@@ -7,7 +7,7 @@
 - ``off``: nothing about turns, and mitmproxy's log unchanged.
 
 Everything goes through ``logging``, so that mitmweb's event log and mitmproxy's screen show it too. Only the format of
-the terminal's lines is changed (``mitmproxy12.terminal``).
+the terminal's lines is changed (``mitmproxy12.log_format``).
 """
 
 from __future__ import annotations
