@@ -169,6 +169,8 @@ make a cut answer look whole
     attack/test_cuts.py::test_a_backend_that_is_gone_after_each_byte
     unit/response/test_rewrite.py::test_a_stream_without_its_terminator_fails
     unit/response/test_rewrite.py::test_a_chat_stream_that_breaks_off_after_a_call_keeps_it
+    unit/response/test_answer.py::test_a_failure_after_a_call_is_warned_of
+    unit/response/test_answer.py::test_a_failure_after_a_call_of_a_list_of_items
 keep a client waiting forever
     unit/proxy/test_streamed.py::test_silence
     unit/proxy/mitmproxy12/test_connect.py::test_a_connection_that_takes_too_long

@@ -94,6 +94,7 @@ class ResponseRewriter:
         self._estimate = estimate
         self._max_event_bytes = max_event_bytes
         self._reader = APIS[plan.backend].reader()
+        self._reader.offered = {name for tool in plan.tools for name in (tool.name, tool.wire_name)}
         # A call that can be asked for again is held back until it is complete.
         self._reader.streams_ahead = plan.announces_early and plan.retries_allowed <= _IN_WORDS
         self._answer = answer_for(plan, report, seconds=check_seconds, estimate=None if plan.is_verbatim else estimate)

@@ -12,7 +12,7 @@ A request is read by the client's API; ``to_items`` and ``compose`` belong to th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -34,6 +34,8 @@ class Reader(ABC):
         """The types of events that were ignored as unknown, for the log."""
         self.streams_ahead = False
         """Whether to emit fragments of a call before it is complete."""
+        self.offered: Collection[str] = ()
+        """The names of the tools on offer, if they are known."""
         self._closed = False  # After the terminator or an error, everything is ignored.
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:

@@ -22,7 +22,7 @@ from toolsim.core.events import (
     TextDelta,
     Usage,
 )
-from toolsim.core.plan import Plan, ToolChoice
+from toolsim.core.plan import ApiName, Plan, ToolChoice
 from toolsim.core.report import Report
 from toolsim.response.answer import Answer
 
@@ -117,13 +117,27 @@ def test_blocks_are_reported_by_choice() -> None:
     assert [block["verdicts"] for block in report.blocks] == [["failure SCHEMA_MISMATCH"]]
 
 
-def test_a_failure_after_a_call_is_warned_of() -> None:
-    """A chat client keeps its call; the report names the failure, and that the turn ended early."""
-    emitted, report, answer = run_events(chat(), [TextDelta(CALL), Failed(ApiError("out", code="backend_gone"))])
+@pytest.mark.parametrize("client", ["chat", "messages"])
+@pytest.mark.parametrize("failed", [Failed(ApiError("out", code="backend_gone")), None])
+def test_a_failure_after_a_call_is_warned_of(client: ApiName, failed: Failed | None) -> None:
+    """A client whose answers end with their calls keeps its call; the report names the failure, or the cut stream."""
+    asked = replace(plan(client, "chat", True, [ADD]), stops_after_tools=True)
+    report = Report()
+    answer = Answer(asked, report)
+    emitted = answer.feed(TextDelta(CALL))
+    emitted += answer.feed(failed) if failed is not None else answer.end_of_input()
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
-    assert report.warnings == ["FAILED_AFTER_CALLS:backend_gone"]
+    assert report.warnings == [f"FAILED_AFTER_CALLS:{'backend_gone' if failed else 'backend_truncated'}"]
     assert report.tool_cutoff == "backend failed after tools"
     assert answer.is_done
+
+
+def test_a_failure_after_a_call_of_a_list_of_items() -> None:
+    """In the Responses API text and calls can follow a call, so a cut answer is an error."""
+    answer = Answer(plan("responses", "chat", True, [ADD]), Report())
+    assert answer.feed(TextDelta(CALL)) == whole_call(1)
+    (failed,) = answer.end_of_input()
+    assert isinstance(failed, Failed)
 
 
 def test_a_failure_of_one_choice_fails_all() -> None:

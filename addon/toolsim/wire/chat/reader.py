@@ -15,6 +15,7 @@ That is the specification; real servers differ as follows. Each rule covers a se
     with another name, starts the next call. Without an id and with the same name one does if its arguments begin an
     object after a whole one that is not empty, and do not repeat it; they may come after the name. A call may also
     begin at another's index and go on at its own (DeepSeek on Ollama's servers): there its fragments have neither.
+    A name may come in two fragments: they are joined if only the joined name is on offer (``offered``).
  7. Arguments may come as an object instead of a JSON string, ``tool_calls`` as one call instead of a list, and a call's
     name and arguments beside its id instead of in ``function``. Fragments may be cumulative (each repeats all before
     it), or follow an empty object: if their concatenation is not JSON, but the last fragment or all after the first
@@ -34,7 +35,7 @@ That is the specification; real servers differ as follows. Each rule covers a se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, override
 
 from toolsim.core.events import (
@@ -127,7 +128,7 @@ class ChatReader(Reader):
         index = count(fields, "index")
         choice = self._choices.get(index)
         if choice is None:
-            choice = self._choices[index] = _Choice(index, streams_ahead=self.streams_ahead)
+            choice = self._choices[index] = _Choice(index, self.offered, streams_ahead=self.streams_ahead)
         events = choice.delta(delta)
         if events or delta.get("tool_calls") or delta.get("function_call"):
             choice.reason = ""  # Rule 15.
@@ -145,8 +146,9 @@ class ChatReader(Reader):
 class _Choice:
     """The state of a choice: its finish reason, if it has ended, and its structured calls by index, in fragments."""
 
-    def __init__(self, index: int, *, streams_ahead: bool) -> None:
+    def __init__(self, index: int, offered: Container[str], *, streams_ahead: bool) -> None:
         self.reason = ""
+        self._offered = offered
         self._streams_ahead = streams_ahead
         self._index = index
         self._texts: Joiner[type[_Text]] = Joiner()
@@ -207,15 +209,15 @@ class _Choice:
         calls = delta.get("tool_calls")
         for position, call in enumerate([calls] if isinstance(calls, dict) else mappings(calls)):
             key = self._latest = self._key(call, position)
-            same = self._calls.setdefault(key, [_CallParts()])
+            same = self._calls.setdefault(key, [_CallParts(self._offered)])
             if same[-1].is_followed_by(call):
-                same.append(_CallParts(string(_function(call).get("name")) or same[-1].name))
+                same.append(_CallParts(self._offered, string(_function(call).get("name")) or same[-1].name))
             piece = same[-1].add(call)
             is_only = key == 0 and len(self._calls) == len(same) == 1 and self._legacy is None  # Rule 14.
             if self._streams_ahead and is_only:
                 events += same[0].ahead(piece, self._index, is_named=_is_named(call))
         if isinstance(delta.get("function_call"), dict):
-            self._legacy = self._legacy or _CallParts()
+            self._legacy = self._legacy or _CallParts(self._offered)
             self._legacy.add({"function": delta["function_call"]})
         return events
 
@@ -238,9 +240,10 @@ _MAX_TIMES_PARSED = 64
 
 
 class _CallParts:
-    """A structured call in fragments: the name comes once, the arguments in fragments."""
+    """A structured call in fragments: the name comes once, or in two fragments, the arguments in any number."""
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self, offered: Container[str], name: str = "") -> None:
+        self._offered = offered
         self.name = name
         self._kind: ToolKind = "function"
         self._id: str | None = None
@@ -255,11 +258,19 @@ class _CallParts:
         new_id = string(call.get("id"))
         function = _function(call)
         name = string(function.get("name"))
+        if self._is_continued_by(name):
+            return False
         if self._id and new_id:
             return bool(name) and new_id != self._id
         if name and self.name and name != self.name:
             return True
         return bool(name or self._is_named_again) and self._is_whole_before(json_text(function.get("arguments")))
+
+    def _is_continued_by(self, name: str) -> bool:
+        """Return whether ``name`` is the second half of the name: only both together are on offer."""
+        if not name or not self.name or any(self.pieces) or self.name in self._offered or name in self._offered:
+            return False
+        return self.name + name in self._offered
 
     def _is_whole_before(self, piece: str) -> bool:
         """Return whether the arguments are a non-empty object and ``piece`` begins another one."""
@@ -281,7 +292,8 @@ class _CallParts:
         function = _function(call)
         piece = json_text(function.get("input" if self._kind == "custom" else "arguments"))
         self._is_named_again = bool(self.name) and not piece and (self._is_named_again or _is_named(call))
-        self.name = self.name or string(function.get("name"))
+        name = string(function.get("name"))
+        self.name = self.name + name if self._is_continued_by(name) else self.name or name
         self.pieces.append(piece)
         return piece
 

@@ -12,7 +12,7 @@ from toolsim.core.errors import BadRequest
 from toolsim.wire.content import CIPHERTEXT, ROLES, read_parts
 from toolsim.wire.ids import highest_number
 from toolsim.wire.json_codec import dump
-from toolsim.wire.json_fields import array, expect, mappings, optional, required, string, wrong_type
+from toolsim.wire.json_fields import array, expect, json_text, mappings, optional, required, string, wrong_type
 from toolsim.wire.local_tools import CALLS, OUTPUTS, is_local
 from toolsim.wire.tools import TOOL_ITEMS, model_name, read_tools
 
@@ -159,7 +159,10 @@ class _InputReader:
         item_id = optional(item, "id", str, param)
         call_id = optional(item, "call_id", str, param) or item_id or name
         self._last_call[name] = call_id
-        text = optional(item, key, str, param) or ""
+        sent = item.get(key)
+        # Some clients forget to encode the object.
+        is_object = key == "arguments" and isinstance(sent, dict)
+        text = json_text(sent) if is_object else optional(item, key, str, param) or ""
         return Call(call_id, name, text, item_id, "function" if key == "arguments" else "custom")
 
     def _local_call(self, item: dict[str, Any], param: str) -> Call:

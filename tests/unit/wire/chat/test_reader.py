@@ -389,3 +389,29 @@ def test_what_is_not_streamed_ahead() -> None:
     assert streamed_ahead(fragment(0, "{"), fragment(0, '"a"', name="f")) == []
     assert streamed_ahead(chunk(tool_calls=[{"index": 0, "custom": {"name": "f", "input": "{"}}])) == []
     assert stream(fragment(0, "{", name="f")) == []
+
+
+@pytest.mark.parametrize("more", [{}, {"id": "c"}])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_name_in_two_fragments(more: dict[str, str], ahead: bool) -> None:
+    """They are one name if only the joined one is on offer; otherwise another name begins another call."""
+
+    def read(*offered: str) -> list[BackendEvent]:
+        reader = ChatReader()
+        reader.offered, reader.streams_ahead = offered, ahead
+        fragments = [{"id": "c", "function": {"name": "get_"}}, {**more, "function": {"name": "weather"}}]
+        fragments += [{"function": {"arguments": '{"a":'}}, {"function": {"arguments": "1}"}}]
+        chunks = [json.dumps(chunk(tool_calls=[{"index": 0, **each}])) for each in fragments]
+        return [event for data in (*chunks, "[DONE]") for event in reader.event(ServerSentEvent("", data))]
+
+    def calls(events: list[BackendEvent]) -> list[tuple[str, str]]:
+        return [(event.name, event.arguments) for event in events if isinstance(event, StructuredCall)]
+
+    joined = read("get_weather")
+    assert calls(joined) == [("get_weather", '{"a":1}')]
+    assert {event.name for event in joined if isinstance(event, StructuredDelta)} == (
+        {"get_weather"} if ahead else set()
+    )
+    apart = [("get_", '{"a":1}')] if more else [("get_", ""), ("weather", '{"a":1}')]
+    for offered in ((), ("get_weather", "weather"), ("get_weather", "get_")):
+        assert calls(read(*offered)) == apart

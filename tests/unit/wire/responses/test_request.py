@@ -56,7 +56,7 @@ def test_uses_tools(body, uses):
         ({"input": [{"role": "user", "content": 3}]}, "input[0].content"),
         ({"input": [{"role": "user", "content": [3]}]}, "input[0].content[0]"),
         ({"input": [{"type": "function_call"}]}, "input[0].name"),
-        ({"input": [{"type": "function_call", "name": "f", "arguments": {}}]}, "input[0].arguments"),
+        ({"input": [{"type": "function_call", "name": "f", "arguments": 3}]}, "input[0].arguments"),
         ({"input": [{"type": "function_call", "name": "f", "id": 3}]}, "input[0].id"),
         ({"input": [{"type": "function_call", "name": "f", "call_id": 3}]}, "input[0].call_id"),
         ({"input": [{"type": "custom_tool_call", "name": "f", "input": {}}]}, "input[0].input"),
@@ -337,3 +337,12 @@ def test_updates_of_the_configuration():
     assert request.body["reasoning"] == {"effort": "high", "summary": "auto"}
     assert request.dropped == ()
     assert [type(item) for item in request.items] == [Message, HostedItem]
+
+
+def test_arguments_as_an_object():
+    """Some clients forget to encode the object; anything else is a 400."""
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": 1}}
+    (read,) = read_request({"model": "m", "input": [call]}).items
+    assert read.arguments == '{"a":1}'
+    with pytest.raises(BadRequest):
+        read_request({"model": "m", "input": [{**call, "arguments": [1]}]})
