@@ -25,7 +25,7 @@ MUTANTS ?= 25
 # Earlier names of targets, which keep working for one release.
 RENAMED := quick mutants attack flows clients learn
 
-.PHONY: help setup run web demo test test-all test-unit test-lowest check test-clients test-hostile faults fuzz soak coverage mutation bench replay \
+.PHONY: help setup run web demo test test-all test-unit test-lowest check test-clients test-clients-newest test-hostile faults fuzz soak coverage mutation bench replay \
 	record-flows families releases eval tune $(RENAMED)
 .DELETE_ON_ERROR:
 
@@ -163,6 +163,20 @@ $(VENV)/.llama-index/.done: | $(VENV)/.addon
 	$(VENV)/.llama-index/bin/python -m pip install -q --disable-pip-version-check \
 		llama-index-core==0.14.25 llama-index-llms-openai==0.8.3
 	@touch $@
+
+# The newest releases of all clients, in an environment of their own: the pinned ones stay as they are.
+NEWEST := $(VENV)/.newest
+test-clients-newest: | $(VENV)/.addon  ## Run the loops of all real clients in their newest releases (npm, PyPI)
+	test -x $(NEWEST)/bin/python || $(BIN)/python -m venv $(NEWEST)
+	$(NEWEST)/bin/python -m pip install -q --disable-pip-version-check -e '.[test,clients,mcp]'
+	$(NEWEST)/bin/python -m pip install -q --disable-pip-version-check -U \
+		openai anthropic openai-agents 'pydantic-ai-slim[openai]' langchain-openai fastapi uvicorn
+	mkdir -p $(NEWEST)/node $(NEWEST)/agents
+	cp tests/clients/node/*.mjs tests/clients/node/package.json $(NEWEST)/node
+	cp tests/clients/agents/package.json $(NEWEST)/agents
+	for folder in node agents; do (cd $(NEWEST)/$$folder && npm install --silent --no-audit --no-fund $$(node -p \
+		'Object.keys(require("./package.json").dependencies).map(name => name + "@latest").join(" ")')) || exit 1; done
+	TOOLSIM_TEST_CLIENTS=$(abspath $(NEWEST)) $(NEWEST)/bin/python -m pytest tests/clients $(ARGS)
 
 test-clients: setup $(VENV)/.agents $(VENV)/.llama-index/.done  ## Run the loops of all real clients, including agent programs
 	$(BIN)/python -m pytest tests/clients $(ARGS)

@@ -6,17 +6,16 @@ import json
 import shutil
 import subprocess
 import threading
-from pathlib import Path
 
 import pytest
 from clients.cases import MODEL, TOOLS, Outcome
+from support.programs import NODE_CLIENTS
 
-NODE = Path(__file__).parent / "node"
 PATIENCE = 30.0
 """Seconds for one job; Node itself starts in one."""
 
 needs_node = pytest.mark.skipif(
-    shutil.which("node") is None or not (NODE / "node_modules" / "openai").is_dir(),
+    shutil.which("node") is None or not (NODE_CLIENTS / "node_modules" / "openai").is_dir(),
     reason="needs node: run `make test-clients`",
 )
 
@@ -25,7 +24,7 @@ class NodeClient:
     """One script of node/ as a process, started by the first job, and restarted by the next one if a job killed it."""
 
     def __init__(self, script: str) -> None:
-        self._command = ["node", str(NODE / script)]
+        self._command = ["node", str(NODE_CLIENTS / script)]
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, base_url: str, api: str, mode: str, prompts: list[str], strict: bool = False) -> list[Outcome]:

@@ -6,8 +6,10 @@ import os
 import shutil
 from pathlib import Path
 
-NODE_CLIENTS = Path(__file__).parents[1] / "clients" / "node"
-AGENTS = Path(__file__).parents[1] / "clients" / "agents"
+_CLIENTS = Path(os.environ.get("TOOLSIM_TEST_CLIENTS") or Path(__file__).parents[1] / "clients")
+"""The folder of the clients that npm installs: by default that of the pinned ones."""
+NODE_CLIENTS = _CLIENTS / "node"
+AGENTS = _CLIENTS / "agents"
 
 
 def codex() -> str | None:
