@@ -1,8 +1,11 @@
-"""Real clients over servers with only one API."""
+"""Real clients over servers with only one API, each behind a command line of README."""
 
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,8 @@ from clients.cases import TOOLS, Stage, call
 from clients.test_claude_code import Claude
 from clients.test_codex import CODEX, Codex
 from openai import OpenAI
-from support.mitmdump import Mitmdump
+from support.command import TOOLSIM, environment, running
+from support.mitmdump import ROOT
 from support.programs import agent
 from support.text_backend import TextBackend, says, until_output
 from support.wire import ApiName
@@ -27,18 +31,35 @@ PARIS = {"city": "Paris"}
 CALL = says("I look. ", call("get_weather", PARIS))
 
 
+# README's lines for local servers (Ollama, vLLM, LM Studio), one for each API.
+LINES = dict(zip(APIS, re.findall(r"`toolsim (serve http://127\S+)`", (ROOT / "README.md").read_text()), strict=True))
+
+
 @pytest.fixture
-def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    """A proxy, as `toolsim serve` starts it, in front of a server that has only the API ``param``."""
-    with (
-        TextBackend(apis=[request.param]) as backend,
-        Mitmdump(backend.url, toolsim_upstream=f"{backend.url}/v1") as proxy,
-    ):
-        yield Stage(backend, f"{proxy.url}/v1", request.param)
-        served = [exchange.path for exchange in backend.exchanges]
-        assert len(backend.rejected) < len(APIS)
-        assert len(set(served)) == 1
-        assert proxy.log().count(": APIs ") == bool(backend.rejected)
+def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A proxy in front of a server that has only the API ``param``: only host and port of README's line are replaced.
+
+    At the end the log, a metric and ``doctor`` show which API that is.
+    """
+    api, home = request.param, tmp_path_factory.mktemp("home")
+    with TextBackend(apis=[api]) as backend:
+        line = re.sub("//[^/]+/", f"//127.0.0.1:{backend.port}/", LINES[api])
+        with running(home, *line.split()) as (url, log):
+            yield Stage(backend, f"{url}/v1", api)
+            served = [exchange.path for exchange in backend.exchanges]
+            assert len(backend.rejected) < len(APIS)
+            assert len(set(served)) == 1
+            assert log.read_text().count(": APIs ") == bool(backend.rejected)
+            metrics = urllib.request.urlopen(f"{url}/toolsim/metrics").read().decode()
+            assert set(re.findall(r'toolsim_exchanges_total\{client="\w+",backend="(\w+)"[^}]*} [1-9]', metrics)) == {api}
+        shown = subprocess.run(
+            [*TOOLSIM, "doctor", f"{backend.url}/v1"],
+            env=environment(home),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert re.search(rf"APIs +{api}\b", shown.stdout), shown
 
 
 over_each = pytest.mark.parametrize("stage", APIS, indirect=True, ids=lambda api: f"over_{api}")
