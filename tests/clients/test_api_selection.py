@@ -51,7 +51,9 @@ def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
             assert len(set(served)) == 1
             assert log.read_text().count(": APIs ") == bool(backend.rejected)
             metrics = urllib.request.urlopen(f"{url}/toolsim/metrics").read().decode()
-            assert set(re.findall(r'toolsim_exchanges_total\{client="\w+",backend="(\w+)"[^}]*} [1-9]', metrics)) == {api}
+            assert set(re.findall(r'toolsim_exchanges_total\{client="\w+",backend="(\w+)"[^}]*} [1-9]', metrics)) == {
+                api
+            }
         shown = subprocess.run(
             [*TOOLSIM, "doctor", f"{backend.url}/v1"],
             env=environment(home),

@@ -83,3 +83,23 @@ def test_counts_of_the_backend_pass(pair: tuple[TextBackend, Mitmdump]) -> None:
             reply = line.post(PATHS["responses"], request("responses", model="changes", stream=True))
             assert reply.headers.get("x-toolsim-usage") == expected
             assert counts_of("responses", reply, stream=True)[1] == 3
+
+
+@pytest.mark.parametrize("client", APIS)
+def test_an_answer_of_two_rounds(client: ApiName) -> None:
+    """The counts are the sum of those of the rounds, as with counts that a backend reports."""
+    broken = '<tool_call>{"name":"get_weather","arguments":{oops</tool_call>'
+    with (
+        TextBackend(apis=["chat"]) as backend,
+        Mitmdump(backend.url, toolsim_retry=1) as proxy,
+        Line(proxy.url) as line,
+    ):
+        backend.has_usage = False
+        for stream in (False, True):
+            backend.play([says(broken), says(CALL)])
+            more = {"stream_options": {"include_usage": True}} if client == "chat" and stream else {}
+            reply = line.post(PATHS[client], request(client, stream=stream, **more))
+            sent = [estimated_tokens(json.loads(exchange.raw)) for exchange in backend.exchanges]
+            assert len(sent) == 2
+            assert counts_of(client, reply, stream=stream)[0] == sum(sent)
+            assert reply.headers.get("x-toolsim-usage") == (None if stream else "estimated")
