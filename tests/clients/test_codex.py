@@ -60,9 +60,10 @@ args = [{mcp_server}]
 
 @dataclass(slots=True)
 class Printed:
-    """What ``codex exec --json`` printed: its finished items by type, and the error if the turn failed."""
+    """What ``codex exec --json`` printed: its finished items by type, the usage, and the error if the turn failed."""
 
     items: list[dict[str, Any]] = field(default_factory=list)
+    usage: dict[str, int] = field(default_factory=dict)
     failure: str | None = None
     log: str = ""
 
@@ -109,6 +110,8 @@ class Codex:
             match json.loads(line):
                 case {"type": "item.completed", "item": item}:
                     printed.items.append(item)
+                case {"type": "turn.completed", "usage": usage}:
+                    printed.usage = usage
                 case {"type": "turn.failed", "error": {"message": message}}:
                     printed.failure = message
         assert (done.returncode == 0) == (printed.failure is None), done.stderr
