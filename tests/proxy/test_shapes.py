@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -47,3 +48,23 @@ def test_a_stored_conversation_in_chats_shape() -> None:
             more = {"model": "m", "previous_response_id": first.json()["id"], "input": "Really?"}
             assert line.post(PATHS["responses"], more).status == 200
         assert [text for _, text in backend.exchanges[1].transcript] == ["How is it?", "Fine.", "Really?"]
+
+
+def test_a_background_answer_to_chats_shape() -> None:
+    """It is polled like any other."""
+    with TextBackend(apis=["chat"]) as backend, Mitmdump(backend.url, toolsim_store="memory") as proxy:
+        backend.play([says("Fine.")])
+        with Line(proxy.url) as line:
+            body = {"model": "m", "background": True, "messages": [{"role": "user", "content": "How is it?"}]}
+            body["tools"] = SAME["chat"]["tools"]
+            queued = line.post(PATHS["responses"], body).json()
+            backend.wait_for(1)
+            end = time.monotonic() + 30
+            while (found := line.request("GET", f"{PATHS['responses']}/{queued['id']}").json())[
+                "status"
+            ] != "completed":
+                assert time.monotonic() < end, found
+                time.sleep(0.1)
+            items = line.request("GET", f"{PATHS['responses']}/{queued['id']}/input_items").json()["data"]
+        assert found["output"][0]["content"][0]["text"] == "Fine."
+        assert [item["content"][0]["text"] for item in items] == ["How is it?"]

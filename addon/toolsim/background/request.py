@@ -11,7 +11,7 @@ from mitmproxy.http import HTTPFlow
 from toolsim.core.errors import BadRequest
 from toolsim.core.plan import AnswerForm, ApiName, Policy, StoredAs
 from toolsim.core.report import Report
-from toolsim.proxy.jobs import ROUNDS_OFF
+from toolsim.proxy.jobs import ROUNDS_OFF, in_own_shape
 from toolsim.proxy.rounds import MAX_BODY_BYTES, Rounds
 from toolsim.request.rewrite import prepare_for_store, read
 from toolsim.rounds.hosted_calls import HostedCalls, McpContext
@@ -39,6 +39,7 @@ def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> Backgroun
     document = read_body(data)
     if document is None:
         raise BadRequest("The request body is not a JSON object.")
+    document = in_own_shape(document)
     form, asked = in_background(APIS[client], document, stored_as)
     own = resolve(document, Recalled())
     return BackgroundRequest(form, dump(asked).encode(), dump(own.own).encode(), own.names)
@@ -81,6 +82,7 @@ def job_of(
         mcp_context = None
         report.warnings += [ROUNDS_OFF] if policy.needs_rounds else []
     elif (found := read_body(body)) is not None:
+        found = api.expand_opaque_items(found)
         document, request = found, api.read(found)
         is_hosted = mcp_context is not None and mcp_context.is_asked(body) and may_be_hosted(request, policy, bounds)
         is_hosted = is_hosted and mcp_context is not None and mcp_context.serves(found, policy, api)

@@ -79,7 +79,7 @@ def _shown(flow: HTTPFlow) -> tuple[tuple[str, str], ...]:
     if api is None or body is None:
         return ()
     try:
-        return tuple((message.role, message.text) for message in messages_of(api.read(body)))
+        return tuple((message.role, message.text) for message in messages_of(api.read(api.expand_opaque_items(body))))
     except BadRequest:
         return ()
 

@@ -302,11 +302,12 @@ def digest(body: bytes) -> str:
 
 def _own(document: dict[str, Any]) -> tuple[bytes, tuple[str, ...]]:
     """Return the stored part of a request without references, and the ids that its items were assigned."""
-    resolved = resolve(_in_own_shape(document), Recalled())
+    resolved = resolve(in_own_shape(document), Recalled())
     return dump(resolved.own).encode(), resolved.names
 
 
-def _in_own_shape(document: dict[str, Any]) -> dict[str, Any]:
+def in_own_shape(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a request at the path of the Responses API in that API's shape, which is stored. Raises BadRequest."""
     return document if is_own_shape(document) else as_responses(document)
 
 
@@ -316,7 +317,7 @@ def _resolve(job: ResolveJob, body: bytes) -> JobResult:
         # An error in it is reported when it is rewritten.
         return JobResult(job.report)
     try:
-        document = _in_own_shape(document)
+        document = in_own_shape(document)
     except BadRequest:
         return JobResult(job.report)
     if job.recalled is None:

@@ -123,7 +123,7 @@ def read_turn(path: Path, *, is_cleaned: bool = False) -> RecordedTurn:
 
 def _read(api: Api, body: Mapping[str, Any]) -> ClientRequest:
     try:
-        return api.read(body)
+        return api.read(api.expand_opaque_items({**body}))
     except BadRequest as bad:
         raise Unusable(f"the request cannot be read: {bad.error.message}") from bad
 
