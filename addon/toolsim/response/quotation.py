@@ -79,19 +79,15 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
     def _in_line(self, pieces: Iterable[TaggedPiece]) -> list[TaggedPiece]:
         """Return the pieces by their places in lines (rules 1 and 2)."""
         out: list[TaggedPiece] = []
-        for piece in pieces:
+        for found in pieces:
+            is_shown = bool(self._held) or self._line.mark > 0 or self._line.is_quotation
+            piece = found.raw if is_shown and isinstance(found, FenceMark) else found
             if isinstance(piece, str):
                 if self._held:
                     out += self._read_tail(piece)
                 else:
                     self._line.read(piece)
                     out.append(piece)
-            elif isinstance(piece, FenceMark) and (self._held or self._line.mark or self._line.is_quotation):
-                if self._held:
-                    out += self._read_tail(piece.raw)
-                else:
-                    self._line.read(piece.raw)
-                    out.append(piece.raw)
             elif isinstance(piece, FenceMark):
                 self._line.read_block()
                 out.append(piece)
@@ -99,7 +95,7 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
                 # Only text can lengthen the mark with which the tail ends.
                 out += self._read_tail("", is_all=True, goes_on=True)
                 out += self._block(piece)
-            elif not self._held and not self._line.is_quotation and not self._line.mark:
+            elif not is_shown:
                 out.append(piece)
         return out
 

@@ -259,7 +259,7 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
             self._out.append(raw)
         elif self.state == self.state_form and self._form.is_in_string:  # What looks like a block is content.
             self._read(raw)
-        elif self._in_example or (self.state == self.state_before_form and self._introduces_example):
+        elif self._in_example or (self._mark and self.state == self.state_before_form and self._introduces_example):
             self._in_example = True
             self._read_example(raw)
         else:
@@ -305,7 +305,7 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
     def _block_begins(self) -> None:
         """Resolve what is held back, now that the sentinel has found a block (or the beginning of one)."""
         self._end_of_prose()
-        if self.state == self.state_before_form:
+        if self._mark and self.state == self.state_before_form:
             mark, self._statement = self._held.take_open(), None
             self._end_run()
             self._out.append(FenceMark(mark, opening=True))
@@ -350,13 +350,7 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
             self.state = self.state_before_form
 
     def state_before_form(self) -> None:
-        """In a fence, before its first form."""
-        self._extend_unit(self._at.end_of(_SPACE))
-        if self._held.size > self._limit or not (self._at.is_spent or self._begin()):
-            self._reject()
-
-    def state_marked(self) -> None:
-        """Behind a marker of no known family: a form has to follow, or a second marker."""
+        """In a fence, or behind a marker of no known family, before the first form."""
         self._extend_unit(self._at.end_of(_SPACE))
         if self._held.size > self._limit or not (self._at.is_spent or self._begin()):
             self._reject()
@@ -445,7 +439,7 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
             self._extend_unit(end)
             self._markers += 1
             self._is_closed = False
-            self.state = self.state_marked
+            self.state = self.state_before_form
         return True
 
     def state_behind_fence(self) -> None:
