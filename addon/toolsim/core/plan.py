@@ -352,7 +352,7 @@ class Plan:
         """Whether calls can be announced before they are complete.
 
         They cannot if something is decided only once a call is complete: the XML next to it, or dropping a duplicate.
-        An answer that is not streamed is put together from the same events.
+        An answer that is not streamed has its calls in the same order.
         """
         policy = self.policy
         changes = policy.output_mode != "openai-json" or policy.tool_block_dedup

@@ -342,7 +342,7 @@ class Choice:
     # -- calls
 
     def _structured(self, call: StructuredCall) -> None:
-        is_announced = self._calls.is_arriving_as(call.key)
+        is_announced = self._plan.stream and self._calls.is_arriving_as(call.key)
         for verdict in self._structured_calls.verdicts(call, is_announced=is_announced):
             self.act(verdict, call)
         # If it is still open, it was not emitted as a call.

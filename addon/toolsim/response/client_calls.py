@@ -6,6 +6,7 @@
    block, as soon as its header is clean (``Preview``), or while the backend is emitting it as a call, unless it may
    repeat one that came as text. A call that is run between the rounds (``Plan.hosted``) never is: its client gets other
    items for it.
+   An answer that is not streamed has its calls in the same order, but nothing of them is sent before they are whole.
 3. What was announced stays announced. If the judge passes a call that begins with what the client has, the rest is
    emitted. If it passes anything else, or nothing, the call ends as incomplete, and the choice ends as cut.
 4. One call at a time: while one is open, no other is announced or made, and everything else is emitted behind it.
@@ -263,11 +264,12 @@ class ClientCalls:
             self._report.warnings.append(entry("DUPLICATE_CALL", call.tool.name))
             return Outcome()
         announced = self._open if self._key == key else None
-        rest = announced.rest(call.tool.name, call.arguments) if announced else call.arguments
+        is_sent = announced is not None and self._plan.stream
+        rest = announced.rest(call.tool.name, call.arguments) if announced and is_sent else call.arguments
         if rest is None:
             # The judge passed something other than was announced, perhaps a repaired text: too late for it.
             return Outcome(broke=self.break_off())
-        events: list[ClientEvent] = [] if announced else [self._started(call.tool)]
+        events: list[ClientEvent] = [] if is_sent else [self._started(call.tool)]
         if rest:
             events.append(CallDelta(rest, self._choice))
         if announced:
@@ -301,7 +303,7 @@ class ClientCalls:
 
     def streams(self, body: str) -> bool:
         """Whether the client has got the first arguments of a block with this body, or would have in smaller pieces."""
-        return self._plan.announces_early and self._new_preview().feed(body) != ""
+        return self._plan.stream and self._plan.announces_early and self._new_preview().feed(body) != ""
 
     def arriving(self, delta: StructuredDelta, tool: Tool | None) -> None:
         """Take a piece of a call that the backend is emitting, which may be announced if it is one of ``tool``."""
@@ -318,8 +320,9 @@ class ClientCalls:
                 return
             self._open = preview
             self._key = key
-            self._out.append(self._started(preview.tool))
-        if arguments:
+            if self._plan.stream:
+                self._out.append(self._started(preview.tool))
+        if arguments and self._plan.stream:
             self._out.append(CallDelta(arguments, self._choice))
 
     def postpone(self, call: StructuredCall | Call) -> bool:
@@ -340,16 +343,23 @@ class ClientCalls:
         return not self.is_arriving and self.break_off()
 
     def break_off(self) -> bool:
-        """End the open call, if there is one, as incomplete; return whether there was."""
+        """End the open call, if there is one, as incomplete; return whether the client has the beginning of it."""
         if self._open is None:
             return False
         self._open.give_up()  # If its block continues, it is not announced again.
+        if not self._plan.stream:
+            self._close()
+            return False
         self.has_broken = True
         self._end("incomplete")
         return True
 
     def _end(self, status: ItemStatus, repairs: tuple[str, ...] = ()) -> None:
-        self._out += [CallEnded(status, self._choice, repairs), *_joined(self._behind)]
+        self._out.append(CallEnded(status, self._choice, repairs))
+        self._close()
+
+    def _close(self) -> None:
+        self._out += _joined(self._behind)
         self._open = None
         self._behind = []
 

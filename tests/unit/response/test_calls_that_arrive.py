@@ -359,3 +359,16 @@ def test_its_events_are_those_of_the_specification(backend: ApiName, last: str) 
     for event in items:
         check_event(event)
     assert items[-1]["item"]["status"] == ("completed" if last.endswith("}") else "incomplete")
+
+
+@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize(
+    "step", [Emitted("add", '{"a":1,}'), '<tool_call>{"name":"add","arguments":{"a":"1"}}</tool_call>']
+)
+def test_an_answer_that_is_not_streamed_is_repaired(backend: ApiName, step: Step) -> None:
+    """Nothing of its calls has been sent before they are whole, so incremental arguments can be repaired there."""
+    the_plan = plan("responses", backend, False, TOOLS, policy={"stream_arguments": "incremental"})
+    rewriter, chunks = rewrite(the_plan, "text/event-stream", BODIES[backend]([step], "tool_calls"), 40)
+    seen = read("responses", False, chunks, rewriter.status)
+    assert [[name, json.loads(arguments)] for _, name, arguments in seen.items] == [["add", {"a": 1}]]
+    assert seen.finish == "completed"
