@@ -29,6 +29,7 @@ from typing import Literal
 
 from toolsim.response.call_syntax import ESCAPED
 from toolsim.response.form import FUNCTOOLS, Kind
+from toolsim.response.partial import match_at
 from toolsim.response.pieces import end_of
 from toolsim.response.repair import common_spelling
 
@@ -60,10 +61,8 @@ _MAX_NAME = 256
 """Characters of a word that are compared with names; none is as long."""
 
 _NUMBER = re.compile(r":\d{0,3}\Z")
-_ARGUMENTS = re.compile(r"(?:(?:\[CALL_ID\][\w-]{1,64})?(?:\[ARGS\])?|\r?\n)\{")
-_HALF_ARGUMENTS = re.compile(r"(?:\[[A-Z_]{0,8}(?:\][\w-]{0,64}(?:\[[A-Z]{0,4}\]?)?)?|\r?\n?)\Z")
-_GPT_OSS_ARGUMENTS = re.compile(r" ?(?:json)?\{")
-_HALF_GPT_OSS_ARGUMENTS = re.compile(r" ?(?:j(?:s(?:on?)?)?)?\Z")
+_ARGUMENTS = r"(?:(?:\[CALL_ID\][\w-]{1,64})?(?:\[ARGS\])?|\r?\n)\{"
+_GPT_OSS_ARGUMENTS = r" ?(?:json)?\{"
 _SPACE = re.compile(r"\s{0,32}")
 _WORD = re.compile(r"[A-Za-z_]\w{0,63}[ \t]{0,8}")
 _CODE_SPACE = re.compile(r"[ \t\r\n]{0,64}")
@@ -162,12 +161,11 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
         return "syntax" if at == pos else None
     if is_escaped:
         return None
-    arguments, half = _ARGUMENTS, _HALF_ARGUMENTS
-    if text.startswith(_GPT_OSS, pos):
-        arguments, half = _GPT_OSS_ARGUMENTS, _HALF_GPT_OSS_ARGUMENTS
-    if arguments.match(text, name.end()):
-        return "gemma" if text.startswith(_GEMMA, pos) else "braces"
-    return "more" if not final and half.match(text, name.end()) else None
+    arguments = _GPT_OSS_ARGUMENTS if text.startswith(_GPT_OSS, pos) else _ARGUMENTS
+    behind = match_at(arguments, text, name.end(), final=final)
+    if behind is None or behind.partial:
+        return None if behind is None else "more"
+    return "gemma" if text.startswith(_GEMMA, pos) else "braces"
 
 
 class Statement:

@@ -15,8 +15,7 @@ from toolsim.response.partial import match_at
 from toolsim.response.tagged_pairs import M3_MARK
 from toolsim.response.unknown_markers import TURN_ENDS
 
-_FENCE = re.compile(r"`{3,8}\w{0,16}[ \t\r]{0,8}\n\s{0,64}").match
-_HALF_FENCE = re.compile(r"`{1,8}(?:\w{0,16}[ \t\r]{0,8}(?:\n\s{0,64})?)?\Z").match
+_FENCE = r"`{3,8}\w{0,16}[ \t\r]{0,8}\n\s{0,64}"
 _CDATA = "<![CDATA["
 _END_CDATA = "]]>"
 MAX_OPENING = 128
@@ -230,10 +229,8 @@ def _is_half_m3(text: str, at: int) -> bool:
 
 def behind_fence(text: str, at: int, *, final: bool) -> int | None:
     """Return where the opening line of a fence at ``at`` ends, ``at`` if there is none, None while undecided."""
-    if not final and _HALF_FENCE(text, at):
-        return None
-    fence = _FENCE(text, at)
-    return at if fence is None else fence.end()
+    fence = match_at(_FENCE, text, at, final=final)
+    return at if fence is None else None if fence.partial else fence.end()
 
 
 def foreign_end(text: str, at: int, closing: str, *, final: bool) -> int:
