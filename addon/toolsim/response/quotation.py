@@ -58,6 +58,11 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
         """Whether text is being held back because it may be a call."""
         return self._bare is not None or bool(self._held) or self._inner.in_block
 
+    @property
+    def _may_be_shown(self) -> bool:
+        """Whether a block here is in a quotation, or may be in inline code."""
+        return bool(self._held) or self._line.mark > 0 or self._line.is_quotation
+
     def feed(self, text: str) -> list[TaggedPiece]:
         """Return what ``text`` completes."""
         pieces = self._inner.feed(text)
@@ -80,8 +85,7 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
         """Return the pieces by their places in lines (rules 1 and 2)."""
         out: list[TaggedPiece] = []
         for found in pieces:
-            is_shown = bool(self._held) or self._line.mark > 0 or self._line.is_quotation
-            piece = found.raw if is_shown and isinstance(found, FenceMark) else found
+            piece = found.raw if isinstance(found, FenceMark) and self._may_be_shown else found
             if isinstance(piece, str):
                 if self._held:
                     out += self._read_tail(piece)
@@ -95,7 +99,7 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
                 # Only text can lengthen the mark with which the tail ends.
                 out += self._read_tail("", is_all=True, goes_on=True)
                 out += self._block(piece)
-            elif not is_shown:
+            elif not self._may_be_shown:
                 out.append(piece)
         return out
 
