@@ -280,7 +280,7 @@ class Plan:
     """
     name_only_tools: frozenset[str] = frozenset()
     """Names of the tools that the manifest shows by name only (``request/deferred_tools.py``)."""
-    called_tools: frozenset[str] = frozenset()
+    tools_to_look_up: frozenset[str] = frozenset()
     """Names of the tools that the model has to look up before calling them; the tool for looking them up is then among
     ``tools``.
     """

@@ -134,7 +134,9 @@ class _SuffixLines:
             return [NO_CALL]
         # Tools that the model can no longer look up.
         said = (
-            [] if plan.called_tools else self._entries([self._named[name] for name in offered if name in self._named])
+            []
+            if plan.tools_to_look_up
+            else self._entries([self._named[name] for name in offered if name in self._named])
         )
         some = offered if len(offered) < len(self._known) else []
         if plan.tool_choice.mode == "required":

@@ -323,7 +323,7 @@ def plan(
         masked_tools=frozenset(tool.name for tool in request.tools).difference(names),
         visible_tools=listed,
         name_only_tools=shortened,
-        called_tools=named,
+        tools_to_look_up=named,
         finder=finder,
         any_strict=any_strict,
         tool_choice=choice,

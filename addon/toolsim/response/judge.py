@@ -347,7 +347,7 @@ class Judge:
         None for any other tool, and once anything was looked up.
         """
         plan = self.plan
-        if tool.name not in plan.called_tools:
+        if tool.name not in plan.tools_to_look_up:
             return None
         if plan.finder == FIND_TOOLS:
             names = json.dumps({"names": [tool.name]})

@@ -123,7 +123,9 @@ class RetryingChoice(Choice):
     def _broken(self, verdict: Verdict) -> Fault | None:
         """Return the fault that a verdict is (rules 2 and 5)."""
         if isinstance(verdict, Call):
-            is_lookup = self._plan.called_tools and self._plan.finder == FIND_TOOLS and verdict.tool.name == FIND_TOOLS
+            is_lookup = (
+                self._plan.tools_to_look_up and self._plan.finder == FIND_TOOLS and verdict.tool.name == FIND_TOOLS
+            )
             if not is_lookup:
                 return None
             message = "The model looks up tools, and there is no time left for it."

@@ -324,7 +324,9 @@ class _Missing(BadRequest):
 
 def _answered(items: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the ids of the calls whose outputs are among the items."""
-    return [string(item.get("call_id")) for item in items if item.get("type") in _OUTPUTS and item.get("call_id")]
+    return [
+        string(item.get("call_id")) for item in items if string(item.get("type")) in _OUTPUTS and item.get("call_id")
+    ]
 
 
 def prepared(body: Mapping[str, Any]) -> bytes:

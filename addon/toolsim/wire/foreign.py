@@ -37,12 +37,14 @@ def as_chat(body: dict[str, Any]) -> dict[str, Any]:
         return _from_responses(body)
     messages, tools, choice = array(body.get("messages")), array(body.get("tools")), body.get("tool_choice")
     changed: dict[str, Any] = {}
-    is_foreign = any(chat.has_blocks(message) or message.get("type") in chat.ITEMS for message in mappings(messages))
+    is_foreign = any(
+        chat.has_blocks(message) or string(message.get("type")) in chat.ITEMS for message in mappings(messages)
+    )
     if "system" in body or is_foreign:
         changed["messages"] = [*to_chat.system_messages(body), *_messages(messages)]
     if any("input_schema" in mapping(tool) for tool in tools):
         changed["tools"] = [_in_chat(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
-    if mapping(choice).get("type") in chat.CHOICES:
+    if string(mapping(choice).get("type")) in chat.CHOICES:
         changed |= {"tool_choice": None} | to_chat.choice_fields(choice)
     return {**{key: value for key, value in body.items() if key != "system"}, **changed} if changed else body
 
@@ -55,7 +57,7 @@ def _at_once(tool: Mapping[str, Any]) -> dict[str, Any]:
 def _messages(messages: Sequence[Any]) -> Iterator[Any]:
     run: list[Any] = []  # Adjacent items of the Responses API: a call belongs to the text before it.
     for index, message in enumerate(messages):
-        if mapping(message).get("type") in chat.ITEMS:
+        if string(mapping(message).get("type")) in chat.ITEMS:
             run.append(message)
             continue
         yield from _from_items(run, index)
@@ -93,7 +95,9 @@ def _from_responses(body: dict[str, Any]) -> dict[str, Any]:
     asked["messages"] = [*_written(items)]
     kept = ("tool_choice", "parallel_tool_calls", "stream_options")
     asked |= {key: body[key] for key in kept if body.get(key) is not None}
-    declared = [array(item.get("tools")) for item in mappings(body.get("input")) if item.get("type") in TOOL_ITEMS]
+    declared = [
+        array(item.get("tools")) for item in mappings(body.get("input")) if string(item.get("type")) in TOOL_ITEMS
+    ]
     if tools := [tool for tools in (array(body.get("tools")), *declared) for tool in tools]:
         asked["tools"] = [_nested(tool) for tool in tools]
     return asked
@@ -174,7 +178,11 @@ def as_responses(body: dict[str, Any]) -> dict[str, Any]:
         asked = {key: value for key, value in body.items() if key not in ("tools", "tool_choice")}
         if isinstance(body.get("input"), list):
             asked["input"] = [*_converted(body["input"])]
-    fields = to_chat.choice_fields(choice) if mapping(choice).get("type") in chat.CHOICES else {"tool_choice": choice}
+    fields = (
+        to_chat.choice_fields(choice)
+        if string(mapping(choice).get("type")) in chat.CHOICES
+        else {"tool_choice": choice}
+    )
     asked |= {key: _flat_choice(value) for key, value in fields.items() if value is not None}
     if tools:
         asked["tools"] = [_flat(_in_chat(tool, f"tools[{index}]")) for index, tool in enumerate(tools)]
@@ -258,7 +266,9 @@ def as_messages(body: dict[str, Any]) -> dict[str, Any]:
         asked["system"] = "\n\n".join(system)
     asked["messages"] = [*_turns(items[first:])]
     choice = _flat_choice(own.get("tool_choice", own.get("function_call")))
-    declared = [_flat(tool) for tool in (*array(own.get("tools")), *_functions(own))]
+    # This API's own tools stay as sent: chat completions lacks some of their fields.
+    sent = own if body.get("messages") is None else body
+    declared = [_flat(tool) for tool in (*array(sent.get("tools")), *_functions(own))]
     tools = [each for tool in declared for each in _declared(mapping(tool), "")]
     if mapping(choice).get("type") == "allowed_tools":
         # This API has no such choice: the other tools are not declared.

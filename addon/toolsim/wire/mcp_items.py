@@ -137,7 +137,7 @@ def decisions(body: Mapping[str, Any]) -> list[Decision]:
     The first of several decisions on one approval request counts: the call that it allows cannot be refused afterwards.
     """
     items = enumerate(array(body.get("input")))
-    mcp_items = [(index, item) for index, item in items if mapping(item).get("type") in NAMES]
+    mcp_items = [(index, item) for index, item in items if string(mapping(item).get("type")) in NAMES]
     over = {string(item.get("approval_request_id")) for _, item in mcp_items if item["type"] == "mcp_call"}
     asked = {string(item.get("id")): item for _, item in mcp_items if item["type"] == "mcp_approval_request"}
     found: list[Decision] = []

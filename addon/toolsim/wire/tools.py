@@ -169,7 +169,7 @@ def _sources(body: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
 
 
 def _is_source(item: object) -> bool:
-    return isinstance(item, dict) and item.get("type") in TOOL_ITEMS and item.get("tools") is not None
+    return isinstance(item, dict) and string(item.get("type")) in TOOL_ITEMS and item.get("tools") is not None
 
 
 def _declaring(body: Mapping[str, Any]) -> dict[str, Any]:

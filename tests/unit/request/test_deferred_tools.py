@@ -96,5 +96,5 @@ def test_a_backend_that_takes_tools_itself_gets_all_of_them() -> None:
     policy = replace(BUDGET, mode="native")
     rewritten = rewrite_request("chat", "/v1", body(), policy, output_mode=None, report=Report())
     assert rewritten is not None
-    assert rewritten.plan.called_tools == frozenset()
+    assert rewritten.plan.tools_to_look_up == frozenset()
     assert rewritten.body == body()

@@ -260,7 +260,9 @@ def test_what_the_operator_wants_is_wanted_of_each_question() -> None:
 def test_entries_follow_the_first_call() -> None:
     """Of tools that the catalogue names; at the end, all those that may be called and cannot be looked up."""
     short = frozenset("fg")
-    shown = lines(USER, CALL, OUTPUT, ASSISTANT, USER, CALL, OUTPUT, name_only_tools=short, called_tools=frozenset("g"))
+    shown = lines(
+        USER, CALL, OUTPUT, ASSISTANT, USER, CALL, OUTPUT, name_only_tools=short, tools_to_look_up=frozenset("g")
+    )
     assert ['"name": "f"' in each for each in shown] == [False, False, True, False, False, False, False]
     assert "Tools of the client tool catalog" not in "".join(shown[3:])
     [*_, last] = lines(USER, CALL, OUTPUT, ASSISTANT, USER, name_only_tools=short)

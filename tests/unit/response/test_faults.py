@@ -78,8 +78,10 @@ TEXTS = [
 ]
 
 
-def asking(*, asks: frozenset[str] = CALL_FAULTS, offered: tuple[Tool, ...] = (ADD, STATE), **fields: Any) -> Plan:
-    return plan("responses", "responses", True, list(offered), retries_allowed=asks, **fields)
+def asking(
+    *, retries_allowed: frozenset[str] = CALL_FAULTS, offered: tuple[Tool, ...] = (ADD, STATE), **fields: Any
+) -> Plan:
+    return plan("responses", "responses", True, list(offered), retries_allowed=retries_allowed, **fields)
 
 
 def run(
@@ -229,8 +231,12 @@ def test_a_backend_that_breaks_off_has_failed() -> None:
 
 def test_nothing_is_held_back_if_nobody_asks() -> None:
     """Without ``toolsim_retry`` this parser is not used; with it, words beside the call release what is held back."""
-    for asks, is_used in ((frozenset[str](), False), (frozenset({"UNKNOWN_TOOL"}), False), (CALL_FAULTS, True)):
-        the_plan = asking(retries_allowed=asks)
+    for retries_allowed, is_used in (
+        (frozenset[str](), False),
+        (frozenset({"UNKNOWN_TOOL"}), False),
+        (CALL_FAULTS, True),
+    ):
+        the_plan = asking(retries_allowed=retries_allowed)
         assert isinstance(parser_for(the_plan, Judge(the_plan, Report())), BrokenCalls) == is_used
     answer = answer_for(asking(), Report())
     assert answer.feed(TextDelta(SLOTS[0])) == []

@@ -510,7 +510,7 @@ def test_a_wrong_guess_stands_for_a_look_up(named: bool, asks: bool, stands_for:
     """Only for a tool whose entry the model has not seen, and only if look-ups are answered."""
     plan = plan_for(FINDER, Tool("f", "f", parameters=CITY))
     asking = frozenset({GUESSED_CALL} if asks else ())
-    plan = replace(plan, called_tools=frozenset({"f"} if named else ()), retries_allowed=asking, finder=FIND_TOOLS)
+    plan = replace(plan, tools_to_look_up=frozenset({"f"} if named else ()), retries_allowed=asking, finder=FIND_TOOLS)
     [call] = Judge(plan, Report()).block(json_block('{"name":"f","arguments":{"town":"Bonn"}}'))
     assert isinstance(call, Call)
     assert call.tool.name == stands_for

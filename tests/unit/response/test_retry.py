@@ -37,8 +37,8 @@ UNKNOWN = '<tool_call>{"name":"sub","arguments":{"a":1}}</tool_call>'
 MALFORMED = '<tool_call>{"name":"add","arguments":{"a" 1}}</tool_call>'
 
 
-def round_of(*tools: Any, asks: frozenset[str] = CALL_FAULTS, **fields: Any) -> Plan:
-    return plan("responses", "responses", True, tools or [ADD], retries_allowed=asks, **fields)
+def round_of(*tools: Any, retries_allowed: frozenset[str] = CALL_FAULTS, **fields: Any) -> Plan:
+    return plan("responses", "responses", True, tools or [ADD], retries_allowed=retries_allowed, **fields)
 
 
 def run(

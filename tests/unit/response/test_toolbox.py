@@ -19,14 +19,14 @@ MASKED, UNKNOWN = Lookup(reason="MASKED_TOOL"), Lookup()
 def box(
     masked: tuple[str, ...] = (),
     tool_choice: ToolChoice | None = None,
-    asks: frozenset[str] = frozenset(),
+    retries_allowed: frozenset[str] = frozenset(),
     **policy: Any,
 ):
     fields = {
         "policy": policy,
         "masked_tools": frozenset(masked),
         "tool_choice": tool_choice or ToolChoice(),
-        "retries_allowed": asks,
+        "retries_allowed": retries_allowed,
     }
     return Toolbox(plan("responses", "chat", True, [ADD, READ], **fields))
 

@@ -81,13 +81,13 @@ def is_own_shape(body: Mapping[str, Any]) -> bool:
     """Return whether a request contains nothing specific to another API (see ``foreign.py``)."""
     if body.get("messages") is None and body.get("input") is not None:
         return False
-    is_plain = "system" not in body and mapping(body.get("tool_choice")).get("type") not in CHOICES
+    is_plain = "system" not in body and string(mapping(body.get("tool_choice")).get("type")) not in CHOICES
     has_schemas = any("input_schema" in tool for tool in mappings(body.get("tools")))
     return is_plain and not has_schemas and not any(map(_is_foreign, mappings(body.get("messages"))))
 
 
 def _is_foreign(message: Mapping[str, Any]) -> bool:
-    return message.get("type") in ITEMS or has_blocks(message)
+    return string(message.get("type")) in ITEMS or has_blocks(message)
 
 
 def is_chat_message(message: Mapping[str, Any]) -> bool:
@@ -99,7 +99,7 @@ def is_chat_message(message: Mapping[str, Any]) -> bool:
 def has_blocks(message: Mapping[str, Any]) -> bool:
     """Return whether a message has blocks of calls, outputs or reasoning, which only the Messages API defines."""
     content = message.get("content")
-    return not isinstance(content, str) and any(block.get("type") in _BLOCKS for block in mappings(content))
+    return not isinstance(content, str) and any(string(block.get("type")) in _BLOCKS for block in mappings(content))
 
 
 def call_ids(messages: list[Any]) -> list[str]:

@@ -150,7 +150,8 @@ class MessagesHosted(HostedItems):
         servers = [each for each in array(body.get("mcp_servers")) if not is_served(mapping(each).get("name"))]
         changed = {key: value for key, value in body.items() if key != "mcp_servers"}
         changed |= {"mcp_servers": servers} if servers else {}
-        return without_searches({**changed, "tools": [*tools, *functions]}, functions)
+        own = [_in_own_shape(function) for function in functions]
+        return without_searches({**changed, "tools": [*tools, *own]}, own)
 
     @override
     def choice(self, value: Any, names: Callable[[str], Mapping[str, str]], searches: Mapping[str, str]) -> Any:
@@ -160,6 +161,12 @@ class MessagesHosted(HostedItems):
 
 def _toolsets(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [tool for tool in mappings(body.get("tools")) if tool.get("type") == TOOLSET]
+
+
+def _in_own_shape(function: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a flat function as a tool of this API; the whole request would count as another API's otherwise."""
+    kept = {key: value for key, value in function.items() if key not in ("type", "parameters", "strict")}
+    return {**kept, "input_schema": function["parameters"]}
 
 
 def _allowed(toolset: Mapping[str, Any], names: object) -> Any:

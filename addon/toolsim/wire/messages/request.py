@@ -38,7 +38,7 @@ MAX_TOKENS = 4096
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
     """Return whether a request declares tools, or carries a history of calls."""
-    history = any(block.get("type") in _WITH_TOOLS for block in blocks(body))
+    history = any(string(block.get("type")) in _WITH_TOOLS for block in blocks(body))
     return bool(body.get("tools")) or history
 
 
@@ -49,7 +49,7 @@ def is_own_shape(body: Mapping[str, Any]) -> bool:
     if not is_own_choice(body.get("tool_choice")) or any(map(is_foreign_tool, mappings(body.get("tools")))):
         return False
     return not any(
-        message.get("type") in ITEMS or is_chat_message(message) for message in mappings(body.get("messages"))
+        string(message.get("type")) in ITEMS or is_chat_message(message) for message in mappings(body.get("messages"))
     )
 
 

@@ -160,7 +160,7 @@ def chat_messages(messages: list[Any], changes: ToolChanges) -> Iterator[dict[st
             path = f"{place}.content"
             blocks = _blocks(content, path)
             for number, block in enumerate(blocks):
-                if block.get("type") not in _CHANGES:
+                if string(block.get("type")) not in _CHANGES:
                     continue
                 if (change := changes.apply(block, f"{path}[{number}]", is_spoken=is_spoken)) is not None:
                     yield change

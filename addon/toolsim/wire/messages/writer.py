@@ -51,6 +51,7 @@ from toolsim.core.events import (
 from toolsim.core.plan import AnswerForm
 from toolsim.wire.api import Writer
 from toolsim.wire.json_codec import as_read, dump, dump_as_read, dump_string, finite, parse_object
+from toolsim.wire.json_fields import string
 from toolsim.wire.messages.hosted import BLOCKS, citations_of, pages_of
 from toolsim.wire.messages.reader import PROOF
 from toolsim.wire.messages.shape import error_body
@@ -124,7 +125,7 @@ class MessagesWriter(Writer):
             case KeepAlive():
                 if self._form.stream:
                     self._frames.append(encode('{"type":"ping"}', "ping"))
-            case PassThrough(item=block) if block.get("type") in BLOCKS:
+            case PassThrough(item=block) if string(block.get("type")) in BLOCKS:
                 self._whole(block)
             case HostedProgress(key=key) if key == PROOF:
                 self._prove(event.type, event.fields)

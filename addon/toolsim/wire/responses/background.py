@@ -15,7 +15,7 @@ from typing import Any
 
 from toolsim.core.errors import ApiError
 from toolsim.wire.json_codec import dump
-from toolsim.wire.json_fields import mapping
+from toolsim.wire.json_fields import mapping, string
 from toolsim.wire.responses.shapes import failed
 
 PENDING = ("queued", "in_progress")
@@ -51,7 +51,7 @@ def response_now(response: Mapping[str, Any], state: str, *, cancel: bool = Fals
 
     ``cancel``: it is cancelled now; a finished answer stays as it is.
     """
-    if response.get("status") not in PENDING:
+    if string(response.get("status")) not in PENDING:
         return dict(response)
     if not state:
         return failed(response, LEFT_ALONE)

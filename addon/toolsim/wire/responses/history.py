@@ -85,7 +85,7 @@ class _InputReader:
         declaring: list[int] = []
         for index, item in enumerate(self._items, self._start):
             read.append(self._item(item, f"{self._param}[{index}]"))
-            if item.get("type") in TOOL_ITEMS and item.get("tools"):
+            if string(item.get("type")) in TOOL_ITEMS and item.get("tools"):
                 if self._has_tools and any(map(_is_spoken, read)):
                     read.append(Declaration(read_tools({"input": [item]})[0]))
                     declaring.append(index)

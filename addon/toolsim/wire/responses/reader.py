@@ -144,7 +144,11 @@ class ResponsesReader(Reader):
 
     @override
     def whole(self, body: Mapping[str, Any]) -> list[BackendEvent]:
-        if not isinstance(body.get("output"), list) and not body.get("error") and body.get("status") not in _FAILURES:
+        if (
+            not isinstance(body.get("output"), list)
+            and not body.get("error")
+            and string(body.get("status")) not in _FAILURES
+        ):
             return self._fail(no_answer(body, "output"))
         if body.get("status") in ("queued", "in_progress") and not body.get("output"):
             message = f"The backend's response is {body['status']}, expected one that is whole."
@@ -358,7 +362,7 @@ class ResponsesReader(Reader):
         return events
 
     def _terminal(self, response: Mapping[str, Any]) -> list[BackendEvent]:
-        if response.get("status") in _FAILURES or response.get("error"):
+        if string(response.get("status")) in _FAILURES or response.get("error"):
             error = response.get("error") or {"message": f"The backend's response is {response.get('status')}."}
             return self._fail(read_error(error))
         events: list[BackendEvent] = []

@@ -69,7 +69,7 @@ def is_own_shape(body: Mapping[str, Any]) -> bool:
     """Return whether a request contains nothing specific to another API (see ``foreign.py``)."""
     if body.get("input") is None and body.get("messages") is not None:
         return False
-    has_choice = mapping(body.get("tool_choice")).get("type") in CHOICES
+    has_choice = string(mapping(body.get("tool_choice")).get("type")) in CHOICES
     has_schemas = any("input_schema" in tool for tool in mappings(body.get("tools")))
     return not (has_choice or has_schemas or any(map(is_foreign, mappings(body.get("input")))))
 
