@@ -294,6 +294,8 @@ def test_every_command_line_is_accepted(line: str, tmp_path: Path) -> None:
     """The command's own parser accepts it, with options that exist and values that they accept."""
     # Placeholders for the reader's own values.
     (tmp_path / "model.gguf").touch()
+    (tmp_path / "models.toml").write_text('[[models]]\nnames = "m"\nurl = "http://127.0.0.1:9"\n')
+    line = line.replace("=models.toml", f"={tmp_path / 'models.toml'}")
     meant = {"URL": "http://127.0.0.1:9", "model.gguf": str(tmp_path / "model.gguf"), "PROGRAM": "codex"}
     words = [meant.get(word, word) for word in shlex.split(line)[1:]]
     # The changelog of an earlier version has the names of its time.

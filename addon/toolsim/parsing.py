@@ -37,7 +37,7 @@ class Prose:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A whole call of one of the tools. ``namespace``: that of the tool's declaration, if it has one."""
+    """A complete call of one of the tools. ``namespace``: that of the tool's declaration, if it has one."""
 
     name: str
     arguments: str
@@ -59,7 +59,7 @@ Part = Prose | Call | InvalidCall
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A whole answer; ``parts`` in the order of the text, adjacent prose joined."""
+    """A complete answer; ``parts`` in the order of the text, adjacent prose joined."""
 
     parts: tuple[Part, ...]
 
@@ -86,7 +86,7 @@ def parse(
     cut: bool = False,
     forms: Sequence[Mapping[str, Any]] = (),
 ) -> Parsed:
-    """Return the prose and the calls of a whole answer. See ``StreamParser`` for ``tools``, ``cut`` and ``forms``."""
+    """Return the prose and the calls of a complete answer. Parameters as of ``StreamParser``."""
     parser = StreamParser(tools, forms=forms)
     parts: list[Part] = []
     for part in [*parser.feed(text), *parser.finish(cut=cut)]:
@@ -113,15 +113,15 @@ class StreamParser:
 
     @property
     def done(self) -> bool:
-        """Whether the answer is over, perhaps before its text: a model that still writes may be stopped."""
+        """Whether the answer has ended, perhaps before its text: a model that still writes may be stopped."""
         return self._answer.is_done
 
     def feed(self, text: str) -> list[Part]:
-        """Take the next piece of the text; return what is certain now."""
+        """Process the next piece of the text; return what is certain now."""
         return self._parts(TextDelta(text)) if text else []
 
     def finish(self, *, cut: bool = False) -> list[Part]:
-        """Take the end of the text; return the rest. ``cut``: a limit ended it, so that it may lack something."""
+        """Process the end of the text; return the rest. ``cut``: a limit ended it, so that it may lack something."""
         return self._parts(Finished("length" if cut else "stop")) + self._parts(Closed())
 
     def _parts(self, event: BackendEvent) -> list[Part]:

@@ -67,8 +67,10 @@ def fenced(text: str) -> list[str]:
 
 
 def inline(text: str) -> list[str]:
-    """Return the commands within sentences that have all that they need; ``eval compare`` needs two reports."""
-    return re.findall(r"`(toolsim (?:serve|codex|demo|record|doctor|replay|export|options|addon-path)\b[^`]*)`", text)
+    """Return the commands within sentences that are complete; ``eval compare`` needs two reports."""
+    return re.findall(
+        r"`(toolsim (?:serve [^-\s`]|codex|demo|record|doctor|replay|export|options|addon-path)\b[^`]*)`", text
+    )
 
 
 PROSE = "\n".join((ROOT / page).read_text() for page in PAGES if not page.endswith("changes.md"))
@@ -132,11 +134,10 @@ def serves(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, st
     if "model.gguf" in line:
         pytest.importorskip("xllamacpp", reason="needs xllamacpp (make setup)")
         write_tiny_model(folder / "model.gguf")
-    if "toolsim.toml" in line:
-        [settings, *_] = re.findall(
-            r"^```toml\n(.*?)^```", (DOCS / "backends.md").read_text(), re.MULTILINE | re.DOTALL
-        )
-        (folder / "toolsim.toml").write_text(settings.replace("http://127.0.0.1:11434", backend.url))
+    files = re.findall(r"^```toml\n(.*?)^```", (DOCS / "backends.md").read_text(), re.MULTILINE | re.DOTALL)
+    for name, content in zip(("toolsim.toml", "models.toml"), files, strict=True):
+        if name in line:
+            (folder / name).write_text(content.replace("http://127.0.0.1:11434", backend.url))
     if line.startswith("toolsim codex"):
         if codex() is None:
             pytest.skip("needs codex: run `make test-clients`")

@@ -36,10 +36,10 @@ GREETS = f"""
 from toolsim.backends.scripted import backend
 from toolsim.proxy.addon import ToolSim
 
-def say(messages):
+def reply(messages):
     return {GREETING!r} if "CLIENT TOOL CATALOG" in str(messages) else {WORDS!r}
 
-backend.say = say
+backend.reply = reply
 addons = [ToolSim()]
 """
 GREETED = ["text", GREETING]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from toolsim.response.pieces import Block, Oversize
-from toolsim.response.reasoned_calls import Thoughts
+from toolsim.response.calls_in_reasoning import Thoughts
+from toolsim.response.segments import Block, Oversize
 from toolsim.response.sentinel import Sentinel
 
 

@@ -22,7 +22,7 @@ from toolsim.core.events import (
     TextDelta,
     Usage,
 )
-from toolsim.response.speech import EMPTY_LINE
+from toolsim.response.output_sequencer import EMPTY_LINE
 from toolsim.wire.api import Reader
 from toolsim.wire.apis import api_of_answer, api_of_event
 from toolsim.wire.errors import read_error

@@ -19,7 +19,7 @@
    enums, constants, unions, references, the lengths of arrays and short strings, small ranges of integers. The rest
    (patterns, ``not``, conditions, bounds of numbers, formats) is left open; the judge checks it later.
 6. *The number of calls* in a list is up to the model, unless the client or the operator has set a limit. A grammar
-   cannot forbid repetition; ``response/same_call.py`` stops a model that repeats itself endlessly.
+   cannot forbid repetition; ``response/repetition.py`` stops a model that repeats itself endlessly.
 """
 
 from __future__ import annotations

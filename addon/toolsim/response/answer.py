@@ -1,4 +1,4 @@
-"""A whole answer: the backend's events in, the client's events out, and one end for all choices.
+"""A complete answer: the backend's events in, the client's events out, and one end for all choices.
 
 What the choices share is here: the numbers of the calls, which run across all choices; the judge
 with its time budget; the usage, which comes once, and is estimated if it does not come; and the end. The answer ends
@@ -45,10 +45,10 @@ from toolsim.core.events import (
 from toolsim.core.plan import Plan
 from toolsim.core.report import Report, entry
 from toolsim.response.answer_format import AnswerWatch
+from toolsim.response.calls_in_reasoning import IN_REASONING, CallsInReasoning, calls_in_reasoning_for
 from toolsim.response.checker import BUDGET_SECONDS
 from toolsim.response.choice import Choice
 from toolsim.response.judge import Judge
-from toolsim.response.reasoned_calls import IN_REASONING, ReasonedCalls, reasoned_calls_for
 from toolsim.response.retry import EMPTY_ANSWER, NO_CALL, Retry
 from toolsim.response.structured import ClientItems
 from toolsim.response.verdict import UNKNOWN_TOOL
@@ -61,7 +61,7 @@ class Answer:
     """All choices of one answer. ``feed`` it the backend's events in order; it never raises.
 
     ``estimate``: called at the end if the client gets token counts that the backend has not reported. ``retry``: why
-    the model is to be asked once more; then the last event is a failure that says so (``retrying_choice``).
+    the model is to be retried; then the last event is a failure that says so (``retrying_choice``).
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Answer:
         self._client_items = ClientItems(self._judge.toolbox)
         self._numbers = count(plan.first_number)
         self._choices: dict[int, Choice] = {}
-        self._reasoned = reasoned_calls_for(plan)  # None once reasoning is only reasoning.
+        self._reasoned = calls_in_reasoning_for(plan)  # None once reasoning is only reasoning.
         wanted = self._judge.answer_format
         self._watch = AnswerWatch(wanted, report) if wanted is not None else None
         self._usage: Usage | None = None
@@ -87,16 +87,16 @@ class Answer:
     @property
     def is_cut(self) -> bool:
         """Whether the answer ended before the backend did, so that the backend should be stopped."""
-        return self.is_done and any(choice.speech.is_cut for choice in self._choices.values())
+        return self.is_done and any(choice.sequencer.is_cut for choice in self._choices.values())
 
     def feed(self, event: BackendEvent) -> list[ClientEvent]:
-        """Take one event of the backend. After the end everything is ignored."""
+        """Process one event of the backend. After the end everything is ignored."""
         emitted = self._feed(event) if self._reasoned is None else self._feed_reasoned(self._reasoned, event)
         if self._watch is not None:
             self._watch.take(emitted)
         return emitted
 
-    def _feed_reasoned(self, reasoned: ReasonedCalls, event: BackendEvent) -> list[ClientEvent]:
+    def _feed_reasoned(self, reasoned: CallsInReasoning, event: BackendEvent) -> list[ClientEvent]:
         emitted: list[ClientEvent] = []
         events = reasoned.take(event)
         if reasoned.is_over:
@@ -154,7 +154,7 @@ class Answer:
                 return self._close()
 
     def end_of_input(self) -> list[ClientEvent]:
-        """Take the end of the backend's bytes. Without the backend's terminator before it, the answer has failed."""
+        """Process the end of the backend's bytes. Without the backend's terminator before it, the answer has failed."""
         return self.fail(
             ApiError("The backend's stream ended before its answer was complete.", code="backend_truncated", status=502)
         )
@@ -165,7 +165,7 @@ class Answer:
             return []
         if self._reasoned is not None:
             return self.feed(Failed(error))
-        tail = [event for choice in self._choices.values() for event in choice.salvage()]
+        tail = [event for choice in self._choices.values() for event in choice.recover()]
         code = error.code or error.type
         if (
             self._plan.stops_after_tools
@@ -199,13 +199,13 @@ class Answer:
         """Check whether a choice has failed, or whether all have ended early."""
         if events:
             self._is_empty = False
-        if not choice.speech.is_over:
+        if not choice.sequencer.has_ended:
             return events
         if events and isinstance(events[-1], Failed):
             self.is_done = True
             self._report.error = events[-1].error.code
         elif len(self._choices) >= self._plan.choices and all(
-            choice.speech.is_cut for choice in self._choices.values()
+            choice.sequencer.is_cut for choice in self._choices.values()
         ):
             return [*events, self._end()]
         return events
@@ -226,7 +226,7 @@ class Answer:
     def _end(self, reasons: dict[int, EndReason] | None = None) -> Ended:
         self.is_done = True
         if reasons is None:
-            reasons = {index: choice.speech.reason or "stop" for index, choice in self._choices.items()}
+            reasons = {index: choice.sequencer.reason or "stop" for index, choice in self._choices.items()}
         self._warn_if_empty(set(reasons.values()))
         self._report.finish = reasons.get(0, "stop")
         self._report.truncated |= "length" in reasons.values()

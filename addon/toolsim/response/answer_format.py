@@ -1,4 +1,4 @@
-"""The JSON that the client demands of an answer in words (``response_format``, ``text.format``), beside its tools.
+"""The JSON that the client demands of an answer in words (``response_format``, ``text.format``), next to its tools.
 
 A backend that enforced it could never write a call, so the model is asked for it in words (``request/manifest.py``).
 What it writes may be a call or the answer, and often neither has a tag:
@@ -16,7 +16,7 @@ What it writes may be a call or the answer, and often neither has a tag:
    ``arguments``, as a plan of calls would, gets its answer.
 2. An answer in words that breaks the schema gets a warning. It is all the text of a choice that ends by itself and
    without a call; a code fence around it breaks the schema too, since the client parses the text as it is.
-3. If the model may be asked again (``HeldAnswer``), the text is held back to its end, or to the first call or item.
+3. If the model may be retried (``HeldAnswer``), the text is held back to its end, or to the first call or item.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from toolsim.core.events import CallStarted, ClientEvent, Ended, TextDelta
 from toolsim.core.plan import Tool
 from toolsim.core.report import Report, entry
 from toolsim.response.checker import SchemaChecker
-from toolsim.response.pieces import BrokenCall, Parser, Piece, TextHeld
+from toolsim.response.parsed_call import read_value
+from toolsim.response.segments import BrokenCall, Parser, Segment, TextBuffer
 from toolsim.response.verdict import ANSWER_MISMATCH, Rejected
-from toolsim.response.written import read_value
 from toolsim.schema import CheckResult
 
 EXPECTED = "an answer in the JSON that was demanded"
@@ -77,7 +77,7 @@ class AnswerFormat:
 
 
 class AnswerWatch:
-    """Warns of answers in words that are not as demanded (rule 2), from what the client gets."""
+    """Warns of answers in plain text that are not as demanded (rule 2), from what the client gets."""
 
     def __init__(self, wanted: AnswerFormat, report: Report) -> None:
         self._wanted = wanted
@@ -86,7 +86,7 @@ class AnswerWatch:
         self._calls: set[int] = set()  # The choices with calls, announced ones included.
 
     def take(self, events: Iterable[ClientEvent]) -> None:
-        """Take events of an answer, in order."""
+        """Process events of an answer, in order."""
         for event in events:
             match event:
                 case TextDelta():
@@ -94,9 +94,9 @@ class AnswerWatch:
                 case CallStarted():
                     self._calls.add(event.choice)
                 case Ended():
-                    for choice, pieces in self._texts.items():
+                    for choice, segments in self._texts.items():
                         if event.reasons.get(choice) == "stop" and choice not in self._calls:
-                            self._check("".join(pieces))
+                            self._check("".join(segments))
 
     def _check(self, text: str) -> None:
         finding = self._wanted.mismatch(text) if text.strip() else None
@@ -105,7 +105,7 @@ class AnswerWatch:
             self._report.mismatches.append(entry("answer", finding.outline))
 
 
-class HeldAnswer(TextHeld[Parser]):
+class HeldAnswer(TextBuffer[Parser]):
     """Wraps the parser ``inner``, and holds the answer back (rule 3). Used like ``inner``; ``limit`` in characters."""
 
     def __init__(self, inner: Parser, wanted: AnswerFormat, limit: int) -> None:
@@ -113,14 +113,14 @@ class HeldAnswer(TextHeld[Parser]):
         self._wanted = wanted
         self._left = limit
 
-    def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
+    def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
         """Return what is left at the end of the text; an answer that is not as demanded says so."""
         # An open call is another fault: it can be asked for by itself.
         has_open_call = self._inner.in_block if cut else self._inner.open_size > 0
-        pieces = self._inner.finish(cut=cut)
+        segments = self._inner.finish(cut=cut)
         if self._is_over:
-            return pieces
-        passed = self._take([_without_fault(piece) for piece in pieces])
+            return segments
+        passed = self._take([_without_fault(segment) for segment in segments])
         text = "".join(self._held)
         self._held = []
         if not text:
@@ -138,6 +138,6 @@ class HeldAnswer(TextHeld[Parser]):
         return self._left >= 0
 
 
-def _without_fault(piece: Piece | BrokenCall) -> Piece | BrokenCall:
+def _without_fault(segment: Segment | BrokenCall) -> Segment | BrokenCall:
     """Return the text of what was held back as a call, and is none."""
-    return piece.raw if isinstance(piece, BrokenCall) and piece.refused is None else piece
+    return segment.raw if isinstance(segment, BrokenCall) and segment.refused is None else segment

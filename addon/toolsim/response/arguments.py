@@ -22,15 +22,13 @@ from typing import Any
 
 from toolsim.core.plan import Tool
 from toolsim.response.checker import SchemaChecker
-from toolsim.response.repair import mend
-from toolsim.response.value_types import ElementTypes
-from toolsim.response.written import (
+from toolsim.response.parsed_call import (
     ARGUMENTS_KEY,
     EXTRA_BRACE,
     Elements,
     Json,
+    ParsedCall,
     Values,
-    Written,
     decode,
     json_object,
     read_elements,
@@ -38,6 +36,8 @@ from toolsim.response.written import (
     trim,
     unescape,
 )
+from toolsim.response.repair import repair_json
+from toolsim.response.value_types import ElementTypes
 
 DOUBLE_ENCODED = "DOUBLE_ENCODED"
 REPEATED_ARGUMENTS = "REPEATED_ARGUMENTS"
@@ -53,19 +53,19 @@ _WHOLE = ("arguments", "parameters")
 class Arguments:
     """Arguments as found: ``text`` for the client, ``value`` for the schema (a custom tool's input: the same string).
 
-    ``codes`` name the repairs that left all values as they were, ``mends`` those that changed text.
+    ``codes`` name the repairs that left all values as they were, ``lossy_repairs`` those that changed text.
     """
 
     text: str
     value: Any
     codes: tuple[str, ...] = ()
-    mends: tuple[str, ...] = ()
+    lossy_repairs: tuple[str, ...] = ()
 
 
 _NONE = Arguments("{}", {})
 
 
-def function_arguments(written: Written, tool: Tool, checker: SchemaChecker, *, repair: bool) -> Arguments | None:
+def function_arguments(written: ParsedCall, tool: Tool, checker: SchemaChecker, *, repair: bool) -> Arguments | None:
     """Return the arguments of a call to a function tool."""
     if written.broken:
         return None
@@ -81,10 +81,10 @@ def function_arguments(written: Written, tool: Tool, checker: SchemaChecker, *, 
     if codes and not (repair and written.key):
         return None
     found = _from_json(given, repair=repair)
-    return found and Arguments(found.text, found.value, (*codes, *found.codes), found.mends)
+    return found and Arguments(found.text, found.value, (*codes, *found.codes), found.lossy_repairs)
 
 
-def custom_input(written: Written, *, repair: bool) -> Arguments | None:
+def custom_input(written: ParsedCall, *, repair: bool) -> Arguments | None:
     """Return the input of a call to a custom tool."""
     if written.broken:
         return None
@@ -102,10 +102,10 @@ def custom_input(written: Written, *, repair: bool) -> Arguments | None:
         case Json(value={"input": str() as text}):
             return Arguments(text, text, codes)
         case Json(value=str() as text):
-            mends: tuple[str, ...] = ()
+            lossy_repairs: tuple[str, ...] = ()
             if not named_input:
-                text, mends = _unwrap_input(text, repair=repair)
-            return Arguments(text, text, codes, mends)
+                text, lossy_repairs = _unwrap_input(text, repair=repair)
+            return Arguments(text, text, codes, lossy_repairs)
     return None
 
 
@@ -132,7 +132,7 @@ def _from_string(text: str, *, repair: bool) -> Arguments | None:
         case Json(value=str() as inner) if repair:
             match read_value(inner):
                 case Json(value=dict() as value):
-                    return Arguments(inner, value, mends=(DOUBLE_ENCODED,))
+                    return Arguments(inner, value, lossy_repairs=(DOUBLE_ENCODED,))
         case None if repair:
             return _repeated(text) or _mended(text)
     return None
@@ -152,13 +152,13 @@ def _repeated(text: str) -> Arguments | None:
 
 
 def _mended(text: str) -> Arguments | None:
-    mended = mend(text, len(text) - len(text.lstrip()))
-    if mended is None or text[mended.end :].strip(" \t\r\n}]"):
+    repaired = repair_json(text, len(text) - len(text.lstrip()))
+    if repaired is None or text[repaired.end :].strip(" \t\r\n}]"):
         return None
-    mends = mended.codes if mended.end == len(text.rstrip()) else (*mended.codes, EXTRA_BRACE)
-    match read_value(mended.text):
+    lossy_repairs = repaired.codes if repaired.end == len(text.rstrip()) else (*repaired.codes, EXTRA_BRACE)
+    match read_value(repaired.text):
         case Json(value=dict() as value):
-            return Arguments(mended.text, value, mends=mends)
+            return Arguments(repaired.text, value, lossy_repairs=lossy_repairs)
     return None
 
 
@@ -169,8 +169,8 @@ def _unwrap_input(text: str, *, repair: bool) -> tuple[str, tuple[str, ...]]:
             return inner, ()
         case None if repair:
             match _mended(text):
-                case Arguments(value={"input": str() as inner}, mends=mends):
-                    return inner, mends
+                case Arguments(value={"input": str() as inner}, lossy_repairs=lossy_repairs):
+                    return inner, lossy_repairs
     return text, ()
 
 
@@ -228,8 +228,8 @@ def _input_of_elements(elements: Items, *, repair: bool) -> Arguments | None:
         case (("input" | "arguments" | "parameters" as key, content),):
             if key != "input":
                 match _inside(content, repair=repair):
-                    case Arguments(value={"input": str() as text}, mends=mends):
-                        return Arguments(text, text, mends=mends)
+                    case Arguments(value={"input": str() as text}, lossy_repairs=lossy_repairs):
+                        return Arguments(text, text, lossy_repairs=lossy_repairs)
                     case (("input", inner),):
                         content = inner
             text = trim(unescape(content))

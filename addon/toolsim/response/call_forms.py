@@ -40,7 +40,7 @@ from toolsim.core.custom_forms import Body, CustomForm
 from toolsim.response.call_syntax import read_calls
 from toolsim.response.gemma_braces import HEAD, QUOTE, read_gemma
 from toolsim.response.misspelled import spelled, spellings_of
-from toolsim.response.named_json import (
+from toolsim.response.name_and_json import (
     ARGS,
     GPT_OSS_HEAD,
     GPT_OSS_SLIPS,
@@ -50,9 +50,9 @@ from toolsim.response.named_json import (
     read_mistral,
     read_named_json,
 )
+from toolsim.response.parsed_call import ParsedCall, read_xml
 from toolsim.response.partial import match_at
 from toolsim.response.tagged_pairs import HEAD_END, M3_MARK, NAME, read_elements_calls, read_glm, read_m3
-from toolsim.response.written import Written, read_xml
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +63,23 @@ class CallForm:
     bracket of its JSON closes it). ``value``: what opens a value and what closes it; in between every marker is data.
     ``whole``: the end of a body that can lack only its closing marker. ``is_json``: the body is JSON from the end of
     ``begins`` on, and a marker in its strings is data. ``behind_tag``: the body must follow its marker immediately, or
-    begin a line. ``anywhere``: it may stand behind any marker, also one of another family; ``behind_ours``: behind our
+    begin a line. ``anywhere``: it may follow any marker, also one of another family; ``after_own_tag``: after our
     own even if no other forms are read. ``alone`` matches bodies that anybody may write in a sentence about our own
     markers, such as a name and nothing else: such a block has to stand alone there. ``skips_beginning``: no marker in
     what ``begins`` matches counts, since an opening one may stand there in the place of another. ``again``: how another
-    call may begin directly behind a body that no marker closes. ``misspelled``: how the body begins in other spellings,
+    call may begin directly after a body that no marker closes. ``misspelled``: how the body begins in other spellings,
     which is asked once no body begins otherwise; if it begins with a marker, that is ``slip_of``.
     """
 
     name: str
     begins: str
-    read: Callable[[str], list[Written]]
+    read: Callable[[str], list[ParsedCall]]
     tags: tuple[tuple[str, str], ...] = ()
     value: tuple[str, str] = ("", "")
     whole: str = ""
     is_json: bool = False
     behind_tag: bool = False
-    behind_ours: bool = False
+    after_own_tag: bool = False
     anywhere: bool = False
     alone: re.Pattern[str] | None = None
     skips_beginning: bool = False
@@ -92,21 +92,21 @@ class CallForm:
         return self.misspelled is not None and (not self.slip_of or spellings_of(self.slip_of).may_stand(text, at))
 
 
-def _row(name: str, begins: str, read: Callable[[str], list[Written]], **fields: object) -> CallForm:
+def _row(name: str, begins: str, read: Callable[[str], list[ParsedCall]], **fields: object) -> CallForm:
     return CallForm(name, begins, read, **fields)  # type: ignore[arg-type]
 
 
-def _read_use_tool(body: str) -> list[Written]:
+def _read_use_tool(body: str) -> list[ParsedCall]:
     return [read_xml(body)]
 
 
-def _read_open_elements(start: str, end: str) -> Callable[[str], list[Written]]:
+def _read_open_elements(start: str, end: str) -> Callable[[str], list[ParsedCall]]:
     """Return the reader of what stands between ``start``, the beginning of an opening element, and its closing tag.
 
     That also ends a value that lacks its own end.
     """
 
-    def read(body: str) -> list[Written]:
+    def read(body: str) -> list[ParsedCall]:
         calls = read_elements_calls(f"{start}{body}")
         return read_elements_calls(f"{start}{body}{end}") if calls[-1].broken else calls
 
@@ -146,7 +146,7 @@ _DEEPSEEK_HEAD = (
 )
 _KIMI_ARGUMENTS = "<|tool_call_argument_begin|>"
 _KIMI_HEAD = rf"(?:<\|tool_call_begin\|>\s*)*({NAME})(?:\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)})+"
-# Where gpt-oss names the tool: behind the role, or behind the channel.
+# Where gpt-oss names the tool: after the role, or after the channel.
 _GPT_OSS_PLACES = (
     "<|start|>assistant",
     "<|start|>assistant<|channel|>commentary",
@@ -167,7 +167,7 @@ JSON = _row(
     rf"(?=\{{{_MANY}(?:[\"'}}]|{_MEMBER}:)|\[{_MANY}[{{\]])",
     read_bare_json,
     is_json=True,
-    behind_ours=True,
+    after_own_tag=True,
     anywhere=True,
 )
 """Our own form, as one more row of the table."""
@@ -184,7 +184,7 @@ CALL_FORMS = (
         misspelled=lambda: spelled("<name>", "<"),
         slip_of="<name>",
         value=(r"<([^<>/\s][^<>/]{0,255})>", "</{}>"),
-        behind_ours=True,
+        after_own_tag=True,
         anywhere=True,
     ),
     _row(
@@ -195,7 +195,7 @@ CALL_FORMS = (
         slip_of="<function=",
         value=("<parameter=", "</parameter>"),
         whole="</function>",
-        behind_ours=True,
+        after_own_tag=True,
         anywhere=True,
     ),
     _row(
@@ -248,7 +248,7 @@ CALL_FORMS = (
         alone=re.compile(rf"\s*{NAME}\s*"),
         skips_beginning=True,
         behind_tag=True,
-        behind_ours=True,
+        after_own_tag=True,
         anywhere=True,
     ),
     _row(
@@ -358,12 +358,12 @@ FOREIGN = {**{opening: closing for row in CALL_FORMS for opening, closing in row
 """All markers of model families: closing marker by opening marker."""
 
 _ANYWHERE = tuple(row for row in CALL_FORMS if row.anywhere)
-_NARROW = tuple(row for row in CALL_FORMS if row.behind_ours)
+_NARROW = tuple(row for row in CALL_FORMS if row.after_own_tag)
 _ANY_BODY = frozenset(
     [*MARKERS, "<|tool_call>", *(opening for row in CALL_FORMS if row.anywhere for opening, _ in row.tags)]
 )
 _UNTYPED = frozenset([*(opening for opening in FOREIGN if "|" in opening), "<function_calls>"])
-"""Markers behind which a name may stand after a space: no prose goes on like that."""
+"""Markers after which a name may stand after a space: no prose goes on like that."""
 
 _BY_TAG = {
     opening: (
@@ -385,7 +385,7 @@ def row_at(
     misspelled: bool = True,
     rows: Sequence[CallForm] | None = None,
 ) -> CallForm | bool | None:
-    """Return the row whose body begins at ``at`` behind that marker, False for none, None if more text is needed.
+    """Return the row whose body begins at ``at`` after that marker, False for none, None if more text is needed.
 
     ``behind_tag``: nothing stands between the marker and ``at``, or a line ends there. ``final``: no more text will
     come. ``narrow``: no forms but ours are read. ``misspelled``: other spellings count.
@@ -424,7 +424,7 @@ _KINDS: Mapping[Body, tuple[str, ...]] = {
 
 @lru_cache(maxsize=16)
 def custom_rows(forms: tuple[CustomForm, ...]) -> Mapping[str, tuple[CallForm, ...]]:
-    """Return the rows of the bodies that may stand behind each opening marker of these forms."""
+    """Return the rows of the bodies that may follow each opening marker of these forms."""
     return {form.opening: tuple(_custom(form)) for form in forms}
 
 
@@ -437,16 +437,16 @@ def _custom(form: CustomForm) -> Iterator[CallForm]:
                 yield row if row is JSON else replace(row, alone=None, behind_tag=False)
 
 
-def _keyed(form: CustomForm) -> Callable[[str], list[Written]]:
-    """Return the reader of JSON with the keys of that form, beside the usual ones."""
+def _keyed(form: CustomForm) -> Callable[[str], list[ParsedCall]]:
+    """Return the reader of JSON with the keys of that form, next to the usual ones."""
 
-    def read(body: str) -> list[Written]:
+    def read(body: str) -> list[ParsedCall]:
         return [_with_keys(call, form) for call in read_bare_json(body)]
 
     return read
 
 
-def _with_keys(call: Written, form: CustomForm) -> Written:
+def _with_keys(call: ParsedCall, form: CustomForm) -> ParsedCall:
     unknown = dict(call.unknown)
     name, given = call.name, call.given
     if name is None and form.name_key in unknown and isinstance(named := unknown.pop(form.name_key).value, str):
@@ -456,7 +456,7 @@ def _with_keys(call: Written, form: CustomForm) -> Written:
     return replace(call, name=name, given=given, unknown=unknown)
 
 
-def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -> list[Written]:
+def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -> list[ParsedCall]:
     """Return the calls of a body that began as a form's does; never empty. ``rows``: as for ``row_at``."""
     start = len(body) - len(body.lstrip())
     # A body may be empty up to its closing tag.
@@ -468,7 +468,7 @@ def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -
 def reads_cleanly(
     row: CallForm, opening: str, body: str, closing: str = "", rows: Sequence[CallForm] | None = None
 ) -> bool:
-    """Return whether a body of that row is complete though no tag closes it: its reader has nothing to mend.
+    """Return whether a body of that row is complete though no tag closes it: its reader has nothing to repair.
 
     ``closing`` is what would have closed it, and may be what ends its last call as well.
     """

@@ -26,15 +26,15 @@ import re
 import warnings
 from collections.abc import Iterator
 
-from toolsim.response.repair import PYTHON_WORDS, mend
-from toolsim.response.written import Json, Values, Written, decode, json_object, read_value
+from toolsim.response.parsed_call import Json, ParsedCall, Values, decode, json_object, read_value
+from toolsim.response.repair import PYTHON_WORDS, repair_json
 
 MARKDOWN_ESCAPES = "MARKDOWN_ESCAPES"
 ESCAPED = "\\_"
 _STRING_OR_ESCAPED = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|\\_""", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][\w.:/-]*+(?=\()")
 _KEY = re.compile(r"\s*+([A-Za-z_]\w*+)\s*+(?:=(?!=)|:(?![:=]))")
-# A value up to the comma behind it: strings and brackets are skipped whole, since commas inside them are content.
+# A value up to the comma after it: strings and brackets are skipped whole, since commas inside them are content.
 _TOKEN = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|[\[{(]|[\]})]|,|[^"'\[\]{}(),]++""", re.DOTALL)
 # The escapes that JSON does not have: a character by its number or name, and a line that continues.
 _ESCAPE = re.compile(
@@ -55,22 +55,22 @@ def without_escapes(text: str) -> str:
     return text.replace(ESCAPED, "_")
 
 
-def read_call(text: str) -> Written | None:
+def read_call(text: str) -> ParsedCall | None:
     """Read ``name(…)`` that is all of ``text``; None if it is not such a call with literal values."""
     named = _NAME.match(text)
     if named is None or not text.endswith(")"):
         return None
     inner = text[named.end() + 1 : -1]
     if inner.lstrip().startswith("{") and (whole := _literal(inner)) and isinstance(whole.value, dict):
-        return Written(text, named[0], given=whole)
+        return ParsedCall(text, named[0], given=whole)
     values = _values(inner)
     if values is None:
         found = read_python(text)
         values = found[0][1] if found is not None and len(found) == 1 else None
-    return None if values is None else Written(text, named[0], given=Values(values))
+    return None if values is None else ParsedCall(text, named[0], given=Values(values))
 
 
-def read_calls(text: str) -> list[Written]:
+def read_calls(text: str) -> list[ParsedCall]:
     """Read calls that are all of ``text``: one, a list, or one after another; never empty.
 
     What is none of that is one broken call.
@@ -79,28 +79,28 @@ def read_calls(text: str) -> list[Written]:
     parts = _split(bare[1:-1]) if bare.startswith("[") and bare.endswith("]") else [bare]
     calls = [read_call(part.strip()) for part in parts or ()]
     if (None in calls or not calls) and (found := read_python(bare)):
-        calls = [Written(source, name, given=Values(values)) for name, values, source in found]
+        calls = [ParsedCall(source, name, given=Values(values)) for name, values, source in found]
     named = _NAME.match(bare.lstrip("[ "))
     if None in calls or not calls:
-        return [Written(text, named[0] if named else None, broken=True)]
+        return [ParsedCall(text, named[0] if named else None, broken=True)]
     return [call for call in calls if call is not None]
 
 
-def read_strings(text: str) -> list[Written | None]:
+def read_strings(text: str) -> list[ParsedCall | None]:
     """Read a list that is all of ``text``, each item a string that holds ``name(…)``; None for each other item."""
     listed = _literal(text)
     items = listed.value if listed is not None and isinstance(listed.value, list) else [None]
     return [read_call(item.strip()) if isinstance(item, str) else None for item in items]
 
 
-def read_record(text: str) -> Written | None:
+def read_record(text: str) -> ParsedCall | None:
     """Read ``[function_call … name=x arguments=…]`` that is all of ``text``."""
     head = _RECORD.match(text)
     name = _RECORD_NAME.search(head["words"]) if head else None
     if head is None or name is None or not text.endswith("]"):
         return None
     arguments = _literal(text[head.end() : -1])
-    return None if arguments is None else Written(text, name[1] or name[2], given=arguments)
+    return None if arguments is None else ParsedCall(text, name[1] or name[2], given=arguments)
 
 
 def _values(inner: str) -> tuple[tuple[str | None, Json], ...] | None:
@@ -151,10 +151,10 @@ def _literal(text: str) -> Json | None:
         return None if value.value in (math.inf, -math.inf) else value
     bare = _ESCAPE.sub(_as_json, bare)
     # Python's quotes and words: the repairs handle them, and brackets around them make a JSON text.
-    mended = mend(f"[{bare}]", closed=False)
-    if mended is None or mended.end != len(bare) + 2:
+    repaired = repair_json(f"[{bare}]", closed=False)
+    if repaired is None or repaired.end != len(bare) + 2:
         return None
-    source = mended.text[1:-1].strip()
+    source = repaired.text[1:-1].strip()
     got = decode(source, 0)
     return Json(source, got[0]) if got and got[1] == len(source) else None
 

@@ -4,7 +4,7 @@ While a model's value is checked against a client's schema, everyone else waits.
 (``toolsim.schema``), but the next bytes of an answer may hold any number of calls. So all checks draw on one budget,
 compiling included. Interruptions such as a garbage collection are not counted (``toolsim.schema.validator``). The
 budget refills at a quarter of the time that passes: an answer that arrives at a model's pace never exhausts it, and one
-that is nothing but trouble leaves others most of the time. Without budget left a check is unsettled, and the call
+that is only trouble leaves others most of the time. Without budget left a check is unsettled, and the call
 passes with a warning. A strict tool's call does not: its client was promised that arguments conform. So checks for
 strict tools may overdraw the budget, enough for anything that a call can sensibly hold.
 """

@@ -1,6 +1,6 @@
-"""One choice of an answer: what the backend sends for it becomes speech or calls.
+"""One choice of an answer: turns what the backend sends for it into text and calls.
 
-    text ─▶ parser ─▶ pieces ─▶ judge ─▶ verdicts ─▶ speech, or calls
+    text ─▶ parser ─▶ segments ─▶ judge ─▶ verdicts ─▶ output sequencer, or calls
 
 1. Each part of an answer has one owner: ``output_sequencer`` has the order of text and calls and says when the choice
    ends, ``client_calls`` decides how a call is emitted, and ``judge`` whether it is one.
@@ -8,10 +8,10 @@
    they do if the call is emitted whole; calls that the backend emits as such count from there on.
 3. A tagged block that is open where a message of the backend ends continues in the next one: nothing gets into its
    arguments.
-4. A call too many ends the turn at its first character if text after a call would: whatever becomes of it does not
-   matter, and neither does where the text is cut.
-5. A block directly behind one that cannot be read is text: of two calls the second does not run alone. Calls before it
-   do, since the client may have them already.
+4. A call over the limit ends the turn at its first character if text after a call would. Neither its outcome nor the
+   place where the text is cut matters.
+5. A block directly after one that cannot be read is text: of two calls, the second does not run alone. Calls before
+   it do, since the client may have them already.
 """
 
 from __future__ import annotations
@@ -35,10 +35,14 @@ from toolsim.core.events import (
 from toolsim.core.plan import Plan
 from toolsim.core.report import Report, entry, loggable_name
 from toolsim.response.answer_format import HeldAnswer
+from toolsim.response.calls_in_reasoning import Thoughts
 from toolsim.response.client_calls import ClientCalls
 from toolsim.response.faults import BrokenCalls, Continuation
 from toolsim.response.judge import Judge
-from toolsim.response.pieces import (
+from toolsim.response.output_sequencer import EMPTY_LINE, OutputSequencer
+from toolsim.response.quotation import block_limit, tagged_calls
+from toolsim.response.repetition import ONE_CALL
+from toolsim.response.segments import (
     Block,
     BrokenCall,
     Calls,
@@ -46,13 +50,9 @@ from toolsim.response.pieces import (
     Fragment,
     Oversize,
     Parser,
-    Piece,
+    Segment,
     joined,
 )
-from toolsim.response.quotation import block_limit, tagged_calls
-from toolsim.response.reasoned_calls import Thoughts
-from toolsim.response.same_call import ONE_CALL
-from toolsim.response.speech import EMPTY_LINE, Speech
 from toolsim.response.structured import StructuredCalls
 from toolsim.response.untagged import Untagged
 from toolsim.response.verdict import (
@@ -70,7 +70,7 @@ from toolsim.response.verdict import (
 class Choice:
     """One choice. Each method takes one event of the backend and returns the client's events for it.
 
-    ``sequencer`` says whether it is over, and why.
+    ``sequencer`` says whether it has ended, and why.
     """
 
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], index: int = 0) -> None:
@@ -81,12 +81,12 @@ class Choice:
         self._index = index  # Which choice it is, in each of its events.
         self._parser = parser_for(plan, judge)  # None: no tools are on offer, so all text is text.
         self._calls = ClientCalls(plan, report, numbers, index)
-        self.speech = Speech(plan, report, self._calls, index)
+        self.sequencer = OutputSequencer(plan, report, self._calls, index)
         self._is_unreadable = False  # Whether the latest block was a call that cannot be read.
         self._position = 0  # How many characters of the text have been taken.
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.speech}, {self._calls.made} calls, {self._parser})"
+        return f"{type(self).__name__}({self.sequencer}, {self._calls.made} calls, {self._parser})"
 
     @property
     def has_called(self) -> bool:
@@ -100,63 +100,63 @@ class Choice:
     # -- what the backend does
 
     def text(self, text: str) -> list[ClientEvent]:
-        """Take a piece of the backend's text."""
-        if self.speech.is_over:
+        """Process a piece of the backend's text."""
+        if self.sequencer.has_ended:
             return []
         if self._parser is not None:
             self._take(self._parser.feed(text))
-            # Rule 4: a block that has just begun cannot be a call any more.
-            is_surplus = self._plan.stops_after_tools and self._calls.is_spent and self._in_block
-            if is_surplus and not self.speech.is_over:
-                self.speech.end_early(self._calls.pass_over())
+            # Rule 4: a block that has just started cannot be a call any more.
+            is_surplus = self._plan.stops_after_tools and self._calls.is_exhausted and self._in_block
+            if is_surplus and not self.sequencer.has_ended:
+                self.sequencer.end_early(self._calls.skip())
         elif text:  # No tools are on offer: whatever it looks like, it is text.
-            self.speech.state(text)
+            self.sequencer.state(text)
         return self._calls.take()
 
     def next_message(self) -> list[ClientEvent]:
-        """Take the end of the backend's message, before the text of another one."""
-        if self.speech.is_over:
+        """Process the end of the backend's message, before the text of another one."""
+        if self.sequencer.has_ended:
             return []
-        follows = self.speech.end_message()
+        follows = self.sequencer.end_message()
         if self._parser is None:
-            pieces: Sequence[Piece] = [EMPTY_LINE]
+            segments: Sequence[Segment] = [EMPTY_LINE]
         elif self._parser.open_size:
             # Rule 3: the block goes on in the next message.
-            pieces = []
+            segments = []
         else:
             # The parser reads it like text, since a call at the end of the message may be alone on its lines.
-            pieces = self._parser.feed(EMPTY_LINE)
+            segments = self._parser.feed(EMPTY_LINE)
         # An empty line that parts nothing is dropped. But it may have completed what was held back before it.
-        if follows or not all(isinstance(piece, str) and piece.isspace() for piece in pieces):
-            self._take(pieces)
+        if follows or not all(isinstance(segment, str) and segment.isspace() for segment in segments):
+            self._take(segments)
         return self._calls.take()
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
-        """Take what is neither text nor a call."""
+        """Process what is neither text nor a call."""
         # How an item goes on that the client has already interrupts nothing.
         if isinstance(event, HostedProgress) and not event.key:
-            if not self.speech.is_over:
+            if not self.sequencer.has_ended:
                 self._calls.emit(event)
             return self._calls.take()
         # Text that was held back came before the item, and may end the choice.
         self._release_text()
-        if not self.speech.is_over:
-            self.speech.item(event)
+        if not self.sequencer.has_ended:
+            self.sequencer.item(event)
         return self._calls.take()
 
     def structured(self, call: StructuredCall) -> list[ClientEvent]:
-        """Take a call that the backend emitted as one."""
+        """Process a call that the backend emitted as one."""
         self._release_text()
         # Rule 2: it counts from the end of the open call on, unless it is that call.
         if self._calls.is_open and not self._calls.is_arriving_as(call.key):
             self._after_call(broke=self._calls.postpone(call))
-        elif not self.speech.is_over:
+        elif not self.sequencer.has_ended:
             self._structured(call)
         return self._calls.take()
 
     def arriving(self, delta: StructuredDelta) -> list[ClientEvent]:
-        """Take a piece of a call that the backend is emitting as one; the whole call follows."""
-        if self.speech.is_over:
+        """Process a piece of a call that the backend is emitting as one; the complete call follows."""
+        if self.sequencer.has_ended:
             return []
         # In an open block the client may be about to get another call.
         may_announce = delta.is_first and not self._in_block
@@ -165,77 +165,77 @@ class Choice:
 
     def finish(self, reason: FinishReason) -> list[ClientEvent]:
         """End the choice, for the backend's own reason. What was held back is resolved now."""
-        if self.speech.is_over:
+        if self.sequencer.has_ended:
             return []
         self._drain(reason)
         # What was held back may have ended it early, or as failed. A backend for which calls are text says "stop".
-        if not self.speech.is_over:
-            self.speech.end("tool_calls" if self._calls.made else reason)
+        if not self.sequencer.has_ended:
+            self.sequencer.end("tool_calls" if self._calls.made else reason)
         return self._calls.take()
 
-    def salvage(self) -> list[ClientEvent]:
+    def recover(self) -> list[ClientEvent]:
         """End the choice because the answer failed: what was held back is emitted, a second failure is not."""
-        if self.speech.is_over:
+        if self.sequencer.has_ended:
             return []
         self._drain("length")  # Nobody knows how the text would have continued.
-        self.speech.end(self.speech.reason)
+        self.sequencer.end(self.sequencer.reason)
         return [event for event in self._calls.take() if not isinstance(event, Failed)]
 
     # -- pieces
 
-    def _take(self, pieces: Sequence[Piece | BrokenCall]) -> None:
-        for piece in joined(pieces) if len(pieces) > 1 else pieces:
-            if self.speech.is_over:
+    def _take(self, segments: Sequence[Segment | BrokenCall]) -> None:
+        for segment in joined(segments) if len(segments) > 1 else segments:
+            if self.sequencer.has_ended:
                 return
-            match piece:
+            match segment:
                 case str():
                     # An announced call whose block turned out to be prose is incomplete.
-                    self._position += len(piece)
+                    self._position += len(segment)
                     self._end_block()
-                    self._is_unreadable = self._is_unreadable and piece.isspace()
-                    self.speech.state(piece)
+                    self._is_unreadable = self._is_unreadable and segment.isspace()
+                    self.sequencer.state(segment)
                 case Fragment():
                     # Ahead of its block, and no text of its own.
-                    self._calls.fragment(piece.text)
+                    self._calls.fragment(segment.text)
                 case Block() | Oversize():
-                    is_announced = isinstance(piece, Block) and self._calls.streams(piece.body)
+                    is_announced = isinstance(segment, Block) and self._calls.streams(segment.body)
                     # One verdict may end the choice; those after it are passed over, and listed as such.
-                    with self._reported(piece.raw) as outcomes:
-                        verdicts = self._judge.block(piece, is_announced=is_announced)
+                    with self._reported(segment.raw) as outcomes:
+                        verdicts = self._judge.block(segment, is_announced=is_announced)
                         # Rule 5: the second of two calls does not run alone.
                         if self._is_unreadable and isinstance(verdicts[0], Call):
-                            rejected = self._judge.reject(piece.raw, MALFORMED_JSON, verdicts[0].tool.name)
+                            rejected = self._judge.reject(segment.raw, MALFORMED_JSON, verdicts[0].tool.name)
                             verdicts = [replace(rejected, is_unreadable=True)]
-                        outcomes += [self.act(verdict) for verdict in verdicts]
+                        outcomes += [self.apply(verdict) for verdict in verdicts]
                     self._is_unreadable = all(
                         isinstance(verdict, Rejected) and verdict.is_unreadable for verdict in verdicts
                     )
                     self._end_block()
                 case Calls():
-                    self._untagged(piece)
+                    self._untagged(segment)
                 case FenceMark():
-                    # Beside a call it is dropped, as whitespace is.
-                    self._position += len(piece.raw)
-                    self.speech.mark(piece.raw, opening=piece.opening)
+                    # Next to a call it is dropped, as whitespace is.
+                    self._position += len(segment.raw)
+                    self.sequencer.mark(segment.raw, opening=segment.opening)
                 case BrokenCall():
-                    # Nobody asks again: it is the answer.
-                    self.speech.state(piece.raw)
+                    # There is no retry: it is the answer.
+                    self.sequencer.state(segment.raw)
 
-    def _untagged(self, piece: Calls) -> None:
-        with self._reported(piece.raw) as outcomes:
+    def _untagged(self, segment: Calls) -> None:
+        with self._reported(segment.raw) as outcomes:
             # One call that a tool's output holds shows that the model copies the whole unit from it.
-            if any(accepted.is_quoted for accepted in piece.calls):
-                for accepted in piece.calls:
+            if any(accepted.is_quoted for accepted in segment.calls):
+                for accepted in segment.calls:
                     self._judge.warn(QUOTED_CALL, accepted.call.tool.name)
                 outcomes.append(f"text {QUOTED_CALL}")
-                self.speech.state(piece.raw)
+                self.sequencer.state(segment.raw)
                 return
-            for accepted in piece.calls:
+            for accepted in segment.calls:
                 self._judge.count_untagged(accepted)
-                outcomes.append(self.act(accepted.call))
+                outcomes.append(self.apply(accepted.call))
         # The model would repeat the call until something stops it (``repetition``).
-        if piece.ends and not self.speech.is_over:
-            self.speech.end_early(ONE_CALL)
+        if segment.ends and not self.sequencer.has_ended:
+            self.sequencer.end_early(ONE_CALL)
 
     def _reported(self, raw: str) -> AbstractContextManager[list[str]]:
         start = self._position
@@ -249,22 +249,22 @@ class Choice:
 
     def _drain(self, reason: FinishReason) -> None:
         """Resolve everything held back, at an end for ``reason``; "length" is used for any cut."""
-        # The whole call that should have followed its pieces will not come.
+        # The complete call that should have followed its pieces will not come.
         if self._calls.is_arriving:
             self._after_call(broke=self._calls.break_off())
         if self._parser is not None:
-            self.take_rest(self._parser, reason)
+            self.drain(self._parser, reason)
         # Nor will the block of a call that was announced from its beginning.
         self._end_block()
-        self.speech.end_of_text()
+        self.sequencer.end_of_text()
 
-    def take_rest(self, parser: Parser, reason: FinishReason) -> None:
-        """Take what the parser has held back up to the end of the text."""
+    def drain(self, parser: Parser, reason: FinishReason) -> None:
+        """Process what the parser has held back up to the end of the text."""
         self._take(parser.finish(cut=reason == "length"))
 
     # -- verdicts
 
-    def act(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
+    def apply(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
         """Act on a verdict, perhaps on a ``structured`` call; return what became of it, for the log."""
         match verdict:
             case Call():
@@ -275,9 +275,9 @@ class Choice:
                 return self._violate(verdict)
 
     def _call(self, call: Call, structured: StructuredCall | None) -> str:
-        """Emit a call, unless it is one too many or repeats another one."""
+        """Emit a call, unless it is one over the limit or repeats another one."""
         passed_over = f"passed over {call.tool.name}"
-        if self.speech.is_over:
+        if self.sequencer.has_ended:
             return passed_over
         # It may be the one that the backend is emitting, which the client has already.
         if structured is None and self._calls.is_arriving:
@@ -285,58 +285,58 @@ class Choice:
             return f"call {call.tool.name}"
         outcome = self._calls.make(call, structured.key if structured else None)
         # One that is dropped leaves the text around it in one piece.
-        self.speech.called(made=outcome.made)
+        self.sequencer.called(made=outcome.made)
         if outcome.end:
-            self.speech.end_early(outcome.end)
+            self.sequencer.end_early(outcome.end)
         self._after_call(broke=outcome.broke)
         return f"call {call.tool.name}" if outcome.made else passed_over
 
     def _reject(self, verdict: Rejected, structured: StructuredCall | None) -> str:
         """Emit the text of what is not a call."""
         outcome = f"text {verdict.reason}"
-        if not verdict.raw or self.speech.is_over:
+        if not verdict.raw or self.sequencer.has_ended:
             return outcome
         if structured is not None:
             self._say_in_words(verdict, structured)
             return outcome
         # Its beginning may have been announced as a call, which is incomplete then.
         self._end_block()
-        self.speech.state(verdict.raw)
+        self.sequencer.state(verdict.raw)
         return outcome
 
     def _say_in_words(self, verdict: Rejected, call: StructuredCall) -> None:
         """Emit a refused call of the backend's as text."""
         if self._calls.is_arriving_as(call.key) and self._calls.break_off():
-            self.speech.interrupt()
+            self.sequencer.interrupt()
         # Text after a call would end the turn, or is dropped: the client has its calls.
-        if self.speech.gap is None:
+        if self.sequencer.gap is None:
             return
         self._report.warnings.append(entry(CALL_AS_TEXT, verdict.name and loggable_name(verdict.name)))
         # These words are not the model's: they are a paragraph of their own.
-        parting = EMPTY_LINE if self.speech.is_speaking else ""
-        self.speech.state(f"{parting}{verdict.raw}")
+        parting = EMPTY_LINE if self.sequencer.is_in_text else ""
+        self.sequencer.state(f"{parting}{verdict.raw}")
 
     def _violate(self, verdict: Violation) -> str:
         """End the choice with an error, or with its words, since a strict guarantee cannot be kept."""
-        if self.speech.is_over:
+        if self.sequencer.has_ended:
             return f"failure {verdict.reason}"
         # Rule 4: a right call would not be emitted here either.
-        if self._calls.is_spent:
-            end = self._calls.pass_over(verdict.name and loggable_name(verdict.name))
+        if self._calls.is_exhausted:
+            end = self._calls.skip(verdict.name and loggable_name(verdict.name))
             if end:
-                self.speech.end_early(end)
+                self.sequencer.end_early(end)
             return f"passed over {verdict.reason}"
         # Calls that waited for an announced one come first, and one of them may end the choice.
         self._end_block()
-        if self.speech.is_over:
+        if self.sequencer.has_ended:
             return f"failure {verdict.reason}"
         # For clients that cannot show an error, its words are the answer.
         if self._plan.policy.strict_policy == "message":
             self._calls.emit(TextDelta(verdict.error.message, self._index))
-            self.speech.end_early("strict failure")
+            self.sequencer.end_early("strict failure")
         else:
             self._calls.emit(Failed(verdict.error))
-            self.speech.fail()
+            self.sequencer.fail()
         return f"failure {verdict.reason}"
 
     # -- calls
@@ -344,7 +344,7 @@ class Choice:
     def _structured(self, call: StructuredCall) -> None:
         is_announced = self._plan.stream and self._calls.is_arriving_as(call.key)
         for verdict in self._structured_calls.verdicts(call, is_announced=is_announced):
-            self.act(verdict, call)
+            self.apply(verdict, call)
         # If it is still open, it was not emitted as a call.
         broke = self._calls.is_arriving_as(call.key) and self._calls.break_off()
         self._after_call(broke=broke)
@@ -356,9 +356,9 @@ class Choice:
     def _after_call(self, *, broke: bool) -> None:
         """Continue after a call. One that ``broke`` after it was announced interrupts the text."""
         if broke:
-            self.speech.interrupt()
+            self.sequencer.interrupt()
         for call in self._calls.take_postponed():
-            if self.speech.is_over:
+            if self.sequencer.has_ended:
                 return
             if isinstance(call, Call):
                 self._call(call, None)

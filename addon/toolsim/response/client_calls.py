@@ -1,16 +1,15 @@
-"""What one choice emits: its calls, one after the other, and behind each what arrived meanwhile.
+"""The output of one choice: its calls, one at a time, each followed by what arrived while it was open.
 
-1. A call that the judge has passed is emitted whole, unless it is one too many or repeats another. One too many is
-   dropped; it ends the turn wherever other text behind a call would.
-2. With incremental arguments a call is announced before it is whole, if it would not be one too many: from an open
-   block, as soon as its header is clean (``Preview``), or while the backend is emitting it as a call, unless it may
-   repeat one that came as text. A call that is run between the rounds (``Plan.hosted``) never is: its client gets other
-   items for it.
-   An answer that is not streamed has its calls in the same order, but nothing of them is sent before they are whole.
-3. What was announced stays announced. If the judge passes a call that begins with what the client has, the rest is
+1. A call that the judge has passed is emitted whole, unless it exceeds the limit or repeats another. A call over the
+   limit is dropped; it ends the turn wherever other text after a call would.
+2. With incremental arguments, a call within the limit is announced before it is complete: from an open block, as soon
+   as its header is clean (``Preview``), or while the backend is emitting it as a call, unless it may repeat one that
+   came as text. A call that is run between the rounds (``Plan.hosted``) never is: its client gets other items for it.
+   An answer that is not streamed has its calls in the same order, but nothing is sent before they are complete.
+3. An announcement is final. If the judge passes a call that begins with what the client has, the rest is
    emitted. If it passes anything else, or nothing, the call ends as incomplete, and the choice ends as cut.
-4. One call at a time: while one is open, no other is announced or made, and everything else is emitted behind it.
-5. No model makes dozens of calls before its first one is over: a call for which so many wait has broken.
+4. One call at a time: while one is open, no other is announced or made, and everything else is emitted after it.
+5. No model makes dozens of calls before its first one has ended: a call for which so many wait has broken.
 6. In the output mode obsidian-xml a call is followed by its text, so that a client which stops at the first text has
    received the call.
 7. Some backends send a call as text **and** as a structured call; if both were passed on, a tool that writes would
@@ -42,9 +41,9 @@ from toolsim.core.outputs import Outputs
 from toolsim.core.plan import Plan, Tool
 from toolsim.core.report import Report, entry
 from toolsim.response.call_keys import ARGUMENTS, HEAD
-from toolsim.response.pieces import IN_STRING, end_of
+from toolsim.response.parsed_call import use_tool_text
+from toolsim.response.segments import IN_STRING, end_of
 from toolsim.response.verdict import Call
-from toolsim.response.written import use_tool_text
 from toolsim.wire.json_codec import load
 
 MAX_WAITING = 64
@@ -230,7 +229,7 @@ class ClientCalls:
         return out
 
     @property
-    def is_spent(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether no further call may be made."""
         return 0 < self._limit <= self.made
 
@@ -258,8 +257,8 @@ class ClientCalls:
 
         ``key``: of a call that the backend emitted as one, the key that its pieces had, "" if there were none.
         """
-        if self.is_spent:
-            return Outcome(end=self.pass_over(call.tool.name))
+        if self.is_exhausted:
+            return Outcome(end=self.skip(call.tool.name))
         if self._seen_calls.take(call.tool.name, call.arguments, structured=key is not None):
             self._report.warnings.append(entry("DUPLICATE_CALL", call.tool.name))
             return Outcome()
@@ -285,14 +284,14 @@ class ClientCalls:
         first_ends = self._plan.stops_after_tools and self._plan.policy.stop_after_tools_mode == "first"
         return Outcome(made=True, end="first call" if first_ends else "")
 
-    def pass_over(self, name: str | None = None) -> str:
+    def skip(self, name: str | None = None) -> str:
         """Drop a call that exceeds the limit; return why the turn ends there, "" if it continues."""
         stops = self._plan.stops_after_tools
         self._report.drop_call(None if stops else name)
         return f"more than {self._limit} calls" if stops else ""
 
     def fragment(self, text: str) -> None:
-        """Take a piece of the open block's body (rule 2)."""
+        """Process a piece of the open block's body (rule 2)."""
         if self.preview is None:
             self.preview = self._new_preview()
         self._read(self.preview, text, None)
@@ -306,7 +305,7 @@ class ClientCalls:
         return self._plan.stream and self._plan.announces_early and self._new_preview().feed(body) != ""
 
     def arriving(self, delta: StructuredDelta, tool: Tool | None) -> None:
-        """Take a piece of a call that the backend is emitting, which may be announced if it is one of ``tool``."""
+        """Process a piece of a call that the backend is emitting, which may be announced if it is one of ``tool``."""
         if self._open is not None and self._key == delta.key:
             self._read(self._open, delta.text, delta.key)
         elif tool is not None and not self._seen_calls.may_be_repeated:
@@ -315,7 +314,7 @@ class ClientCalls:
     def _read(self, preview: Preview, text: str, key: str | None) -> None:
         arguments = preview.feed(text)
         if preview is not self._open and preview.tool is not None:
-            if self.is_open or self.is_spent:
+            if self.is_open or self.is_exhausted:
                 preview.give_up()
                 return
             self._open = preview

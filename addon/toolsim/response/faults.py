@@ -1,23 +1,23 @@
-"""Answers that are nothing but one call without tags, which cannot be made: the model can be asked again.
+"""Answers that are only one call without tags, which cannot be made: the model can be retried.
 
 And calls that were cut off, which it continues (``Continuation``).
 
 ``untagged`` finds calls that are right; everything else is text. But an answer that begins with a call and has nothing
-beside it was meant as one:
+next to it was meant as one:
 
     answer := mark? "["? {"name": "…", "arguments": …      in any spelling of these keys (``call_keys``)
 
-1. It is text as soon as anything visible stands beside its brackets, anything is elided (``...``), or anything but text
+1. It is text as soon as anything visible follows its brackets, anything is elided (``...``), or anything but text
    arrives: then it talks about a call, or holds another one.
 2. If the length limit cut it off before it broke, that is not a fault: the model can continue it.
-3. Nothing is held back here unless the model may be asked again. Where the text is split does not matter.
+3. Nothing is held back here unless the model may be retried. Where the text is split does not matter.
 
 ``BrokenCalls`` holds back a call of a tool on offer: at its end it is judged as if it stood in a tagged block, and
 every schema counts. If it cannot be read, or does not fit, that is its fault.
 
 ``UndeclaredCall`` withholds a call of a tool that there is not, a greeting in JSON: a small model that is shown tools
 sometimes answers a greeting by ``{"name": "greet", "arguments": {…}}``. That is text, since the client could not run
-it; but asked once more, without tools, the model answers in words. Only the first text of an answer decides, behind its
+it; but retried, without tools, the model answers in plain text. Only the first text of an answer decides, after its
 reasoning. At its end the answer is a ``Retry``, whose ``otherwise`` is what it says.
 """
 
@@ -33,8 +33,8 @@ from toolsim.core.report import Report
 from toolsim.response.call_keys import ARGUMENTS, HEAD
 from toolsim.response.judge import Judge
 from toolsim.response.partial import match_at
-from toolsim.response.pieces import Around, Block, BrokenCall, Parser, Piece, TextHeld
 from toolsim.response.retry import SECOND_OPINION, Fault, Retry
+from toolsim.response.segments import Block, BrokenCall, Parser, ParserWrapper, Segment, TextBuffer
 from toolsim.response.verdict import MALFORMED_JSON, SCHEMA_MISMATCH, Call, Rejected, Violation
 
 _MAX_HEAD = 1_024
@@ -53,7 +53,7 @@ def begins_call(text: str) -> bool:
 
 
 class SoleCall:
-    """What may be an answer that is nothing but a call; ``accepts`` says which names it may have.
+    """What may be an answer that is only a call; ``accepts`` says which names it may have.
 
     ``mark``: a pattern of what may precede its JSON. ``name`` is known once its arguments begin.
     """
@@ -61,7 +61,7 @@ class SoleCall:
     def __init__(self, mark: str, accepts: Callable[[str], bool]) -> None:
         self.pattern = rf"\s*+(?P<mark>{mark})?(?P<body>\[?\s*+{HEAD}[\s,]*+{ARGUMENTS})"
         self._accepts = accepts
-        self._head = ""  # The text up to the arguments, while these have not begun.
+        self._head = ""  # The text up to the arguments, while these have not started.
         self._is_fenced = False
         self._depth = 0
         self._in_string = self._is_escaped = self._is_closed = False
@@ -75,7 +75,7 @@ class SoleCall:
         return not self._depth and not self._in_string
 
     def read(self, text: str) -> bool:
-        """Take the next piece of the answer; return whether it may still be nothing but such a call."""
+        """Process the next piece of the answer; return whether it may still be nothing but such a call."""
         if self.name:
             return all(map(self._read, text))
         self._head += text
@@ -112,7 +112,7 @@ class SoleCall:
         return True
 
 
-class BrokenCalls(TextHeld[Parser]):
+class BrokenCalls(TextBuffer[Parser]):
     """Wraps the parser ``inner``, and holds such an answer back. Used like ``inner``; ``limit`` in characters."""
 
     def __init__(self, inner: Parser, plan: Plan, judge: Judge, limit: int) -> None:
@@ -122,13 +122,13 @@ class BrokenCalls(TextHeld[Parser]):
         self._left = limit
         self._call = SoleCall(_FENCE, judge.toolbox.offers)
 
-    def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
+    def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
         """Return what is left at the end of the text, as the inner parser does."""
         was_broken = bool(self._held)
-        pieces = self._inner.finish(cut=cut)
+        segments = self._inner.finish(cut=cut)
         if self._is_over or (cut and not was_broken):
-            return pieces
-        passed = self._take(pieces)
+            return segments
+        passed = self._take(segments)
         if not self._held or not self._call.name:
             return [*passed, *self.release()]
         raw = "".join(self._held)
@@ -176,7 +176,7 @@ class UndeclaredCall:
         return bool(self._held)
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
-        """Take events of the answer, and return what passes."""
+        """Process events of the answer, and return what passes."""
         passed: list[ClientEvent] = []
         for event in events:
             match event:
@@ -203,7 +203,7 @@ class UndeclaredCall:
         return self._left >= 0 and self._call.read(text)
 
     def _retry(self, end: Ended) -> Retry | None:
-        """Return the fault of the whole answer; None if it is text."""
+        """Return the fault of the complete answer; None if it is text."""
         text = "".join(event.text for event in self._held)
         # Small models forget a bracket: the last one need not close the first.
         is_whole = text.rstrip("` \t\r\n").endswith(("}", "]"))
@@ -217,7 +217,7 @@ class UndeclaredCall:
 _MAX_REPEATED = 16
 
 
-class Continuation(Around[Parser, list[str]]):
+class Continuation(ParserWrapper[Parser, list[str]]):
     """Wraps the parser ``inner``: before the text it gets ``begun``, the beginning of a call of an earlier round.
 
     A model that is asked to continue a call either does so or starts over. It has started over if its first visible
@@ -237,7 +237,7 @@ class Continuation(Around[Parser, list[str]]):
         """How many characters of the open block have arrived, those of the earlier round included."""
         return sum(map(len, self._held)) or self._inner.open_size
 
-    def feed(self, text: str) -> Sequence[Piece]:
+    def feed(self, text: str) -> Sequence[Segment]:
         """Return what ``text`` completes."""
         if not self._held:
             return self._inner.feed(text)
@@ -250,12 +250,12 @@ class Continuation(Around[Parser, list[str]]):
         self._held = []
         return self._inner.feed(whole)
 
-    def release(self) -> Sequence[Piece]:
+    def release(self) -> Sequence[Segment]:
         """Return what is held back only while the answer has nothing but text."""
         return self._inner.release()
 
-    def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
+    def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
         """Return what is left at the end of the text. What is undecided then did not start over."""
         held, self._held = self._held, []
-        pieces = self._inner.feed("".join(held)) if held else []
-        return [*pieces, *self._inner.finish(cut=cut)]
+        segments = self._inner.feed("".join(held)) if held else []
+        return [*segments, *self._inner.finish(cut=cut)]

@@ -8,12 +8,12 @@ builds no values: the form is parsed once, when it is complete.
    is not a form. In call syntax strings may stand side by side, and round brackets around values.
 2. An object that may be a call has only the keys of a call, a ``name`` on offer, and a ``type`` of calls. These are the
    outermost object, the objects in an outermost array, and those under ``function`` and ``tool_calls``. Its arguments
-   may also stand beside the ``name``, under the tool's own parameters; or under the tool's name in place of all that
+   may also stand next to the ``name``, under the tool's own parameters; or under the tool's name in place of all that
    (``unwrap``). Keys are compared from their first character on, so that other JSON is released at once.
 3. An array that may hold calls holds only objects.
 4. In a fence, the closing mark ends a JSON form that lacks its last brackets.
 5. Gemma's braces hold any text, since its strings may have lost their quotes: only brackets outside quotes count.
-6. An array whose calls repeat without end is over as soon as that is certain (``repetition``).
+6. An array whose calls repeat without end has ended as soon as that is certain (``repetition``).
 7. A bracket within JSON may be closed by one of the wrong kind if only closing brackets follow (``repair``).
 """
 
@@ -34,12 +34,12 @@ from toolsim.response.call_syntax import (
     without_escapes,
 )
 from toolsim.response.gemma_braces import QUOTE, read_gemma
-from toolsim.response.named_json import read_braces
-from toolsim.response.one_object import unwrap
-from toolsim.response.pieces import IN_STRING, end_of
-from toolsim.response.same_call import REPEATED_CALL, LoopDetector
+from toolsim.response.name_and_json import read_braces
+from toolsim.response.object_shapes import unwrap
+from toolsim.response.parsed_call import ParsedCall, read_json
+from toolsim.response.repetition import REPEATED_CALL, RepetitionDetector
+from toolsim.response.segments import IN_STRING, end_of
 from toolsim.response.toolbox import Toolbox
-from toolsim.response.written import Written, read_json
 
 UNTAGGED_FENCED = "UNTAGGED_FENCED"
 UNTAGGED_BARE = "UNTAGGED_BARE"
@@ -76,7 +76,7 @@ _IN_ARRAY = [("]", _CALLS)]
 """The open brackets between the items of an outermost array that may hold calls."""
 _DEPTH_OF_KEYS: Mapping[Kind, int] = {"syntax": 1, "record": 1, "list": 2}
 """How many brackets are open where a "=" may stand."""
-_READERS: Mapping[Kind, Callable[[str], Sequence[Written | None]]] = {
+_READERS: Mapping[Kind, Callable[[str], Sequence[ParsedCall | None]]] = {
     "syntax": lambda text: [read_call(text)],
     "record": lambda text: [read_record(text)],
     "list": read_calls,
@@ -90,7 +90,7 @@ _READERS: Mapping[Kind, Callable[[str], Sequence[Written | None]]] = {
 class Form:
     """One form. ``toolbox``: the tools on offer; ``mark``: the mark of the fence around it.
 
-    ``repair``: whether slips may be mended.
+    ``repair``: whether slips may be repaired.
     """
 
     def __init__(self, kind: Kind, toolbox: Toolbox, mark: str = "", *, repair: bool = True) -> None:
@@ -118,7 +118,7 @@ class Form:
         self._token = ""  # That string or word, as far as it has been read.
         self._copied = 0  # How far the current text has been added to ``_text``.
         self._item_start = 0  # Index in ``_text`` of the first piece of the open array item.
-        self._loop = LoopDetector()  # Watches the items before it.
+        self._loop = RepetitionDetector()  # Watches the items before it.
         self._length = 0  # How many characters they take.
         self.is_loop = False  # Whether it is an array that repeats one call (rule 6).
         self.was_cut = False  # Whether the text ended before the model was done.
@@ -132,7 +132,7 @@ class Form:
     def lacks_end(self) -> bool:
         """Whether the end of the text can end it: only the last bracket is missing, or it was cut off in a loop.
 
-        The arguments are then complete, and nothing unknown has begun behind them. A list that the backend cut off may
+        The arguments are then complete, and nothing unknown has started after them. A list that the backend cut off may
         lack more than a bracket: another call.
         """
         ends = [[("}", _CALL)]] if self.was_cut else [[("}", _CALL)], _IN_ARRAY]
@@ -144,17 +144,17 @@ class Form:
         """The text of a complete form that is JSON, "" for any other."""
         return "".join(self._text).removeprefix(FUNCTOOLS) if self.kind == "json" and not self.is_loop else ""
 
-    def calls(self) -> tuple[Sequence[Written | None], str]:
+    def calls(self) -> tuple[Sequence[ParsedCall | None], str]:
         """Return the calls of the complete form, None for each that is not one; and the code that names its kind."""
         text = "".join(self._text)
         if self.kind == "json":
             return self._json_calls(text), UNTAGGED_FENCED if self._fenced else UNTAGGED_BARE
         code = UNTAGGED_RECORD if self.kind == "record" else UNTAGGED_CALL_SYNTAX
         if self.kind in ("syntax", "list") and self._repair and (plain := without_escapes(text)) != text:
-            return [replace(call, mends=(MARKDOWN_ESCAPES,)) for call in read_calls(plain)], code
+            return [replace(call, lossy_repairs=(MARKDOWN_ESCAPES,)) for call in read_calls(plain)], code
         return _READERS[self.kind](text), code
 
-    def _json_calls(self, text: str) -> Sequence[Written | None]:
+    def _json_calls(self, text: str) -> Sequence[ParsedCall | None]:
         if self.is_loop:
             text = f"{text[: self._loop.first_end]}]".removeprefix(FUNCTOOLS)
             calls = read_json(text, closed=True, repair=True)

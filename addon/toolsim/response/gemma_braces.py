@@ -20,9 +20,9 @@ import json
 import re
 from dataclasses import replace
 
-from toolsim.response.pieces import end_of
+from toolsim.response.parsed_call import DOUBLED_MARKER, EXTRA_BRACE, MAX_CALLS, ParsedCall, decode, read_value
 from toolsim.response.repair import MISSING_BRACE, PYTHON_WORDS
-from toolsim.response.written import DOUBLED_MARKER, EXTRA_BRACE, MAX_CALLS, Written, decode, read_value
+from toolsim.response.segments import end_of
 
 QUOTE = '<|"|>'
 HEAD = r":?(?:call:)?\s{0,8}([\w./-]{1,128}(?::[\w./-]{1,128})*)\s{0,8}"
@@ -55,10 +55,10 @@ _TURN_END = "<turn|>"
 """What some models close a call with."""
 
 
-def read_gemma(body: str) -> list[Written]:
+def read_gemma(body: str) -> list[ParsedCall]:
     """Read the calls that are all of the body; never empty. What cannot be read is one broken call at its end."""
     body = body.rstrip().removesuffix(_TURN_END).rstrip()
-    calls: list[Written] = []
+    calls: list[ParsedCall] = []
     at = 0
     while at < len(body) and len(calls) < MAX_CALLS:
         head = _HEAD.match(body, at)
@@ -73,24 +73,26 @@ def read_gemma(body: str) -> list[Written]:
             if not body.startswith(")", end):
                 break
             end += 1
-        calls.append(Written(body[at:end], head[1], given=arguments, codes=reader.codes, mends=reader.mends))
+        calls.append(
+            ParsedCall(body[at:end], head[1], given=arguments, codes=reader.codes, lossy_repairs=reader.lossy_repairs)
+        )
         at = end
     rest = body[at:].strip(" \t\r\n,;")
     if calls and rest and not rest.strip("})] "):
-        calls[-1] = replace(calls[-1], mends=(*calls[-1].mends, EXTRA_BRACE))
+        calls[-1] = replace(calls[-1], lossy_repairs=(*calls[-1].lossy_repairs, EXTRA_BRACE))
     elif rest or not calls:
         head = _HEAD.match(body, at)
-        calls.append(Written(body[at:], head[1] if head else None, broken=True))
+        calls.append(ParsedCall(body[at:], head[1] if head else None, broken=True))
     return calls
 
 
 class _Reader:
-    """Reads the members of one call. ``codes`` and ``mends`` are its repairs."""
+    """Reads the members of one call. ``codes`` and ``lossy_repairs`` are its repairs."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self.codes: tuple[str, ...] = ()
-        self.mends: tuple[str, ...] = ()
+        self.lossy_repairs: tuple[str, ...] = ()
         self._apostrophes = 0  # Those that opened no string: each is looked for up to the end.
 
     def members(self, at: int, depth: int) -> tuple[str, int] | None:
@@ -102,7 +104,7 @@ class _Reader:
         at = end_of(_SPACE, text, at + 1)
         while not text.startswith(closing, at):
             if at == len(text) and members:
-                self.mends = (MISSING_BRACE,)
+                self.lossy_repairs = (MISSING_BRACE,)
                 break
             key = separator = ""
             if opening != "[":

@@ -44,8 +44,9 @@ from toolsim.response.answer_format import AnswerFormat
 from toolsim.response.arguments import Arguments, custom_input, function_arguments
 from toolsim.response.call_forms import FOREIGN, custom_rows, read_form
 from toolsim.response.checker import BUDGET_SECONDS, SCHEMA_CHECK_TIMED_OUT, UNSETTLED, SchemaChecker
-from toolsim.response.one_object import REPEATED_KEYS, name_inside, split_call, unwrap
-from toolsim.response.pieces import Block, Oversize, utf8_length
+from toolsim.response.object_shapes import REPEATED_KEYS, name_inside, split_call, unwrap
+from toolsim.response.parsed_call import MARKER_REPAIRS, Json, ParsedCall, name_of, read_json
+from toolsim.response.segments import Block, Oversize, utf8_length
 from toolsim.response.toolbox import Lookup, Toolbox
 from toolsim.response.value_types import VALUE_TYPE, correct_types
 from toolsim.response.verdict import (
@@ -62,7 +63,6 @@ from toolsim.response.verdict import (
     Verdict,
     Violation,
 )
-from toolsim.response.written import MARKER_REPAIRS, Json, Written, name_of, read_json
 from toolsim.schema import CheckResult
 from toolsim.wire.hosted_items import search_for
 from toolsim.wire.local_tools import is_item
@@ -103,22 +103,22 @@ class Judge:
             self.answer_format = AnswerFormat(plan.answer_format, self._checker)
 
     def decide(
-        self, written: Written, raw: str, lookup: Lookup, *, in_ours: bool = True, corrects: bool = True
+        self, written: ParsedCall, raw: str, lookup: Lookup, *, in_own_tag: bool = True, corrects: bool = True
     ) -> Verdict:
         """Return the verdict on one call, by the rows of the table.
 
-        ``raw``: the text that stays if it is not made. ``lookup``: what its name means. ``in_ours``: it stands in our
+        ``raw``: the text that stays if it is not made. ``lookup``: what its name means. ``in_own_tag``: it is in our
         own tags, or was emitted as a call, so it is one whatever its tool is. ``corrects``: the types of its arguments
         may be corrected, because the client has none of them yet.
         """
-        any_strict = in_ours and self.plan.any_strict
+        any_strict = in_own_tag and self.plan.any_strict
         # 1. Nobody can tell which tool was meant: it may have been a strict one.
         if written.name is None:
             expected = "a JSON object with name and arguments, got none"
             return self.fail(any_strict, raw, MALFORMED_JSON, None, expected)
         tool = lookup.tool
         # 2. The same here: what was meant may be the one strict tool, misspelt beyond repair.
-        if tool is None and not (in_ours and lookup.may_pass):
+        if tool is None and not (in_own_tag and lookup.may_pass):
             return self.fail(any_strict, raw, lookup.reason, written.name, self._on_offer())
         # 3. The operator lets such calls through; without a schema any object fits.
         if tool is None:
@@ -126,7 +126,7 @@ class Judge:
             tool = Tool(written.name, written.name)
         # 4. A repair that changes text is a guess, however safe: a strict tool's client was promised that none is made.
         found = self._arguments(written, tool)
-        if found is None or (tool.strict and (written.mends or found.mends)):
+        if found is None or (tool.strict and (written.lossy_repairs or found.lossy_repairs)):
             expected = 'arguments {"input": "…"}' if tool.kind == "custom" else "arguments that are one JSON object"
             return self.fail(tool.strict, raw, MALFORMED_JSON, tool.name, expected)
         # 5. Only what is read can be measured: escapes and quotes around it do not count.
@@ -194,10 +194,10 @@ class Judge:
         return verdicts
 
     def _decide_each(
-        self, block: Block, calls: Sequence[Written], quoted: Sequence[Written], *, is_announced: bool
+        self, block: Block, calls: Sequence[ParsedCall], quoted: Sequence[ParsedCall], *, is_announced: bool
     ) -> list[Verdict]:
         """Return the verdicts on a block's calls up to a Violation; those that are ``quoted`` are not made (row 11)."""
-        parts: list[Written] = []
+        parts: list[ParsedCall] = []
         for written in calls:
             # A quoted call is shown as it is. The other forms have one object a call, which stands for no others.
             if written in quoted:
@@ -206,7 +206,7 @@ class Judge:
                 parts += [self.named(written)] if block.form == "xml" else self._split(written)
         # In another form's own tags a model may be quoting what it has read: an unknown name there ends nothing.
         opening = block.meant or block.opening
-        in_ours = opening not in FOREIGN and opening not in self._custom and not block.meant
+        in_own_tag = opening not in FOREIGN and opening not in self._custom and not block.meant
         verdicts: list[Verdict] = []
         for written in parts:
             if written in quoted:
@@ -216,16 +216,16 @@ class Judge:
             raw = block.raw if len(parts) == 1 else written.source
             corrects = bool(verdicts) or not is_announced
             lookup = self.toolbox.written(written.name)
-            verdicts.append(self.decide(written, raw, lookup, in_ours=in_ours, corrects=corrects))
+            verdicts.append(self.decide(written, raw, lookup, in_own_tag=in_own_tag, corrects=corrects))
             if isinstance(verdicts[-1], Violation):
                 break
         return verdicts
 
-    def _read(self, block: Block) -> list[Written]:
+    def _read(self, block: Block) -> list[ParsedCall]:
         calls = self._read_body(block)
-        return [reduce(Written.repaired, block.codes, call) for call in calls] if block.codes else calls
+        return [reduce(ParsedCall.repaired, block.codes, call) for call in calls] if block.codes else calls
 
-    def _read_body(self, block: Block) -> list[Written]:
+    def _read_body(self, block: Block) -> list[ParsedCall]:
         if block.form == "json":
             calls = read_json(block.body, closed=bool(block.closing), repair=self._repair)
             if not self._repair:
@@ -251,7 +251,7 @@ class Judge:
 
     # -- untagged calls
 
-    def untagged(self, calls: Sequence[Written | None], code: str) -> list[Accepted] | None:
+    def untagged(self, calls: Sequence[ParsedCall | None], code: str) -> list[Accepted] | None:
         """Return the calls that an untagged form stands for, None if it is text.
 
         Nothing is counted, and nothing is ever a violation: most such forms are text. So every call must be beyond
@@ -281,7 +281,7 @@ class Judge:
         """Count a call that was lost: its block never became one, and passes as text (see ``sentinel``)."""
         self._count(self.report.parse_failures, (MALFORMED_JSON,), None)
 
-    def _accept(self, written: Written, code: str) -> Accepted | None:
+    def _accept(self, written: ParsedCall, code: str) -> Accepted | None:
         """Return an untagged call, None if there is any doubt about it: rows 1 to 8, all of which leave text."""
         lookup = self.toolbox.written(written.name)
         tool = lookup.tool
@@ -302,11 +302,11 @@ class Judge:
                 return None if question is None else Accepted(question, code)
             found = corrected
         # 4. As above, a guess is not made for a strict tool.
-        if tool.strict and (written.mends or found.mends):
+        if tool.strict and (written.lossy_repairs or found.lossy_repairs):
             return None
         return Accepted(Call(tool, found.text, _repairs(written, lookup, found)), code)
 
-    def _fits(self, tool: Tool, written: Written, found: Arguments) -> bool:
+    def _fits(self, tool: Tool, written: ParsedCall, found: Arguments) -> bool:
         given = written.given
         if given is None or (given.items == () if not isinstance(given, Json) else given.value in (None, "")):
             return False  # Without arguments it may just as well be the name of something.
@@ -315,7 +315,7 @@ class Judge:
 
     # -- what the rows ask
 
-    def _arguments(self, written: Written, tool: Tool) -> Arguments | None:
+    def _arguments(self, written: ParsedCall, tool: Tool) -> Arguments | None:
         if tool.kind == "custom":
             return custom_input(written, repair=self._repair)
         return function_arguments(written, tool, self._checker, repair=self._repair)
@@ -339,7 +339,7 @@ class Judge:
         corrected = correct_types(given, schema, self._checker) if schema is not None else None
         if corrected is None or (tool.must_fit and not is_item(corrected.source)):
             return None
-        return Arguments(corrected.source, corrected.value, found.codes, (*found.mends, VALUE_TYPE))
+        return Arguments(corrected.source, corrected.value, found.codes, (*found.lossy_repairs, VALUE_TYPE))
 
     def _lookup_instead(self, tool: Tool) -> Call | None:
         """Return the lookup that replaces a call that does not fit, if the model has not seen its tool's entry.
@@ -357,7 +357,7 @@ class Judge:
             return None
         return Call(self.toolbox[plan.finder], json.dumps(search_for(plan.finder, tool)))
 
-    def _split(self, written: Written) -> list[Written]:
+    def _split(self, written: ParsedCall) -> list[ParsedCall]:
         """Return the calls that one stands for: several have collapsed into it if the schema allows nothing else."""
         written = self.named(written)
         tool = self.toolbox.written(written.name).tool
@@ -371,13 +371,13 @@ class Judge:
             fits=lambda value: self._checker.fits(tool, value),
         )
 
-    def named(self, written: Written) -> Written:
+    def named(self, written: ParsedCall) -> ParsedCall:
         """Return the call that stands inside one with an id for a name, if its tool is on offer; else the call."""
         inner = name_inside(written) if self._repair else written
         is_named = inner is not written and inner.name is not None and self.toolbox.offers(inner.name)
         return inner if is_named and not self.toolbox.offers(written.name or "") else written
 
-    def _is_quoted(self, written: Written) -> bool:
+    def _is_quoted(self, written: ParsedCall) -> bool:
         """Return whether an output holds the call, and it is not one that the model has made before (row 11)."""
         outputs = self.plan.outputs
         if not outputs.text:
@@ -392,7 +392,7 @@ class Judge:
         # Tools repeat what they were called with: such an output answers the call, which may be made once more.
         return not outputs.answer(tool.name, found.text)
 
-    def _quote(self, written: Written, raw: str) -> Rejected:
+    def _quote(self, written: ParsedCall, raw: str) -> Rejected:
         self.warn(QUOTED_CALL, written.name)
         return Rejected(raw, QUOTED_CALL, written.name)
 
@@ -435,15 +435,15 @@ class Judge:
         self.report.warnings[warnings:] = [warning for warning in later if code_of(warning) == QUOTED_CALL]
 
 
-def _repairs(written: Written, lookup: Lookup, found: Arguments) -> tuple[str, ...]:
+def _repairs(written: ParsedCall, lookup: Lookup, found: Arguments) -> tuple[str, ...]:
     """Return the codes of all repairs of one call, those that changed text last."""
-    return (*written.codes, *lookup.codes, *found.codes, *written.mends, *found.mends)
+    return (*written.codes, *lookup.codes, *found.codes, *written.lossy_repairs, *found.lossy_repairs)
 
 
-def _is_indivisible(body: str, calls: Sequence[Written]) -> bool:
+def _is_indivisible(body: str, calls: Sequence[ParsedCall]) -> bool:
     """Return whether a block counts only as a whole: none of it is a call if a part is not.
 
-    An array does, and so does a call with words behind it. Objects side by side are independent calls.
+    An array does, and so does a call with words after it. Objects side by side are independent calls.
     """
     return body.lstrip().startswith("[") or any(call.broken and call.source[:1] not in {"{", ""} for call in calls)
 

@@ -5,7 +5,7 @@
 | start   | whitespace that opens the answer | indent                               |
 | indent  | the indentation of a line        | a call may begin; if none does, line |
 | line    | the rest of the line             | indent                               |
-| code    | a fence that holds no call       | line, behind its closing mark        |
+| code    | a fence that holds no call       | line, after its closing mark        |
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from toolsim.response.pieces import end_of
+from toolsim.response.segments import end_of
 
 _SPACE = re.compile(r"\s*+")
 _INDENT = re.compile(r"[ \t\r]*+")
@@ -26,7 +26,7 @@ Place = Literal["info", "line", "start"]
 class Cursor:
     """``text``: the current text; ``pos``: how far it has been read; ``is_final``: whether no more text follows.
 
-    A reader continues until ``is_spent``. What it cannot decide yet, it reads again once more text has arrived.
+    A reader continues until ``is_exhausted``. What it cannot decide yet, it reads again once more text has arrived.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Cursor:
         self._rest = ""
 
     @property
-    def is_spent(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether there is nothing to be read before more text arrives."""
         return self.pos == len(self.text)
 
@@ -67,7 +67,7 @@ class Cursor:
         return end_of(pattern, self.text, self.pos)
 
     def skip(self, pattern: re.Pattern[str]) -> str:
-        """Return what ``pattern`` matches, "" if nothing, and move behind it."""
+        """Return what ``pattern`` matches, "" if nothing, and move after it."""
         return self.take(self.end_of(pattern))
 
     def wait(self) -> None:
@@ -76,11 +76,11 @@ class Cursor:
 
 
 class Prose:
-    """Text that is not a call. ``has_begun``: whether anything visible has come."""
+    """Text that is not a call. ``has_started``: whether anything visible has come."""
 
     def __init__(self) -> None:
         self.state = self.state_start
-        self.has_begun = False
+        self.has_started = False
         self._mark = ""  # The mark of the open fence that holds no call.
         self._code = CodeFence("```", "info")
 
@@ -100,15 +100,15 @@ class Prose:
     @property
     def is_open(self) -> bool:
         """Whether there is text before this place, all of it emitted."""
-        return self.has_begun and self.state in (self.state_line, self.state_indent, self.state_code)
+        return self.has_started and self.state in (self.state_line, self.state_indent, self.state_code)
 
     def read(self, at: Cursor) -> tuple[str, bool]:
-        """Return what can be emitted, and whether a call may begin behind it; if none does, call ``resume``."""
+        """Return what can be emitted, and whether a call may begin after it; if none does, call ``resume``."""
         state = self.state
         text = at.take(state(at))
-        if not self.has_begun and state in (self.state_line, self.state_code):
-            self.has_begun = bool(text) and not text.isspace()
-        if at.is_spent:
+        if not self.has_started and state in (self.state_line, self.state_code):
+            self.has_started = bool(text) and not text.isspace()
+        if at.is_exhausted:
             return text, False
         if self.state == self.state_code:
             at.wait()  # What is left may be its closing mark.

@@ -10,11 +10,11 @@
 3. A mark at the end of its line opens nothing: it belongs to a fence, in which calls may count (see ``untagged``).
 4. What may be quoted is not previewed: its fragments are dropped.
 5. A block that anybody may write in a sentence (``Block.is_bare``) counts only if it stands alone: only blocks stand
-   beside it in its line, or nothing but blocks and whitespace follows it. It is held back until that is known. One that
+   next to it in its line, or only blocks and whitespace follow it. It is held back until that is known. One that
    begins like no call (``Block.is_unread``) also needs its line to itself.
 6. Nothing is lost, and where the text is split does not matter.
 
-Untagged calls need no such rule, since nothing may stand beside them on their lines.
+Untagged calls need no such rule, since nothing may stand next to them on their lines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from toolsim.core.plan import Plan
-from toolsim.response.pieces import Around, Block, FenceMark, Fragment, Oversize, TaggedPiece
+from toolsim.response.segments import Block, FenceMark, Fragment, Oversize, ParserWrapper, TaggedSegment
 from toolsim.response.sentinel import Sentinel
 
 _HEADER_BYTES = 4096
@@ -40,7 +40,7 @@ _MARK = re.compile(r"`+")
 _BEGINS = re.compile(r"[ \t\r]*(>)?")
 
 
-class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
+class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
     """The sentinel, except that blocks which are only shown are text. It is used like the sentinel."""
 
     def __init__(self, sentinel: Sentinel, count_lost: Callable[[], None] = lambda: None) -> None:
@@ -51,7 +51,7 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
         self._tail = ""  # The text after it.
         self._closing = _MARK  # The mark that is awaited.
         self._bare: Block | None = None  # A block that counts only if it stands alone, while that is unknown.
-        self._space = ""  # The whitespace behind it.
+        self._space = ""  # The whitespace after it.
 
     @property
     def in_block(self) -> bool:
@@ -63,51 +63,51 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
         """Whether a block here is in a quotation, or may be in inline code."""
         return bool(self._held) or self._line.mark > 0 or self._line.is_quotation
 
-    def feed(self, text: str) -> list[TaggedPiece]:
+    def feed(self, text: str) -> list[TaggedSegment]:
         """Return what ``text`` completes."""
-        pieces = self._inner.feed(text)
-        if not pieces:
-            return pieces
-        if self._bare is None and len(pieces) == 1 and isinstance(piece := pieces[0], str):  # As nearly all text.
-            return pieces if not self._held and self._line.is_unchanged_by(piece) else self._in_line(pieces)
-        return self._take(pieces)
+        segments = self._inner.feed(text)
+        if not segments:
+            return segments
+        if self._bare is None and len(segments) == 1 and isinstance(segment := segments[0], str):  # As nearly all text.
+            return segments if not self._held and self._line.is_unchanged_by(segment) else self._in_line(segments)
+        return self._take(segments)
 
-    def finish(self, *, cut: bool = False) -> list[TaggedPiece]:
+    def finish(self, *, cut: bool = False) -> list[TaggedSegment]:
         """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""
         out = self._take(self._inner.finish(cut=cut))
         out += self._in_line(self._end_bare())
         return out + self._read_tail("", is_all=True)
 
-    def _take(self, pieces: Iterable[TaggedPiece]) -> list[TaggedPiece]:
-        return self._in_line(self._alone(pieces))
+    def _take(self, segments: Iterable[TaggedSegment]) -> list[TaggedSegment]:
+        return self._in_line(self._alone(segments))
 
-    def _in_line(self, pieces: Iterable[TaggedPiece]) -> list[TaggedPiece]:
+    def _in_line(self, segments: Iterable[TaggedSegment]) -> list[TaggedSegment]:
         """Return the pieces by their places in lines (rules 1 and 2)."""
-        out: list[TaggedPiece] = []
-        for found in pieces:
-            piece = found.raw if isinstance(found, FenceMark) and self._may_be_shown else found
-            if isinstance(piece, str):
+        out: list[TaggedSegment] = []
+        for found in segments:
+            segment = found.raw if isinstance(found, FenceMark) and self._may_be_shown else found
+            if isinstance(segment, str):
                 if self._held:
-                    out += self._read_tail(piece)
+                    out += self._read_tail(segment)
                 else:
-                    self._line.read(piece)
-                    out.append(piece)
-            elif isinstance(piece, FenceMark):
+                    self._line.read(segment)
+                    out.append(segment)
+            elif isinstance(segment, FenceMark):
                 self._line.read_block()
-                out.append(piece)
-            elif not isinstance(piece, Fragment):
+                out.append(segment)
+            elif not isinstance(segment, Fragment):
                 # Only text can lengthen the mark with which the tail ends.
                 out += self._read_tail("", is_all=True, goes_on=True)
-                out += self._block(piece)
+                out += self._block(segment)
             elif not self._may_be_shown:
-                out.append(piece)
+                out.append(segment)
         return out
 
-    def _alone(self, pieces: Iterable[TaggedPiece]) -> Iterator[TaggedPiece]:
+    def _alone(self, segments: Iterable[TaggedSegment]) -> Iterator[TaggedSegment]:
         """Yield the pieces; a bare block that does not stand alone as text (rule 5)."""
-        for piece in pieces:
-            if self._bare is not None and isinstance(piece, str):
-                text = self._space + piece
+        for segment in segments:
+            if self._bare is not None and isinstance(segment, str):
+                text = self._space + segment
                 space = text[: len(text) - len(text.lstrip())]
                 if not self._line.has_text and "\n" in space[:_MAX_LINE]:
                     yield from self._end_bare(text)
@@ -119,27 +119,27 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
                     yield raw + text
                 continue
             yield from self._end_bare()
-            if not isinstance(piece, Block) or not (piece.is_bare or piece.is_unread):
-                yield piece
-            elif self._held or self._line.mark or (piece.is_unread and self._line.has_text):
-                yield self._text_of(piece)
+            if not isinstance(segment, Block) or not (segment.is_bare or segment.is_unread):
+                yield segment
+            elif self._held or self._line.mark or (segment.is_unread and self._line.has_text):
+                yield self._text_of(segment)
             else:
-                self._bare = piece
+                self._bare = segment
 
     def _text_of(self, block: Block) -> str:
         """Return a block that does not stand alone as text, and count a lost call."""
         self._count_lost()
         return block.raw
 
-    def _end_bare(self, text: str = "") -> list[TaggedPiece]:
-        """Return the bare block that stands alone, if there is one, and the text behind it."""
+    def _end_bare(self, text: str = "") -> list[TaggedSegment]:
+        """Return the bare block that stands alone, if there is one, and the text after it."""
         if self._bare is None:
             return []
         block, space = replace(self._bare, is_unread=False), text or self._space
         self._bare, self._space = None, ""
         return [block, space] if space else [block]
 
-    def _block(self, block: Block | Oversize) -> list[TaggedPiece]:
+    def _block(self, block: Block | Oversize) -> list[TaggedSegment]:
         self._line.read_block()
         if self._line.is_quotation:
             return [block.raw]
@@ -149,7 +149,7 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
             return []
         return [block]
 
-    def _read_tail(self, text: str, *, is_all: bool = False, goes_on: bool = False) -> list[TaggedPiece]:
+    def _read_tail(self, text: str, *, is_all: bool = False, goes_on: bool = False) -> list[TaggedSegment]:
         """Take text after a held block; return what that decides (rule 2).
 
         ``is_all``: no text follows it directly. ``goes_on``: but another block in the same line does.
@@ -163,7 +163,7 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
         if closing is not None and end == -1 and closing.end() <= _MAX_LINE:
             if closing.end() == len(self._tail) and not is_all:
                 return []  # It may be the beginning of a longer mark.
-            held: list[TaggedPiece] = [piece if isinstance(piece, str) else piece.raw for piece in self._held]
+            held: list[TaggedSegment] = [segment if isinstance(segment, str) else segment.raw for segment in self._held]
             return self._release(held, closing.end())
         is_over = len(self._held) >= _MAX_HELD if goes_on else is_all
         if end != -1 or is_over or len(self._tail) > _MAX_LINE:
@@ -173,7 +173,7 @@ class Quotation(Around[Sentinel, list[str | Block | Oversize]]):
             self._tail = ""
         return []
 
-    def _release(self, held: list[TaggedPiece], read: int) -> list[TaggedPiece]:
+    def _release(self, held: list[TaggedSegment], read: int) -> list[TaggedSegment]:
         """Return what was ``held``, and the tail; its first ``read`` characters close the mark."""
         tail, self._held, self._tail = self._tail, [], ""
         self._line.close_mark()
@@ -203,7 +203,7 @@ class _Line:
         return self.has_text and not self._run and not self._is_blank and "\n" not in text and "`" not in text
 
     def read(self, text: str) -> None:
-        """Take a piece of text."""
+        """Process a piece of text."""
         at = text.rfind("\n") + 1
         if at:
             self.is_quotation = False

@@ -76,7 +76,7 @@ _SEPARATORS = re.compile(r"[._:/-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Mended:
+class RepairedJson:
     """Repaired JSON text: ``end`` is where its source ended, ``codes`` name the slips, each once."""
 
     text: str
@@ -84,7 +84,7 @@ class Mended:
     codes: tuple[str, ...]
 
 
-def mend(text: str, start: int = 0, *, closed: bool = True) -> Mended | None:
+def repair_json(text: str, start: int = 0, *, closed: bool = True) -> RepairedJson | None:
     """Mend the one object or array that begins at ``start``, or return None if that is beyond a safe repair.
 
     Brackets still open at the end of the text are closed only if ``closed``: the text is known to be complete. The
@@ -102,7 +102,7 @@ def mend(text: str, start: int = 0, *, closed: bool = True) -> Mended | None:
                 return None
             codes[MISSING_BRACE] = None
             out += reversed(stack)
-            return Mended("".join(out), at, tuple(codes))
+            return RepairedJson("".join(out), at, tuple(codes))
         # The first bracket is the root's, even if it opens an empty pair.
         if stack and (run := _RUN.match(text, at)):
             out.append(run[0])
@@ -124,7 +124,7 @@ def mend(text: str, start: int = 0, *, closed: bool = True) -> Mended | None:
                 out.append(wanted)
                 at += 1
                 if not stack:
-                    return Mended("".join(out), at, tuple(codes))
+                    return RepairedJson("".join(out), at, tuple(codes))
             case ",":  # a bracket or the end follows
                 codes[TRAILING_COMMA] = None
                 at += 1

@@ -5,7 +5,7 @@
 Up to the events nothing depends on the client's API. An answer that is not streamed is a stream that arrives at once:
 both take this path and give the same events.
 
-An answer that is nothing but an invented call (``faults``), or not the JSON that the client demands (``json_answer``),
+An answer that is only an invented call (``faults``), or not the JSON that the client demands (``json_answer``),
 has no end of its own: the caller asks the model once more, and has what comes written too (``proceed``), or emits the
 answer as it is (``conclude``).
 """
@@ -37,7 +37,7 @@ from toolsim.response.answer import Answer, Estimate
 from toolsim.response.answer_format import AnswerFormat
 from toolsim.response.checker import BUDGET_SECONDS, SchemaChecker
 from toolsim.response.retry import SECOND_OPINION, Retry, asked_again
-from toolsim.response.retrying import RetryingAnswer
+from toolsim.response.retrying_choice import RetryingAnswer
 from toolsim.response.verdict import ANSWER_MISMATCH
 from toolsim.wire.api import Api, Writer
 from toolsim.wire.apis import APIS
@@ -73,7 +73,7 @@ class ResponseRewriter:
     ``writer`` writes the client's answer; a new one by default. ``max_event_bytes``: a larger event of a stream is
     truncated, so that it is not JSON. ``check_seconds``: the time budget of schema checks (see ``checker``).
     ``estimate``: see ``Answer``.
-    ``listener`` also gets the events, and with the last ones why the model is to be asked again, if it is. For an
+    ``listener`` also gets the events, and with the last ones why the model is to be retried, if it is. For an
     answer that is not streamed ``status`` is its HTTP status, to be read when it is done.
     """
 
@@ -101,14 +101,14 @@ class ResponseRewriter:
         is_stream = content_type.lower().startswith("text/event-stream")
         self._stream = RepeatReader(self._reader, max_event_bytes) if is_stream else None
         self._body: list[bytes] = []
-        self._may_invent = plan.may_invent  # Whether the answer may still be nothing but an invented call.
+        self._may_invent = plan.may_invent  # Whether the answer may still be only an invented call.
         self._invented: UndeclaredCall | None = None  # What withholds it, if it begins like one.
         self._json: JsonAnswer | None = None  # What checks the demanded JSON.
         if plan.json_only and plan.answer_format is not None:
             self._json = _json_answer(plan, plan.answer_format, report, check_seconds)
         self._is_abandoned = False
         self.waits: Retry | None = None
-        """Why the model is to be asked once more, if the answer ends with what comes then."""
+        """Why the model is to be retried, if the answer ends with what comes then."""
         self._writer = writer or APIS[plan.client].writer(plan.form)
         self._record = ClientRecord(APIS[plan.client], plan.form, report)
         self._listener = listener
@@ -143,7 +143,7 @@ class ResponseRewriter:
 
     @property
     def final(self) -> dict[str, Any] | None:
-        """The whole answer as an object, once it is over."""
+        """The complete answer as an object, once it has ended."""
         return self._writer.body
 
     def feed(self, data: bytes) -> list[bytes]:
@@ -169,7 +169,7 @@ class ResponseRewriter:
         return self._written(events)
 
     def conclude(self) -> list[bytes]:
-        """End an answer that waits as it is: nobody asks the model again."""
+        """End an answer that waits as it is: there is no retry the model again."""
         assert self.waits is not None
         *text, end = self.waits.otherwise
         if isinstance(end, Failed):
@@ -272,7 +272,7 @@ class ResponseRewriter:
     # -- as far as the bytes
 
     def _checked(self, events: Sequence[ClientEvent]) -> Sequence[ClientEvent]:
-        """Return what passes of events while the answer may still be nothing but an invented call."""
+        """Return what passes of events while the answer may still be only an invented call."""
         if self._invented is None:
             for event in events:
                 if isinstance(event, Opened | KeepAlive | ReasoningDelta):
@@ -315,7 +315,7 @@ class ResponseRewriter:
         return [*passed, *retry.otherwise]
 
     def _note_failure(self, end: ClientEvent) -> None:
-        """Record that an answer is not the JSON that its client demands, and that nobody asks the model again."""
+        """Record that an answer is not the JSON that its client demands, and that there is no retry the model again."""
         if isinstance(end, Failed):
             self._report.warnings.append(ANSWER_MISMATCH)
             self._report.error = end.error.code

@@ -13,7 +13,7 @@ The rules, by number; the tests name them.
     fence may precede JSON. With anything else the tag was prose and is released at once.
  3. A tag inside a JSON string is content. Outside strings the closing tag closes the block at any depth (a last brace
     may be missing: the judge repairs that), and a new opening tag closes it if the JSON is complete. So does a closing
-    tag of another form (``</function>``): it belongs to the block, and so does the right one behind it. In a form
+    tag of another form (``</function>``): it belongs to the block, and so does the right one after it. In a form
     without a closing tag the last bracket closes it, unless a comma or a semicolon and another object follow.
  4. The end of the text closes a block too, if the JSON is complete; half a closing tag then belongs to the block. It
     closes a form's body if the reader misses nothing, and a mark ends the call or the text is not known to be cut.
@@ -22,8 +22,8 @@ The rules, by number; the tests name them.
     inside one of its values is content. A value has lost its end if it never ends, or if an unmatched closing tag in it
     is followed by an opening one: the block is then read again without values, and so is everything after it.
  6. Small slips are: trailing commas, control characters and bad escapes in strings, words for values, braces too many.
- 7. A block that is never closed is not a block: its opening tag is text, and parsing resumes right behind that tag.
- 8. Reasoning that models write into their text does not get here (``reasoned_calls``); its markers are ordinary text.
+ 7. A block that is never closed is not a block: its opening tag is text, and parsing resumes right after that tag.
+ 8. Reasoning that models write into their text does not arrive here (``calls_in_reasoning``); its markers are text.
  9. A block (tags not counted) of more than ``limit`` bytes of UTF-8 is emitted as ``Oversize`` up to that byte; what
     follows is prose again.
 10. Nothing is lost: the pieces, with each block as its raw text, add up to the input.
@@ -35,9 +35,9 @@ The rules, by number; the tests name them.
     tag before any other tag, within the distance of rule 12. It is held back so long. Whether it stands alone, and so
     is a call that failed, is not decided here (``quotation``).
 14. Surplus markers go with a block (``FenceMark``), with ``drops_surplus``: opening tags directly before its own, and
-    behind it, with only whitespace between, closing tags and the tokens with which models end a turn.
+    after it, with only whitespace between, closing tags and the tokens with which models end a turn.
 15. With ``drops_surplus`` a misspelled opening tag (``misspelled``) opens a block at the start of a line or directly
-    behind a block, which counts only if it stands alone (``Block.is_bare``). A misspelled closing tag closes a body
+    after a block, which counts only if it stands alone (``Block.is_bare``). A misspelled closing tag closes a body
     that lacks nothing else: complete JSON at once, any other body where the next block or the end of the text shows it.
     So does the next block if the closing tag is missing altogether.
 
@@ -56,14 +56,15 @@ from typing import Literal
 from toolsim.core.custom_forms import CustomForm
 from toolsim.response.call_forms import JSON, CallForm, needs_end, reads_cleanly, row_at
 from toolsim.response.misspelled import spellings_of
+from toolsim.response.parsed_call import MISSING_CLOSE, MISSPELLED_MARKER
 from toolsim.response.partial import match_at
-from toolsim.response.pieces import (
+from toolsim.response.segments import (
     IN_STRING,
     Block,
     FenceMark,
     Fragment,
     Oversize,
-    TaggedPiece,
+    TaggedSegment,
     characters_within,
     utf8_length,
 )
@@ -78,7 +79,6 @@ from toolsim.response.tags import (
     tags,
     without_space,
 )
-from toolsim.response.written import MISSING_CLOSE, MISSPELLED_MARKER
 
 _SPACE = re.compile(r"[ \t\r\n]*+").match
 _BLANK = re.compile(r"\s*+").match
@@ -93,7 +93,7 @@ _MAX_TAIL = 64
 """Longer than any surplus marker."""
 
 _MAX_LOST = 4096
-"""How far behind its opening tag a lost call may be closed (rule 12)."""
+"""How far after its opening tag a lost call may be closed (rule 12)."""
 
 
 @lru_cache(maxsize=64)
@@ -125,11 +125,11 @@ class Sentinel:
         self._tags = tags(tag, use_tool, foreign, forms if foreign else ())
         self._reads_families = foreign
         self._drops_surplus = drops_surplus
-        self._last = ""  # The latest prose, "" directly behind a block: a line may begin there (rule 15).
+        self._last = ""  # The latest prose, "" directly after a block: a line may begin there (rule 15).
         self._is_behind = False  # Whether nothing but whitespace and surplus markers has come since a block (rule 14).
         self._limit = limit
         self._fragments = fragments
-        self._out: list[TaggedPiece] = []
+        self._out: list[TaggedSegment] = []
         self._text = ""  # The current text.
         self._pos = 0  # How far it has been read.
         self._held = ""  # What is held back of it; it is prepended to the next piece.
@@ -168,7 +168,7 @@ class Sentinel:
         """How many characters of the open block have arrived, 0 if none is open."""
         return sum(map(len, self._pieces)) + len(self._held) if self._opening else 0
 
-    def feed(self, text: str) -> list[TaggedPiece]:
+    def feed(self, text: str) -> list[TaggedSegment]:
         """Return what ``text`` completes."""
         if self._is_plain and text and "<" not in text and "[" not in text and "]" not in text:
             self._last = text
@@ -207,11 +207,11 @@ class Sentinel:
     def _has_fragments(self) -> bool:
         return self._fragments and not self._is_foreign and not self._is_misspelled
 
-    def release(self) -> list[TaggedPiece]:
+    def release(self) -> list[TaggedSegment]:
         """Return what is held back only while the answer has nothing but text: none of it."""
         return []
 
-    def finish(self, *, cut: bool = False) -> list[TaggedPiece]:
+    def finish(self, *, cut: bool = False) -> list[TaggedSegment]:
         """Return what is left at the end of the text. Nothing may be fed after it.
 
         ``cut``: the text is known not to be all that the model would have written.
@@ -226,7 +226,7 @@ class Sentinel:
             out += self._read()
         return out
 
-    def _read(self) -> list[TaggedPiece]:
+    def _read(self) -> list[TaggedSegment]:
         while self._pos < len(self._text):
             self.state()
         self._text = ""
@@ -292,7 +292,7 @@ class Sentinel:
             self._stash(self._pos)
 
     def _read_tail(self) -> bool:
-        """Take a surplus marker behind a block (rule 14); return whether anything else stands there."""
+        """Take a surplus marker after a block (rule 14); return whether anything else stands there."""
         self._emit(_BLANK(self._text, self._pos).end())  # type: ignore[union-attr]
         rest = self._text[self._pos : self._pos + _MAX_TAIL]
         found = next((tail for tail in self._tags.tails if rest.startswith(tail)), "")
@@ -405,7 +405,7 @@ class Sentinel:
                 self._stash(pos)
 
     def _read_misspelled(self, pos: int) -> tuple[Stop, int]:
-        """Return whether a misspelled closing tag stands behind complete JSON, and its end (rule 15)."""
+        """Return whether a misspelled closing tag follows complete JSON, and its end (rule 15)."""
         text, spellings = self._text, spellings_of(self._closing)
         if self._tags.opening.match(text, pos):
             self._codes = (*self._codes, MISSING_CLOSE)
@@ -440,7 +440,7 @@ class Sentinel:
             self._close(self._pos, self._pos)
 
     def _more(self, again: str) -> bool | None:
-        """Return whether another call stands directly behind a JSON body; None if more text is needed."""
+        """Return whether another call directly follows a JSON body; None if more text is needed."""
         found = match_at(again, self._text, self._pos, final=self._final)
         return False if found is None or not found.end() > self._pos else None if found.partial else True
 
@@ -495,17 +495,17 @@ class Sentinel:
 
     def _stash(self, at: int) -> None:
         """Store the block's text up to ``at``, hold back the rest, and wait for more."""
-        piece = self._text[self._start : at]
-        size = self._size + utf8_length(piece)
+        segment = self._text[self._start : at]
+        size = self._size + utf8_length(segment)
         if size > self._limit:
             self._overflow(at)
             return
         if self._has_fragments and self.state not in (self.state_literal, self.state_unread):
-            body = piece if self._pieces else piece[len(self._opening) :]
+            body = segment if self._pieces else segment[len(self._opening) :]
             if body:
                 self._out.append(Fragment(body))
         self._size = size
-        self._pieces.append(piece)
+        self._pieces.append(segment)
         self._start = 0
         self._hold(at)
 
@@ -652,7 +652,7 @@ class Sentinel:
             self._size = -len(self._opening)
 
     def _reread(self, raw: str, done: int, at: int) -> None:
-        """Leave the block; resume as prose behind the first ``done`` characters of ``raw``, its text up to ``at``."""
+        """Leave the block; resume as prose after the first ``done`` characters of ``raw``, its text up to ``at``."""
         if self._pieces:
             self._text = raw[done:] + self._text[at:]
             self._pos = 0
@@ -692,7 +692,7 @@ class LostCalls:
         self._closing = ""
 
     def feed(self, text: str) -> None:
-        """Take prose behind the opening tag."""
+        """Take prose after the opening tag."""
         if not self._closing:
             return
         searched = self._tail + text[: self._left]
@@ -713,15 +713,15 @@ _PLAIN_JSON = re.compile(r"[ \t\r\n,:0-9A-Za-z_.+\-]*+").match
 class JsonBody:
     """The lexer of a JSON body: it tracks strings and how deep the brackets nest, and builds no values.
 
-    It reads from behind the first bracket, ``opened``. ``closing`` is the tag that closes the block; without one the
+    It reads after the first bracket, ``opened``. ``closing`` is the tag that closes the block; without one the
     last bracket closes it. Strings may stand in single quotes, as Python writes them: a tag inside one is data there
     too. An apostrophe within such a string ends it, and what follows is a slip. It stops at, and names:
 
         more    the end of the current text (or half an escape before it)
         tag     what may begin a tag, outside strings: the sentinel knows which tags count
-        closed  behind the last bracket, if there is no tag to wait for; else at a tag that closes the block
+        closed  after the last bracket, if there is no tag to wait for; else at a tag that closes the block
         opened  at a tag that opens another block
-        slip    what no small slip explains: a word or a bracket right behind a string, any other character
+        slip    what no small slip explains: a word or a bracket right after a string, any other character
     """
 
     __slots__ = ("_closes", "_depth", "_first", "_last", "_quote")

@@ -19,6 +19,7 @@ from toolsim.core.events import HostedEvent, HostedProgress, HostedStarted, Stru
 from toolsim.core.plan import Tool
 from toolsim.core.report import loggable_name
 from toolsim.response.judge import Judge
+from toolsim.response.parsed_call import Json, ParsedCall, Values, json_object, read_object, read_value
 from toolsim.response.toolbox import Lookup, Toolbox
 from toolsim.response.verdict import (
     ARGUMENTS_TOO_LARGE,
@@ -30,7 +31,6 @@ from toolsim.response.verdict import (
     Rejected,
     Verdict,
 )
-from toolsim.response.written import Json, Values, Written, json_object, read_object, read_value
 from toolsim.wire.json_fields import string
 from toolsim.wire.local_tools import CALLS, is_local
 from toolsim.wire.tools import model_name
@@ -120,7 +120,7 @@ class StructuredCalls:
             return self._judge.reject("", MASKED_TOOL, name)
         lookup = self._judge.toolbox.called(call.name, call.namespace)
         given = Json(call.arguments, call.arguments)
-        written = Written("", name, given=given)
+        written = ParsedCall("", name, given=given)
         if lookup.tool is None and (inner := self._judge.named(written)) is not written and call.whole:
             return self._judge.decide(inner, "", self._judge.toolbox.written(inner.name), corrects=corrects)
         if lookup.tool is None and lookup.may_pass:
@@ -132,9 +132,9 @@ class StructuredCalls:
             expected = "a whole call, got one that was cut off"
             return self._judge.fail(tool.strict, "", MALFORMED_JSON, tool.name, expected)
         if tool is not None and tool.kind == call.kind == "custom":
-            written = Written("", name, given=Values(((None, given),)))  # The input itself.
+            written = ParsedCall("", name, given=Values(((None, given),)))  # The input itself.
         elif tool is not None and corrects and (cleaned := self._cleaned(call.arguments, tool)) is not None:
-            written = Written("", name, given=Json(cleaned, cleaned), mends=(LEFTOVER_MARKUP,))
+            written = ParsedCall("", name, given=Json(cleaned, cleaned), lossy_repairs=(LEFTOVER_MARKUP,))
         return self._judge.decide(written, "", lookup, corrects=corrects)
 
     def _cleaned(self, arguments: str, tool: Tool) -> str | None:

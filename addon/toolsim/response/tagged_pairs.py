@@ -4,13 +4,13 @@
     call  := head pair* end | head object end          some models put JSON where the pairs would stand
     pair  := opener value closer
 
-A closer inside a value is data, so a value ends at the first one behind which the call goes on or ends. Apart from
+A closer inside a value is data, so a value ends at the first one after which the call goes on or ends. Apart from
 that, no value holds a marker of its own form:
 
-1. Further closers behind a value's own, with only whitespace between, are surplus. So are a head or an opener that
+1. Further closers after a value's own, with only whitespace between, are surplus. So are a head or an opener that
    stands twice in a row, and closers where a pair could stand: ``DOUBLED_MARKER``, a repair.
 2. A closer is data if other text of the value follows it in its line, and another closer later. If it stands alone on
-   its line, or a value could begin directly behind it, an opener has been lost, and nobody can tell which.
+   its line, or a value could begin directly after it, an opener has been lost, and nobody can tell which.
 3. Pairs in a value that are complete are data. Without its own closer a value extends to the next pair or to the call's
    end: ``MISSING_CLOSE``, a repair. Half a closer, or one of another name, goes.
 4. A call in which half an opener stands is not understood. Neither is one that lacks more than a few closers.
@@ -27,14 +27,14 @@ from dataclasses import replace
 from functools import lru_cache
 
 from toolsim.response.misspelled import corrected
-from toolsim.response.written import (
+from toolsim.response.parsed_call import (
     DOUBLED_MARKER,
     MISSING_CLOSE,
     MISSING_MARKER,
     MISSPELLED_MARKER,
     Elements,
     Json,
-    Written,
+    ParsedCall,
     escape,
     name_of,
     respelled,
@@ -67,7 +67,7 @@ class _Values:
     """Finds where the values of one form end.
 
     ``opener`` is the opener of a pair, ``mark`` half of one or any other marker of the form, ``nested`` what has a
-    closer of its own in a value. ``last`` is what may stand behind the last pair, ``bounds`` what closes a value that
+    closer of its own in a value. ``last`` is what may follow the last pair, ``bounds`` what closes a value that
     has no closer.
     """
 
@@ -120,13 +120,13 @@ class _Values:
 
 
 def _on_lines(value: str) -> str:
-    """Return a value with the line end behind it that one on a line of its own lacks: both will be stripped."""
+    """Return a value with the line end after it that one on a line of its own lacks: both will be stripped."""
     return f"{value}\n" if value.startswith(("\n", "\r\n")) and not value.endswith("\n") else value
 
 
 def pairs_reader(
     head: str, opener: str, mark: str, close: str, end: str, *, on_lines: bool = False
-) -> Callable[[str], list[Written]]:
+) -> Callable[[str], list[ParsedCall]]:
     """Return the reader of one form, from patterns of its markers.
 
     ``head`` has the name as its one group, and ``opener`` the key as its only group that matches. ``mark`` matches half
@@ -148,7 +148,7 @@ def pairs_reader(
         found = opens.match(body, at)
         return None if found is None else (next(filter(None, found.groups()), "").strip(), found.end())
 
-    def read_one(body: str, name: re.Match[str]) -> tuple[Written, int] | None:
+    def read_one(body: str, name: re.Match[str]) -> tuple[ParsedCall, int] | None:
         pairs: list[tuple[str, str]] = []
         codes: dict[str, int] = {}
         at = name.end()
@@ -185,14 +185,14 @@ def pairs_reader(
                 codes[DOUBLED_MARKER] = 1
                 at = more.end()
             source = body[name.start() : at]
-            return Written(source, name[1], given=Elements(tuple(pairs)), codes=tuple(codes)), at
+            return ParsedCall(source, name[1], given=Elements(tuple(pairs)), codes=tuple(codes)), at
         if not pairs and (over := whole.match(body, at)) is not None:
             source = body[name.start() : over.end()]
-            return Written(source, name[1], given=Json(over[1], over[1]), codes=tuple(codes)), over.end()
+            return ParsedCall(source, name[1], given=Json(over[1], over[1]), codes=tuple(codes)), over.end()
         return None
 
-    def read(body: str) -> list[Written]:
-        calls: list[Written] = []
+    def read(body: str) -> list[ParsedCall]:
+        calls: list[ParsedCall] = []
         at = 0
         while (name := begins.match(body, at)) is not None and (got := read_one(body, name)) is not None:
             calls.append(got[0])
@@ -200,14 +200,14 @@ def pairs_reader(
         if calls and _SURPLUS.match(body, at):
             calls[-1] = calls[-1].repaired(DOUBLED_MARKER)
         elif body[at:].strip() or not calls:
-            calls.append(Written(body[at:], name[1] if name else name_of(body), broken=True))
+            calls.append(ParsedCall(body[at:], name[1] if name else name_of(body), broken=True))
         return calls
 
     return read
 
 
 @lru_cache(maxsize=64)
-def _elements_reader(mark: str, call: str, parameter: str) -> Callable[[str], list[Written]]:
+def _elements_reader(mark: str, call: str, parameter: str) -> Callable[[str], list[ParsedCall]]:
     """Return the reader of calls in elements of these names, each with ``mark`` before it."""
     mark = re.escape(mark)
     return pairs_reader(
@@ -220,7 +220,7 @@ def _elements_reader(mark: str, call: str, parameter: str) -> Callable[[str], li
     )
 
 
-def read_elements_calls(body: str) -> list[Written]:
+def read_elements_calls(body: str) -> list[ParsedCall]:
     """Read calls in elements: ``<function=f><parameter=k>v</parameter></function>``, ``<invoke name="f">…``, ….
 
     The names of the elements, and what stands before them, are those of the first call.
@@ -229,7 +229,7 @@ def read_elements_calls(body: str) -> list[Written]:
     if head is None and _HEAD.match(right := corrected(body, (), _OPENERS)):
         return [call.repaired(MISSPELLED_MARKER) for call in read_elements_calls(right)]
     if head is None:
-        return [Written(body, name_of(body), broken=True)]
+        return [ParsedCall(body, name_of(body), broken=True)]
     first = _PARAMETER.match(body, head.end()) or _PARAMETER_END.search(body, head.end())
     mark, call, parameter = head[1], head[2], first["word"] if first else "parameter"
     joint, end = ("=", ">") if head[3] == "=" else (' name="', '">')
@@ -262,12 +262,12 @@ _GLM_VALUES = _Values(
 )
 
 
-def read_glm(body: str) -> list[Written]:
+def read_glm(body: str) -> list[ParsedCall]:
     """Read GLM's call that is all of the body, with or without arguments."""
     return respelled(_read_glm, body, (_ARG_KEY, "</arg_key>", _ARG_VALUE, _END_VALUE))
 
 
-def _read_glm(body: str) -> list[Written]:
+def _read_glm(body: str) -> list[ParsedCall]:
     name = _GLM_NAME.match(body)
     pairs: list[tuple[str, str]] = []
     codes: dict[str, int] = {}
@@ -283,7 +283,7 @@ def _read_glm(body: str) -> list[Written]:
                 at = half.end() if half else at
             value = None if body.startswith("<arg", at) else _GLM_VALUES.read(body, at)
         if pair is None or value is None:
-            return [Written(body, name[1], broken=True)]
+            return [ParsedCall(body, name[1], broken=True)]
         opener, close, opens = pair["open"] or "", pair["close"], pair["value"] or ""
         if opener.count("<") > 1 or close.count("<") > 1 or opens.count("<") > 1:
             codes[DOUBLED_MARKER] = 1
@@ -294,8 +294,8 @@ def _read_glm(body: str) -> list[Written]:
         pairs.append(((pair["key"] or pair["bare"]).strip(), escape(_on_lines(value[0]) if value[2] else value[0])))
         at = value[1]
     if name is None:
-        return [Written(body, name_of(body), broken=True)]
-    return [Written(body, name[1], given=Elements(tuple(pairs)), codes=tuple(codes))]
+        return [ParsedCall(body, name_of(body), broken=True)]
+    return [ParsedCall(body, name[1], given=Elements(tuple(pairs)), codes=tuple(codes))]
 
 
 M3_MARK = "]<]minimax[>["
@@ -311,7 +311,7 @@ _read_m3_pairs = pairs_reader(
 )
 
 
-def read_m3(body: str) -> list[Written]:
+def read_m3(body: str) -> list[ParsedCall]:
     """Read MiniMax M3's calls: the elements inside a value are typed like any others."""
     return [
         replace(call, given=Elements(tuple((key, value.replace(M3_MARK, "")) for key, value in call.given.items)))

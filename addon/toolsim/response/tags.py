@@ -43,7 +43,7 @@ _TAILS = (
 
 _INNER_SPACE = r"\s{0,4}"
 _AROUND_MARKERS = re.compile(r"(?<=\|>)\s{1,4}|\s{1,4}(?=<\||\Z)")
-"""Whitespace beside the markers of which a tag consists (gpt-oss)."""
+"""Whitespace next to the markers of which a tag consists (gpt-oss)."""
 
 _MAX_FOREIGN_SPACE = 16
 """Characters of whitespace between a closing tag of another form and the right one."""
@@ -55,13 +55,13 @@ MORE = -1
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """``closing`` by opening tag; ``opening`` finds any opening tag; ``beginnings`` are what may become one.
+    """``closing`` by opening tag; ``call_starts`` finds any opening tag; ``beginnings`` are what may become one.
 
     ``hint`` finds the first two characters of any, or one at the end of the text: most ``<`` in prose are no hint.
 
     ``own_tag`` are the opening tags that belong to no form, ``ours_end`` closes the first of them. ``tails`` are
-    markers that models leave behind a block: surplus closing tags, and the ends of their turns. ``misspelled`` are
-    opening tags. ``rows`` are the bodies behind the tags of custom forms. ``first`` finds the characters with which a
+    markers that models leave after a block: surplus closing tags, and the ends of their turns. ``misspelled`` are
+    opening tags. ``rows`` are the bodies after the tags of custom forms. ``first`` finds the characters with which a
     tag may begin; ``is_usual``: no custom form adds to them.
     """
 
@@ -120,7 +120,7 @@ def _either(angled: list[str], squared: list[str]) -> str:
 
 
 def without_space(tag: str) -> str:
-    """Return a tag without the whitespace that models put beside the markers in it."""
+    """Return a tag without the whitespace that models put next to the markers in it."""
     return _AROUND_MARKERS.sub("", tag) if "|>" in tag else tag
 
 
@@ -157,7 +157,7 @@ class OpenValue:
     def passes(self, match: re.Match[str], opening: str) -> bool:
         """Take a match of ``ends``: what opens a value, or, inside one, anything. False: this value has lost its end.
 
-        It has if it holds an unmatched closing tag, and behind that an opening one.
+        It has if it holds an unmatched closing tag, and after that an opening one.
         """
         if not self._end:
             assert self._row is not None

@@ -31,10 +31,10 @@ TURN_ENDS = (
     *("<|end_of_text|>", "<|tool_response>", "<|END_OF_TURN_TOKEN|>", "<turn|>", "<end_of_turn>", "<eos>", "</s>"),
     "<｜end▁of▁sentence｜>",
 )
-"""The tokens with which models end a turn: behind a call they go with it."""
+"""The tokens with which models end a turn: after a call they go with it."""
 
 ENDS_OF_TURN = frozenset(TURN_ENDS) - {"<|end|>"}
-"""Those behind which no more calls of the turn come; in gpt-oss's form ``<|end|>`` ends each message."""
+"""Those after which no more calls of the turn come; in gpt-oss's form ``<|end|>`` ends each message."""
 
 _MEANS_A_CALL = re.compile(r"tool|call|func|action|invoke|plugin|command|exec|request", re.IGNORECASE)
 _MEANS_NONE = re.compile(

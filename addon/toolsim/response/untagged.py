@@ -9,7 +9,7 @@ bare or in a code fence. In addition to tagged blocks, these count:
     bare  := form+ NEWLINE                     nothing else on its lines; "," or ";" may stand between forms
     form  := object | array | syntax | record | list | braces
     object, array                              JSON: {"name": …, "arguments": …}, {"tool_calls": […]}, [{…}, {…}];
-                                               and see one_object
+                                               and see object_shapes
     syntax := name(…)                          see call_syntax; in a code fence also printed or assigned: see opening
     list  := [name(…), …] | ["name(…)", …]
     braces := name{…}                          what is left of some models' own forms: see opening
@@ -18,7 +18,7 @@ bare or in a code fence. In addition to tagged blocks, these count:
  1. A unit counts only if all its forms are calls to tools on offer whose arguments fit the tool's schema, strict or
     not. If one does not, the whole unit is text. Nothing here is ever a violation.
  2. A unit counts only at the start or at the end of the answer: in the middle of other text it is talk about calls.
-    Units separated only by whitespace stand together. A fence of Python must be the whole answer, unless its calls
+    Units separated only by whitespace stand together. A fence of Python must be the complete answer, unless its calls
     are in lists: nobody explains code with those.
  3. Nothing counts in a thought (``<think>``), in a sentence, in inline code, or in a fence of another language.
  4. Only text that may still become a unit is held back: at the start of a line ``{``, ``[``, a fence, and a name on
@@ -33,10 +33,10 @@ bare or in a code fence. In addition to tagged blocks, these count:
 11. A unit at the end counts if the sentence before it does not introduce an example (``explanation``). Nor does a fence
     around tagged blocks hold any behind such a sentence.
 12. If the client demands JSON of an answer in words, ``answer_format`` says which form is that answer: it is text.
-13. A block directly behind text that ends with a closing marker is text: a call that cannot be read precedes it, and of
+13. A block directly after text that ends with a closing marker is text: a call that cannot be read precedes it, and of
     two calls the second does not run alone. A marker behind sentences only closes no call. A bare call between blocks
     with a closing marker is one of them.
-14. Behind a block the token that ends a turn ends the answer, and so does a block behind a surplus marker that repeats
+14. Behind a block the token that ends a turn ends the answer, and so does a block after a surplus marker that repeats
     an earlier one word for word: the model goes on to write what may follow, or begins again. All of that is text.
 """
 
@@ -45,13 +45,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from toolsim.response.call_starts import CODE, MARK, PYTHON, Statement, find_call_start, language_at
 from toolsim.response.explanation import MAX_SENTENCE, introduces_example
 from toolsim.response.form import Form
 from toolsim.response.judge import Judge
-from toolsim.response.opening import CODE, MARK, PYTHON, Statement, language_at, opening_at
-from toolsim.response.pieces import Around, Block, Calls, FenceMark, Fragment, Oversize, Piece, TaggedPiece
 from toolsim.response.prose import Cursor, Place, Prose
 from toolsim.response.quotation import Quotation
+from toolsim.response.segments import Block, Calls, FenceMark, Fragment, Oversize, ParserWrapper, Segment, TaggedSegment
 from toolsim.response.sentinel import Sentinel
 from toolsim.response.unknown_markers import ENDS_OF_TURN, ends_unreadable_call, marker_end
 from toolsim.response.verdict import Accepted
@@ -63,10 +63,10 @@ _AT_LINE_START = re.compile(r"\n[ \t\r]*+\Z")
 
 
 class HeldUnits:
-    """What is held back: a run of whole units, and behind it the one that is still open.
+    """What is held back: a run of whole units, and after it the one that is still open.
 
         run  := (unit | whitespace)*    decided together, by where they stand in the answer
-        open := raw tail                ``tail`` is whitespace behind its last form: it joins the unit if more follows
+        open := raw tail                ``tail`` is whitespace after its last form: it joins the unit if more follows
 
     Whatever is decided, all text comes out again, in order. ``size``: its characters; ``calls``: those of the open unit
     so far.
@@ -91,12 +91,12 @@ class HeldUnits:
     @property
     def has_units(self) -> bool:
         """Whether there are whole units."""
-        return any(isinstance(piece, Calls) for piece in self._run)
+        return any(isinstance(segment, Calls) for segment in self._run)
 
     @property
     def has_line_ended(self) -> bool:
-        """Whether a line has ended behind the last form of the open unit."""
-        return any("\n" in piece for piece in self._tail)
+        """Whether a line has ended after the last form of the open unit."""
+        return any("\n" in segment for segment in self._tail)
 
     def add(self, text: str) -> None:
         """Add text to the open unit."""
@@ -133,7 +133,7 @@ class HeldUnits:
         return text
 
     def close(self, *, ends: bool = False, is_closed: bool = False) -> None:
-        """Put the open unit, all of whose forms are calls, behind the others; ``is_closed``: a marker closes it."""
+        """Put the open unit, all of whose forms are calls, after the others; ``is_closed``: a marker closes it."""
         self.are_closed = is_closed and (self.are_closed or not self._run)
         self._run.append(Calls("".join(self._raw), tuple(self.calls), ends))
         self._run += self._tail
@@ -142,7 +142,7 @@ class HeldUnits:
         self.calls = []
 
     def add_space(self, text: str) -> None:
-        """Add whitespace behind the whole units."""
+        """Add whitespace after the whole units."""
         if text:
             self._run.append(text)
             self.size += len(text)
@@ -150,12 +150,12 @@ class HeldUnits:
     def take_run(self, *, count: bool) -> list[Calls | str]:
         """Return the whole units, as calls if they ``count``, otherwise as one text, and forget them."""
         run, self._run, self.are_closed = self._run, [], False
-        text = "".join(piece.raw if isinstance(piece, Calls) else piece for piece in run)
+        text = "".join(segment.raw if isinstance(segment, Calls) else segment for segment in run)
         self.size -= len(text)
         return run if count or not run else [text]
 
 
-class Untagged(Around[Quotation | Sentinel, HeldUnits]):
+class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
     """The parser of untagged calls around the sentinel. ``feed`` it text, ``finish`` it once; it never raises."""
 
     def __init__(
@@ -175,11 +175,11 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         self._has_closing = False  # Whether one does.
         self._statement: Statement | None = None  # The code around the calls in that fence, if it is a code fence.
         self._has_python = False  # Whether the run of units holds a statement of Python (rule 2).
-        self._out: list[Piece] = []
+        self._out: list[Segment] = []
         self._before = ""  # The end of the text that has been emitted.
-        self._is_over = False  # Whether a token that ends the turn has come behind a block.
+        self._is_over = False  # Whether a token that ends the turn has come after a block.
         self._bodies: set[int] = set()  # The hashes of the bodies of blocks so far.
-        self._has_surplus = False  # Whether a surplus marker has come behind the last one.
+        self._has_surplus = False  # Whether a surplus marker has come after the last one.
         self._is_behind_block = False  # Whether nothing but whitespace has come since one.
         self._in_example = False  # Whether the open fence shows an example with tagged blocks.
         self._is_in_fragments = False  # Whether the last piece was a fragment of a tagged block.
@@ -195,18 +195,18 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         is_content = self.state == self.state_form and self._form.is_in_string
         return 0 if is_content else super().open_size
 
-    def feed(self, text: str) -> list[Piece]:
+    def feed(self, text: str) -> list[Segment]:
         """Return what ``text`` completes."""
-        pieces = self._inner.feed(text)
-        if not pieces:
+        segments = self._inner.feed(text)
+        if not segments:
             return []
-        if self._is_in_line and len(pieces) == 1 and isinstance(piece := pieces[0], str) and "\n" not in piece:
-            self._before = f"{self._before}{piece}"[-MAX_SENTENCE:]
-            self._is_behind_block = self._is_behind_block and piece.isspace()
-            return pieces  # type: ignore[return-value]  # A list of a narrower type that nobody else holds.
-        return self._take(pieces)
+        if self._is_in_line and len(segments) == 1 and isinstance(segment := segments[0], str) and "\n" not in segment:
+            self._before = f"{self._before}{segment}"[-MAX_SENTENCE:]
+            self._is_behind_block = self._is_behind_block and segment.isspace()
+            return segments  # type: ignore[return-value]  # A list of a narrower type that nobody else holds.
+        return self._take(segments)
 
-    def finish(self, *, cut: bool = False) -> list[Piece]:
+    def finish(self, *, cut: bool = False) -> list[Segment]:
         """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""
         out = self._take(self._inner.finish(cut=cut))
         self._form.was_cut = cut
@@ -226,35 +226,35 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         self._end_run(last=True)
         return out + self._out
 
-    def _take(self, pieces: list[TaggedPiece]) -> list[Piece]:
-        for piece in pieces:
-            if isinstance(piece, str):
+    def _take(self, segments: list[TaggedSegment]) -> list[Segment]:
+        for segment in segments:
+            if isinstance(segment, str):
                 self._is_in_fragments = False
                 if self._is_over:
-                    self._out.append(piece)
+                    self._out.append(segment)
                 else:
-                    self._read(piece)
+                    self._read(segment)
                     self._in_example = self._in_example and self._prose.is_in_fence
             else:
-                self._take_block(piece)
+                self._take_block(segment)
         is_in_prose = self.state == self.state_prose and not self._at.is_waiting
         self._is_in_line = is_in_prose and self._prose.is_open and self._prose.is_in_line
         out, self._out = self._out, []
         self._note(out)
         return out
 
-    def _take_block(self, piece: Block | Oversize | Fragment | FenceMark) -> None:
-        if isinstance(piece, Fragment):
+    def _take_block(self, segment: Block | Oversize | Fragment | FenceMark) -> None:
+        if isinstance(segment, Fragment):
             if self._is_in_fragments:
-                self._out.append(piece)
+                self._out.append(segment)
             if self._is_in_fragments or self._is_over:
                 return
-        raw = "" if isinstance(piece, Fragment) else piece.raw
-        was_over, self._is_over = self._is_over, self._is_over or self._ends_turn(piece)
+        raw = "" if isinstance(segment, Fragment) else segment.raw
+        was_over, self._is_over = self._is_over, self._is_over or self._ends_turn(segment)
         self._is_in_fragments = False
         if was_over:
             self._out.append(raw)
-        elif self._is_over and isinstance(piece, Block):
+        elif self._is_over and isinstance(segment, Block):
             self._block_begins()
             self._out.append(raw)
         elif self.state == self.state_form and self._form.is_in_string:  # What looks like a block is content.
@@ -264,27 +264,27 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
             self._read_example(raw)
         else:
             self._block_begins()
-            if isinstance(piece, Block) and ends_unreadable_call(self._with(self._out), MAX_SENTENCE):
+            if isinstance(segment, Block) and ends_unreadable_call(self._with(self._out), MAX_SENTENCE):
                 self._emit(raw)
                 return
-            self._out.append(piece)
-            is_closing = isinstance(piece, FenceMark) and not piece.opening
-            self._is_behind_block = isinstance(piece, Block) or (self._is_behind_block and is_closing)
-            self._is_in_fragments = isinstance(piece, Fragment)
+            self._out.append(segment)
+            is_closing = isinstance(segment, FenceMark) and not segment.opening
+            self._is_behind_block = isinstance(segment, Block) or (self._is_behind_block and is_closing)
+            self._is_in_fragments = isinstance(segment, Fragment)
 
     def _read(self, text: str) -> None:
         self._at.feed(text)
-        while not self._at.is_spent:
+        while not self._at.is_exhausted:
             self.state()
 
-    def _ends_turn(self, piece: TaggedPiece) -> bool:
+    def _ends_turn(self, segment: TaggedSegment) -> bool:
         """Return whether what follows is not of this turn any more (rule 14)."""
-        if isinstance(piece, FenceMark):
+        if isinstance(segment, FenceMark):
             self._has_surplus = True
-            return not piece.opening and piece.raw in ENDS_OF_TURN
-        if not isinstance(piece, Block):
+            return not segment.opening and segment.raw in ENDS_OF_TURN
+        if not isinstance(segment, Block):
             return False
-        body = hash(piece.body)
+        body = hash(segment.body)
         is_loop = self._has_surplus and body in self._bodies
         self._bodies.add(body)
         self._has_surplus = False
@@ -322,7 +322,7 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
             self._reject()
             self._end_run()
             self._resume_text("line")
-        self._prose.has_begun = True
+        self._prose.has_started = True
 
     # -- the states
 
@@ -337,8 +337,8 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
 
     def state_language(self) -> None:
         """Behind the opening mark of a fence: its language decides whether it may hold a call."""
-        has_begun = self._prose.has_begun
-        language = language_at(self._at.text, self._at.pos, has_begun=has_begun, final=self._at.is_final)
+        has_started = self._prose.has_started
+        language = language_at(self._at.text, self._at.pos, has_started=has_started, final=self._at.is_final)
         if language == "more":
             self._at.wait()
         elif language is None:
@@ -350,9 +350,9 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
             self.state = self.state_before_form
 
     def state_before_form(self) -> None:
-        """In a fence, or behind a marker of no known family, before the first form."""
+        """In a fence, or after a marker of no known family, before the first form."""
         self._extend_unit(self._at.end_of(_SPACE))
-        if self._held.size > self._limit or not (self._at.is_spent or self._begin()):
+        if self._held.size > self._limit or not (self._at.is_exhausted or self._begin()):
             self._reject()
 
     def state_form(self) -> None:
@@ -445,7 +445,7 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
     def state_behind_fence(self) -> None:
         """Behind the closing mark of a fence: nothing else may stand on its line."""
         self._held.add_tail(self._at.skip(_INDENT))
-        if self._at.is_spent:
+        if self._at.is_exhausted:
             return
         if (marker := self._closing_marker()) is None:
             self._end_or_reject(is_whole=self._at.char == "\n")
@@ -455,12 +455,12 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
     def state_between(self) -> None:
         """Behind a unit: another one may follow, or the end of the answer (rule 5)."""
         self._held.add_space(self._at.skip(_SPACE))
-        if self._held.size > self._limit or not (self._at.is_spent or self._begin()):
+        if self._held.size > self._limit or not (self._at.is_exhausted or self._begin()):
             self._end_run()
             self._resume_text("start")
 
     def state_behind_block(self) -> None:
-        """In a fence around tagged blocks, behind one of them (rule 8)."""
+        """In a fence around tagged blocks, after one of them (rule 8)."""
         if self._hold_space():
             return
         if (end := self._closing_mark()) > self._at.pos:
@@ -485,7 +485,7 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
             return True
         text, pos, final = self._at.text, self._at.pos, self._at.is_final
         start = pos if self._statement is None else self._statement.before(text, pos, final=final)
-        opening = "more" if start is None else opening_at(text, start, self._names, final=final)
+        opening = "more" if start is None else find_call_start(text, start, self._names, final=final)
         if opening == "more":
             self._at.wait()
         elif opening == "syntax" or (opening and opening != "fence" and opening != "code" and start == pos):
@@ -545,12 +545,12 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
     def _end_run(self, *, last: bool = False) -> None:
         """Resolve the units held back (rule 2): calls at the start and at the end of the answer, else text."""
         # Between tagged blocks a unit that a marker closes is one of them whose opening marker is missing.
-        first = not self._prose.has_begun or (self._is_behind_block and self._repair and self._held.are_closed)
+        first = not self._prose.has_started or (self._is_behind_block and self._repair and self._held.are_closed)
         # What stands at the start has nothing before it that could explain it, except a thought.
         counts = last and first if self._has_python else first or (last and not self._is_example)
         run = self._held.take_run(count=counts)
         self._out += run
-        self._prose.has_begun = self._prose.has_begun or bool(run)
+        self._prose.has_started = self._prose.has_started or bool(run)
         self._has_python = False
 
     @property
@@ -562,16 +562,16 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
     def _introduces_example(self) -> bool:
         return introduces_example(self._with(self._out))
 
-    def _note(self, pieces: Sequence[Piece]) -> None:
-        self._before = self._with(pieces)
+    def _note(self, segments: Sequence[Segment]) -> None:
+        self._before = self._with(segments)
 
-    def _with(self, pieces: Sequence[Piece]) -> str:
-        """Return the end of the text before this place, whose last pieces are ``pieces``; "" behind a call."""
+    def _with(self, segments: Sequence[Segment]) -> str:
+        """Return the end of the text before this place, whose last pieces are ``segments``; "" after a call."""
         before = self._before
-        for piece in pieces:
-            if isinstance(piece, str):
-                before = f"{before}{piece}"[-MAX_SENTENCE:]
-            elif not isinstance(piece, Fragment) and not (isinstance(piece, FenceMark) and piece.opening):
+        for segment in segments:
+            if isinstance(segment, str):
+                before = f"{before}{segment}"[-MAX_SENTENCE:]
+            elif not isinstance(segment, Fragment) and not (isinstance(segment, FenceMark) and segment.opening):
                 before = ""  # Neither a preview nor what goes with the next block adds to the text.
         return before
 
@@ -579,18 +579,18 @@ class Untagged(Around[Quotation | Sentinel, HeldUnits]):
         """Emit visible text."""
         self._is_behind_block = False
         self._out.append(text)
-        self._prose.has_begun = True
+        self._prose.has_started = True
 
     def _extend_unit(self, end: int) -> None:
         """Add the text up to ``end`` to the open unit."""
         self._held.add(self._at.take(end))
 
     def _hold_space(self) -> bool:
-        """Hold back whitespace; return whether nothing behind it is left to read in this state."""
+        """Hold back whitespace; return whether nothing after it is left to read in this state."""
         at = self._at
         self._held.add_tail(at.take(min(at.end_of(_SPACE), at.pos + max(self._limit + 1 - self._held.size, 0))))
         if self._held.size <= self._limit:
-            return at.is_spent
+            return at.is_exhausted
         if self.state == self.state_behind_form and self._is_whole:
             self._end_unit()
             self._end_run()

@@ -33,8 +33,7 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 
 from toolsim.response.checker import SchemaChecker
-from toolsim.response.repair import PYTHON_WORDS, mend
-from toolsim.response.written import (
+from toolsim.response.parsed_call import (
     Json,
     json_object,
     read_elements,
@@ -44,6 +43,7 @@ from toolsim.response.written import (
     trim,
     unescape,
 )
+from toolsim.response.repair import PYTHON_WORDS, repair_json
 from toolsim.schema import Validator
 
 VALUE_TYPE = "VALUE_TYPE"
@@ -130,8 +130,8 @@ def _spelled(text: str) -> Json | None:
     bare = text.strip()
     bare = PYTHON_WORDS.get(bare, bare)
     value = read_value(bare)
-    if value is None and (mended := mend(bare)) is not None and mended.end == len(bare):
-        value = read_value(mended.text)
+    if value is None and (repaired := repair_json(bare)) is not None and repaired.end == len(bare):
+        value = read_value(repaired.text)
     match value:
         case None | Json(value=str()):
             return None
@@ -215,8 +215,8 @@ class ElementTypes:
         if types and "string" not in types:
             if value is not None and conforms(schema, value.value):
                 return value
-            if (mended := self._mended(bare)) is not None and conforms(schema, mended.value):
-                return mended
+            if (repaired := self._mended(bare)) is not None and conforms(schema, repaired.value):
+                return repaired
         if conforms(schema, text):
             return string
         if bare != text and conforms(schema, bare):
@@ -227,8 +227,8 @@ class ElementTypes:
 
     def _mended(self, text: str) -> Json | None:
         """Return the object or array that a text is once its slips are repaired."""
-        mended = mend(text) if self._repair else None
-        return read_value(mended.text) if mended is not None and mended.end == len(text) else None
+        repaired = repair_json(text) if self._repair else None
+        return read_value(repaired.text) if repaired is not None and repaired.end == len(text) else None
 
 
 def _as_string(text: str) -> Json:

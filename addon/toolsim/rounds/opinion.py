@@ -45,8 +45,8 @@ from toolsim.core.events import (
 from toolsim.core.plan import Policy, Tool
 from toolsim.core.report import Report, code_of, entry
 from toolsim.request.rewrite import tools_on_offer
+from toolsim.response.parsed_call import use_tool_text
 from toolsim.response.retry import SECOND_OPINION, Fault, Retry
-from toolsim.response.written import use_tool_text
 from toolsim.rounds.round_planner import Round
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import mapping

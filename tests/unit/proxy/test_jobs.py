@@ -72,7 +72,7 @@ def test_a_job_and_what_comes_of_it_can_travel() -> None:
     """Both survive the trip to another process and back, with the same content."""
     for job in (request_job(), answer_job(b'{"choices":[{"message":{"content":"Hi"}}]}'), plugin_job()):
         travelled = pickle.loads(pickle.dumps(job))
-        here, there = run(job), pickle.loads(pickle.dumps(run(travelled, patient=True)))
+        here, there = run(job), pickle.loads(pickle.dumps(run(travelled, long_budget=True)))
         assert isinstance(there, JobResult)
         assert (here.rewritten, here.status, here.report) == (there.rewritten, there.status, there.report)
         assert type(here.read) is type(there.read)

@@ -10,7 +10,7 @@ from support.each import each
 from toolsim.core.plan import Tool
 from toolsim.response.arguments import Arguments, custom_input, function_arguments
 from toolsim.response.checker import SchemaChecker
-from toolsim.response.written import Elements, Json, Values, Written
+from toolsim.response.parsed_call import Elements, Json, ParsedCall, Values
 
 TYPED = Tool(
     "f",
@@ -30,34 +30,43 @@ def value(source: str) -> Json:
     return Json(source, json.loads(source))
 
 
-def found(written: Written, *, repair: bool = True) -> Arguments | None:
+def found(written: ParsedCall, *, repair: bool = True) -> Arguments | None:
     return function_arguments(written, TYPED, SchemaChecker(lambda code, name: None), repair=repair)
 
 
 @each(
     ("written", "expected"),
     [
-        (Written("", "f", given=value('{ "count" : 1.0 }')), Arguments('{ "count" : 1.0 }', {"count": 1.0})),
-        (Written("", "f", given=value('"{\\"count\\": 1}"')), Arguments('{"count": 1}', {"count": 1})),
-        (Written("", "f", given=value("null")), Arguments("{}", {})),
-        (Written("", "f", given=value('""')), Arguments("{}", {})),
-        (Written("", "f"), Arguments("{}", {})),
-        (Written("", "f", given=value('{"a":1}'), key="args"), Arguments('{"a":1}', {"a": 1}, ("ARGUMENTS_KEY",))),
-        (Written("", "f", given=value("{}"), key=""), None),
-        (Written("", "f", given=value("[1]")), None),
-        (Written("", "f", given=value('"words"')), None),
-        (Written("", "f", broken=True), None),
+        (ParsedCall("", "f", given=value('{ "count" : 1.0 }')), Arguments('{ "count" : 1.0 }', {"count": 1.0})),
+        (ParsedCall("", "f", given=value('"{\\"count\\": 1}"')), Arguments('{"count": 1}', {"count": 1})),
+        (ParsedCall("", "f", given=value("null")), Arguments("{}", {})),
+        (ParsedCall("", "f", given=value('""')), Arguments("{}", {})),
+        (ParsedCall("", "f"), Arguments("{}", {})),
+        (ParsedCall("", "f", given=value('{"a":1}'), key="args"), Arguments('{"a":1}', {"a": 1}, ("ARGUMENTS_KEY",))),
+        (ParsedCall("", "f", given=value("{}"), key=""), None),
+        (ParsedCall("", "f", given=value("[1]")), None),
+        (ParsedCall("", "f", given=value('"words"')), None),
+        (ParsedCall("", "f", broken=True), None),
         (
-            Written("", "f", given=Json("", json.dumps('{"a":1}'))),
-            Arguments('{"a":1}', {"a": 1}, mends=("DOUBLE_ENCODED",)),
+            ParsedCall("", "f", given=Json("", json.dumps('{"a":1}'))),
+            Arguments('{"a":1}', {"a": 1}, lossy_repairs=("DOUBLE_ENCODED",)),
         ),
-        (Written("", "f", given=Json("", '{"a":1,}')), Arguments('{"a":1}', {"a": 1}, mends=("TRAILING_COMMA",))),
-        (Written("", "f", given=Json("", '{"a":1}}')), Arguments('{"a":1}', {"a": 1}, mends=("EXTRA_BRACE",))),
-        (Written("", "f", given=Json("", '{"a":1,} X')), None),
-        (Written("", "f", given=Json("", ' {"a":1,}')), Arguments('{"a":1}', {"a": 1}, mends=("TRAILING_COMMA",))),
+        (
+            ParsedCall("", "f", given=Json("", '{"a":1,}')),
+            Arguments('{"a":1}', {"a": 1}, lossy_repairs=("TRAILING_COMMA",)),
+        ),
+        (
+            ParsedCall("", "f", given=Json("", '{"a":1}}')),
+            Arguments('{"a":1}', {"a": 1}, lossy_repairs=("EXTRA_BRACE",)),
+        ),
+        (ParsedCall("", "f", given=Json("", '{"a":1,} X')), None),
+        (
+            ParsedCall("", "f", given=Json("", ' {"a":1,}')),
+            Arguments('{"a":1}', {"a": 1}, lossy_repairs=("TRAILING_COMMA",)),
+        ),
     ],
 )
-def test_json(written: Written, expected: Arguments | None) -> None:
+def test_json(written: ParsedCall, expected: Arguments | None) -> None:
     """An object is verbatim, no arguments are ``{}``, and anything that is no object in any form is None."""
     assert found(written) == expected
 
@@ -65,12 +74,12 @@ def test_json(written: Written, expected: Arguments | None) -> None:
 def test_without_repair_only_the_plain_forms_count() -> None:
     """Without repairs, other keys, doubly encoded strings and slips are not arguments."""
     for written in (
-        Written("", "f", given=value("{}"), key="args"),
-        Written("", "f", given=Json("", json.dumps("{}"))),
-        Written("", "f", given=Json("", "{,}")),
+        ParsedCall("", "f", given=value("{}"), key="args"),
+        ParsedCall("", "f", given=Json("", json.dumps("{}"))),
+        ParsedCall("", "f", given=Json("", "{,}")),
     ):
         assert found(written, repair=False) is None
-    got = found(Written("", "f", given=Elements((("arguments", "{'count': 7}"),))), repair=False)
+    got = found(ParsedCall("", "f", given=Elements((("arguments", "{'count': 7}"),))), repair=False)
     assert got == Arguments('{"arguments":"{\'count\': 7}"}', {"arguments": "{'count': 7}"})
 
 
@@ -87,7 +96,7 @@ def test_without_repair_only_the_plain_forms_count() -> None:
 )
 def test_elements(elements: list[tuple[str, str]], expected: Any) -> None:
     """Each is an argument, unless there is only one and it holds all of them."""
-    got = found(Written("", "f", given=Elements(tuple(elements))))
+    got = found(ParsedCall("", "f", given=Elements(tuple(elements))))
     assert (got and got.value) == expected
     assert got is None or json.loads(got.text) == expected
 
@@ -104,7 +113,7 @@ def test_elements(elements: list[tuple[str, str]], expected: Any) -> None:
 )
 def test_values_of_a_programmers_syntax(values: tuple[tuple[str | None, Json], ...], expected: str | None) -> None:
     """Values are assigned to the schema's properties in order, or by keyword; none may be given twice."""
-    got = found(Written("", "f", given=Values(values)))
+    got = found(ParsedCall("", "f", given=Values(values)))
     assert (got and got.text) == expected
     assert got is None or got.value == json.loads(got.text)
 
@@ -112,30 +121,30 @@ def test_values_of_a_programmers_syntax(values: tuple[tuple[str | None, Json], .
 @each(
     ("written", "expected"),
     [
-        (Written("", "c", given=value('{"input":"x"}')), Arguments("x", "x")),
-        (Written("", "c", given=value('"{\\"input\\":\\"x\\"}"')), Arguments("x", "x")),
-        (Written("", "c", given=value('"plain"')), Arguments("plain", "plain")),
-        (Written("", "c", given=value('"{}"'), key="input"), Arguments("{}", "{}")),
-        (Written("", "c", given=value('"x"'), key="args"), Arguments("x", "x", ("ARGUMENTS_KEY",))),
-        (Written("", "c"), Arguments("", "")),
-        (Written("", "c", given=value('{"other":"x"}')), None),
-        (Written("", "c", given=value("[1]")), None),
-        (Written("", "c", broken=True), None),
-        (Written("", "c", given=Elements(())), Arguments("", "")),
-        (Written("", "c", given=Elements((("input", "a &lt; b"),))), Arguments("a < b", "a < b")),
-        (Written("", "c", given=Elements((("arguments", '{"input":"x"}'),))), Arguments("x", "x")),
-        (Written("", "c", given=Elements((("arguments", "<input>x</input>"),))), Arguments("x", "x")),
+        (ParsedCall("", "c", given=value('{"input":"x"}')), Arguments("x", "x")),
+        (ParsedCall("", "c", given=value('"{\\"input\\":\\"x\\"}"')), Arguments("x", "x")),
+        (ParsedCall("", "c", given=value('"plain"')), Arguments("plain", "plain")),
+        (ParsedCall("", "c", given=value('"{}"'), key="input"), Arguments("{}", "{}")),
+        (ParsedCall("", "c", given=value('"x"'), key="args"), Arguments("x", "x", ("ARGUMENTS_KEY",))),
+        (ParsedCall("", "c"), Arguments("", "")),
+        (ParsedCall("", "c", given=value('{"other":"x"}')), None),
+        (ParsedCall("", "c", given=value("[1]")), None),
+        (ParsedCall("", "c", broken=True), None),
+        (ParsedCall("", "c", given=Elements(())), Arguments("", "")),
+        (ParsedCall("", "c", given=Elements((("input", "a &lt; b"),))), Arguments("a < b", "a < b")),
+        (ParsedCall("", "c", given=Elements((("arguments", '{"input":"x"}'),))), Arguments("x", "x")),
+        (ParsedCall("", "c", given=Elements((("arguments", "<input>x</input>"),))), Arguments("x", "x")),
         (
-            Written("", "c", given=Elements((("arguments", "{'input': 'x'}"),))),
-            Arguments("x", "x", mends=("SINGLE_QUOTES",)),
+            ParsedCall("", "c", given=Elements((("arguments", "{'input': 'x'}"),))),
+            Arguments("x", "x", lossy_repairs=("SINGLE_QUOTES",)),
         ),
-        (Written("", "c", given=Elements((("a", "1"), ("b", "2")))), None),
+        (ParsedCall("", "c", given=Elements((("a", "1"), ("b", "2")))), None),
         (
-            Written("", "c", given=Json("", '{"input":"x",}')),
-            Arguments("x", "x", mends=("TRAILING_COMMA",)),
+            ParsedCall("", "c", given=Json("", '{"input":"x",}')),
+            Arguments("x", "x", lossy_repairs=("TRAILING_COMMA",)),
         ),
     ],
 )
-def test_custom_input(written: Written, expected: Arguments | None) -> None:
+def test_custom_input(written: ParsedCall, expected: Arguments | None) -> None:
     """The input of a custom tool is its parameter ``input``, or a string in place of the arguments."""
     assert custom_input(written, repair=True) == expected

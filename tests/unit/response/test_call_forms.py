@@ -23,7 +23,7 @@ from support.wire import backend_answer
 from toolsim.core.plan import Tool
 from toolsim.response import call_forms
 from toolsim.response.call_forms import CALL_FORMS, FOREIGN, read_form, row_at
-from toolsim.response.pieces import Piece
+from toolsim.response.segments import Segment
 from toolsim.response.sentinel import Sentinel
 
 WRITE = Tool(
@@ -58,10 +58,10 @@ def test_case(name: str) -> None:
     assert seen(True, list(text)) == items
 
 
-def pieces(chunks: list[str]) -> list[Piece]:
+def pieces(chunks: list[str]) -> list[Segment]:
     """Return the sentinel's pieces of a text that arrives as ``chunks``, adjacent prose joined."""
     sentinel = Sentinel(foreign=True)
-    found: list[Piece] = []
+    found: list[Segment] = []
     for piece in [piece for chunk in chunks for piece in sentinel.feed(chunk)] + sentinel.finish():
         if isinstance(piece, str) and found and isinstance(found[-1], str):
             found[-1] += piece

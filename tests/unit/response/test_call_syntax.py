@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
 from toolsim.response.call_syntax import read_call, read_calls, read_record
-from toolsim.response.written import Json, Values
+from toolsim.response.parsed_call import Json, Values
 
 
 @each(

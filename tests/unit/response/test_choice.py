@@ -124,7 +124,7 @@ def test_a_call_with_nothing_in_it_is_dropped() -> None:
 
 @pytest.mark.parametrize("call", [StructuredCall("add", "oops"), StructuredCall("own", ARGS)])
 def test_a_refused_structured_call_is_asked_about(call: StructuredCall) -> None:
-    """If the model can be asked to mend it, its words tell the model what it called."""
+    """If the model can be asked to repair_json it, its words tell the model what it called."""
     the_plan = dataclasses.replace(responses(), retries_allowed=frozenset({"MALFORMED_JSON", "UNKNOWN_TOOL"}))
     _, report, answer = run_events(the_plan, [call])
     assert answer.retry is not None

@@ -47,7 +47,7 @@ def test_a_call_too_many_is_dropped() -> None:
     ):
         calls, report = client_calls(the_plan)
         make(calls)
-        assert calls.is_spent
+        assert calls.is_exhausted
         assert make(calls) == (Outcome(end=end), [])
         assert (calls.made, report.dropped_calls) == (1, [dropped])
 

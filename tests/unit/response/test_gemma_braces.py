@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.each import each
 from support.growth import LINEAR, growth
 from toolsim.response.gemma_braces import QUOTE, read_gemma
-from toolsim.response.written import Json
+from toolsim.response.parsed_call import Json
 
 
 def as_template(value: Any, quote: str = QUOTE) -> str:

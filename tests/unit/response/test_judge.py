@@ -18,10 +18,10 @@ from toolsim.core.plan import FIND_TOOLS, GUESSED_CALL, Plan, Tool, ToolChoice
 from toolsim.core.report import Report
 from toolsim.request.deferred_tools import FINDER
 from toolsim.response.judge import Judge
-from toolsim.response.pieces import Block, Oversize
+from toolsim.response.parsed_call import Json, ParsedCall, read_json
+from toolsim.response.segments import Block, Oversize
 from toolsim.response.structured import StructuredCalls
 from toolsim.response.verdict import Call, Rejected, Verdict, Violation
-from toolsim.response.written import Json, Written, read_json
 from toolsim.schema import MAX_SCHEMA_BYTES
 
 TABLE = json.loads((Path(__file__).parents[2] / "cases" / "judge.json").read_text(encoding="utf-8"))
@@ -488,9 +488,9 @@ def test_the_bound_on_schemas_counts() -> None:
 def test_an_untagged_call_of_a_custom_tool() -> None:
     """Its input is not checked against a function's schema; without an input it is no call."""
     judge = Judge(plan_for(Tool("run", "run", kind="custom")), Report())
-    (accepted,) = judge.untagged([Written("", "run", given=Json('{"input":"x"}', {"input": "x"}))], "CODE") or ()
+    (accepted,) = judge.untagged([ParsedCall("", "run", given=Json('{"input":"x"}', {"input": "x"}))], "CODE") or ()
     assert (accepted.call.arguments, accepted.form, accepted.call.repairs) == ("x", "CODE", ())
-    assert judge.untagged([Written("", "run", given=Json('{"other":"x"}', {"other": "x"}))], "CODE") is None
+    assert judge.untagged([ParsedCall("", "run", given=Json('{"other":"x"}', {"other": "x"}))], "CODE") is None
 
 
 def test_a_violation_names_the_tool() -> None:

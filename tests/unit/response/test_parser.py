@@ -8,7 +8,7 @@ from support.turns import ADD
 from toolsim.core.report import Report
 from toolsim.response.choice import parser_for
 from toolsim.response.judge import Judge
-from toolsim.response.pieces import Calls
+from toolsim.response.segments import Calls
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ def places(text: str, *, bytewise: bool) -> tuple[str, Prose]:
     for number, chunk in enumerate(chunks, 1):
         at.is_final = number == len(chunks)
         at.feed(chunk)
-        while not at.is_spent:
+        while not at.is_exhausted:
             emitted, may_begin = prose.read(at)
             seen += emitted
             if may_begin:
@@ -50,7 +50,7 @@ def test_nothing_begins_in_code(bytewise: bool) -> None:
     prose.resume("info", "```")
     for chunk in [*"sql\n{\n"] if bytewise else ["sql\n{\n"]:
         at.feed(chunk)
-        while not at.is_spent:
+        while not at.is_exhausted:
             text, may_begin = prose.read(at)
             emitted += text
             assert not may_begin
@@ -58,7 +58,7 @@ def test_nothing_begins_in_code(bytewise: bool) -> None:
     assert repr(prose) == "Prose(state_code)"
     at.feed("\n```\nx")
     seen = []
-    while not at.is_spent:
+    while not at.is_exhausted:
         seen.append(prose.read(at))
         if seen[-1][1]:
             prose.resume("line")

@@ -8,8 +8,8 @@ from support.each import each
 from support.growth import LINEAR, growth
 from support.turns import CALL, chat, run_events
 from toolsim.core.events import CallStarted, Closed, Finished, ReasoningDelta
-from toolsim.response.pieces import Block, Fragment, Piece, joined
 from toolsim.response.quotation import Quotation
+from toolsim.response.segments import Block, Fragment, Segment, joined
 from toolsim.response.sentinel import Sentinel
 
 A, B = '<tool_call>{"name":"a"}</tool_call>', '<tool_call>{"name":"b`"}</tool_call>'
@@ -55,9 +55,9 @@ def parser(*, fragments: bool = False) -> Quotation:
     return Quotation(Sentinel(foreign=True, limit=1000, fragments=fragments))
 
 
-def pieces_of(text: str, size: int = 0, *, fragments: bool = False) -> list[Piece]:
+def pieces_of(text: str, size: int = 0, *, fragments: bool = False) -> list[Segment]:
     quotation = parser(fragments=fragments)
-    pieces: list[Piece] = []
+    pieces: list[Segment] = []
     for at in range(0, len(text), size or len(text) or 1):
         pieces += quotation.feed(text[at : at + (size or len(text))])
     pieces += quotation.finish()

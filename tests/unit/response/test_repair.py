@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsim.response.repair import Mended, fit_name, mend
+from toolsim.response.repair import RepairedJson, fit_name, repair_json
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -22,7 +22,7 @@ ROOTS = st.lists(VALUES, max_size=5) | st.dictionaries(st.text(), VALUES, max_si
 def test_sound_json_is_untouched(value: Any, ascii_only: bool, indent: int | None, after: str) -> None:
     """Valid JSON is returned unchanged, without a code, up to its end."""
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
-    assert mend(text + after) == Mended(text, len(text), ())
+    assert repair_json(text + after) == RepairedJson(text, len(text), ())
 
 
 PRINTABLE = st.text(st.characters(max_codepoint=0x2FF).filter(str.isprintable))
@@ -31,7 +31,7 @@ PRINTABLE = st.text(st.characters(max_codepoint=0x2FF).filter(str.isprintable))
 @given(st.dictionaries(PRINTABLE, st.none() | st.booleans() | st.lists(PRINTABLE | st.integers(), max_size=4)))
 def test_python_is_mended(value: Any) -> None:
     """Python's repr of a value is mended into JSON of that value."""
-    mended = mend(repr(value))
+    mended = repair_json(repr(value))
     assert mended is not None
     assert json.loads(mended.text) == value
 
@@ -41,11 +41,11 @@ def test_missing_brackets_at_the_end(value: Any) -> None:
     """All brackets missing at the end are added, but only if the text is known to be complete."""
     text = json.dumps(value)
     cut = text.rstrip("]}")
-    mended = mend(cut) if cut else None
+    mended = repair_json(cut) if cut else None
     if cut.count('"') % 2 == 0 and mended is not None and cut != text:
         assert json.loads(mended.text) == value
         assert mended.codes == ("MISSING_BRACE",)
-        assert mend(cut, closed=False) is None
+        assert repair_json(cut, closed=False) is None
 
 
 @each(
@@ -68,7 +68,7 @@ def test_missing_brackets_at_the_end(value: Any) -> None:
 )
 def test_slips(text: str, mended: str) -> None:
     """Each slip is corrected in place, and its surroundings stay."""
-    got = mend(text)
+    got = repair_json(text)
     assert got is not None
     assert got.text == mended
     json.loads(got.text)
@@ -81,8 +81,8 @@ def test_wrong_brackets_at_the_end(value: Any, data: st.DataObject) -> None:
     bare = text.rstrip("]}")
     wrong = bare + "".join(data.draw(st.sampled_from("]}")) for _ in text[len(bare) :])
     if bare.count('"') % 2 == 0 and not bare.endswith(("{", "[")) and wrong != text:
-        assert mend(wrong) == Mended(text, len(text), ("WRONG_BRACKET",))
-        assert mend(wrong, closed=False) is None
+        assert repair_json(wrong) == RepairedJson(text, len(text), ("WRONG_BRACKET",))
+        assert repair_json(wrong, closed=False) is None
 
 
 @each(
@@ -91,19 +91,19 @@ def test_wrong_brackets_at_the_end(value: Any, data: st.DataObject) -> None:
 )
 def test_beyond_repair(text: str) -> None:
     """Ambiguous text, or what is not an object or array, is not mended."""
-    assert mend(text) is None
+    assert repair_json(text) is None
 
 
 def test_bounded() -> None:
     """A text with too many slips is given up."""
-    assert mend("[" + "'a'," * 5_000 + "1]") is not None
-    assert mend("[" + "'a'," * 50_000 + "1]") is None
+    assert repair_json("[" + "'a'," * 5_000 + "1]") is not None
+    assert repair_json("[" + "'a'," * 50_000 + "1]") is None
 
 
 @given(st.text(alphabet="{}[],:\"'\\ \n\x00\ud800TrueNonaFls0"), st.booleans())
 def test_no_text_raises(text: str, closed: bool) -> None:
     """Any text is mended or None; the end lies within the text."""
-    got = mend(text, closed=closed)
+    got = repair_json(text, closed=closed)
     assert got is None or 0 < got.end <= len(text)
 
 

@@ -29,7 +29,7 @@ from toolsim.core.plan import Plan, ToolChoice
 from toolsim.core.report import Report
 from toolsim.response.answer import Answer
 from toolsim.response.retry import CALL_FAULTS, EMPTY_ANSWER, Retry
-from toolsim.response.retrying import RetryingAnswer
+from toolsim.response.retrying_choice import RetryingAnswer
 from toolsim.response.rewrite import answer_for
 
 BROKEN = '<tool_call>{"name":"add","arguments":{"a":"x"}}</tool_call>'

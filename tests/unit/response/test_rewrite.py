@@ -16,8 +16,8 @@ from support.wire import backend_answer, event_frame
 from toolsim.core.errors import ApiError
 from toolsim.core.plan import ApiName, Plan, Tool
 from toolsim.core.report import Report
-from toolsim.response.pieces import Block
 from toolsim.response.rewrite import ResponseRewriter
+from toolsim.response.segments import Block
 from toolsim.response.sentinel import Sentinel
 
 TABLE = json.loads((Path(__file__).parents[2] / "cases" / "answers.json").read_text())

@@ -27,9 +27,9 @@ def test_the_limit(plan: Plan, limit: int) -> None:
     """The smallest of the client's limit, the operator's, and that of the legacy form; 0 means none."""
     calls = ClientCalls(plan, Report(), count(1), 0)
     for _ in range(limit or 100):
-        assert not calls.is_spent
+        assert not calls.is_exhausted
         assert calls.make(Call(tool("f"), "{}")).made
-    assert calls.is_spent == bool(limit)
+    assert calls.is_exhausted == bool(limit)
     assert calls.make(Call(tool("f"), "{}")).made != bool(limit)
 
 

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.each import each
-from toolsim.response.pieces import Block, FenceMark, Fragment, Oversize, Piece
-from toolsim.response.reasoned_calls import Thoughts
+from toolsim.response.calls_in_reasoning import Thoughts
+from toolsim.response.segments import Block, FenceMark, Fragment, Oversize, Segment
 from toolsim.response.sentinel import Sentinel
 
 T = "<tool_call>"
 E = "</tool_call>"
 
 
-def parse(chunks: list[str], **options: object) -> list[Piece]:
+def parse(chunks: list[str], **options: object) -> list[Segment]:
     """Return the pieces of a text that arrives as ``chunks``, adjacent prose joined."""
     parser = Thoughts(Sentinel(**options), Sentinel)  # type: ignore[arg-type]
     pieces = [piece for chunk in chunks for piece in parser.feed(chunk)] + [*parser.finish()]
-    joined: list[Piece] = []
+    joined: list[Segment] = []
     for piece in pieces:
         if isinstance(piece, str):
             assert piece
@@ -30,7 +30,7 @@ def parse(chunks: list[str], **options: object) -> list[Piece]:
     return joined
 
 
-def raw(pieces: list[Piece]) -> str:
+def raw(pieces: list[Segment]) -> str:
     return "".join(
         piece if isinstance(piece, str) else piece.raw for piece in pieces if not isinstance(piece, Fragment)
     )
@@ -47,7 +47,7 @@ def X(body: str) -> Block:
 CALL = '{"name":"f","arguments":"{\\"k\\":\\"</tool_call>\\"}"}'
 
 # Each rule of the module's docstring, in order: the text, and its pieces.
-CASES: dict[str, tuple[str, list[Piece]]] = {
+CASES: dict[str, tuple[str, list[Segment]]] = {
     "1 prose": ("Just words, a < b and <b>bold</b>.", ["Just words, a < b and <b>bold</b>."]),
     "1 call": (f"{T}{CALL}{E}", [J(CALL)]),
     "1 between prose": (f"a {T}{CALL}{E} b", ["a ", J(CALL), " b"]),

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 from support.each import each
 from support.growth import LINEAR, growth
+from toolsim.response.parsed_call import Elements, Json, ParsedCall
 from toolsim.response.tagged_pairs import NAME, pairs_reader
-from toolsim.response.written import Elements, Json, Written
 
 read = pairs_reader(rf"<f=({NAME})>", "<p=([^<>]+)>", "<p=?", "</p>", "</f>")
 
 
-def pairs_of(call: Written) -> list[tuple[str, str]] | None:
+def pairs_of(call: ParsedCall) -> list[tuple[str, str]] | None:
     """Return the pairs of a call, None if it is broken."""
     return None if call.broken else list(call.given.items if isinstance(call.given, Elements) else ())
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support.each import each
 from toolsim.core.plan import Tool
 from toolsim.response.checker import SchemaChecker
+from toolsim.response.parsed_call import Json
 from toolsim.response.value_types import ElementTypes
-from toolsim.response.written import Json
 
 TYPED = Tool(
     "f",

@@ -15,8 +15,8 @@ from support.wire import backend_answer
 from toolsim.core.plan import ApiName
 from toolsim.core.report import Report
 from toolsim.parsing import parse
-from toolsim.response.pieces import Block
 from toolsim.response.rewrite import ResponseRewriter
+from toolsim.response.segments import Block
 from toolsim.response.sentinel import Sentinel
 
 STRICT: list[dict[str, Any]] = [

@@ -18,7 +18,7 @@ from toolsim.core.plan import Plan, Tool
 from toolsim.core.report import Report
 from toolsim.response.answer import Answer
 from toolsim.response.judge import Judge
-from toolsim.response.pieces import Calls, Fragment, Piece
+from toolsim.response.segments import Calls, Fragment, Segment
 from toolsim.response.sentinel import Sentinel
 from toolsim.response.untagged import Untagged
 
@@ -56,11 +56,11 @@ def answer(the_plan: Plan, chunks: list[str]) -> tuple[list[list[Any]], Report]:
     return items, report
 
 
-def pieces(text: str, cuts: list[int] | range, limit: int = 200_000, fragments: bool = False) -> list[Piece]:
+def pieces(text: str, cuts: list[int] | range, limit: int = 200_000, fragments: bool = False) -> list[Segment]:
     """Return the pieces of a text with these cuts, adjacent prose joined."""
     parser = Untagged(Sentinel(limit=limit, fragments=fragments), Judge(PLAN, Report()), limit=limit)
     found = [piece for a, b in pairwise([0, *cuts, len(text)]) for piece in parser.feed(text[a:b])] + parser.finish()
-    joined: list[Piece] = []
+    joined: list[Segment] = []
     for piece in found:
         if isinstance(piece, str) and joined and isinstance(joined[-1], str):
             joined[-1] += piece
@@ -69,7 +69,7 @@ def pieces(text: str, cuts: list[int] | range, limit: int = 200_000, fragments: 
     return joined
 
 
-def raw(found: list[Piece]) -> str:
+def raw(found: list[Segment]) -> str:
     return "".join(piece if isinstance(piece, str) else piece.raw for piece in found if not isinstance(piece, Fragment))
 
 

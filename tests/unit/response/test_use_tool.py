@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import tool
 from toolsim.core.plan import Tool
-from toolsim.response.written import use_tool_text
+from toolsim.response.parsed_call import use_tool_text
 
 
 def test_canonical_text() -> None:

@@ -20,11 +20,11 @@ from toolsim.core.plan import ApiName, Tool
 from toolsim.core.report import Report
 from toolsim.response.checker import SchemaChecker
 from toolsim.response.judge import Judge
-from toolsim.response.pieces import Block
+from toolsim.response.parsed_call import Json, read_json
+from toolsim.response.segments import Block
 from toolsim.response.structured import StructuredCalls
 from toolsim.response.value_types import VALUE_TYPE, correct_types
 from toolsim.response.verdict import Call, Rejected, Verdict, Violation
-from toolsim.response.written import Json, read_json
 
 TABLE = json.loads((Path(__file__).parents[2] / "cases" / "value_types.json").read_text(encoding="utf-8"))
 APIS: tuple[ApiName, ...] = ("chat", "responses", "messages")

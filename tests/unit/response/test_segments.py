@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from toolsim.response.pieces import Block, characters_within, joined, split_end, utf8_length
+from toolsim.response.segments import Block, characters_within, joined, split_end, utf8_length
 
 
 @pytest.mark.parametrize("closing", ["", "</t>", "</t", "</function>"])

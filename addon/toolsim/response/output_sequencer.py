@@ -1,15 +1,15 @@
-"""What one choice says, in the order in which the client gets it: text, other items, and where a call lies among them.
+"""The output of one choice in the order in which the client gets it: text, other items, and the place of calls.
 
 The state is a method that takes visible text. Between one state and the next:
 
-    | state    | text                    | call    | other item         | end  |
-    |----------|-------------------------|---------|--------------------|------|
-    | waiting  | speaking                | calling | waiting            | over |
-    | speaking | speaking                | calling | waiting or calling | over |
-    | calling  | speaking, calling, over | calling | calling            | over |
-    | over     | over                    | over    | over               | over |
+    | state       | text              | call  | other item          | end   |
+    |-------------|-------------------|-------|---------------------|-------|
+    | before_text | text              | call  | before_text         | ended |
+    | text        | text              | call  | before_text or call | ended |
+    | call        | text, call, ended | call  | call                | ended |
+    | ended       | ended             | ended | ended               | ended |
 
-1. Whitespace beside a call is not text: while waiting or calling it is held back until other text follows.
+1. Whitespace next to a call is not text: before text and after a call it is held back until other text follows.
 2. The plan decides what other text does after a call: it ends the turn (stop after tools), is dropped (suppress tail),
    or is emitted.
 3. Another item (reasoning, a refusal, an item of a built-in tool) interrupts the text. It ends nothing, except that a
@@ -33,7 +33,7 @@ EMPTY_LINE = "\n\n"
 """Between the texts of two messages (rule 5)."""
 
 _MAX_GAP = 65_536
-"""Characters held back. A model that is stuck writes whitespace for ever: beyond this it is text."""
+"""Characters held back. A model that is stuck writes whitespace forever: beyond this it is text."""
 
 
 class Gap:
@@ -66,8 +66,8 @@ class Gap:
         return text
 
 
-class Speech:
-    """The speech of one choice. What it emits goes through ``calls``: what comes while a call is open waits for it."""
+class OutputSequencer:
+    """The output of one choice. What it emits goes through ``calls``: what comes while a call is open waits for it."""
 
     def __init__(self, plan: Plan, report: Report, calls: ClientCalls, choice: int) -> None:
         self._stops = plan.stops_after_tools
@@ -79,43 +79,43 @@ class Speech:
         self._gap = Gap()
         self._has_spoken = False  # Whether the client has any text.
         self._ended_in_text = False  # Whether text was the last thing it got, and a message has ended since.
-        self.state = self.state_waiting
-        self.is_over = False  # Whether nothing more is taken.
+        self.state = self.state_before_text
+        self.has_ended = False  # Whether nothing more is taken.
         self.is_cut = False  # Whether it ended before the backend did.
         self.reason: EndReason | None = None  # Why it ended; None: at a failure or a fault.
 
     def __repr__(self) -> str:
-        return f"Speech({self.state.__name__})"
+        return f"OutputSequencer({self.state.__name__})"
 
     @property
-    def is_speaking(self) -> bool:
+    def is_in_text(self) -> bool:
         """Whether text was the last thing that was emitted."""
-        return self.state == self.state_speaking
+        return self.state == self.state_text
 
     @property
-    def is_calling(self) -> bool:
+    def is_in_call(self) -> bool:
         """Whether there was a call, and no text since."""
-        return self.state == self.state_calling
+        return self.state == self.state_call
 
     @property
     def gap(self) -> Gap | None:
         """The whitespace that goes with the text which follows; None if that text is dropped (rule 2)."""
-        if self.is_calling and (self._stops or self._drops):
+        if self.is_in_call and (self._stops or self._drops):
             return None
         return self._gap
 
     # -- the states: what visible text does
 
-    def state_waiting(self, text: str) -> None:
+    def state_before_text(self, text: str) -> None:
         """There is no text yet, or an item has interrupted it, and there was no call."""
         if not self._gap.hold(text):
             self._speak(text)
 
-    def state_speaking(self, text: str) -> None:
+    def state_text(self, text: str) -> None:
         """Text is being emitted."""
         self._calls.emit(TextDelta(text, self._choice))
 
-    def state_calling(self, text: str) -> None:
+    def state_call(self, text: str) -> None:
         """There was a call, and no text since (rule 2)."""
         if self._gap.hold(text):
             return
@@ -126,12 +126,12 @@ class Speech:
         else:
             self._speak(text)
 
-    def state_over(self, text: str) -> None:
+    def state_ended(self, text: str) -> None:
         """The turn has ended: everything is dropped."""
 
     def _speak(self, text: str) -> None:
         self._calls.emit(TextDelta(self._gap.take() + text, self._choice))
-        self.state = self.state_speaking
+        self.state = self.state_text
         self._has_spoken = True
         self._ended_in_text = False
 
@@ -147,26 +147,26 @@ class Speech:
 
     def interrupt(self) -> None:
         """Note that something has come between the text so far and what follows (rules 3 and 4)."""
-        self.state = self.state_calling if self._calls.made else self.state_waiting
+        self.state = self.state_call if self._calls.made else self.state_before_text
 
     def called(self, *, made: bool) -> None:
         """Note that a call has come; ``made``: the client gets it."""
         self._ended_in_text = False
         if made:
             self._gap.take()
-            self.state = self.state_calling
+            self.state = self.state_call
 
     def mark(self, raw: str, *, opening: bool) -> None:
-        """Take a line of a fence around tagged blocks: beside a call it is dropped, as whitespace is."""
+        """Process a line of a fence around tagged blocks: next to a call it is dropped, as whitespace is."""
         if opening:
             self.interrupt()
             self._gap.hold_mark(raw)
-        elif not self.is_calling:
+        elif not self.is_in_call:
             self.state(raw)
 
     def end_message(self) -> bool:
-        """Take the end of a message; return whether an empty line follows, even if it is only whitespace (rule 5)."""
-        self._ended_in_text = self._ended_in_text or self.is_speaking
+        """Process the end of a message; return whether an empty line follows, even a message of whitespace (rule 5)."""
+        self._ended_in_text = self._ended_in_text or self.is_in_text
         self.interrupt()
         return self._ended_in_text or (self._has_one_text and self._has_spoken)
 
@@ -177,8 +177,8 @@ class Speech:
         self._calls.break_off()
         # A client that cannot see which call is incomplete must not run any.
         self.reason = "length" if self._calls.has_broken and reason is not None else reason
-        self.state = self.state_over
-        self.is_over = True
+        self.state = self.state_ended
+        self.has_ended = True
 
     def end_early(self, why: str) -> None:
         """End the turn before the backend does: all that follows is dropped."""
@@ -192,7 +192,7 @@ class Speech:
         self.end(None)
 
     def end_of_text(self) -> None:
-        """Take the end of the text: whitespace is the answer if there is nothing else; beside a call it is dropped."""
+        """Process the end of the text: whitespace is the answer if it is alone; next to a call it is dropped."""
         gap = self._gap.take()
-        if gap and not self._calls.made and not self.is_over:
+        if gap and not self._calls.made and not self.has_ended:
             self._calls.emit(TextDelta(gap, self._choice))

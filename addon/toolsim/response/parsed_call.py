@@ -33,8 +33,8 @@ from toolsim.response.call_keys import (
     WRAPPER_KEYS,
 )
 from toolsim.response.misspelled import corrected, misspelled, spellings_of
-from toolsim.response.pieces import end_of
-from toolsim.response.repair import CLOSERS, MISSING_BRACE, UNESCAPED_ARGUMENTS, mend, unescaped_arguments
+from toolsim.response.repair import CLOSERS, MISSING_BRACE, UNESCAPED_ARGUMENTS, repair_json, unescaped_arguments
+from toolsim.response.segments import end_of
 from toolsim.wire.json_codec import too_deep
 
 ARGUMENTS_KEY = "ARGUMENTS_KEY"
@@ -96,13 +96,13 @@ class Values:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class ParsedCall:
     """One call as written.
 
     ``name`` None: it cannot be read. ``broken``: the rest cannot be read. ``given``: its arguments, None if there are
     none; ``key`` is the one of JSON under which they stand, "" if they stand under several. ``codes`` name the repairs
-    that left all values unchanged, ``mends`` those that changed text. ``unknown``: what stands under keys that no call
-    has. ``is_bare``: its block may be talk about calls (``Block.is_bare``), so it has to fit the schema.
+    that left all values unchanged, ``lossy_repairs`` those that changed text. ``unknown``: the values of keys that no
+    call has. ``is_bare``: its block may be talk about calls (``Block.is_bare``), so it has to fit the schema.
     """
 
     source: str
@@ -111,16 +111,16 @@ class Written:
     given: Json | Elements | Values | None = None
     key: str = ARGUMENTS_KEYS[0]
     codes: tuple[str, ...] = ()
-    mends: tuple[str, ...] = ()
+    lossy_repairs: tuple[str, ...] = ()
     unknown: Mapping[str, Json] = field(default_factory=dict)
     is_bare: bool = False
 
     @property
     def is_clean(self) -> bool:
         """Whether nothing has to be repaired in its text, its markers included."""
-        return not (self.broken or self.mends or MARKER_REPAIRS.intersection(self.codes))
+        return not (self.broken or self.lossy_repairs or MARKER_REPAIRS.intersection(self.codes))
 
-    def repaired(self, code: str) -> Written:
+    def repaired(self, code: str) -> ParsedCall:
         """Return the call with the code of a repair that left its values as they are."""
         return replace(self, codes=tuple(dict.fromkeys([*self.codes, code])))
 
@@ -228,20 +228,20 @@ def _skip(text: str, at: int) -> int:
     return end_of(_SPACE, text, at)
 
 
-def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
+def read_json(body: str, *, closed: bool, repair: bool) -> list[ParsedCall]:
     """Read the calls of a JSON body, in order; never empty.
 
-    Without ``repair`` that is one call, or a list of them. Brackets still open at the end may be mended if the body was
-    ``closed``. What cannot be read is one broken call at the end, however much it may hold.
+    Without ``repair`` that is one call, or a list of them. Brackets still open at the end may be repaired if the body
+    was ``closed``. Whatever cannot be read is one broken call at the end.
     """
     if repair and (inner := _fenced(body)) is not None:
         fenced = read_json(inner, closed=closed, repair=True)
         return [replace(call, codes=(FENCE_INSIDE, *call.codes)) for call in fenced]
     if not repair:
-        return _read_strictly(body) or [Written(body, name_of(body), broken=True)]
+        return _read_strictly(body) or [ParsedCall(body, name_of(body), broken=True)]
     if (listed_calls := _tool_calls(body)) is not None:
         return listed_calls
-    calls: list[Written] = []
+    calls: list[ParsedCall] = []
     at = _space_end(body)
     listed = body.startswith("[", at)
     at = end_of(_BETWEEN, body, at + listed)
@@ -249,21 +249,21 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[Written]:
         if (calls or listed) and CLOSERS.match(body, at):
             surplus = body[at:].split() != ["]"] if listed else True
             if surplus and calls:
-                calls[-1] = replace(calls[-1], mends=(*calls[-1].mends, EXTRA_BRACE))
+                calls[-1] = replace(calls[-1], lossy_repairs=(*calls[-1].lossy_repairs, EXTRA_BRACE))
             break
         call, end = _next_call(body, at, closed=closed) if len(calls) < MAX_CALLS else (None, 0)
         if call is None:
-            calls.append(Written(body[at:], name_of(body[at:]), broken=True))
+            calls.append(ParsedCall(body[at:], name_of(body[at:]), broken=True))
             break
         calls.append(call)
         at = end_of(_BETWEEN, body, end)
     else:
         if listed and calls:
-            calls[-1] = replace(calls[-1], mends=(*calls[-1].mends, MISSING_BRACE))
-    return calls or [Written(body, broken=True)]
+            calls[-1] = replace(calls[-1], lossy_repairs=(*calls[-1].lossy_repairs, MISSING_BRACE))
+    return calls or [ParsedCall(body, broken=True)]
 
 
-def _read_strictly(body: str) -> list[Written]:
+def _read_strictly(body: str) -> list[ParsedCall]:
     """Read one object, or a list of objects, that is strictly JSON; return [] if it is not."""
     start = _skip(body, 0)
     if not body.startswith("[", start):
@@ -272,7 +272,7 @@ def _read_strictly(body: str) -> list[Written]:
     whole = decode(body, start)
     if whole is None or body[whole[1] :].strip():
         return []
-    calls: list[Written] = []
+    calls: list[ParsedCall] = []
     for item in read_items(body, start) or ():
         got = read_object(item.source, 0)
         if got is None:
@@ -290,7 +290,7 @@ def _fenced(body: str) -> str | None:
     return bare[line + 1 :].rstrip("`")
 
 
-def _tool_calls(body: str) -> list[Written] | None:
+def _tool_calls(body: str) -> list[ParsedCall] | None:
     """Read ``{"tool_calls": [call, …]}``, None if the body is something else."""
     got = read_object(body, _space_end(body))
     if got is None or body[got[1] :].strip() or NAME_OR_WRAPPER_KEYS.intersection(got[0]):
@@ -307,7 +307,7 @@ def _space_end(text: str) -> int:
     return len(text) - len(text.lstrip())
 
 
-def _next_call(body: str, at: int, *, closed: bool) -> tuple[Written | None, int]:
+def _next_call(body: str, at: int, *, closed: bool) -> tuple[ParsedCall | None, int]:
     if got := read_object(body, at):
         members, end = got
         return _call(body[at:end], members, repair=True), end
@@ -318,15 +318,15 @@ def _next_call(body: str, at: int, *, closed: bool) -> tuple[Written | None, int
         if body.startswith('"', unquoted) and (got := read_object(text, 0)):
             members, length = got
             end = at + length + 2
-            return replace(_call(body[at:end], members, repair=True), mends=(UNESCAPED_ARGUMENTS,)), end
-    mended = mend(body, at, closed=closed)
-    if mended is not None and (got := read_object(mended.text, 0)) and got[1] == len(mended.text):
-        call = _call(body[at : mended.end], got[0], repair=True)
-        return replace(call, mends=mended.codes), mended.end
+            return replace(_call(body[at:end], members, repair=True), lossy_repairs=(UNESCAPED_ARGUMENTS,)), end
+    repaired = repair_json(body, at, closed=closed)
+    if repaired is not None and (got := read_object(repaired.text, 0)) and got[1] == len(repaired.text):
+        call = _call(body[at : repaired.end], got[0], repair=True)
+        return replace(call, lossy_repairs=repaired.codes), repaired.end
     return None, at
 
 
-def _call(source: str, members: dict[str, Json], *, repair: bool) -> Written:
+def _call(source: str, members: dict[str, Json], *, repair: bool) -> ParsedCall:
     codes: tuple[str, ...] = ()
     unknown: dict[str, Json] = {}
     names = [key for key in NAME_KEYS if key in members] if repair else ["name"]
@@ -355,12 +355,15 @@ def _call(source: str, members: dict[str, Json], *, repair: bool) -> Written:
         key = aliases[0] if len(aliases) == 1 else ""
         given = members[aliases[0]]
     found = name if isinstance(name, str) and name.strip() else None
-    return Written(source, found, given=given, key=key, codes=codes, unknown=unknown)
+    return ParsedCall(source, found, given=given, key=key, codes=codes, unknown=unknown)
 
 
 def respelled(
-    read: Callable[[str], list[Written]], body: str, markers: tuple[str, ...], openers: tuple[tuple[str, str], ...] = ()
-) -> list[Written]:
+    read: Callable[[str], list[ParsedCall]],
+    body: str,
+    markers: tuple[str, ...],
+    openers: tuple[tuple[str, str], ...] = (),
+) -> list[ParsedCall]:
     """Read a body; if that fails, as it would be if each of its markers were spelled right (``misspelled``)."""
     calls = read(body)
     if not calls[-1].broken or (right := corrected(body, markers, openers)) == body:
@@ -375,12 +378,12 @@ def name_of(source: str) -> str | None:
     return found[1] if found and found[1].strip() else None
 
 
-def read_xml(body: str) -> Written:
+def read_xml(body: str) -> ParsedCall:
     """Read ``<name>x</name><param>value</param>…``.
 
     Models do not escape, so a value ends at the first closing tag of its own name and at nothing else.
     """
-    mends: tuple[str, ...] = ()
+    lossy_repairs: tuple[str, ...] = ()
     codes: list[str] = []
     elements = read_elements(body, codes)
     if elements is None and (elements := _read_lines(body)) is not None:
@@ -388,12 +391,14 @@ def read_xml(body: str) -> Written:
     if elements is None and (last := _LAST_ELEMENT.search(body)) is not None:
         # The last value's end is missing, or belongs to another one: the value ends with the block.
         elements = read_elements(f"{body[: last.end(2)]}</{last[1]}>")
-        mends = (MISSING_CLOSE,)
+        lossy_repairs = (MISSING_CLOSE,)
     # Another block within this one shows that its end is missing.
     if not elements or elements[0][0] != "name" or any(name in _BLOCKS for name, _ in elements):
-        return Written(body, name_of(body), broken=True)
+        return ParsedCall(body, name_of(body), broken=True)
     name = unescape(elements[0][1]).strip()
-    return Written(body, name or None, given=Elements(tuple(elements[1:])), codes=tuple(codes), mends=mends)
+    return ParsedCall(
+        body, name or None, given=Elements(tuple(elements[1:])), codes=tuple(codes), lossy_repairs=lossy_repairs
+    )
 
 
 def _read_lines(body: str) -> list[tuple[str, str]] | None:

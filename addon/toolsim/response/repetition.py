@@ -3,7 +3,7 @@
     [{"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}, {"na
 
 Weak models do this in lists, and a server without a limit continues until its context is full. The repeats are not
-intended: in a list that loops, the repeated call counts once, behind the calls before it. A list loops
+intended: in a list that loops, the repeated call counts once, after the calls before it. A list loops
 
 1. if the backend's limit cuts it off in the middle of an item that begins like those before it, and at least ``CUT`` of
    these are the same;
@@ -29,7 +29,7 @@ ONE_CALL = "the same call again and again"
 _BETWEEN = "[, \t\r\n"
 
 
-class LoopDetector:
+class RepetitionDetector:
     """The items of a list so far.
 
     ``times``: how often in a row the last one has occurred; ``first_end``: where the first of these ends.
@@ -51,9 +51,9 @@ class LoopDetector:
 
     @property
     def is_endless(self) -> bool:
-        """Whether the list is over, by rule 2."""
+        """Whether the list has ended, by rule 2."""
         return self.times >= ENDLESS
 
     def is_cut(self, rest: str) -> bool:
-        """Return whether the list is in a loop, by rule 1; ``rest`` is what was written behind its last whole item."""
+        """Return whether the list is in a loop, by rule 1; ``rest`` is what was written after its last whole item."""
         return self.times >= CUT and self._item.startswith(rest.lstrip(_BETWEEN))

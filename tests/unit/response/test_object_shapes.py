@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsim.response.one_object import split_arguments, split_repeated
+from toolsim.response.object_shapes import split_arguments, split_repeated
 from toolsim.schema import compile_schema
 
 

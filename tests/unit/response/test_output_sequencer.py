@@ -9,17 +9,17 @@ from support.turns import CALL, chat, responses
 from toolsim.core.events import ReasoningDelta, TextDelta
 from toolsim.core.plan import Plan
 from toolsim.core.report import Report
-from toolsim.response import speech
+from toolsim.response import output_sequencer
 from toolsim.response.choice import Choice
 from toolsim.response.judge import Judge
-from toolsim.response.speech import Gap
+from toolsim.response.output_sequencer import Gap
 
 
 def new_choice(the_plan: Plan) -> Choice:
     return Choice(the_plan, report := Report(), Judge(the_plan, report), count(1))
 
 
-DIAGRAM = [line for line in str(speech.__doc__).splitlines() if line.strip().startswith("|")]
+DIAGRAM = [line for line in str(output_sequencer.__doc__).splitlines() if line.strip().startswith("|")]
 
 
 def cells(line: str) -> list[str]:
@@ -43,7 +43,7 @@ def act(the_choice: Choice, name: str) -> None:
             the_choice.finish("stop")
 
 
-@each("state", ["waiting", "speaking", "calling", "over"])
+@each("state", ["before_text", "text", "call", "ended"])
 @each("event", EVENTS)
 def test_the_diagram_is_the_code(state: str, event: str) -> None:
     """Each cell of the table in the module's docstring is what the choice does, under some policy and history."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsim.response.written import (
+from toolsim.response.parsed_call import (
     Json,
     decode,
     escape,
@@ -82,7 +82,7 @@ def test_a_list_needs_no_repair(objects: list[dict[str, Any]]) -> None:
     body = f" {json.dumps(objects)}\n"
     plain, mended = (read_json(body, closed=True, repair=repair) for repair in (False, True))
     assert [call.source for call in plain] == [json.dumps(value) for value in objects]
-    assert not any(call.mends or "SEVERAL" in str(call.codes) for call in mended)
+    assert not any(call.lossy_repairs or "SEVERAL" in str(call.codes) for call in mended)
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,13 @@ def test_what_is_no_list_needs_one(body: str) -> None:
 
 def test_array_without_its_end() -> None:
     """Each object of an array counts, whether or not the array is closed."""
-    for body, mends in (('[{"name":"a"},{"name":"b"}', ("MISSING_BRACE",)), ('[{"name":"a"},{"name":"b"},]', ())):
+    for body, lossy_repairs in (
+        ('[{"name":"a"},{"name":"b"}', ("MISSING_BRACE",)),
+        ('[{"name":"a"},{"name":"b"},]', ()),
+    ):
         calls = read_json(body, closed=True, repair=True)
         assert [call.name for call in calls] == ["a", "b"]
-        assert calls[-1].mends == mends
+        assert calls[-1].lossy_repairs == lossy_repairs
 
 
 def test_rest_that_cannot_be_read() -> None:

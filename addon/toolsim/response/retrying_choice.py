@@ -1,4 +1,4 @@
-"""Answers whose model can be asked again: they end at a fault (``retry``), and report it in place of the rest.
+"""Answers whose model can be retried: they end at a fault (``retry``), and report it in place of the rest.
 
 A choice stores what the model writes, and looks at each verdict before it acts on it; an answer, at each of its
 possible ends. Without a reason to ask (``Plan.retries_allowed``) none of this is there.
@@ -27,9 +27,9 @@ from toolsim.response.answer import Answer
 from toolsim.response.choice import Choice
 from toolsim.response.faults import begins_call
 from toolsim.response.judge import Judge
-from toolsim.response.pieces import BrokenCall, Parser, Piece, split_end
+from toolsim.response.output_sequencer import EMPTY_LINE
 from toolsim.response.retry import CUT_OFF, EMPTY_ANSWER, NO_CALL, Fault, Retry, asked_again
-from toolsim.response.speech import EMPTY_LINE
+from toolsim.response.segments import BrokenCall, Parser, Segment, split_end
 from toolsim.response.verdict import MALFORMED_JSON, Call, Rejected, Verdict, Violation
 
 _WHOLE = "a whole call, up to its closing tag"
@@ -38,7 +38,7 @@ _MAX_WORDS = 65_536
 """Characters that are stored of an answer: a model that wrote more is not helped by seeing all of it."""
 
 _SLOT = re.compile(r":\s*(<[A-Za-z_][^<>{}\"\n]{0,63}>)\s*[,}\]]")
-"""A placeholder, as the catalogue and the manifest show it in place of a value: small models copy it."""
+"""A placeholder, as the catalog and the manifest show it in place of a value: small models copy it."""
 
 
 class RetryingChoice(Choice):
@@ -54,7 +54,7 @@ class RetryingChoice(Choice):
 
     @property
     def words(self) -> str:
-        """What the model wrote, cut to as much as anyone needs."""
+        """What the model wrote, cut to the length that a retry needs."""
         return "".join(self._words)[:_MAX_WORDS]
 
     def _note(self, text: str) -> None:
@@ -66,59 +66,59 @@ class RetryingChoice(Choice):
     # -- what the backend does
 
     def text(self, text: str) -> list[ClientEvent]:
-        """Take a piece of the backend's text, which may be shown to the model."""
-        if not self.speech.is_over:
+        """Process a piece of the backend's text, which may be shown to the model."""
+        if not self.sequencer.has_ended:
             self._note(text)
         return super().text(text)
 
     def next_message(self) -> list[ClientEvent]:
-        """Take the end of the backend's message, which is an empty line in the model's words too."""
-        if not self.speech.is_over and not (self._parser is not None and self._parser.open_size):
+        """Process the end of the backend's message, which is an empty line in the model's words too."""
+        if not self.sequencer.has_ended and not (self._parser is not None and self._parser.open_size):
             self._note(EMPTY_LINE)
         return super().next_message()
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
-        """Take what is neither text nor a call; an answer that has it is not empty."""
+        """Process what is neither text nor a call; an answer that has it is not empty."""
         emitted = super().other(event)
-        self._has_items |= not self.speech.is_over and not isinstance(event, ReasoningDelta)
+        self._has_items |= not self.sequencer.has_ended and not isinstance(event, ReasoningDelta)
         return emitted
 
-    def salvage(self) -> list[ClientEvent]:
+    def recover(self) -> list[ClientEvent]:
         """End the choice because the answer failed: nothing else is a fault."""
         self._asks = frozenset()
-        return super().salvage()
+        return super().recover()
 
-    def take_rest(self, parser: Parser, reason: FinishReason) -> None:
-        """Take what the parser has held back up to the end of the text, unless a call in it is at fault."""
+    def drain(self, parser: Parser, reason: FinishReason) -> None:
+        """Process what the parser has held back up to the end of the text, unless a call in it is at fault."""
         was_open, size = parser.in_block, parser.open_size
-        pieces = parser.finish(cut=reason == "length")
+        segments = parser.finish(cut=reason == "length")
         # What was held back before an open block is not part of the call that the model is asked to continue.
-        prose, pieces = split_end(pieces, size)
+        prose, segments = split_end(segments, size)
         self._take(prose)
-        fault = self._unfinished(pieces, reason) if was_open and self._may_ask else None
+        fault = self._unfinished(segments, reason) if was_open and self._may_ask else None
         if fault is not None:
             self.fault = fault
-            self.speech.end(None)
+            self.sequencer.end(None)
         else:
-            self._take(pieces)
+            self._take(segments)
 
-    def act(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
+    def apply(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
         """Act on a verdict, unless it is a fault; return what became of it, for the log."""
         if structured is not None and isinstance(verdict, Rejected):
             self._note(verdict.raw)
         if self._may_ask and (fault := self._broken(verdict)) is not None:
             self.fault = fault
-            self.speech.fail()
+            self.sequencer.fail()
             return f"retried {fault.reason}"
-        return super().act(verdict, structured)
+        return super().apply(verdict, structured)
 
     # -- what is a fault
 
     @property
     def _may_ask(self) -> bool:
-        """Whether the model can be asked for another call: not beside an announced one, nor for one too many."""
+        """Whether the model can be asked for another call: not next to an announced one, nor for one over the limit."""
         calls = self._calls
-        return not (self.speech.is_over or calls.is_open or calls.has_broken or calls.is_spent)
+        return not (self.sequencer.has_ended or calls.is_open or calls.has_broken or calls.is_exhausted)
 
     def _broken(self, verdict: Verdict) -> Fault | None:
         """Return the fault that a verdict is (rules 2 and 5)."""
@@ -139,18 +139,18 @@ class RetryingChoice(Choice):
             return _refused(verdict, (TextDelta(verdict.error.message),))
         return _refused(verdict, (Failed(verdict.error),))
 
-    def _unfinished(self, pieces: Sequence[Piece | BrokenCall], reason: FinishReason) -> Fault | None:
-        """Return the fault of a call without its end; ``pieces``: what the parser made of what it held back (rule 3).
+    def _unfinished(self, segments: Sequence[Segment | BrokenCall], reason: FinishReason) -> Fault | None:
+        """Return the fault of a call without its end; ``segments``: what the parser made of what it held back (rule 3).
 
-        An answer that is nothing but a broken untagged call is one too (see ``faults``).
+        An answer that is only a broken untagged call is one too (see ``faults``).
         """
-        if pieces and isinstance(answer := pieces[-1], BrokenCall):
+        if segments and isinstance(answer := segments[-1], BrokenCall):
             refused = answer.refused
             if refused is None or refused.reason not in self._asks or reason not in ("stop", "length"):
                 return None
             return _refused(refused, self._as_text(answer.raw), reason)
-        raw = "".join(piece for piece in pieces if isinstance(piece, str))
-        if not raw or not all(isinstance(piece, str) for piece in pieces):
+        raw = "".join(segment for segment in segments if isinstance(segment, str))
+        if not raw or not all(isinstance(segment, str) for segment in segments):
             return None
         if reason == "length" and CUT_OFF in self._asks:
             return Fault(CUT_OFF, _WHOLE, partial_call=raw, otherwise=self._as_text(raw), finish="length")
@@ -172,14 +172,14 @@ class RetryingChoice(Choice):
 
     def _as_text(self, raw: str) -> tuple[ClientEvent, ...]:
         """Return the events of text, with the whitespace before it; none if text is dropped here."""
-        gap = self.speech.gap
+        gap = self.sequencer.gap
         text = gap.take() + raw if gap is not None else ""
         return (TextDelta(text),) if text else ()
 
 
 def _refused(verdict: Rejected | Violation, otherwise: tuple[ClientEvent, ...], finish: FinishReason = "stop") -> Fault:
     expected = verdict.expected
-    # Why the JSON is malformed: the model has copied the notation of the catalogue.
+    # Why the JSON is malformed: the model has copied the notation of the catalog.
     if verdict.reason == MALFORMED_JSON and (slot := _SLOT.search(verdict.raw)) is not None:
         expected += f"; {slot[1]} stands for a value that is to be filled in"
     return Fault(verdict.reason, expected, verdict.name, otherwise=otherwise, finish=finish)
@@ -201,7 +201,7 @@ class RetryingAnswer(Answer):
     def checked(self, choice: Choice, events: list[ClientEvent]) -> list[ClientEvent]:
         """Check whether a choice is at fault, has failed, or whether all have ended early."""
         # A fault at the end of the text waits for the usage; one before it ends the answer at once.
-        if choice.speech.is_cut and (end := self._ask(events)):
+        if choice.sequencer.is_cut and (end := self._ask(events)):
             return end
         return super().checked(choice, events)
 
@@ -209,10 +209,10 @@ class RetryingAnswer(Answer):
         """Return what ends the answer, after ``events``: every choice has ended, and none has failed."""
         choice = self._choice(0)
         assert isinstance(choice, RetryingChoice)
-        if choice.speech.reason is None:
+        if choice.sequencer.reason is None:
             events = [*events, *choice.finish("stop")]
-        if choice.speech.reason in ("stop", "length") and choice.fault is None:
-            choice.fault = choice.missing(choice.speech.reason)
+        if choice.sequencer.reason in ("stop", "length") and choice.fault is None:
+            choice.fault = choice.missing(choice.sequencer.reason)
         return self._ask(events) or super().closed(events)
 
     def _ask(self, events: list[ClientEvent]) -> list[ClientEvent]:

@@ -1,4 +1,4 @@
-"""Calls as a name and a JSON object behind it, between whatever marks a form has.
+"""Calls as a name and a JSON object after it, between whatever marks a form has.
 
     calls := (noise name between object end)+
     Mistral:     name{…} | name[ARGS]{…} | name[CALL_ID]id[ARGS]{…} | [{"name": …, "arguments": {…}}, …]
@@ -6,7 +6,7 @@
     Kimi K2:     functions.name:0<|tool_call_argument_begin|>object
     gpt-oss:     functions.name<|channel|>commentary <|constrain|>json<|message|>object
 
-The object is passed on as text: ``arguments`` parses it, and mends it if need be.
+The object is passed on as text: ``arguments`` parses it, and repairs it if necessary.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from toolsim.response.misspelled import spelled, spellings_of
-from toolsim.response.written import DOUBLED_MARKER, MISSPELLED_MARKER, Json, Written, decode, read_json, respelled
+from toolsim.response.parsed_call import (
+    DOUBLED_MARKER,
+    MISSPELLED_MARKER,
+    Json,
+    ParsedCall,
+    decode,
+    read_json,
+    respelled,
+)
 
 
 def _gpt_oss_head(constrain: str, message: str) -> str:
@@ -45,19 +53,19 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)  # on demand: those with many spellings take milliseconds
 
 
-def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str], list[Written]]:
+def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str], list[ParsedCall]]:
     """Return the reader of one form: ``head`` is a pattern up to the object, with the name as its one group.
 
-    ``end`` is the marker behind the object; it may stand twice, or be missing at the end of the body. ``others`` are
+    ``end`` is the marker after the object; it may stand twice, or be missing at the end of the body. ``others`` are
     the form's other markers: a body that cannot be read is read with all of them spelled right.
 
     The reader returns the calls of a body, never an empty list; what cannot be read is one broken call at its end.
     """
     ends = re.compile(rf"(?:{re.escape(end)}\s*+)++|\Z" if end else "")
 
-    def read(body: str) -> list[Written]:
+    def read(body: str) -> list[ParsedCall]:
         begins = _compiled(rf"\s*(?:{head})")
-        calls: list[Written] = []
+        calls: list[ParsedCall] = []
         at = 0
         while (found := begins.match(body, at)) is not None and (last := ends.search(body, found.end())) is not None:
             spelling = ""
@@ -74,16 +82,16 @@ def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str],
             name = _NUMBERED.sub(r"\1", found[1])
             codes = (DOUBLED_MARKER,) if end and last[0].count(end) > 1 else ()
             codes = (MISSPELLED_MARKER,) if spelling else codes
-            calls.append(Written(body[at:until], name, given=Json(text, text), codes=codes))
+            calls.append(ParsedCall(body[at:until], name, given=Json(text, text), codes=codes))
             at = until
         if body[at:].strip() or not calls:
-            calls.append(Written(body[at:], found[1] if found else None, broken=True))
+            calls.append(ParsedCall(body[at:], found[1] if found else None, broken=True))
         return calls
 
     return (lambda body: respelled(read, body, (*others, end))) if end else read
 
 
-def read_bare_json(body: str) -> list[Written]:
+def read_bare_json(body: str) -> list[ParsedCall]:
     """Read calls that are JSON and nothing else."""
     return read_json(body, closed=True, repair=True)
 
@@ -95,16 +103,16 @@ read_named_json = named_json_reader(
 """Reads a name and an object."""
 
 read_gpt_oss = named_json_reader(GPT_OSS_SLIPS)
-"""Reads what stands behind ``to=``."""
+"""Reads what follows ``to=``."""
 
 _read_markless = named_json_reader(r"commentary to=([\w.:/-]{1,128}) ?(?:json)?(?=\{)")
 
 
-def read_braces(text: str) -> list[Written]:
+def read_braces(text: str) -> list[ParsedCall]:
     """Read what is left of a call of Mistral's, Kimi's or gpt-oss's if the server has dropped the marks."""
     return _read_markless(text) if text.lstrip().startswith("commentary to=") else read_mistral(text)
 
 
-def read_mistral(body: str) -> list[Written]:
-    """Read what stands behind one ``[TOOL_CALLS]``."""
+def read_mistral(body: str) -> list[ParsedCall]:
+    """Read what follows one ``[TOOL_CALLS]``."""
     return read_bare_json(body) if body.lstrip()[:1] in ("[", "{") else read_named_json(body)

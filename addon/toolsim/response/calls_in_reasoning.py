@@ -3,15 +3,15 @@
 Nothing in reasoning is a call, except that some models, Qwen3.5 and Kimi K2 among others, now and then call without
 ending their thought first. So tagged blocks in it count if
 
-1. the reasoning ends with them: only whitespace stands behind or between them;
-2. the answer holds nothing else but whitespace behind them, no other text, call or item;
+1. the reasoning ends with them: only whitespace follows or between them;
+2. the answer holds nothing else but whitespace after them, no other text, call or item;
 3. the backend ended it, and did not cut it off.
 
 A block that is followed by more is talk about a call. What may be such a block is held back until that is known.
 Untagged calls in reasoning do not count.
 
 ``Thoughts`` finds reasoning in the text, in the markers of any family: thoughts may stand before the first visible
-character of the answer. ``ReasonedCalls`` reads what a server sends apart: if that ends with calls, they become the
+character of the answer. ``CallsInReasoning`` reads what a server sends apart: if that ends with calls, they become the
 text of the answer, which has no other.
 """
 
@@ -32,8 +32,8 @@ from toolsim.core.events import (
     TextDelta,
 )
 from toolsim.core.plan import Plan
-from toolsim.response.pieces import Around, Block, BrokenCall, FenceMark, Fragment, Parser, Piece
 from toolsim.response.quotation import tagged_calls
+from toolsim.response.segments import Block, BrokenCall, FenceMark, Fragment, Parser, ParserWrapper, Segment
 
 IN_REASONING = "CALL_IN_REASONING"
 """A warning: the text of the answer is what its reasoning ended with."""
@@ -69,7 +69,7 @@ def thought_at(text: str, at: int, *, final: bool = True) -> str | None:
 
 
 class LastCalls:
-    """The blocks with which reasoning ends so far, with the whitespace and the markers beside them.
+    """The blocks with which reasoning ends so far, with the whitespace and the markers next to them.
 
     ``takes_bare``: those that anybody may write in a sentence count too.
     """
@@ -81,20 +81,20 @@ class LastCalls:
     def __len__(self) -> int:
         return len(self._held)
 
-    def take(self, pieces: Iterable[Piece | BrokenCall]) -> list[str]:
+    def take(self, segments: Iterable[Segment | BrokenCall]) -> list[str]:
         """Take pieces of the reasoning; return what is text for certain."""
         out: list[str] = []
-        for piece in pieces:
-            if (isinstance(piece, Block) and (self._takes_bare or not piece.is_bare)) or (
-                isinstance(piece, FenceMark) and (self._held or piece.opening)
+        for segment in segments:
+            if (isinstance(segment, Block) and (self._takes_bare or not segment.is_bare)) or (
+                isinstance(segment, FenceMark) and (self._held or segment.opening)
             ):
-                self._held.append(piece)
-            elif not isinstance(piece, Fragment):
-                out += self.add(piece if isinstance(piece, str) else piece.raw)
+                self._held.append(segment)
+            elif not isinstance(segment, Fragment):
+                out += self.add(segment if isinstance(segment, str) else segment.raw)
         return out
 
     def add(self, text: str, *, is_text: bool = True) -> list[str]:
-        """Take text that may stand behind the blocks; return all of it if it is visible (``is_text``)."""
+        """Take text that may follow the blocks; return all of it if it is visible (``is_text``)."""
         if self._held and (not is_text or text.isspace()):
             self._held.append(text)
             return []
@@ -103,15 +103,15 @@ class LastCalls:
     def as_text(self) -> list[str]:
         """Return what is held back as text, and forget it."""
         held, self._held = self._held, []
-        return [piece if isinstance(piece, str) else piece.raw for piece in held]
+        return [segment if isinstance(segment, str) else segment.raw for segment in held]
 
     def as_calls(self) -> list[Block | FenceMark]:
         """Return what is held back as blocks, and forget it."""
         held, self._held = self._held, []
-        return [FenceMark(piece, opening=False) if isinstance(piece, str) else piece for piece in held]
+        return [FenceMark(segment, opening=False) if isinstance(segment, str) else segment for segment in held]
 
 
-class Thoughts(Around[Parser, LastCalls]):
+class Thoughts(ParserWrapper[Parser, LastCalls]):
     """A parser around ``inner``, which gets what follows the thoughts; ``new`` makes the parsers of the thoughts."""
 
     def __init__(self, inner: Parser, new: Callable[[], Parser]) -> None:
@@ -127,13 +127,13 @@ class Thoughts(Around[Parser, LastCalls]):
         """Whether text is being held back because it may be a call."""
         return super().in_block or (self._thought is not None and self._thought.in_block)
 
-    def feed(self, text: str) -> Sequence[Piece]:
+    def feed(self, text: str) -> Sequence[Segment]:
         """Return what ``text`` completes."""
         return self._inner.feed(text) if self._is_over else self._read(self._text + text)
 
-    def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
+    def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
         """Return what is left at the end of the text. Nothing may be fed after it."""
-        out: list[Piece | BrokenCall] = []
+        out: list[Segment | BrokenCall] = []
         if not self._is_over:
             out += self._read(self._text, final=True)
         if self._thought is not None:
@@ -141,8 +141,8 @@ class Thoughts(Around[Parser, LastCalls]):
         out += self._held.as_text() if cut else self._held.as_calls()
         return [*out, *self._inner.finish(cut=cut)]
 
-    def _read(self, text: str, *, final: bool = False) -> Sequence[Piece]:
-        out: list[Piece] = []
+    def _read(self, text: str, *, final: bool = False) -> Sequence[Segment]:
+        out: list[Segment] = []
         at = 0
         while at < len(text):
             if self._thought is not None:
@@ -180,7 +180,7 @@ class Thoughts(Around[Parser, LastCalls]):
         return len(text) - next((size for size in sizes if text.endswith(self._end[:size])), 0)
 
 
-class ReasonedCalls:
+class CallsInReasoning:
     """Takes the events of one choice, and returns those that stand for them; ``sentinel``: a new one for reasoning.
 
     ``is_over``: the events no longer change, and need not be taken. ``has_found``: reasoning has become text.
@@ -194,7 +194,7 @@ class ReasonedCalls:
         self.has_found = False
 
     def take(self, event: BackendEvent) -> list[BackendEvent]:
-        """Take one event, while ``is_over`` is false."""
+        """Process one event, while ``is_over`` is false."""
         match event:
             case ReasoningDelta():
                 self._like = event
@@ -207,8 +207,8 @@ class ReasonedCalls:
                 return [*self._end(cut=False), event]
         return [*self._end(cut=True), event]
 
-    def _reasoning(self, pieces: Sequence[Piece | BrokenCall]) -> list[BackendEvent]:
-        text = "".join(self._calls.take(pieces))
+    def _reasoning(self, segments: Sequence[Segment | BrokenCall]) -> list[BackendEvent]:
+        text = "".join(self._calls.take(segments))
         return [replace(self._like, text=text)] if text else []
 
     def _end(self, *, cut: bool) -> list[BackendEvent]:
@@ -222,8 +222,8 @@ class ReasonedCalls:
         return events
 
 
-def reasoned_calls_for(plan: Plan) -> ReasonedCalls | None:
+def calls_in_reasoning_for(plan: Plan) -> CallsInReasoning | None:
     """Return the parser for the reasoning of an answer, None if no tools are on offer or it has several choices."""
     if not plan.tools or plan.choices != 1:
         return None
-    return ReasonedCalls(Thoughts(tagged_calls(plan), lambda: tagged_calls(plan)))
+    return CallsInReasoning(Thoughts(tagged_calls(plan), lambda: tagged_calls(plan)))

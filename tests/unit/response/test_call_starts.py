@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from support.each import each
-from toolsim.response.opening import opening_at
+from toolsim.response.call_starts import find_call_start
 
 NAMES = ["add", "add_all", "get.x", "get_x"]
 
@@ -70,6 +70,6 @@ NAMES = ["add", "add_all", "get.x", "get_x"]
 )
 def test_openings(text: str, opening: str | None) -> None:
     """An opening is recognised from as few characters as possible, and a word that is no tool's is never waited for."""
-    assert opening_at(text, 0, NAMES, final=False) == opening
-    assert opening_at("x " + text, 2, NAMES, final=False) == opening
-    assert opening_at(text, 0, NAMES, final=True) != "more"
+    assert find_call_start(text, 0, NAMES, final=False) == opening
+    assert find_call_start("x " + text, 2, NAMES, final=False) == opening
+    assert find_call_start(text, 0, NAMES, final=True) != "more"

@@ -26,7 +26,7 @@ from toolsim.core.events import (
 from toolsim.core.plan import ApiName
 from toolsim.core.report import Report
 from toolsim.response.answer import Answer
-from toolsim.response.reasoned_calls import IN_REASONING, ReasonedCalls
+from toolsim.response.calls_in_reasoning import IN_REASONING, CallsInReasoning
 from toolsim.response.sentinel import Sentinel
 
 DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
@@ -42,7 +42,7 @@ KIMI = (
 
 def taken(reasoning: Sequence[str], *behind: BackendEvent) -> tuple[str, str]:
     """Return the reasoning and the text that are left of reasoning in pieces, with other events behind it."""
-    calls = ReasonedCalls(Sentinel(foreign=True))
+    calls = CallsInReasoning(Sentinel(foreign=True))
     emitted: list[BackendEvent] = []
     for event in (*map(ReasoningDelta, reasoning), *behind):
         emitted += [event] if calls.is_over else calls.take(event)
@@ -83,7 +83,7 @@ def test_it_stays_reasoning_beside_anything_else(behind: list[BackendEvent]) -> 
 def test_it_stays_reasoning_before_text() -> None:
     """Whitespace is no text, and does not come before the call."""
     assert taken([CALL], TextDelta("Hi"), Closed()) == (CALL, "Hi")
-    calls = ReasonedCalls(Sentinel())
+    calls = CallsInReasoning(Sentinel())
     events = [ReasoningDelta(CALL), TextDelta("\n"), Closed()]
     emitted = [new for event in events for new in calls.take(event)]
     assert emitted == [TextDelta("\n"), TextDelta(CALL), Closed()]
@@ -99,7 +99,7 @@ def test_nothing_is_lost(pieces: list[str]) -> None:
 
 def test_what_cannot_be_a_call_is_passed_on_at_once() -> None:
     """Only a block that has begun is waited for, of which the client is told."""
-    calls = ReasonedCalls(Sentinel())
+    calls = CallsInReasoning(Sentinel())
     assert calls.take(ReasoningDelta("I ", "text")) == [ReasoningDelta("I ", "text")]
     assert calls.take(ReasoningDelta("<tool_call>{")) == []
     assert calls.take(ReasoningDelta('"name": "f"')) == []

@@ -14,7 +14,7 @@ from toolsim.core.plan import ApiName, Tool
 from toolsim.core.report import Report
 from toolsim.response.answer import Answer
 from toolsim.response.judge import Judge
-from toolsim.response.same_call import CUT, ENDLESS
+from toolsim.response.repetition import CUT, ENDLESS
 from toolsim.response.sentinel import Sentinel
 from toolsim.response.untagged import Untagged
 

@@ -1,9 +1,9 @@
-"""What one JSON object may stand for beside the one call that it seems to be: calls in another shape, or several.
+"""What one JSON object may stand for next to the one call that it seems to be: calls in another shape, or several.
 
 Calls whose name or arguments are not where a call has them (``unwrap``):
 
     {"get_weather": {"city": "Bonn"}}               the name as a key; several of them are several calls: NAME_AS_KEY
-    {"name": "get_weather", "city": "Bonn"}         the arguments beside the name: FLAT_ARGUMENTS
+    {"name": "get_weather", "city": "Bonn"}         the arguments next to the name: FLAT_ARGUMENTS
 
 Other JSON may look like that too. So it must be the name of a tool on offer, with parameters that this tool declares
 and no others. And a call whose name is the id that the model was shown, with the name among its arguments
@@ -30,7 +30,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from toolsim.response.written import Json, Written, json_object, read_items, read_json, read_object, read_pairs
+from toolsim.response.parsed_call import Json, ParsedCall, json_object, read_items, read_json, read_object, read_pairs
 from toolsim.schema.validator import Validator
 
 NAME_AS_KEY = "NAME_AS_KEY"
@@ -49,7 +49,7 @@ _MAX_LENGTH = 4096
 """Calls that collapse into one are short; longer arguments are not parsed again for this."""
 
 
-def unwrap(call: Written, parameters: Parameters, *, marked: bool = False) -> list[Written]:
+def unwrap(call: ParsedCall, parameters: Parameters, *, marked: bool = False) -> list[ParsedCall]:
     """Return the calls that one object stands for; ``marked``: it can be nothing but calls, even without arguments."""
     inner = call.unknown
     if call.broken or not inner or call.given is not None:
@@ -66,7 +66,7 @@ def unwrap(call: Written, parameters: Parameters, *, marked: bool = False) -> li
     return [replace(call, name=key, given=value, codes=codes, unknown={}) for key, value in inner.items()]
 
 
-def name_inside(call: Written) -> Written:
+def name_inside(call: ParsedCall) -> ParsedCall:
     """Return the call that stands in the arguments of one which has an id in the place of its name; else the call."""
     given = call.given
     if call.broken or not isinstance(given, Json) or call.name is None or not _CALL_ID.fullmatch(call.name):
@@ -87,12 +87,12 @@ def _declares(parameters: Collection[str] | None, keys: Iterable[str]) -> bool:
 
 
 def split_call(
-    written: Written,
+    written: ParsedCall,
     schema: Validator | None,
     *,
-    accepts: Callable[[Written], bool],
+    accepts: Callable[[ParsedCall], bool],
     fits: Callable[[Any], bool],
-) -> list[Written]:
+) -> list[ParsedCall]:
     """Return the calls that one call of a function tool stands for: itself alone unless several have collapsed into it.
 
     ``schema``: that of its arguments, None if there is none or no arguments were written. ``accepts``: whether a call

@@ -30,11 +30,11 @@ from typing import Literal
 from toolsim.response.call_syntax import ESCAPED
 from toolsim.response.form import FUNCTOOLS, Kind
 from toolsim.response.partial import match_at
-from toolsim.response.pieces import end_of
 from toolsim.response.repair import common_spelling
+from toolsim.response.segments import end_of
 
 LANGUAGES = ("", "json", "tool_call", "tool_code", "xml", "python", "py")
-"""What may stand behind the opening mark of a fence that holds a call."""
+"""What may follow the opening mark of a fence that holds a call."""
 
 CODE = ("tool_code", "python", "py")
 """Languages of fences that may hold statements around their calls."""
@@ -45,7 +45,7 @@ PYTHON = ("python", "py")
 _BEHIND_WORDS = tuple(language for language in LANGUAGES if language not in PYTHON)
 
 _MAX_LANGUAGE = 64
-"""Characters behind a fence's mark that are inspected: a language, and spaces."""
+"""Characters after a fence's mark that are inspected: a language, and spaces."""
 
 MARK = re.compile(r"`++|~++")
 # Some models escape names as in Markdown: get\_weather(…). A backslash at the end of the text may begin that.
@@ -69,13 +69,13 @@ _CODE_SPACE = re.compile(r"[ \t\r\n]{0,64}")
 _DEFAULT_MODULE = "default_api."
 
 
-def language_at(text: str, pos: int, *, has_begun: bool, final: bool) -> tuple[str, int] | Literal["more"] | None:
-    """Return the language behind the opening mark that ends at ``pos``, and the end of that line; None: no such line.
+def language_at(text: str, pos: int, *, has_started: bool, final: bool) -> tuple[str, int] | Literal["more"] | None:
+    """Return the language after the opening mark that ends at ``pos``, and the end of that line; None: no such line.
 
     A list may follow the mark at once, as in ```[f(x)]```.
-    ``has_begun``: text precedes the fence, so it shows code if its language is one of ``PYTHON``.
+    ``has_started``: text precedes the fence, so it shows code if its language is one of ``PYTHON``.
     """
-    languages = _BEHIND_WORDS if has_begun else LANGUAGES
+    languages = _BEHIND_WORDS if has_started else LANGUAGES
     found = _LANGUAGE.match(text, pos)
     assert found is not None
     word, end = found[1].lower(), found.end()
@@ -86,7 +86,9 @@ def language_at(text: str, pos: int, *, has_begun: bool, final: bool) -> tuple[s
     return (word, end + 1) if text.startswith("\n", end) and word in languages else None
 
 
-def opening_at(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["fence", "code", "more"] | None:
+def find_call_start(
+    text: str, pos: int, names: list[str], *, final: bool
+) -> Kind | Literal["fence", "code", "more"] | None:
     """Return what begins at ``pos``: "more" while that is uncertain, which it never is if the text is ``final``.
 
     ``names``: the spellings of the tools on offer, sorted.

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from toolsim.response.named_json import named_json_reader, read_mistral
-from toolsim.response.written import Json
+from toolsim.response.name_and_json import named_json_reader, read_mistral
+from toolsim.response.parsed_call import Json
 
 read = named_json_reader(r"(?:<c>)?([\w.:]+)<s>", "</c>")
 

@@ -64,7 +64,7 @@ class FenceMark:
     opening: bool
 
 
-TaggedPiece = str | Block | Oversize | Fragment | FenceMark
+TaggedSegment = str | Block | Oversize | Fragment | FenceMark
 """What the sentinel returns."""
 
 
@@ -80,12 +80,12 @@ class Calls:
     ends: bool = False
 
 
-Piece = TaggedPiece | Calls
+Segment = TaggedSegment | Calls
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenCall:
-    """A whole answer that was held back, and what is wrong with it as a call, or as the JSON that was demanded.
+    """A complete answer that was held back, and what is wrong with it as a call, or as the JSON that was demanded.
 
     None: it is merely text.
     """
@@ -94,8 +94,8 @@ class BrokenCall:
     refused: Rejected | Violation | None
 
 
-class Open(Protocol):
-    """What has begun in a text that arrives in pieces, and not ended."""
+class BlockState(Protocol):
+    """What has started in a text that arrives in pieces, and not ended."""
 
     @property
     def in_block(self) -> bool:
@@ -106,23 +106,23 @@ class Open(Protocol):
         """How many characters of the open tagged block have arrived, 0 if none is open."""
 
 
-class Parser(Open, Protocol):
+class Parser(BlockState, Protocol):
     """Finds calls in a text that arrives in pieces. What it returns adds up to the text."""
 
-    def feed(self, text: str) -> Sequence[Piece]:
+    def feed(self, text: str) -> Sequence[Segment]:
         """Return what ``text`` completes."""
 
-    def release(self) -> Sequence[Piece]:
+    def release(self) -> Sequence[Segment]:
         """Return what is held back only while the answer has nothing but text: now it has more."""
 
-    def finish(self, *, cut: bool = False) -> Sequence[Piece | BrokenCall]:
+    def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
         """Return what is left at the end of the text. Nothing may be fed after it.
 
         ``cut``: the text is known not to be all that the model would have written.
         """
 
 
-class Around[Inner: Open, Held: Sized]:
+class ParserWrapper[Inner: BlockState, Held: Sized]:
     """A parser around another one, of whose pieces it holds some back."""
 
     def __init__(self, inner: Inner, held: Held) -> None:
@@ -142,24 +142,24 @@ class Around[Inner: Open, Held: Sized]:
         """How many characters of the open tagged block have arrived, 0 if none is open."""
         return self._inner.open_size
 
-    def release(self) -> Sequence[Piece]:
+    def release(self) -> Sequence[Segment]:
         """Return what is held back only while the answer has nothing but text: none of it, unless a parser says so."""
         return []
 
 
-class TextHeld[Inner: Parser](Around[Inner, list[str]]):
+class TextBuffer[Inner: Parser](ParserWrapper[Inner, list[str]]):
     """Holds an answer's text back, as long as the answer has nothing else and ``_holds`` says so."""
 
     def __init__(self, inner: Inner) -> None:
         super().__init__(inner, [])
         self._is_over = False  # Whether nothing is held back any more.
 
-    def feed(self, text: str) -> Sequence[Piece]:
+    def feed(self, text: str) -> Sequence[Segment]:
         """Return what ``text`` completes."""
         pieces = self._inner.feed(text)
         return pieces if self._is_over else self._take(pieces)
 
-    def release(self) -> Sequence[Piece]:
+    def release(self) -> Sequence[Segment]:
         """Return what is held back only while the answer has nothing but text: now it has more."""
         held, self._held = self._held, []
         self._is_over = self._is_over or bool(held)
@@ -169,7 +169,7 @@ class TextHeld[Inner: Parser](Around[Inner, list[str]]):
         """Return whether a text is held back; None: it passes, and nothing is decided yet."""
         raise NotImplementedError
 
-    def _take[P: (Piece, Piece | BrokenCall)](self, pieces: Iterable[P]) -> list[P]:
+    def _take[P: (Segment, Segment | BrokenCall)](self, pieces: Iterable[P]) -> list[P]:
         out: list[P] = []
         for piece in pieces:
             holds = isinstance(piece, str) and not self._is_over and self._holds(piece)
