@@ -26,6 +26,7 @@ from clients.cases import call
 from support.command import environment, started
 from support.line import Line
 from support.mitmdump import ROOT, Mitmdump
+from support.ports import free_port
 from support.programs import AGENTS, NODE_CLIENTS, agent, codex
 from support.text_backend import Exchange, TextBackend, Turn, says
 from support.tiny_model import write_tiny_model
@@ -38,7 +39,9 @@ ASK = {"model": "any", "messages": [{"role": "user", "content": "What is the wea
 
 ELSEWHERE = {
     "make run": "proxy/test_make.py::test_make_run_and_what_it_prints",
-    "pip install .": "cli/test_installation.py::test_a_clean_installation",
+    r"pip install \.|python3 -m venv |\. ~/|mkdir |cd ": "cli/test_installation.py::test_a_clean_installation",
+    # What the clients' tests install.
+    "npm install -g ": "cli/test_launch.py",
     # Minutes of questions to a model that can be taught.
     "toolsim (learn|tune)": "evaluation/test_learn.py",
 }
@@ -112,8 +115,14 @@ def ours(line: str, backend: TextBackend) -> str:
     """Return a command line with this test's backend and any free port."""
     line = _BACKEND.sub(backend.url, line)
     line = re.sub(r"\bURL\b", f"{backend.url}/v1", line)
+    line = line.replace(" --web", f" --web --set web_port={free_port()} --set web_open_browser=false")
+    return on_port(line, 0)
+
+
+def on_port(line: str, port: int | None) -> str:
+    """Return a command line with another port of the listener."""
     before, separator, after = line.partition(" -- ")
-    return re.sub(r" --port \d+", "", before) + " --port 0" + separator + after
+    return re.sub(r" --port \d+", "", before) + f" --port {port}" + separator + after
 
 
 def check_call(url: str, *, proxy: str = "") -> None:
@@ -184,14 +193,18 @@ QUESTIONS = {"codex": "exec --skip-git-repo-check Hello", "claude": "-p Hello"}
 """The arguments with which a program answers one question."""
 
 
-def launches(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Start the program with a question, unless the page does."""
+def launches(line: str, backend: TextBackend, scripted: str, tmp_path: Path, env: Mapping[str, str]) -> None:
+    """Start the program with a question, unless the page does; without a backend, over the toolsim that runs."""
     name = line.split()[2]
     if (codex() if name == "codex" else agent(name)) is None:
         pytest.skip(f"needs {name}: run `make test-clients`")
-    run = shell(ours(line if " -- " in line else f"{line} -- {QUESTIONS[name]}", backend), tmp_path, env)
+    asked = line if " -- " in line else f"{line} -- {QUESTIONS[name]}"
+    over_running = "http://" not in line
+    run = shell(on_port(asked, urlsplit(scripted).port) if over_running else ours(asked, backend), tmp_path, env)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "Hello." in run.stdout
+    assert ("scripted" if over_running else "Hello.") in run.stdout
+    if "> hello.txt" in line:
+        assert (tmp_path / "hello.txt").read_text() == "Hello\n"
 
 
 def shell(line: str, cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -243,12 +256,12 @@ def ends(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]
 def test_it_runs(line: str, backend: TextBackend, scripted: str, tmp_path: Path, env: Mapping[str, str]) -> None:
     """Each command does what the page says of it."""
     backend.exchanges.clear()
-    command = line.rpartition("exec ")[2].split()
+    command = re.sub(r"^export .*; exec ", "", line, flags=re.DOTALL).split()
     match command[:2]:
         case [_, "ANTHROPIC_AUTH_TOKEN=none"]:
             runs_claude(line, scripted, tmp_path, env)
         case ["toolsim", "launch"]:
-            launches(line, backend, tmp_path, env)
+            launches(line, backend, scripted, tmp_path, env)
         case ["toolsim", "serve" | "codex" | "demo" | "record"]:
             serves(line, backend, tmp_path, env)
         case ["toolsim", "doctor" | "replay" | "export" | "options" | "addon-path"]:
