@@ -69,7 +69,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "What else the backend gets": ("request_overrides", "request_defaults", "transforms"),
     "What counts as a call": ("untagged", "repair", "strict_policy"),
-    "Several turns in one answer": (
+    "Several rounds in one answer": (
         "retry",
         "unknown_tool",
         "second_opinion",
@@ -86,7 +86,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "output_mode",
         "tool_block_delimiter",
     ),
-    "Memory": ("store",),
+    "Stored answers": ("store",),
     "MCP servers": ("mcp_config", "mcp_hosts", "mcp_approval"),
     "Access": ("api_key", "cors_origins"),
     "Logs, metrics, recordings": ("log", "metrics_labels", "sse_telemetry", "capture"),
@@ -113,26 +113,36 @@ def by_value(option: Option) -> str:
 
 
 def options_page() -> str:
-    """Return the options page: each option with its full help."""
-    parts = ["# Options of toolsim\n", INTRODUCTION.format(variables="`, `".join(VARIABLES))]
+    """Return the options page: a table of contents by group, then each option with its full help."""
+    parts = ["# Options\n", INTRODUCTION.format(variables="`, `".join(VARIABLES))]
     by_name = {option.name: option for option in OPTIONS}
+    links = {name: f"[`{option.full_name}`](#{option.full_name})" for name, option in by_name.items()}
+    contents = [
+        f"| [{title}](#{anchor(title)}) | {', '.join(map(links.get, names))} |" for title, names in GROUPS.items()
+    ]
+    parts.append("\n".join(("| Group | Options |", "|---|---|", *contents, "")))
     for title, names in GROUPS.items():
         parts.append(f"## {title}\n")
         for option in (by_name[name] for name in names):
-            choices = f", or {' '.join(f'`{choice}`' for choice in option.choices if choice != option.default)}"
-            heading = f"`{option.full_name}` = {default_of(option)}{choices if option.choices else ''}"
-            parts.append(f"**{heading}**\n\n{by_value(option)}\n")
+            others = ", ".join(f"`{choice}`" for choice in option.choices if choice != option.default)
+            values = f"Default: {default_of(option)}{f'; other values: {others}' if others else ''}."
+            parts.append(f"### {option.full_name}\n\n{values}\n\n{by_value(option)}\n")
     return "\n".join(parts)
 
 
 OPTIONS_PAGE = DOCS / "options.md"
 INTRODUCTION = """\
-Set each with `--set NAME=VALUE` (on `toolsim` and on mitmproxy's programs), in a
-[file of settings](backends.md#a-file-of-settings), in mitmproxy's `config.yaml`, or at run time. A wrong name or value
-stops the start with one line, and so does a name of an earlier version: the line has the one that replaces it. `toolsim
-options` prints them in a terminal, with their current values, and `toolsim options store` those that fit a word.
+| to set an option | do this |
+|---|---|
+| for one start | `--set NAME=VALUE`, on `toolsim` and on mitmproxy's programs |
+| for every start | a [file of settings](backends.md#a-file-of-settings), or mitmproxy's `config.yaml` |
+| while it runs | mitmweb's tab *Options*, or the command `set` in mitmproxy |
 
-The environment variables of toolsim's predecessor give other defaults: `{variables}`.
+`toolsim options` prints the options with their current values, and `toolsim options store` those that match
+a word. A wrong name or value stops the start with one line, and so does an option that was removed. An option that was
+renamed works for one more release, with a warning.
+
+The environment variables of toolsim's predecessor change some defaults: `{variables}`.
 """
 
 
@@ -240,9 +250,13 @@ def test_what_unfolds_is_closed(page: str) -> None:
         assert part.count("<details>") == part.count("</details>"), part.partition("\n")[0]
 
 
+def anchor(title: str) -> str:
+    """Return the anchor of a heading."""
+    return re.sub(r"[^\w -]", "", title).lower().replace(" ", "-")
+
+
 def anchors_of(page: Path) -> set[str]:
-    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+    return set(map(anchor, re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)))
 
 
 PACKAGE = ROOT / "addon" / "toolsim"
