@@ -82,7 +82,8 @@ def test_figures_of_calls_as_text() -> None:
         name: figures for name, *figures in table("| `bfcl:irrelevance`: right, and no call in the text |")
     } == clean
     [(native, model, answers, toolsim)] = re.findall(
-        r"own `tools`, (\d+) of the (\S+)'s (\d+) answers[^;]+;[^,]+, (\d+)\.", PAGES
+        r"own `tools`, (\d+) of the (\S+) model's (\d+) answers showed a call\s+as raw text, and through toolsim (\d+)",
+        PAGES,
     )
     rows = [figures for name, figures in as_text.items() if name.startswith(model)]
     for place, said in ((0, toolsim), (1, native)):
