@@ -1,7 +1,7 @@
-"""The forms of a call: the bodies that models write, and the markers of model families that stand around them.
+"""The forms of a call: the bodies that models write, and the markers of model families around them.
 
 A model that was tuned for tools falls back to its own form whatever the prompt says, and its own markers then appear in
-the text. A body is one of a few grammars. A marker opens a block, in which any of these bodies may stand, unless its
+the text. A body has one of a few grammars. A marker opens a block that may contain any of these bodies, unless its
 family has a body of its own:
 
 | form        | body, with its markers where it has any                                                    |
@@ -25,7 +25,7 @@ family has a body of its own:
 | Kimi K2     | ``<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{…}`` |
 | gpt-oss     | ``<|channel|>commentary to=functions.f <|constrain|>json<|message|>{…}<|call|>``           |
 
-A new family whose markers stand around a body of these grammars is one line of ``MARKERS``; its cases are in
+A new family whose markers enclose a body of these grammars is one line of ``MARKERS``; its cases are in
 ``tests/cases/call_forms.json``.
 """
 
@@ -60,15 +60,15 @@ class CallForm:
     """One body.
 
     ``begins`` is the pattern of how it begins. ``tags`` are markers of its own, opening and closing ("" = the last
-    bracket of its JSON closes it). ``value``: what opens a value and what closes it; in between every marker is data.
+    bracket of its JSON closes it). ``value``: what opens and closes a value; in between every marker is data.
     ``whole``: the end of a body that can lack only its closing marker. ``is_json``: the body is JSON from the end of
     ``begins`` on, and a marker in its strings is data. ``behind_tag``: the body must follow its marker immediately, or
     begin a line. ``anywhere``: it may follow any marker, also one of another family; ``after_own_tag``: after our
-    own even if no other forms are read. ``alone`` matches bodies that anybody may write in a sentence about our own
-    markers, such as a name and nothing else: such a block has to stand alone there. ``skips_beginning``: no marker in
-    what ``begins`` matches counts, since an opening one may stand there in the place of another. ``again``: how another
-    call may begin directly after a body that no marker closes. ``misspelled``: how the body begins in other spellings,
-    which is asked once no body begins otherwise; if it begins with a marker, that is ``slip_of``.
+    own even if no other forms are read. ``alone`` matches bodies that may occur in a sentence about our own markers,
+    such as a bare name: such a block has to stand alone there. ``skips_beginning``: no marker within the match of
+    ``begins`` counts, since an opening one may replace another there. ``again``: how another call may begin directly
+    after a body that no marker closes. ``misspelled``: how the body begins in other spellings, tried once no body
+    begins otherwise; if it begins with a marker, that is ``slip_of``.
     """
 
     name: str
@@ -101,9 +101,9 @@ def _read_use_tool(body: str) -> list[ParsedCall]:
 
 
 def _read_open_elements(start: str, end: str) -> Callable[[str], list[ParsedCall]]:
-    """Return the reader of what stands between ``start``, the beginning of an opening element, and its closing tag.
+    """Return the reader of the text between ``start``, the beginning of an opening element, and its closing tag.
 
-    That also ends a value that lacks its own end.
+    That tag also ends a value that lacks its own end.
     """
 
     def read(body: str) -> list[ParsedCall]:
@@ -116,7 +116,7 @@ def _read_open_elements(start: str, end: str) -> Callable[[str], list[ParsedCall
 def _invocations(name: str, mark: str, *blocks: str) -> tuple[CallForm, ...]:
     """Return the rows of a form in Anthropic's old elements, in any of ``blocks``; ``mark`` precedes each name.
 
-    With a mark, which nobody types, the calls may stand without their block.
+    With a mark, which nobody types, the calls may lack their block.
     """
     value = (f"<{re.escape(mark)}parameter ", f"</{mark}parameter>")
     end = f"</{mark}invoke>"
@@ -173,7 +173,7 @@ JSON = _row(
 """Our own form, as one more row of the table."""
 
 _DSML_BARS = ("｜", "｜｜", "‖", "‖‖", "|", "||")
-"""How DeepSeek's bars are written, by models and by servers that replace them."""
+"""The spellings of DeepSeek's bars, by models and by servers that replace them."""
 
 CALL_FORMS = (
     JSON,
@@ -363,7 +363,7 @@ _ANY_BODY = frozenset(
     [*MARKERS, "<|tool_call>", *(opening for row in CALL_FORMS if row.anywhere for opening, _ in row.tags)]
 )
 _UNTYPED = frozenset([*(opening for opening in FOREIGN if "|" in opening), "<function_calls>"])
-"""Markers after which a name may stand after a space: no prose goes on like that."""
+"""Markers after which a space and a name may follow: prose never continues like that."""
 
 _BY_TAG = {
     opening: (
@@ -387,7 +387,7 @@ def row_at(
 ) -> CallForm | bool | None:
     """Return the row whose body begins at ``at`` after that marker, False for none, None if more text is needed.
 
-    ``behind_tag``: nothing stands between the marker and ``at``, or a line ends there. ``final``: no more text will
+    ``behind_tag``: the marker ends at ``at``, or a line ends there. ``final``: no more text will
     come. ``narrow``: no forms but ours are read. ``misspelled``: other spellings count.
     ``rows``: those of a custom form.
     """
@@ -433,7 +433,7 @@ def _custom(form: CustomForm) -> Iterator[CallForm]:
         if form.body == "any" or row.name in _KINDS.get(form.body, ("JSON",)):
             if form.name_key or form.arguments_key:
                 yield replace(row, read=_keyed(form))
-            else:  # A marker that somebody declared is in no sentence about toolsim's own.
+            else:  # A declared marker does not occur in sentences about toolsim's own.
                 yield row if row is JSON else replace(row, alone=None, behind_tag=False)
 
 
@@ -470,7 +470,7 @@ def reads_cleanly(
 ) -> bool:
     """Return whether a body of that row is complete though no tag closes it: its reader has nothing to repair.
 
-    ``closing`` is what would have closed it, and may be what ends its last call as well.
+    ``closing`` is what would have closed it, and may also be what ends its last call.
     """
     if not body.rstrip().endswith(row.whole) and row.whole != closing:
         return False

@@ -70,9 +70,9 @@ class Preview:
     possibly within a wrapper or the first of a list, and silently gives up on any other: such a block is then buffered
     until it is complete and judged. What it has returned is a verbatim prefix of the arguments.
 
-        header ─▶ string ─▶ over        arguments as a JSON string: decoded, never in the middle of an escape
+        header ─▶ string ─▶ end         arguments as a JSON string: decoded, never in the middle of an escape
            │
-           └────▶ object ─▶ over        arguments as an object: its own source, up to its last brace
+           └────▶ object ─▶ end         arguments as an object: its own source, up to its last brace
 
     ``repair``: other spellings of the keys count.
 
@@ -104,7 +104,7 @@ class Preview:
         return delta
 
     def rest(self, name: str, arguments: str) -> str | None:
-        """Return the part of the accepted call that was not sent yet, or None if something else was sent."""
+        """Return the part of the accepted call that has not been sent, or None if something else was sent."""
         sent = "".join(self._sent)
         if self.tool is None or self.tool.name != name or not arguments.startswith(sent):
             return None
@@ -126,7 +126,7 @@ class Preview:
             return self._stop() if len(self._rest) > _MAX_HEADER else ""
         self._candidate = self._tools.get(match["name"])
         if self._candidate is None or (self._outputs.text and self._outputs.contains(self._candidate.name)):
-            # If an output names the tool, the call may be quoted, which only the whole one shows.
+            # If an output names the tool, the call may be quoted, which only the complete call shows.
             return self._stop()
         quoted = self._rest[match.end()] == '"'
         self._rest = self._rest[match.end() + quoted :]
@@ -156,7 +156,7 @@ class Preview:
         return text
 
     def _object(self) -> str:
-        """Pass an object's own source on, up to its last brace."""
+        """Pass on an object's own source, up to its last brace."""
         self.tool = self._candidate
         text, at = self._rest, 0
         while at < len(text):
@@ -180,13 +180,13 @@ class Preview:
 
 
 def as_block(name: str, arguments: str) -> str:
-    """Return how a block's body with a call to the tool ``name`` begins; ``arguments``: the beginning of them."""
+    """Return the beginning of a block's body with a call to the tool ``name``; ``arguments``: their beginning."""
     return f'{{"name": {json.dumps(name)}, "arguments": {arguments}'
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a call: whether it was made, and why the turn ends at it, "" if it continues.
+    """The outcome of a call: whether it was made, and why the turn ends at it, "" if it continues.
 
     ``broke``: it is not the one that was announced, which has ended incomplete (rule 3).
     """
@@ -197,10 +197,10 @@ class Outcome:
 
 
 class ClientCalls:
-    """The calls of one choice, and all else that it emits. ``has_broken``: whether a call ended incomplete.
+    """The calls of one choice, and everything else that it emits. ``has_broken``: whether a call ended incomplete.
 
-    ``made``: how many were emitted whole.
-    ``preview``: what is read of the open block, None if nothing is.
+    ``made``: the number of complete calls emitted.
+    ``preview``: the preview of the open block, None without one.
     """
 
     def __init__(self, plan: Plan, report: Report, numbers: Iterator[int], choice: int) -> None:
@@ -211,20 +211,20 @@ class ClientCalls:
         self._seen_calls = SeenCalls(drops_all=plan.policy.tool_block_dedup)
         self._limit = 1 if plan.one_call or plan.legacy_functions else plan.policy.tool_block_max  # 0: any number.
         self._out: list[ClientEvent] = []
-        self._behind: list[ClientEvent] = []  # What arrives while a call is open (rule 4).
+        self._behind: list[ClientEvent] = []  # Events that arrive while a call is open (rule 4).
         self._postponed: list[StructuredCall | Call] = []  # Calls that completed while another one is open.
         self._open: Preview | None = None  # Of the announced call that has not ended.
-        self._key: str | None = None  # The key of its pieces, None if it stands in a block.
+        self._key: str | None = None  # The key of its pieces, None if it is in a block.
         self.preview: Preview | None = None
         self.has_broken = False
         self.made = 0
 
     def emit(self, *events: ClientEvent) -> None:
-        """Emit what does not belong to the open call."""
+        """Emit events that do not belong to the open call."""
         (self._out if self._open is None else self._behind).extend(events)
 
     def take(self) -> list[ClientEvent]:
-        """Return what the client gets now."""
+        """Return the events for the client so far, and forget them."""
         out, self._out = self._out, []
         return out
 
@@ -301,7 +301,7 @@ class ClientCalls:
         return Preview(tools, self._plan.outputs, repair=self._plan.policy.repair == "safe")
 
     def streams(self, body: str) -> bool:
-        """Whether the client has got the first arguments of a block with this body, or would have in smaller pieces."""
+        """Whether the client has the first arguments of a block with this body, or would with smaller pieces."""
         return self._plan.stream and self._plan.announces_early and self._new_preview().feed(body) != ""
 
     def arriving(self, delta: StructuredDelta, tool: Tool | None) -> None:
@@ -345,7 +345,7 @@ class ClientCalls:
         """End the open call, if there is one, as incomplete; return whether the client has the beginning of it."""
         if self._open is None:
             return False
-        self._open.give_up()  # If its block continues, it is not announced again.
+        self._open.give_up()  # If its block continues, it is not announced a second time.
         if not self._plan.stream:
             self._close()
             return False
@@ -368,7 +368,7 @@ class ClientCalls:
 
 
 def _joined(events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
-    """Yield events that are emitted together, with adjacent texts joined: there may be a hundred thousand of them."""
+    """Yield events with adjacent texts joined: there may be a hundred thousand of them."""
     for kind, same in groupby(events, type):
         if kind is TextDelta:
             texts = [event for event in same if isinstance(event, TextDelta)]
@@ -381,7 +381,7 @@ type _Meaning = tuple[str, str]
 
 
 class SeenCalls:
-    """The calls of one choice, none of which is made twice (rule 7); ``drops_all``: not even on purpose."""
+    """The calls of one choice, to drop repeated ones (rule 7); ``drops_all``: even intentional repetitions."""
 
     def __init__(self, *, drops_all: bool) -> None:
         self._drops_all = drops_all
@@ -397,7 +397,7 @@ class SeenCalls:
         return bool(self._unparsed) or self._unpaired[False].total() > 0
 
     def take(self, name: str, arguments: str, *, structured: bool) -> bool:
-        """Return whether this call was made already; it counts as made from now on.
+        """Return whether this call was already made; it counts as made from now on.
 
         ``structured``: the backend emitted it as one.
         """
@@ -421,7 +421,7 @@ class SeenCalls:
 
 
 def _meaning(name: str, arguments: str) -> _Meaning:
-    """Return what two calls have in common that mean the same: the tool and the values, however they are spelled."""
+    """Return the key under which equivalent calls are equal: the tool and the values, in any spelling."""
     try:
         value = load(arguments, parse_float=_number)
     except (ValueError, RecursionError):

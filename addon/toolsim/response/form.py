@@ -1,15 +1,15 @@
-"""The lexer of one untagged form: finds where it ends, or the character from which on it cannot be a call.
+"""The lexer of one untagged form: finds its end, or the first character that no call has.
 
 It reads a form piece by piece and tracks strings, brackets and, in a JSON object that may be a call, the keys. It
 builds no values: the form is parsed once, when it is complete.
 
 1. Outside strings there are only brackets, ``,``, ``:``, words and whitespace; in call syntax also ``=``. Strings are
-   quoted by ``"`` or ``'``. A string, a bracket or a word begins only where a value or a key may stand. Anything else
-   is not a form. In call syntax strings may stand side by side, and round brackets around values.
+   quoted by ``"`` or ``'``. A string, a bracket or a word begins only where a value or a key is allowed. Anything else
+   is not a form. In call syntax strings may be adjacent, and parentheses may enclose values.
 2. An object that may be a call has only the keys of a call, a ``name`` on offer, and a ``type`` of calls. These are the
    outermost object, the objects in an outermost array, and those under ``function`` and ``tool_calls``. Its arguments
-   may also stand next to the ``name``, under the tool's own parameters; or under the tool's name in place of all that
-   (``unwrap``). Keys are compared from their first character on, so that other JSON is released at once.
+   may also be next to the ``name``, as the tool's own parameters; or under the tool's name in place of all that
+   (``unwrap``). Keys are compared from their first character, so that other JSON is released at once.
 3. An array that may hold calls holds only objects.
 4. In a fence, the closing mark ends a JSON form that lacks its last brackets.
 5. Gemma's braces hold any text, since its strings may have lost their quotes: only brackets outside quotes count.
@@ -58,24 +58,24 @@ _TYPES = ("function", "tool_call", "function_call", "tool_use", "custom")
 """Values of ``type`` in a call; in a schema it is ``object``."""
 
 _MAX_DEPTH = 512
-"""More open brackets than in any real call."""
+"""Maximum open brackets; no real call has as many."""
 
 _MAX_NAME = 256
-"""Characters of a name or a type; no real one is as long."""
+"""Maximum characters of a name or a type; no real one is as long."""
 
 _SPACE = re.compile(r"[ \t\r\n]++")
 _NO_BRACKET = re.compile(r"[^{}\[\]<]*+")
 _WORD = re.compile(r"[\w+\-.]++")
 _ESCAPED_WORD = re.compile(r"(?:[\w+\-.]|\\_)++")
 _PAIRS = {"{": "}", "[": "]", "(": ")"}
-# Where a string, a word or a bracket may begin.
+# Characters after which a string, a word or a bracket may begin.
 _OPENERS = frozenset("{[(,:=")
 # What a bracket may hold: the keys of a call, calls, calls in a programmer's syntax, or anything.
 _OUTERMOST, _CALL, _CALLS, _LIST, _DATA = "outermost", "call", "calls", "list", "data"
 _IN_ARRAY = [("]", _CALLS)]
 """The open brackets between the items of an outermost array that may hold calls."""
 _DEPTH_OF_KEYS: Mapping[Kind, int] = {"syntax": 1, "record": 1, "list": 2}
-"""How many brackets are open where a "=" may stand."""
+"""Number of open brackets where a "=" is allowed."""
 _READERS: Mapping[Kind, Callable[[str], Sequence[ParsedCall | None]]] = {
     "syntax": lambda text: [read_call(text)],
     "record": lambda text: [read_record(text)],
@@ -84,7 +84,7 @@ _READERS: Mapping[Kind, Callable[[str], Sequence[ParsedCall | None]]] = {
     "braces": read_braces,
     "gemma": read_gemma,
 }
-"""What reads the calls of a whole form; None for each that is not one."""
+"""Readers of the calls of a complete form; None for each that is not a call."""
 
 
 class Form:
@@ -94,7 +94,7 @@ class Form:
     """
 
     def __init__(self, kind: Kind, toolbox: Toolbox, mark: str = "", *, repair: bool = True) -> None:
-        # Whether the word before the bracket is still ahead: it is skipped, since the caller has read it.
+        # Whether the word before the bracket is still to be skipped: the caller has read it.
         self._before_bracket = {"braces": "{", "gemma": "{", "functools": "["}.get(kind, "")
         if kind == "functools":
             kind = "json"
@@ -110,16 +110,16 @@ class Form:
         self._stack: list[tuple[str, str]] = []  # Each open bracket: what closes it, and what it may hold.
         self._is_misclosed = False  # Whether a bracket was closed by one of the wrong kind (rule 7).
         self._last = ""  # The last significant character outside strings; "w" for a word.
-        self._quote = ""  # What ends the open string.
+        self._quote = ""  # The quotation mark that ends the open string.
         self._in_word = False
         self._key = ""  # The last key of a call (rule 2).
-        self._parameters: Collection[str] = ()  # Those of the tool that the open call names.
+        self._parameters: Collection[str] = ()  # The parameters of the tool that the open call names.
         self._role: Literal["key", "value"] | None = None  # The role of the open string or word in a call.
-        self._token = ""  # That string or word, as far as it has been read.
-        self._copied = 0  # How far the current text has been added to ``_text``.
+        self._token = ""  # The part of that string or word that has been read.
+        self._copied = 0  # End of the current text's part that has been added to ``_text``.
         self._item_start = 0  # Index in ``_text`` of the first piece of the open array item.
         self._loop = RepetitionDetector()  # Watches the items before it.
-        self._length = 0  # How many characters they take.
+        self._length = 0  # Their number of characters.
         self.is_loop = False  # Whether it is an array that repeats one call (rule 6).
         self.was_cut = False  # Whether the text ended before the model was done.
 
@@ -265,7 +265,7 @@ class Form:
         return pos, None
 
     def _end_item(self, text: str, pos: int) -> bool:
-        """Take an array item whose last ``text`` ends at ``pos``; return whether the array ends there."""
+        """Process an array item whose last ``text`` ends at ``pos``; return whether the array ends there."""
         self._text.append(text)
         item = "".join(self._text[self._item_start :])
         self._copied = pos
@@ -276,7 +276,7 @@ class Form:
         return self.is_loop
 
     def _symbol(self, char: str) -> bool:
-        """Take one character that is neither in a string nor in a word; return whether it may stand here."""
+        """Process one character outside strings and words; return whether it is allowed here."""
         if self._is_misclosed and char not in "}]":
             return False
         match char:
@@ -338,16 +338,16 @@ class Form:
         return self._last in _OPENERS and not (self._stack[-1][0] == "}" and self._last in "{,")
 
     def _begin(self) -> bool:
-        """Begin a string or a word; return whether one may stand here."""
+        """Begin a string or a word; return whether one is allowed here."""
         if self._is_misclosed:
             return False
         if not self._stack:
             return self.kind == "syntax"  # The name.
         holds = self._stack[-1][1]
         if self.kind == "record" and len(self._stack) == 1 and not self._quote:
-            return True  # The words of a record stand side by side.
+            return True  # The words of a record are adjacent.
         if self._quote and self._last == '"' and holds == _DATA and self._is_python:
-            return True  # Strings side by side are one.
+            return True  # Adjacent strings are one.
         if holds == _CALLS or self._last not in _OPENERS or (holds == _LIST and self._quote):
             return False
         if holds == _CALL and self._last in "{,":
@@ -367,9 +367,9 @@ class Form:
         return bool(key) and key not in _KEYS and key not in self._parameters
 
     def _grow(self, text: str) -> int:
-        """Extend the open string or word; return how many of the characters a call allows there (rule 2).
+        """Extend the open string or word; return the number of characters that a call allows there (rule 2).
 
-        The form breaks at the first one that it does not: where the text is split must not matter.
+        The form breaks at the first one that it does not allow: where the text is split must not matter.
         """
         if self._role is None:
             return len(text)

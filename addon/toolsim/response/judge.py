@@ -1,4 +1,4 @@
-"""The judge: which call is good, which is repaired, which stays text, which ends the turn.
+"""The judge: decides whether a call is made as it is, repaired, left as text, or ends the turn.
 
 | row | what the model wrote                          | tool strict                | otherwise                  |
 |-----|-----------------------------------------------|----------------------------|----------------------------|
@@ -15,18 +15,18 @@
 | 10  | everything else                               | call                       | call                       |
 | 11  | any of these, and a tool's output holds it    | text, warning              | text, warning              |
 
-``decide`` is this table, from the first row to the tenth. ``arguments`` says what counts as arguments: absent ones,
+``decide`` implements rows 1 to 10 of this table. ``arguments`` says what counts as arguments: absent ones,
 null and "" are ``{}``. An item (row 8) is a call of a tool that the client runs by a type of its own, such as a shell:
 it cannot be represented at all unless it fits.
 
 There are two kinds of repair. Unwrapping (several calls in one block, ``parameters`` for ``arguments``, a name with a
 slip) leaves the arguments as the model wrote them, and is allowed for strict tools too. Changing the text of the JSON
-is not. Either is accepted only if the result satisfies the tool's schema. The last repair is made only because the
-schema demands it: it corrects the types of arguments that do not fit otherwise (``value_types``).
+is not. Either is accepted only if the result satisfies the tool's schema. The last repair, correcting the types of
+arguments, is made only if they do not fit otherwise (``value_types``).
 
-A call that an output of the same request holds, in all its letters, is quoted and not made: ``outputs`` says what
-counts as the same. Calls that the backend emitted as such are judged by the same table (``structured``), but are not
-text, and not compared. Untagged calls have to be beyond doubt: ``untagged``.
+A call that an output of the same request contains verbatim is quoted and not made: ``outputs`` defines what counts as
+the same. Calls that the backend emitted as such are judged by the same table (``structured``), but are not text, and
+not compared. Untagged calls have to be beyond doubt: ``untagged``.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ from toolsim.wire.hosted_items import search_for
 from toolsim.wire.local_tools import is_item
 
 _MAX_HEADER = 2048
-"""How many characters of an oversize block are searched for the tool's name."""
+"""Number of characters of an oversize block that are searched for the tool's name."""
 
 _MAX_SEARCHED = 1 << 30
-"""Bytes of outputs that the calls of one answer are searched for; no model writes so many calls that more is needed.
+"""Bytes of outputs that are searched for the calls of one answer. No answer has so many calls that more are needed.
 
-What is written after that counts as quoted.
+Calls beyond that count as quoted.
 """
 
 _MAX_OFFERED = 500
-"""How many characters of the names on offer an error message lists."""
+"""Maximum characters of the names on offer in an error message."""
 
 _NO_ITEM = CheckResult("one of its numbers is too large", outline="a number is too large")
 
@@ -97,7 +97,7 @@ class Judge:
         self._limit = plan.policy.max_tool_args_bytes
         self._searched = 0  # Bytes of outputs that have been searched (_MAX_SEARCHED).
         self._checker = SchemaChecker(self.warn, seconds=seconds)
-        # What an answer in words has to be; None if anything will do, or the backend can write nothing but calls.
+        # The required format of an answer without calls; None if there is none, or the backend can only write calls.
         self.answer_format: AnswerFormat | None = None
         if plan.answer_format is not None and plan.tools and plan.constraint is None:
             self.answer_format = AnswerFormat(plan.answer_format, self._checker)
@@ -112,42 +112,42 @@ class Judge:
         may be corrected, because the client has none of them yet.
         """
         any_strict = in_own_tag and self.plan.any_strict
-        # 1. Nobody can tell which tool was meant: it may have been a strict one.
+        # 1. The intended tool is unknown: it may have been a strict one.
         if written.name is None:
             expected = "a JSON object with name and arguments, got none"
             return self.fail(any_strict, raw, MALFORMED_JSON, None, expected)
         tool = lookup.tool
-        # 2. The same here: what was meant may be the one strict tool, misspelt beyond repair.
+        # 2. Likewise: the intended tool may be the strict one, misspelled beyond repair.
         if tool is None and not (in_own_tag and lookup.may_pass):
             return self.fail(any_strict, raw, lookup.reason, written.name, self._on_offer())
         # 3. The operator lets such calls through; without a schema any object fits.
         if tool is None:
             self.warn(UNKNOWN_TOOL, written.name)
             tool = Tool(written.name, written.name)
-        # 4. A repair that changes text is a guess, however safe: a strict tool's client was promised that none is made.
+        # 4. A repair that changes text is a guess, however safe: a strict tool's client was promised none.
         found = self._arguments(written, tool)
         if found is None or (tool.strict and (written.lossy_repairs or found.lossy_repairs)):
             expected = 'arguments {"input": "…"}' if tool.kind == "custom" else "arguments that are one JSON object"
             return self.fail(tool.strict, raw, MALFORMED_JSON, tool.name, expected)
-        # 5. Only what is read can be measured: escapes and quotes around it do not count.
+        # 5. Measured once decoded: escapes and quotes around it do not count.
         if utf8_length(found.text) > self._limit:
             return self.fail(tool.strict, raw, ARGUMENTS_TOO_LARGE, tool.name, self._size_expected())
         broken = self._mismatch(tool, found)
         # The last repair: arguments whose types were wrong, and nothing else, do not break the schema.
         if broken is not None and corrects and (corrected := self._corrected(tool, found)) is not None:
             broken, found = None, corrected
-        # 6. Weak models guess rather than ask; the guess says what they want to know.
+        # 6. Weak models guess rather than look up; the guess shows which tool they need.
         if broken is not None and (question := self._lookup_instead(tool)) is not None:
             return question
         if broken is not None:
             self.report.mismatches.append(entry(tool.name, broken.outline))
             expected = f"arguments that conform to its schema; {broken.mismatch}"
-            # 7. The promise of a strict tool, which an undecided check does not keep.
+            # 7. An undecided check does not keep the promise of a strict tool.
             if tool.strict and broken is UNSETTLED:
                 return self.fail(True, raw, SCHEMA_CHECK_TIMED_OUT, tool.name, expected)
             if tool.strict:
                 return self.fail(True, raw, SCHEMA_MISMATCH, tool.name, expected)
-            # 8. A repair was a wrong guess if its result does not fit; it is named by what was repaired.
+            # 8. A repair whose result does not fit was a wrong guess; the code names what was repaired.
             if TOOL_NAME in lookup.codes:
                 return self.reject(raw, UNKNOWN_TOOL, tool.name, expected)
             if _repairs(written, lookup, found) or written.is_bare:
@@ -155,7 +155,7 @@ class Judge:
                 return replace(rejected, is_unreadable=not MARKER_REPAIRS.isdisjoint(written.codes))
             if tool.must_fit:
                 return self.reject(raw, SCHEMA_MISMATCH, tool.name, expected)
-            # 9. The client has its own check, and can tell the model what is wrong.
+            # 9. The client checks too, and can tell the model what is wrong.
             self.warn(SCHEMA_MISMATCH, tool.name)
         # 10. Only now is it certain that the repairs were right.
         repairs = _repairs(written, lookup, found)
@@ -165,7 +165,7 @@ class Judge:
     # -- tagged calls
 
     def block(self, block: Block | Oversize, *, is_announced: bool = False) -> list[Verdict]:
-        """Return the verdicts on what one block holds, in source order; nothing follows a Violation.
+        """Return the verdicts on the calls of one block, in source order; nothing follows a Violation.
 
         ``is_announced``: the client has the beginning of its first call.
         """
@@ -173,12 +173,12 @@ class Judge:
         if isinstance(block, Oversize):
             return [self._oversize(block.raw)]
         calls = self._read(block)
-        # 1. Of XML without a name even strict tools' clients get the text: it describes the syntax, and calls nothing.
+        # 1. XML without a name is text even with strict tools: it describes the syntax, and calls nothing.
         if block.form == "xml" and calls[0].name is None:
             return [replace(self.reject(block.raw, MALFORMED_JSON, None), is_unreadable=True)]
         is_indivisible = _is_indivisible(block.body, calls)
         quoted = [written for written in calls if self._is_quoted(written)]
-        # 11. An output may hold all of a block. What counts only as a whole is quoted if a part of it is.
+        # 11. An output may contain an entire block. What counts only as a whole is quoted if a part of it is.
         if quoted and (is_indivisible or len(quoted) == len(calls)):
             return [self._quote(quoted[0], block.raw)]
         repairs, warnings = len(self.report.repairs), len(self.report.warnings)
@@ -187,7 +187,7 @@ class Judge:
         # A violation ends the turn, whatever the others are.
         if not rejected or isinstance(verdicts[-1], Violation):
             return verdicts
-        # The client sees such a block as the model wrote it: none of its calls was repaired, or made with a warning.
+        # The client gets such a block as the model wrote it: none of its calls was repaired, or made with a warning.
         if is_indivisible or len(rejected) == len(verdicts) > 1:
             self._uncount(repairs, warnings)
             return [replace(rejected[0], raw=block.raw)]
@@ -199,7 +199,7 @@ class Judge:
         """Return the verdicts on a block's calls up to a Violation; those that are ``quoted`` are not made (row 11)."""
         parts: list[ParsedCall] = []
         for written in calls:
-            # A quoted call is shown as it is. The other forms have one object a call, which stands for no others.
+            # A quoted call is shown as it is. The other forms have one object per call, which stands for no others.
             if written in quoted:
                 parts.append(written)
             else:
@@ -259,7 +259,7 @@ class Judge:
         """
         accepted: list[Accepted] = []
         for written in calls:
-            # A list that holds anything else is text, the calls in it too.
+            # A list that contains anything else is text, including its calls.
             if written is None:
                 return None
             for part in self._split(written):
@@ -267,7 +267,7 @@ class Judge:
                 if call is None:
                     return None
                 accepted.append(call)
-        # 11. They are one text, so one of them shows where all of it is from.
+        # 11. They are one text, so one of them shows where all of them come from.
         is_quoted = any(written is not None and self._is_quoted(written) for written in calls)
         return [replace(call, is_quoted=is_quoted) for call in accepted]
 
@@ -309,11 +309,11 @@ class Judge:
     def _fits(self, tool: Tool, written: ParsedCall, found: Arguments) -> bool:
         given = written.given
         if given is None or (given.items == () if not isinstance(given, Json) else given.value in (None, "")):
-            return False  # Without arguments it may just as well be the name of something.
+            return False  # Without arguments it may just be the name of something.
         fits = not _is_schema(found.value, tool) and self._checker.fits(tool, found.value)
         return fits and (not tool.must_fit or is_item(found.text))
 
-    # -- what the rows ask
+    # -- conditions of the rows
 
     def _arguments(self, written: ParsedCall, tool: Tool) -> Arguments | None:
         if tool.kind == "custom":
@@ -344,7 +344,7 @@ class Judge:
     def _lookup_instead(self, tool: Tool) -> Call | None:
         """Return the lookup that replaces a call that does not fit, if the model has not seen its tool's entry.
 
-        None for any other tool, and once anything was looked up.
+        None for any other tool, or if anything has been looked up.
         """
         plan = self.plan
         if tool.name not in plan.tools_to_look_up:
@@ -382,7 +382,7 @@ class Judge:
         outputs = self.plan.outputs
         if not outputs.text:
             return False
-        # Beyond the limit nobody searches any more: it counts as held.
+        # Beyond the limit there is no more searching: it counts as quoted.
         self._searched += len(outputs.text)
         if self._searched <= _MAX_SEARCHED and not outputs.contains(written.source):
             return False
@@ -402,7 +402,7 @@ class Judge:
     def _on_offer(self) -> str:
         return f"one of the tools on offer: {(', '.join(self.toolbox.names) or 'none')[:_MAX_OFFERED]}"
 
-    # -- what follows
+    # -- results
 
     def fail(self, strict: bool, raw: str, reason: str, name: str | None, expected: str) -> Verdict:
         """Return the verdict on what cannot be a call: a violation if a ``strict`` tool is concerned."""
@@ -441,7 +441,7 @@ def _repairs(written: ParsedCall, lookup: Lookup, found: Arguments) -> tuple[str
 
 
 def _is_indivisible(body: str, calls: Sequence[ParsedCall]) -> bool:
-    """Return whether a block counts only as a whole: none of it is a call if a part is not.
+    """Return whether a block counts only as a whole: if one part is not a call, none is.
 
     An array does, and so does a call with words after it. Objects side by side are independent calls.
     """

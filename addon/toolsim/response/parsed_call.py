@@ -7,7 +7,7 @@
           | {"tool_calls": [call, …]}
     xml  := <name>…</name> (<key>value</key>)*
 
-1. Values are never serialised again: the arguments of a call are a slice of what the model wrote, so that 1.0 stays 1.0
+1. Values are never re-serialized: the arguments of a call are a slice of what the model wrote, so that 1.0 stays 1.0
    and a long integer keeps its digits.
 2. What the JSON parser cannot read gets one repair pass (``repair``), and each repair is named by a code.
 3. Every function is linear in the text, and none raises.
@@ -51,10 +51,10 @@ MARKER_REPAIRS = frozenset((MISSING_CLOSE, MISSING_MARKER, DOUBLED_MARKER, MISSP
 """The repairs of markers: they leave the values as they are, so they are made for strict tools too."""
 
 MAX_CALLS = 64
-"""Calls read from one block; a block that holds more is a list of something else."""
+"""Maximum calls read from one block; a longer list is something else."""
 
 _MAX_MEMBERS = 256
-"""Top-level members of a call: its name, its arguments, and a few that nobody asked for."""
+"""Maximum top-level members of a call: its name, its arguments, and a few extra ones."""
 
 _BLOCKS = ("use_tool", "tool_call")
 """Elements that are blocks of their own, and no parameters."""
@@ -100,7 +100,7 @@ class ParsedCall:
     """One call as written.
 
     ``name`` None: it cannot be read. ``broken``: the rest cannot be read. ``given``: its arguments, None if there are
-    none; ``key`` is the one of JSON under which they stand, "" if they stand under several. ``codes`` name the repairs
+    none; ``key`` is their key in the JSON, "" if there are several. ``codes`` name the repairs
     that left all values unchanged, ``lossy_repairs`` those that changed text. ``unknown``: the values of keys that no
     call has. ``is_bare``: its block may be talk about calls (``Block.is_bare``), so it has to fit the schema.
     """
@@ -174,7 +174,7 @@ def _decode(text: str, start: int) -> tuple[Any, int] | None:
 
 
 def read_value(text: str) -> Json | None:
-    """Read a text that is one JSON value with nothing but whitespace around it; ``source`` is all of the text."""
+    """Read a text that is one JSON value, apart from whitespace around it; ``source`` is all of the text."""
     got = decode(text, _skip(text, 0))
     return None if got is None or _skip(text, got[1]) != len(text) else Json(text, got[0])
 
@@ -340,7 +340,7 @@ def _call(source: str, members: dict[str, Json], *, repair: bool) -> ParsedCall:
                 break
         else:
             names = ["function"]
-    # Of two names one is something else: a parameter, perhaps.
+    # Of two names, one is something else, perhaps a parameter.
     named = names[0] if names else "name"
     if named in NAME_KEYS[1:]:
         codes = (*codes, NAME_KEY)
@@ -373,7 +373,7 @@ def respelled(
 
 
 def name_of(source: str) -> str | None:
-    """Return the tool's name from the beginning of a body that cannot be read as a whole, None if it is not there."""
+    """Return the tool's name from the beginning of a body that cannot be read, None if it is not there."""
     found = _NAMED.match(source) or _ELEMENT_NAMED.match(source)
     return found[1] if found and found[1].strip() else None
 
@@ -402,7 +402,7 @@ def read_xml(body: str) -> ParsedCall:
 
 
 def _read_lines(body: str) -> list[tuple[str, str]] | None:
-    """Read elements that stand in a line each, with one tag misspelled or missing: its other tag has the name."""
+    """Read elements, one per line, with one tag misspelled or missing: its other tag has the name."""
     found: list[tuple[str, str]] = []
     lines = [*filter(None, map(str.strip, body.split("\n")))]
     for at, line in enumerate(lines, 1):
@@ -410,7 +410,7 @@ def _read_lines(body: str) -> list[tuple[str, str]] | None:
         names = {name for tag in (opening, closing) if tag for name in [tag[1]]}
         if len(found) > _MAX_MEMBERS or not names:
             return None
-        # A letter too few is as likely as one too many, unless a letter stands twice.
+        # A missing letter is as likely as a surplus one, unless a letter is doubled.
         name = max(names, key=lambda name: (-len(_TWICE.findall(name)), len(name)))
         if len(names) > 1 and not names - {name} <= misspelled(name):
             return None
@@ -467,7 +467,7 @@ def unescape(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Return the text of which ``unescape`` makes this value; of a CDATA section it makes what stands inside."""
+    """Return the text that ``unescape`` turns into this value; a CDATA section is turned into its content."""
     return text if _is_cdata(text.strip()) else text.replace("&", "&amp;")
 
 
@@ -476,7 +476,7 @@ def _is_cdata(bare: str) -> bool:
 
 
 def trim(text: str) -> str:
-    """Strip one newline from each end of a value that stands on lines of its own; all other whitespace is content."""
+    """Strip one newline from each end of a value on lines of its own; all other whitespace is content."""
     inner = text.removeprefix("\r").removeprefix("\n") if text.startswith(("\n", "\r\n")) else ""
     return inner[:-1].removesuffix("\r") if inner.endswith("\n") else text
 
@@ -484,8 +484,8 @@ def trim(text: str) -> str:
 def use_tool_text(tool: Tool, arguments: str) -> str:
     """Return one call as canonical ``<use_tool>`` text: values escaped, parameters in the schema's order.
 
-    Strings stand as they are, every other value as the JSON that the model wrote. ``arguments`` is the JSON text of an
-    object, or a custom tool's input, which becomes the one parameter ``input``.
+    Strings are written as they are, every other value as the JSON that the model wrote. ``arguments`` is the JSON text
+    of an object, or a custom tool's input, which becomes the one parameter ``input``.
     """
     members, _ = read_object(arguments.lstrip(), 0) or ({}, 0)
     values = {name: of.value if isinstance(of.value, str) else of.source for name, of in members.items()}

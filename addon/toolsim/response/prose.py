@@ -1,4 +1,4 @@
-"""The text around untagged calls, which arrives in pieces: where in it a call may begin.
+"""Finds the places in the text around untagged calls where a call may begin.
 
 | state   | what is read                     | then                                 |
 |---------|----------------------------------|--------------------------------------|
@@ -24,7 +24,7 @@ Place = Literal["info", "line", "start"]
 
 
 class Cursor:
-    """``text``: the current text; ``pos``: how far it has been read; ``is_final``: whether no more text follows.
+    """``text``: the current text; ``pos``: the next character to read; ``is_final``: whether no more text follows.
 
     A reader continues until ``is_exhausted``. What it cannot decide yet, it reads again once more text has arrived.
     """
@@ -51,7 +51,7 @@ class Cursor:
         return self.text[self.pos : self.pos + 1]
 
     def feed(self, text: str) -> None:
-        """Continue with ``text``, behind what is to be read again."""
+        """Continue with ``text``, after what is to be read again."""
         self.text = self._rest + text
         self.pos = 0
         self._rest = ""
@@ -89,7 +89,7 @@ class Prose:
 
     @property
     def is_in_line(self) -> bool:
-        """Whether no call may begin, and no fence end, before the line does."""
+        """Whether no call may begin, and no fence end, before the line ends."""
         return self.state == self.state_line or (self.state == self.state_code and self._code.is_in_line)
 
     @property
@@ -172,7 +172,7 @@ class CodeFence:
         return self._place == "line"
 
     def read(self, text: str, pos: int, *, final: bool) -> tuple[int, bool]:
-        """Return up to where the text can be emitted, and whether the fence ends there.
+        """Return the end of the text that can be emitted, and whether the fence ends there.
 
         What is left must be read again together with what follows; if the text is ``final``, nothing is left.
         """

@@ -9,12 +9,12 @@
    follows, the open one was only a character, and the block counts.
 3. A mark at the end of its line opens nothing: it belongs to a fence, in which calls may count (see ``untagged``).
 4. What may be quoted is not previewed: its fragments are dropped.
-5. A block that anybody may write in a sentence (``Block.is_bare``) counts only if it stands alone: only blocks stand
-   next to it in its line, or only blocks and whitespace follow it. It is held back until that is known. One that
-   begins like no call (``Block.is_unread``) also needs its line to itself.
+5. A block that may occur in a sentence (``Block.is_bare``) counts only if it stands alone: its line has only blocks, or
+   only blocks and whitespace follow it. It is held back until that is known. One that does not begin like a call
+   (``Block.is_unread``) also needs its line to itself.
 6. Nothing is lost, and where the text is split does not matter.
 
-Untagged calls need no such rule, since nothing may stand next to them on their lines.
+Untagged calls need no such rule, since they have to be alone on their lines.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from toolsim.response.segments import Block, FenceMark, Fragment, Oversize, Pars
 from toolsim.response.sentinel import Sentinel
 
 _HEADER_BYTES = 4096
-"""For the quotes, the name and the escapes around the arguments, which are not counted as arguments."""
+"""Allowance for the quotes, the name and the escapes around the arguments, which do not count as arguments."""
 
 _MAX_LINE = 4096
-"""How many characters after a block are held back for the mark that closes inline code."""
+"""Number of characters after a block that are held back for the mark that closes inline code."""
 
 _MAX_HELD = 16
-"""How many blocks, and texts between them, are held back for it."""
+"""Number of blocks, and texts between them, that are held back for it."""
 
 _MARK = re.compile(r"`+")
 _BEGINS = re.compile(r"[ \t\r]*(>)?")
 
 
 class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
-    """The sentinel, except that blocks which are only shown are text. It is used like the sentinel."""
+    """Wraps the sentinel: blocks that are only shown are text. It is used like the sentinel."""
 
     def __init__(self, sentinel: Sentinel, count_lost: Callable[[], None] = lambda: None) -> None:
         self._count_lost = count_lost
-        # What is held: a block that may be in inline code, with others in the same line.
+        # Held back: a block that may be in inline code, with others in the same line.
         super().__init__(sentinel, [])
         self._line = _Line()
         self._tail = ""  # The text after it.
@@ -68,7 +68,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         segments = self._inner.feed(text)
         if not segments:
             return segments
-        if self._bare is None and len(segments) == 1 and isinstance(segment := segments[0], str):  # As nearly all text.
+        if self._bare is None and len(segments) == 1 and isinstance(segment := segments[0], str):  # The usual case.
             return segments if not self._held and self._line.is_unchanged_by(segment) else self._in_line(segments)
         return self._take(segments)
 
@@ -150,7 +150,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return [block]
 
     def _read_tail(self, text: str, *, is_all: bool = False, goes_on: bool = False) -> list[TaggedSegment]:
-        """Take text after a held block; return what that decides (rule 2).
+        """Process text after a held block; return what that decides (rule 2).
 
         ``is_all``: no text follows it directly. ``goes_on``: but another block in the same line does.
         """
@@ -225,7 +225,7 @@ class _Line:
                 self._end_run()
 
     def read_block(self) -> None:
-        """Take a block; what it holds means nothing here."""
+        """Process a block; its content means nothing here."""
         self._end_run()
         self._is_blank = False
 
@@ -239,7 +239,7 @@ class _Line:
 
 
 def block_limit(plan: Plan) -> int:
-    """Return how many bytes a call may have, or characters while it is held back."""
+    """Return the maximum bytes of a call, or characters while it is held back."""
     return plan.policy.max_tool_args_bytes + _HEADER_BYTES
 
 

@@ -2,21 +2,21 @@
 
     prose <tool_call>{"name":"f","arguments":"{}"}</tool_call> prose <use_tool><name>f</name></use_tool>
 
-What it may know: the tags, where a string or a value begins and ends, and how deep the braces nest. It never parses
-JSON, never inspects a name, and never decides whether a block is a good call: the judge does.
+It knows the tags, where a string or a value begins and ends, and how deeply the braces nest. It never parses JSON or
+inspects a name; the judge decides whether a block is a valid call.
 
-The rules, by number; the tests name them.
+The rules are numbered, and the tests refer to them by number.
 
  1. Only the exact opening tag, ours or one of the ``call_forms``, opens a block. Only what may become one is held back.
  2. The body of a block begins with ``{`` and then a quote, a ``}`` or a bare key with its colon, with ``[`` and then
     ``{`` or ``]``, or as a body of one of the ``call_forms``. Whitespace may precede each, and the opening line of a
-    fence may precede JSON. With anything else the tag was prose and is released at once.
+    fence may precede JSON. Otherwise the tag is prose and is released at once.
  3. A tag inside a JSON string is content. Outside strings the closing tag closes the block at any depth (a last brace
     may be missing: the judge repairs that), and a new opening tag closes it if the JSON is complete. So does a closing
     tag of another form (``</function>``): it belongs to the block, and so does the right one after it. In a form
     without a closing tag the last bracket closes it, unless a comma or a semicolon and another object follow.
  4. The end of the text closes a block too, if the JSON is complete; half a closing tag then belongs to the block. It
-    closes a form's body if the reader misses nothing, and a mark ends the call or the text is not known to be cut.
+    closes a form's body if the reader lacks nothing, and a mark ends the call or the text is not known to be cut.
  5. Text that is neither JSON nor a small slip in JSON (rule 6) makes the block literal: from its beginning, the first
     closing tag closes it, the first new opening tag ends it. A form's body is literal from the start, but a tag
     inside one of its values is content. A value has lost its end if it never ends, or if an unmatched closing tag in it
@@ -28,12 +28,12 @@ The rules, by number; the tests name them.
     follows is prose again.
 10. Nothing is lost: the pieces, with each block as its raw text, add up to the input.
 11. The pieces, once joined, do not depend on where the input is split.
-12. A model that means to call may fail so badly that the judge never sees it, and a lost call must show up somewhere.
-    So it is counted if our own tag opened no body, and its closing tag follows before any other tag; or if a body
-    began, and the text ends in the middle of it without having been cut.
-13. If a tool is strict, what stands between our own tags is a block even if it begins like no call: up to its closing
-    tag before any other tag, within the distance of rule 12. It is held back so long. Whether it stands alone, and so
-    is a call that failed, is not decided here (``quotation``).
+12. An attempted call can be so malformed that the judge never sees it, so such lost calls are counted: our own tag
+    opens no body, and its closing tag follows before any other tag; or a body begins, and the text, which was not cut,
+    ends in the middle of it.
+13. If a tool is strict, the text between our own tags is a block even if it does not begin like a call: up to its
+    closing tag before any other tag, within the distance of rule 12. It is held back until then. ``quotation`` decides
+    whether it stands alone, and so is a call that failed.
 14. Surplus markers go with a block (``FenceMark``), with ``drops_surplus``: opening tags directly before its own, and
     after it, with only whitespace between, closing tags and the tokens with which models end a turn.
 15. With ``drops_surplus`` a misspelled opening tag (``misspelled``) opens a block at the start of a line or directly
@@ -87,7 +87,7 @@ _BETWEEN = re.compile(
 ).match
 _LINE_MARK = re.compile(r"(?<=\n)[<\[\]]")
 _END_FUNCTION = "</function>"
-# No model writes more whitespace than this between an opening tag and its body: by rule 2 the tag is then prose.
+# No model writes more whitespace than this between an opening tag and its body; beyond it the tag is prose (rule 2).
 _MAX_SPACE = 1024
 _MAX_TAIL = 64
 """Longer than any surplus marker."""
@@ -126,30 +126,30 @@ class Sentinel:
         self._reads_families = foreign
         self._drops_surplus = drops_surplus
         self._last = ""  # The latest prose, "" directly after a block: a line may begin there (rule 15).
-        self._is_behind = False  # Whether nothing but whitespace and surplus markers has come since a block (rule 14).
+        self._is_behind = False  # Whether only whitespace and surplus markers have come since a block (rule 14).
         self._limit = limit
         self._fragments = fragments
         self._out: list[TaggedSegment] = []
         self._text = ""  # The current text.
-        self._pos = 0  # How far it has been read.
-        self._held = ""  # What is held back of it; it is prepended to the next piece.
+        self._pos = 0  # Position of the next character to read.
+        self._held = ""  # The part that is held back; it is prepended to the next piece.
         self._final = False  # Whether no more text follows.
         self._was_cut = False  # Whether the model would have written more.
-        self._is_idle = False  # Whether nothing is open, or held back but one character: text without a tag is prose.
+        self._is_idle = False  # Nothing is open, at most one character is held back: text without a tag is prose.
         self._is_plain = False  # Whether that is so, nothing is held back, and tags begin with the usual characters.
         self._ignores_values = False  # Whether values are ignored from now on (rule 5).
         self._lost = LostCalls(count_lost)
-        self._content: Callable[[str], bool] | None = None  # Whether a text holds nothing that counts in the open body.
+        self._content: Callable[[str], bool] | None = None  # Whether a text is only content.
         self.state = self.state_prose
         # The open block.
         self._opening = ""  # Its tags; "" if none is open.
         self._closing = ""
-        self._meant = ""  # The opening tag that was meant, if it is misspelled (rule 15); else the same.
+        self._meant = ""  # The intended opening tag if it is misspelled (rule 15), else the same.
         self._codes: tuple[str, ...] = ()  # The repairs of the tags.
         self._is_foreign = False  # Whether they are a form's own.
         self._pieces: list[str] = []  # What arrived of it with earlier texts, the opening tag included.
         self._start = 0  # Where the rest of it begins in the current text.
-        self._size = 0  # How many bytes its body had in these pieces.
+        self._size = 0  # Bytes of its body in these pieces.
         self._json: JsonBody  # Its body, if it is JSON.
         self._row: CallForm | None = None  # The form of its body; None before the body, and once JSON turned literal.
         self._value = OpenValue()  # The open value in that body.
@@ -165,11 +165,11 @@ class Sentinel:
 
     @property
     def open_size(self) -> int:
-        """How many characters of the open block have arrived, 0 if none is open."""
+        """Number of characters of the open block that have arrived, 0 if none is open."""
         return sum(map(len, self._pieces)) + len(self._held) if self._opening else 0
 
     def feed(self, text: str) -> list[TaggedSegment]:
-        """Return what ``text`` completes."""
+        """Return the segments that ``text`` completes."""
         if self._is_plain and text and "<" not in text and "[" not in text and "]" not in text:
             self._last = text
             return [text]
@@ -276,7 +276,7 @@ class Sentinel:
         return None
 
     def _open(self, opening: str, meant: str) -> None:
-        """Open a block at the tag that stands here, ``meant`` to be another one if it is misspelled."""
+        """Open a block at this tag; ``meant`` is the intended tag if it is misspelled."""
         self._lost.close()
         self._start = self._pos
         self._pos += len(opening)
@@ -292,7 +292,7 @@ class Sentinel:
             self._stash(self._pos)
 
     def _read_tail(self) -> bool:
-        """Take a surplus marker after a block (rule 14); return whether anything else stands there."""
+        """Process a surplus marker after a block (rule 14); return whether anything else is there."""
         self._emit(_BLANK(self._text, self._pos).end())  # type: ignore[union-attr]
         rest = self._text[self._pos : self._pos + _MAX_TAIL]
         found = next((tail for tail in self._tags.tails if rest.startswith(tail)), "")
@@ -319,7 +319,7 @@ class Sentinel:
     # -- inside a block
 
     def state_opened(self) -> None:
-        """Behind an opening tag: wait for what distinguishes a body from prose (rule 2)."""
+        """After an opening tag: wait for what distinguishes a body from prose (rule 2)."""
         text = self._text
         at = _SPACE(text, self._pos).end()  # type: ignore[union-attr]
         if text.startswith("`", at) and not self._is_foreign:
@@ -421,7 +421,7 @@ class Sentinel:
         return "closed", pos + len(spelling)
 
     def state_behind_json(self) -> None:
-        """Behind a JSON body that no tag closes: another one may follow a comma or a semicolon (rule 4)."""
+        """After a JSON body that no tag closes: another one may follow a comma or a semicolon (rule 4)."""
         text = self._text
         between = _BETWEEN(text, self._pos)
         assert between is not None
@@ -445,7 +445,7 @@ class Sentinel:
         return False if found is None or not found.end() > self._pos else None if found.partial else True
 
     def state_unread(self) -> None:
-        """Inside a body that begins like no call: only its closing tag before any other tag makes it one (rule 13)."""
+        """In a body that does not begin like a call: it is one if its closing tag is the next tag (rule 13)."""
         text = self._text
         most = min(_MAX_LOST, self._limit)
         stop = min(len(text), self._start + most - self._size + 1)
@@ -464,7 +464,7 @@ class Sentinel:
     def state_literal(self) -> None:
         """Inside a body that is not JSON: only tags count, and none inside a value (rule 5)."""
         text, closing, value = self._text, self._closing, self._value
-        # A tag that begins at the limit must still be seen whole.
+        # A tag that begins at the limit must still be recognized.
         stop = min(len(text), self._start + self._limit - self._size + 1 + len(closing))
         match = ends(self._meant, closing, value.marks).search(text, self._pos, stop)
         if match is None:
@@ -575,7 +575,7 @@ class Sentinel:
         return self._drops_surplus or (other != self._opening and self._tags.closing[other] == self._closing)
 
     def _may_be_tag(self, at: int) -> bool:
-        """Return whether all that is left of the text may become an opening tag, misspelled or not."""
+        """Return whether the rest of the text may become an opening tag, misspelled or not."""
         rest = self._text[at : at + _MAX_TAIL]
         return rest in self._tags.beginnings or (self._drops_surplus and self._tags.misspelled.may_begin(rest))
 
@@ -673,8 +673,8 @@ class LostCalls:
     def __init__(self, count: Callable[[], None]) -> None:
         self.count = count
         self._closing = ""  # The tag that is searched for, "" if none is.
-        self._tail = ""  # The end of the text so far, which may be half of it.
-        self._left = 0  # How many characters are still searched.
+        self._tail = ""  # The end of the text so far, which may be part of it.
+        self._left = 0  # Number of characters still to be searched.
 
     @property
     def is_searching(self) -> bool:
@@ -682,17 +682,17 @@ class LostCalls:
         return bool(self._closing)
 
     def open(self, closing: str) -> None:
-        """Remember an opening tag that opened no block; ``closing`` is its closing tag."""
+        """Note an opening tag that opened no block; ``closing`` is its closing tag."""
         self._closing = closing
         self._tail = ""
         self._left = _MAX_LOST
 
     def close(self) -> None:
-        """Stop searching: another tag has come."""
+        """Stop searching, because another tag has come."""
         self._closing = ""
 
     def feed(self, text: str) -> None:
-        """Take prose after the opening tag."""
+        """Process prose after the opening tag."""
         if not self._closing:
             return
         searched = self._tail + text[: self._left]
@@ -711,17 +711,17 @@ _PLAIN_JSON = re.compile(r"[ \t\r\n,:0-9A-Za-z_.+\-]*+").match
 
 
 class JsonBody:
-    """The lexer of a JSON body: it tracks strings and how deep the brackets nest, and builds no values.
+    """The lexer of a JSON body: it tracks strings and the depth of brackets, and builds no values.
 
     It reads after the first bracket, ``opened``. ``closing`` is the tag that closes the block; without one the
-    last bracket closes it. Strings may stand in single quotes, as Python writes them: a tag inside one is data there
-    too. An apostrophe within such a string ends it, and what follows is a slip. It stops at, and names:
+    last bracket closes it. Strings may be in single quotes, as in Python: a tag inside one is data too. An apostrophe
+    within such a string ends it, and what follows is a slip. It stops at one of these, and names it:
 
         more    the end of the current text (or half an escape before it)
         tag     what may begin a tag, outside strings: the sentinel knows which tags count
         closed  after the last bracket, if there is no tag to wait for; else at a tag that closes the block
         opened  at a tag that opens another block
-        slip    what no small slip explains: a word or a bracket right after a string, any other character
+        slip    more than a small slip: a word or a bracket right after a string, any other character
     """
 
     __slots__ = ("_closes", "_depth", "_first", "_last", "_quote")
@@ -729,7 +729,7 @@ class JsonBody:
     def __init__(self, opened: str, closing: str = "</") -> None:
         self._closes = not closing
         self._first = closing[:1]
-        self._quote = ""  # What the open string ends with, "" outside strings.
+        self._quote = ""  # The quotation mark that ends the open string, "" outside strings.
         self._last = opened  # The last significant character outside strings.
         self._depth = 1
 
@@ -792,12 +792,12 @@ class JsonBody:
         return ("more" if not final and (closing.startswith(rest) or opening.startswith(rest)) else "slip"), pos
 
     def _accept(self, char: str) -> bool:
-        """Take one character that is neither plain nor in a string; return whether it may stand here."""
+        """Process one character that is neither plain nor in a string; return whether it is allowed here."""
         if char in IN_STRING:
             self._quote = char if self._last in "{[,:" else ""
             return bool(self._quote)
         if char in "{[":
-            # If no tag can end text that is not JSON, a bracket in the wrong place must.
+            # If no tag can end text that is not JSON, a misplaced bracket has to.
             if self._last == '"' or (self._closes and self._last not in "[:,"):
                 return False
             self._depth += 1

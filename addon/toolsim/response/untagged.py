@@ -1,12 +1,12 @@
 """Untagged calls: found in the text that the sentinel takes for prose, and submitted to the judge.
 
-Many models never write a tag that they were not trained on, whatever the prompt says: the call is right, but it stands
-bare or in a code fence. In addition to tagged blocks, these count:
+Many models never write a tag that they were not trained on, whatever the prompt says: the call is right, but bare or in
+a code fence. In addition to tagged blocks, these count:
 
     unit  := fence | bare | marker{1,2} form+ marker* NEWLINE      markers of no known family: see unknown_markers
     fence := "```" ["json" | "tool_call" | "tool_code" | "xml" | "python" | "py"] NEWLINE form+ "```" NEWLINE
            | "```" list "```" NEWLINE
-    bare  := form+ NEWLINE                     nothing else on its lines; "," or ";" may stand between forms
+    bare  := form+ NEWLINE                     nothing else on its lines; "," or ";" may separate forms
     form  := object | array | syntax | record | list | braces
     object, array                              JSON: {"name": …, "arguments": …}, {"tool_calls": […]}, [{…}, {…}];
                                                and see object_shapes
@@ -16,15 +16,15 @@ bare or in a code fence. In addition to tagged blocks, these count:
     record := [function_call … name=… arguments=…]
 
  1. A unit counts only if all its forms are calls to tools on offer whose arguments fit the tool's schema, strict or
-    not. If one does not, the whole unit is text. Nothing here is ever a violation.
+    not. If one does not, the entire unit is text. Nothing here is ever a violation.
  2. A unit counts only at the start or at the end of the answer: in the middle of other text it is talk about calls.
-    Units separated only by whitespace stand together. A fence of Python must be the complete answer, unless its calls
+    Units separated only by whitespace belong together. A fence of Python must be the complete answer, unless its calls
     are in lists: nobody explains code with those.
  3. Nothing counts in a thought (``<think>``), in a sentence, in inline code, or in a fence of another language.
  4. Only text that may still become a unit is held back: at the start of a line ``{``, ``[``, a fence, and a name on
     offer with its parenthesis. It is released as soon as it cannot: at the language of a fence, at the first key or
     name that no call has, at any character that the form cannot hold.
- 5. A unit at the end of the text so far is held until what follows shows where it stands.
+ 5. A unit at the end of the text so far is held until what follows shows where it is.
  6. A unit of more than ``limit`` characters is text.
  7. Released text is not read again, so no text is read twice; nothing inside a rejected form counts.
  8. A fence around tagged blocks goes with them: its two lines are emitted as ``FenceMark``.
@@ -32,7 +32,7 @@ bare or in a code fence. In addition to tagged blocks, these count:
 10. A list that repeats one call, without end or until the backend cut it off, ends there (``repetition``).
 11. A unit at the end counts if the sentence before it does not introduce an example (``explanation``). Nor does a fence
     around tagged blocks hold any behind such a sentence.
-12. If the client demands JSON of an answer in words, ``answer_format`` says which form is that answer: it is text.
+12. If the client demands JSON of an answer without calls, ``answer_format`` says which form is that answer: it is text.
 13. A block directly after text that ends with a closing marker is text: a call that cannot be read precedes it, and of
     two calls the second does not run alone. A marker behind sentences only closes no call. A bare call between blocks
     with a closing marker is one of them.
@@ -278,7 +278,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self.state()
 
     def _ends_turn(self, segment: TaggedSegment) -> bool:
-        """Return whether what follows is not of this turn any more (rule 14)."""
+        """Return whether what follows no longer belongs to this turn (rule 14)."""
         if isinstance(segment, FenceMark):
             self._has_surplus = True
             return not segment.opening and segment.raw in ENDS_OF_TURN
@@ -336,7 +336,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._prose.resume("line")
 
     def state_language(self) -> None:
-        """Behind the opening mark of a fence: its language decides whether it may hold a call."""
+        """After the opening mark of a fence: its language decides whether it may hold a call."""
         has_started = self._prose.has_started
         language = language_at(self._at.text, self._at.pos, has_started=has_started, final=self._at.is_final)
         if language == "more":
@@ -385,7 +385,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return bool(text) and wanted is not None and wanted.is_answer(text)
 
     def state_behind_form(self) -> None:
-        """Behind a form: another one may follow; anything else shows whether the unit stands alone on its lines."""
+        """After a form: another one may follow; anything else shows whether the unit is alone on its lines."""
         if self._form.is_loop:
             self._end_unit()
             self._end_run(last=True)
@@ -426,7 +426,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return 0 if end is None else end or None
 
     def _begin_marker(self) -> bool:
-        """Begin a unit with the marker that stands here, or wait while that is uncertain; False: none stands here."""
+        """Begin a unit with the marker here, or wait while that is uncertain; False: there is none."""
         at = self._at
         if self._mark or at.char not in "<[" or self._markers == _MAX_MARKERS or self.state == self.state_behind_form:
             return False
@@ -443,7 +443,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return True
 
     def state_behind_fence(self) -> None:
-        """Behind the closing mark of a fence: nothing else may stand on its line."""
+        """After the closing mark of a fence: nothing else may be on its line."""
         self._held.add_tail(self._at.skip(_INDENT))
         if self._at.is_exhausted:
             return
@@ -453,7 +453,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._extend_unit(marker)
 
     def state_between(self) -> None:
-        """Behind a unit: another one may follow, or the end of the answer (rule 5)."""
+        """After a unit: another one may follow, or the end of the answer (rule 5)."""
         self._held.add_space(self._at.skip(_SPACE))
         if self._held.size > self._limit or not (self._at.is_exhausted or self._begin()):
             self._end_run()
@@ -480,7 +480,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return end if end > self._at.pos and self._at.text.startswith(self._mark, self._at.pos) else 0
 
     def _begin(self) -> bool:
-        """Begin the form or the fence that stands here, or wait while that is uncertain; False: neither stands here."""
+        """Begin the form or the fence here, or wait while that is uncertain; False: there is neither."""
         if self._begin_marker():
             return True
         text, pos, final = self._at.text, self._at.pos, self._at.is_final
@@ -546,7 +546,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         """Resolve the units held back (rule 2): calls at the start and at the end of the answer, else text."""
         # Between tagged blocks a unit that a marker closes is one of them whose opening marker is missing.
         first = not self._prose.has_started or (self._is_behind_block and self._repair and self._held.are_closed)
-        # What stands at the start has nothing before it that could explain it, except a thought.
+        # A unit at the start has nothing before it that could explain it, except a thought.
         counts = last and first if self._has_python else first or (last and not self._is_example)
         run = self._held.take_run(count=counts)
         self._out += run
