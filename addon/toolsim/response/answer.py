@@ -1,15 +1,15 @@
-"""A complete answer: the backend's events in, the client's events out, and one end for all choices.
+"""A complete answer: turns the backend's events into the client's, with one end for all choices.
 
-What the choices share is here: the numbers of the calls, which run across all choices; the judge
-with its time budget; the usage, which comes once, and is estimated if it does not come; and the end. The answer ends
-exactly once, by the first of
+It holds what the choices share: the numbers of the calls, which run across all choices; the judge with its time budget;
+the usage, which is reported once, and estimated if the backend reports none; and the end. The answer ends exactly once,
+by the first of
 
 1. the backend's own terminator (``Closed``): every choice ends, and what it held back is resolved;
 2. the early end of every choice that was asked for: the backend may be stopped (``is_cut``);
 3. a failure: reported by the backend, found in its bytes, or a broken strict guarantee.
 
-If other text after a call would have ended the choice, a backend that fails after one has failed too late: the answer
-ends with its calls, as if it had been ended early, and the report says why. Nothing is emitted after the end.
+If other text after a call would have ended the choice, a backend's failure after a call is too late: the answer ends
+with its calls, as if it had ended early, and the report says why. Nothing is emitted after the end.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ Estimate = Callable[[str], Usage]
 class Answer:
     """All choices of one answer. ``feed`` it the backend's events in order; it never raises.
 
-    ``estimate``: called at the end if the client gets token counts that the backend has not reported. ``retry``: why
-    the model is to be retried; then the last event is a failure that says so (``retrying_choice``).
+    ``estimate``: called at the end if the client gets token counts that the backend has not reported. ``retry``: the
+    reason for a retry; the last event is then a failure that says so (``retrying_choice``).
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Answer:
         self._client_items = ClientItems(self._judge.toolbox)
         self._numbers = count(plan.first_number)
         self._choices: dict[int, Choice] = {}
-        self._reasoned = calls_in_reasoning_for(plan)  # None once reasoning is only reasoning.
+        self._reasoned = calls_in_reasoning_for(plan)  # None once no call in reasoning can count.
         wanted = self._judge.answer_format
         self._watch = AnswerWatch(wanted, report) if wanted is not None else None
         self._usage: Usage | None = None
@@ -186,7 +186,7 @@ class Answer:
         return found.tool is not None or found.reason != UNKNOWN_TOOL
 
     def new_choice(self, index: int) -> Choice:
-        """Return a choice that has taken nothing yet."""
+        """Return a new choice."""
         return Choice(self._plan, self._report, self._judge, self._numbers, index)
 
     def _choice(self, index: int) -> Choice:
@@ -240,14 +240,14 @@ class Answer:
         estimated = self._estimate(written.getvalue())
         if usage is None:
             return estimated
-        # No prompt is empty: zero stands for an unknown number.
+        # No prompt is empty: zero means an unknown number.
         read, wrote = usage.input_tokens or estimated.input_tokens, usage.output_tokens or estimated.output_tokens
         if (read, wrote) == (usage.input_tokens, usage.output_tokens):
             return usage
         return replace(usage, input_tokens=read, output_tokens=wrote, total_tokens=read + wrote, estimated=True)
 
     def _warn_if_empty(self, reasons: set[EndReason]) -> None:
-        """Warn of an answer that looks like success but is empty, or lacks the call that it had to hold."""
+        """Warn of an answer that looks like success but is empty, or lacks a demanded call."""
         if self._plan.tool_choice.mode == "required" and "tool_calls" not in reasons:
             self._report.warnings.append(NO_CALL)
         if self._is_empty and reasons <= {"stop"}:

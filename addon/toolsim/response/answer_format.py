@@ -1,7 +1,7 @@
-"""The JSON that the client demands of an answer in words (``response_format``, ``text.format``), next to its tools.
+"""The JSON format that the client demands (``response_format``, ``text.format``) in addition to tools.
 
-A backend that enforced it could never write a call, so the model is asked for it in words (``request/manifest.py``).
-What it writes may be a call or the answer, and often neither has a tag:
+A backend that enforced it could never write a call, so the prompt asks for it (``request/manifest.py``). The model's
+text may be a call or the answer, and often neither has a tag:
 
 | an untagged form (see ``untagged``) that is a call       | and the demanded schema                        | is     |
 |----------------------------------------------------------|------------------------------------------------|--------|
@@ -14,8 +14,8 @@ What it writes may be a call or the answer, and often neither has a tag:
 
 1. So a schema that takes any object, or one with ``name`` alone, does not hide calls; one that asks for ``name`` and
    ``arguments``, as a plan of calls would, gets its answer.
-2. An answer in words that breaks the schema gets a warning. It is all the text of a choice that ends by itself and
-   without a call; a code fence around it breaks the schema too, since the client parses the text as it is.
+2. An answer that breaks the schema gets a warning. The answer is all the text of a choice that ends by itself without a
+   call; a code fence around it breaks the schema, too, since the client parses the text as it is.
 3. If the model may be retried (``HeldAnswer``), the text is held back to its end, or to the first call or item.
 """
 
@@ -36,17 +36,17 @@ from toolsim.schema import CheckResult
 EXPECTED = "an answer in the JSON that was demanded"
 
 _ANSWER = "/answer"
-"""The name of the answer where a tool has one: no tool has a slash in its name."""
+"""The name under which the answer's schema is compiled: no tool has a slash in its name."""
 
 _MAX_CHARS = 1_000_000
-"""A longer answer is not checked."""
+"""Maximum length of an answer that is checked."""
 
 _NOT_JSON = CheckResult("it is not JSON", outline="not JSON")
 _NO_OBJECT = CheckResult("it is not a JSON object", outline="not an object")
 
 
 class AnswerFormat:
-    """What the client demands. ``wanted``: the flat ``text.format``."""
+    """The demanded format. ``wanted``: the flat ``text.format``."""
 
     def __init__(self, wanted: Mapping[str, Any], checker: SchemaChecker) -> None:
         schema = wanted.get("schema") if wanted.get("type") == "json_schema" else None
@@ -55,7 +55,7 @@ class AnswerFormat:
         self._answer = Tool(_ANSWER, _ANSWER, parameters=schema if isinstance(schema, dict) else None)
 
     def is_answer(self, text: str) -> bool:
-        """Return whether the ``text`` of a form that may be a call is what the client demands (see the table)."""
+        """Return whether the ``text`` of a form that may be a call is the demanded answer (see the table)."""
         schema = self._checker.schema(self._answer)
         read = read_value(text) if schema is not None else None
         if schema is None or read is None or not self._checker.conforms(schema, read.value):
@@ -65,7 +65,7 @@ class AnswerFormat:
         return "array" in schema.types()
 
     def mismatch(self, text: str) -> CheckResult | None:
-        """Return why an answer in words is not what the client demands, None if it is."""
+        """Return why an answer does not have the demanded format, None if it does."""
         if len(text) > _MAX_CHARS:
             return None
         read = read_value(text)
@@ -77,7 +77,7 @@ class AnswerFormat:
 
 
 class AnswerWatch:
-    """Warns of answers in plain text that are not as demanded (rule 2), from what the client gets."""
+    """Warns of answers without the demanded format (rule 2), given the client's events."""
 
     def __init__(self, wanted: AnswerFormat, report: Report) -> None:
         self._wanted = wanted
@@ -115,7 +115,7 @@ class HeldAnswer(TextBuffer[Parser]):
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
         """Return what is left at the end of the text; an answer that is not as demanded says so."""
-        # An open call is another fault: it can be asked for by itself.
+        # An open call is another fault, with a retry of its own.
         has_open_call = self._inner.in_block if cut else self._inner.open_size > 0
         segments = self._inner.finish(cut=cut)
         if self._is_over:
@@ -139,5 +139,5 @@ class HeldAnswer(TextBuffer[Parser]):
 
 
 def _without_fault(segment: Segment | BrokenCall) -> Segment | BrokenCall:
-    """Return the text of what was held back as a call, and is none."""
+    """Return the text of a segment that was held back as a call but is none."""
     return segment.raw if isinstance(segment, BrokenCall) and segment.refused is None else segment

@@ -1,11 +1,11 @@
-"""The arguments of a call: found in any form that models write, as text for the client and as a value for the schema.
+"""Reads the arguments of a call in any form that models write, as text for the client and as a value for the schema.
 
 | tool     | what the model wrote                  | text for the client                            |
 |----------|---------------------------------------|------------------------------------------------|
 | function | an object, or a JSON string of one    | the object's own source, verbatim              |
 | function | nothing, null, an empty string        | ``{}``                                         |
 | function | XML elements                          | an object, each value typed by its own schema  |
-| function | one element that holds all the others | what stands inside it                          |
+| function | one element that holds all the others | its content                                    |
 | function | a string of the same object twice     | one of them                                    |
 | function | values in a programmer's syntax       | an object, by keyword or the schema's order    |
 | custom   | ``{"input": "…"}``, in either form    | the input                                      |
@@ -71,7 +71,7 @@ def function_arguments(written: ParsedCall, tool: Tool, checker: SchemaChecker, 
         return None
     given = written.given
     if isinstance(given, Elements):
-        # A misspelt marker may have become the name of a parameter.
+        # A misspelled marker may have become the name of a parameter.
         if not written.is_clean and tool.declared and any(name not in tool.declared for name, _ in given.items):
             return None
         return _from_elements(given.items, tool, checker, repair=repair)
@@ -163,7 +163,7 @@ def _mended(text: str) -> Arguments | None:
 
 
 def _unwrap_input(text: str, *, repair: bool) -> tuple[str, tuple[str, ...]]:
-    """Return the input that ``arguments`` as a string stands for: its member ``input``, or else the string itself."""
+    """Return the input that a string of arguments represents: its member ``input``, or else the string itself."""
     match read_value(text):
         case Json(value={"input": str() as inner}):
             return inner, ()
@@ -221,7 +221,7 @@ def _inside(content: str, *, repair: bool) -> Arguments | Items | None:
 
 
 def _input_of_elements(elements: Items, *, repair: bool) -> Arguments | None:
-    """Return the input that stands in the only element, or inside one that holds all arguments."""
+    """Return the input in the only element, or inside one that holds all arguments."""
     match elements:
         case ():
             return Arguments("", "")

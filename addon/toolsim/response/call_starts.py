@@ -1,4 +1,4 @@
-"""What may begin an untagged call: openings of forms and fences, recognised from as few characters as possible.
+"""Finds the beginnings of untagged calls, forms and fences, from as few characters as possible.
 
 {                      JSON        at once; the form's own lexer gives it up at the first key that no call has
 [                      JSON        unless it continues like the history's record
@@ -14,7 +14,7 @@ functools[             functools   JSON, as Phi-4-mini writes it
 ```                    a fence     its language decides whether it may hold a call
 ~~~                    a fence of code, which holds none
 
-In a fence of code that does nothing but call, Python may stand around the calls (``Statement``):
+In a fence of code that only calls, Python may surround the calls (``Statement``):
 
     statement := call | "print(" call ")" | name "=" call
 
@@ -58,7 +58,7 @@ _FIRST = frozenset(prefix[0] for prefix in _PREFIXES)
 _AFTER_NAME = frozenset("({[\r\n")
 _MODULE = "functions."
 _MAX_NAME = 256
-"""Characters of a word that are compared with names; none is as long."""
+"""Maximum characters of a word that are compared with names; none is as long."""
 
 _NUMBER = re.compile(r":\d{0,3}\Z")
 _ARGUMENTS = r"(?:(?:\[CALL_ID\][\w-]{1,64})?(?:\[ARGS\])?|\r?\n)\{"
@@ -116,7 +116,7 @@ def find_call_start(
 
 
 def _bracketed(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["more"] | None:
-    """Return what a ``[`` begins: a record, a list of calls, perhaps each in quotes, or JSON."""
+    """Return what a ``[`` begins: a record, a list of calls, possibly each in quotes, or JSON."""
     head = text[pos : pos + len(_RECORD) + 1]
     if _RECORD.startswith(head) and not final:
         return "more"
@@ -142,13 +142,13 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
             head = text[at : at + len(prefix)]
             if head == prefix:
                 at += len(prefix)
-            elif prefix.startswith(head) and not final:  # The text is at its end.
+            elif prefix.startswith(head) and not final:  # The end of the text.
                 return "more"
     name = NAME.match(text, at)
     if name is None:
         return "more" if at == len(text) and not final else None
     if at == pos and name.end() < len(text) and text[name.end()] not in _AFTER_NAME:
-        return None  # As nearly every line of prose.
+        return None  # The usual case: a line of prose.
     word = name[0].removesuffix("\\").replace(ESCAPED, "_")
     is_escaped = len(word) < len(name[0])
     near = common_spelling(_NUMBER.sub("", word[:_MAX_NAME]))
@@ -171,7 +171,7 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
 
 
 class Statement:
-    """The code around one call after another. ``is_open``: a ``print(`` is not closed yet.
+    """The code around successive calls. ``is_open``: a ``print(`` has not been closed.
 
     ``is_python``: its language is Python, and no language of calls.
     """

@@ -1,18 +1,18 @@
-"""Calls in reasoning: in that which a model writes into its text, and in that which its server sends apart.
+"""Finds calls in reasoning, which a model writes into its text, or its server sends separately.
 
-Nothing in reasoning is a call, except that some models, Qwen3.5 and Kimi K2 among others, now and then call without
-ending their thought first. So tagged blocks in it count if
+Reasoning contains no calls, except that some models, such as Qwen3.5 and Kimi K2, sometimes call without ending their
+thought first. So tagged blocks in it count if
 
 1. the reasoning ends with them: only whitespace follows or between them;
-2. the answer holds nothing else but whitespace after them, no other text, call or item;
+2. the answer contains only whitespace after them, no other text, call or item;
 3. the backend ended it, and did not cut it off.
 
 A block that is followed by more is talk about a call. What may be such a block is held back until that is known.
 Untagged calls in reasoning do not count.
 
-``Thoughts`` finds reasoning in the text, in the markers of any family: thoughts may stand before the first visible
-character of the answer. ``CallsInReasoning`` reads what a server sends apart: if that ends with calls, they become the
-text of the answer, which has no other.
+``Thoughts`` finds reasoning in the text, in the markers of any family: thoughts may precede the first visible character
+of the answer. ``CallsInReasoning`` reads what a server sends separately: if that ends with calls, they become the text
+of the answer, which has no other.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from toolsim.response.quotation import tagged_calls
 from toolsim.response.segments import Block, BrokenCall, FenceMark, Fragment, Parser, ParserWrapper, Segment
 
 IN_REASONING = "CALL_IN_REASONING"
-"""A warning: the text of the answer is what its reasoning ended with."""
+"""A warning: the text of the answer is the end of its reasoning."""
 
 THOUGHTS = {
     "<think>": "</think>",
@@ -71,7 +71,7 @@ def thought_at(text: str, at: int, *, final: bool = True) -> str | None:
 class LastCalls:
     """The blocks with which reasoning ends so far, with the whitespace and the markers next to them.
 
-    ``takes_bare``: those that anybody may write in a sentence count too.
+    ``takes_bare``: blocks that may occur in a sentence count, too.
     """
 
     def __init__(self, *, takes_bare: bool) -> None:
@@ -82,7 +82,7 @@ class LastCalls:
         return len(self._held)
 
     def take(self, segments: Iterable[Segment | BrokenCall]) -> list[str]:
-        """Take pieces of the reasoning; return what is text for certain."""
+        """Process segments of the reasoning; return those that are certainly text."""
         out: list[str] = []
         for segment in segments:
             if (isinstance(segment, Block) and (self._takes_bare or not segment.is_bare)) or (
@@ -94,7 +94,7 @@ class LastCalls:
         return out
 
     def add(self, text: str, *, is_text: bool = True) -> list[str]:
-        """Take text that may follow the blocks; return all of it if it is visible (``is_text``)."""
+        """Process text after the blocks; return everything held back if it is visible (``is_text``)."""
         if self._held and (not is_text or text.isspace()):
             self._held.append(text)
             return []
@@ -112,14 +112,14 @@ class LastCalls:
 
 
 class Thoughts(ParserWrapper[Parser, LastCalls]):
-    """A parser around ``inner``, which gets what follows the thoughts; ``new`` makes the parsers of the thoughts."""
+    """A parser around ``inner``, which gets the text after the thoughts; ``new`` makes the parsers of the thoughts."""
 
     def __init__(self, inner: Parser, new: Callable[[], Parser]) -> None:
         super().__init__(inner, LastCalls(takes_bare=False))
         self._new = new
         self._thought: Parser | None = None  # Reads the open thought.
-        self._end = ""  # What closes it.
-        self._text = ""  # What is undecided: the beginning of a marker.
+        self._end = ""  # Its closing marker.
+        self._text = ""  # Undecided text: the beginning of a marker.
         self._is_over = False  # Whether no further thought can come.
 
     @property
@@ -175,13 +175,13 @@ class Thoughts(ParserWrapper[Parser, LastCalls]):
         return out
 
     def _half_end(self, text: str, start: int) -> int:
-        """Return where the closing marker may begin that is incomplete at the end of ``text``, or its length."""
+        """Return the start of an incomplete closing marker at the end of ``text``, or its length."""
         sizes = range(min(len(self._end) - 1, len(text) - start), 0, -1)
         return len(text) - next((size for size in sizes if text.endswith(self._end[:size])), 0)
 
 
 class CallsInReasoning:
-    """Takes the events of one choice, and returns those that stand for them; ``sentinel``: a new one for reasoning.
+    """Processes the events of one choice, and returns those that replace them; ``sentinel``: one for reasoning.
 
     ``is_over``: the events no longer change, and need not be taken. ``has_found``: reasoning has become text.
     """

@@ -1,12 +1,12 @@
 """The schema checks of one answer: one validator per tool, and one time budget for all of them.
 
-While a model's value is checked against a client's schema, everyone else waits. Each single check is bounded
-(``toolsim.schema``), but the next bytes of an answer may hold any number of calls. So all checks draw on one budget,
-compiling included. Interruptions such as a garbage collection are not counted (``toolsim.schema.validator``). The
-budget refills at a quarter of the time that passes: an answer that arrives at a model's pace never exhausts it, and one
-that is only trouble leaves others most of the time. Without budget left a check is unsettled, and the call
-passes with a warning. A strict tool's call does not: its client was promised that arguments conform. So checks for
-strict tools may overdraw the budget, enough for anything that a call can sensibly hold.
+While a value is checked against a schema, all other exchanges wait. Each single check is bounded (``toolsim.schema``),
+but the next bytes of an answer may contain any number of calls. So all checks draw on one budget, including
+compilation. Interruptions such as a garbage collection are not counted (``toolsim.schema.validator``). The budget
+refills at a quarter of the time that passes: an answer at a model's pace never exhausts it, and a hostile one leaves
+others most of the time. Without budget left a check is undecided, and the call passes with a warning. A strict tool's
+call does not: its client was promised that arguments conform. So checks for strict tools may overdraw the budget,
+enough for any sensible call.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ SCHEMA_CHECK_TIMED_OUT = "SCHEMA_CHECK_TIMED_OUT"
 SCHEMA_UNUSABLE = "SCHEMA_UNUSABLE"
 
 BUDGET_SECONDS = 0.015
-"""How long all schema checks may take together in one go: enough for arguments of 10,000 values."""
+"""Seconds that all schema checks may take without a refill: enough for arguments of 10,000 values."""
 
 PATIENT_SECONDS = 1.0
-"""The same if nobody waits: in a separate process."""
+"""The same in a separate process, where nothing else waits."""
 
 _REFILL = 0.25
 
 _STRICT_SECONDS = 0.025
-"""How far checks for strict tools may overdraw the budget: in the worst case others wait 40 ms, once."""
+"""Seconds by which checks for strict tools may overdraw the budget: at worst others wait 40 ms, once."""
 
 UNSETTLED = CheckResult("it cannot be said in time whether they do", settled=False, outline="not checked in time")
 """Stands for a mismatch if the arguments of a strict tool could not be checked."""
@@ -64,7 +64,7 @@ class SchemaChecker:
         return self._validators[tool.name]
 
     def mismatch(self, tool: Tool, value: Any) -> CheckResult | None:
-        """Return where and why arguments break the tool's schema, None if they do not.
+        """Return the place and the reason where arguments break the tool's schema, None if they conform.
 
         If that stays undecided: ``UNSETTLED`` for a strict tool, else None.
         """

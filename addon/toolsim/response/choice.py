@@ -82,22 +82,22 @@ class Choice:
         self._parser = parser_for(plan, judge)  # None: no tools are on offer, so all text is text.
         self._calls = ClientCalls(plan, report, numbers, index)
         self.sequencer = OutputSequencer(plan, report, self._calls, index)
-        self._is_unreadable = False  # Whether the latest block was a call that cannot be read.
-        self._position = 0  # How many characters of the text have been taken.
+        self._is_unreadable = False  # Whether the latest block was an unreadable call.
+        self._position = 0  # Number of characters of the text so far.
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.sequencer}, {self._calls.made} calls, {self._parser})"
 
     @property
     def has_called(self) -> bool:
-        """Whether there were calls, all of them whole."""
+        """Whether there were calls, all of them complete."""
         return self._calls.made > 0 and not self._calls.has_broken
 
     @property
     def _in_block(self) -> bool:
         return self._parser is not None and self._parser.in_block
 
-    # -- what the backend does
+    # -- events of the backend
 
     def text(self, text: str) -> list[ClientEvent]:
         """Process a piece of the backend's text."""
@@ -109,7 +109,7 @@ class Choice:
             is_surplus = self._plan.stops_after_tools and self._calls.is_exhausted and self._in_block
             if is_surplus and not self.sequencer.has_ended:
                 self.sequencer.end_early(self._calls.skip())
-        elif text:  # No tools are on offer: whatever it looks like, it is text.
+        elif text:  # No tools are on offer: anything is text.
             self.sequencer.state(text)
         return self._calls.take()
 
@@ -121,19 +121,19 @@ class Choice:
         if self._parser is None:
             segments: Sequence[Segment] = [EMPTY_LINE]
         elif self._parser.open_size:
-            # Rule 3: the block goes on in the next message.
+            # Rule 3: the block continues in the next message.
             segments = []
         else:
             # The parser reads it like text, since a call at the end of the message may be alone on its lines.
             segments = self._parser.feed(EMPTY_LINE)
-        # An empty line that parts nothing is dropped. But it may have completed what was held back before it.
+        # An empty line that separates nothing is dropped. But it may have completed text that was held back before it.
         if follows or not all(isinstance(segment, str) and segment.isspace() for segment in segments):
             self._take(segments)
         return self._calls.take()
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
-        """Process what is neither text nor a call."""
-        # How an item goes on that the client has already interrupts nothing.
+        """Process an event that is neither text nor a call."""
+        # The continuation of an item that the client already has interrupts nothing.
         if isinstance(event, HostedProgress) and not event.key:
             if not self.sequencer.has_ended:
                 self._calls.emit(event)

@@ -1,4 +1,4 @@
-"""Decides whether the sentence before a call without tags or in a fence introduces an example: it is only shown then.
+"""Decides whether the sentence before an untagged or fenced call introduces an example, which is only shown.
 
     Here is an example of the JSON:         text: it explains
     In your last message you wrote:         text: it quotes
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 MAX_SENTENCE = 300
-"""How many characters before a call are inspected."""
+"""Number of characters before a call that are inspected."""
 
 _LAST_SENTENCE = re.compile(r"(?:[^\n.!?]|[.!?](?!\s))*+[.!?]?\s*\Z")
 _EXAMPLE = re.compile(

@@ -1,24 +1,24 @@
-"""Answers that are only one call without tags, which cannot be made: the model can be retried.
+"""Answers that consist of one untagged call which cannot be made, so that the model can be retried.
 
-And calls that were cut off, which it continues (``Continuation``).
+Also calls that were cut off, which the model continues (``Continuation``).
 
-``untagged`` finds calls that are right; everything else is text. But an answer that begins with a call and has nothing
-next to it was meant as one:
+``untagged`` finds valid calls; everything else is text. But an answer that begins with a call and contains nothing else
+was meant as one:
 
     answer := mark? "["? {"name": "…", "arguments": …      in any spelling of these keys (``call_keys``)
 
 1. It is text as soon as anything visible follows its brackets, anything is elided (``...``), or anything but text
-   arrives: then it talks about a call, or holds another one.
+   arrives: then it talks about a call, or contains another one.
 2. If the length limit cut it off before it broke, that is not a fault: the model can continue it.
 3. Nothing is held back here unless the model may be retried. Where the text is split does not matter.
 
-``BrokenCalls`` holds back a call of a tool on offer: at its end it is judged as if it stood in a tagged block, and
-every schema counts. If it cannot be read, or does not fit, that is its fault.
+``BrokenCalls`` holds back a call of a tool on offer: at its end it is judged as if it were in a tagged block, and every
+schema counts. If it cannot be read, or does not fit, that is its fault.
 
-``UndeclaredCall`` withholds a call of a tool that there is not, a greeting in JSON: a small model that is shown tools
-sometimes answers a greeting by ``{"name": "greet", "arguments": {…}}``. That is text, since the client could not run
-it; but retried, without tools, the model answers in plain text. Only the first text of an answer decides, after its
-reasoning. At its end the answer is a ``Retry``, whose ``otherwise`` is what it says.
+``UndeclaredCall`` withholds a call of a tool that does not exist: a small model that is shown tools sometimes answers a
+greeting with ``{"name": "greet", "arguments": {…}}``. That is text, since the client could not run it; but asked again
+without tools, the model answers in plain text. Only the first text of an answer after its reasoning decides. At its end
+the answer is a ``Retry``, whose ``otherwise`` is the answer as it is.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def begins_call(text: str) -> bool:
 
 
 class SoleCall:
-    """What may be an answer that is only a call; ``accepts`` says which names it may have.
+    """A possible answer that is only a call; ``accepts`` says which names it may have.
 
     ``mark``: a pattern of what may precede its JSON. ``name`` is known once its arguments begin.
     """
@@ -75,7 +75,7 @@ class SoleCall:
         return not self._depth and not self._in_string
 
     def read(self, text: str) -> bool:
-        """Process the next piece of the answer; return whether it may still be nothing but such a call."""
+        """Process the next piece of the answer; return whether it may still be only such a call."""
         if self.name:
             return all(map(self._read, text))
         self._head += text
@@ -158,9 +158,9 @@ class BrokenCalls(TextBuffer[Parser]):
 
 
 class UndeclaredCall:
-    """What is withheld of one answer. ``is_declared``: whether a name means a tool of the client's.
+    """The withheld part of one answer. ``is_declared``: whether a name means a tool of the client's.
 
-    ``retry``: that with which the answer ends, None if it passes. ``is_over``: whether nothing is withheld any more.
+    ``retry``: the end of the answer, None if it passes. ``is_over``: whether nothing is withheld any longer.
     """
 
     def __init__(self, is_declared: Callable[[str], bool]) -> None:
@@ -176,7 +176,7 @@ class UndeclaredCall:
         return bool(self._held)
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
-        """Process events of the answer, and return what passes."""
+        """Process events of the answer, and return those that pass."""
         passed: list[ClientEvent] = []
         for event in events:
             match event:
@@ -234,7 +234,7 @@ class Continuation(ParserWrapper[Parser, list[str]]):
 
     @property
     def open_size(self) -> int:
-        """How many characters of the open block have arrived, those of the earlier round included."""
+        """Number of characters of the open block that have arrived, including those of the earlier round."""
         return sum(map(len, self._held)) or self._inner.open_size
 
     def feed(self, text: str) -> Sequence[Segment]:

@@ -9,7 +9,7 @@ r"""Gemma 4's calls: ``call:f{location:<|"|>Paris<|"|>,days:3,tags:[<|"|>a<|"|>]
     string := '<|"|>' text '<|"|>' | JSON string | "'" text "'"
 
 A server that drops special tokens drops the quotes: a string then extends to the next comma that a key follows, or to
-the closing bracket. Half a quotation mark, or one of two, makes the call unreadable; one that stands twice is a repair
+the closing bracket. Half a quotation mark, or one of two, makes the call unreadable; a doubled one is a repair
 (``DOUBLED_MARKER``), and so are brackets missing at the end (``MISSING_BRACE``). Linear, bounded in depth; nothing
 raises.
 """
@@ -52,11 +52,11 @@ _WORDS = {
 _MAX_DEPTH = 64
 _MAX_APOSTROPHES = 8
 _TURN_END = "<turn|>"
-"""What some models close a call with."""
+"""A marker with which some models close a call."""
 
 
 def read_gemma(body: str) -> list[ParsedCall]:
-    """Read the calls that are all of the body; never empty. What cannot be read is one broken call at its end."""
+    """Read the calls that make up the body; never empty. Whatever cannot be read is one broken call at its end."""
     body = body.rstrip().removesuffix(_TURN_END).rstrip()
     calls: list[ParsedCall] = []
     at = 0
@@ -126,7 +126,7 @@ class _Reader:
         return f"{brackets[0]}{','.join(members)}{brackets[1]}", min(at + 1, len(text))
 
     def _key(self, at: int) -> tuple[str, str, int] | None:
-        """Read a key and what separates it from its value; return both, the key as JSON, and where the value begins."""
+        """Read a key and its separator; return both, the key as JSON, and the beginning of the value."""
         text = self._text
         key = None
         if (bare := _KEY.match(text, at)) is not None:

@@ -35,7 +35,7 @@ from toolsim.response.retry import Fault, Retry
 from toolsim.response.verdict import ANSWER_MISMATCH, INVALID_ANSWER
 
 _MAX_WORDS = 65_536
-"""Characters of a wrong answer that the model is shown."""
+"""Maximum characters of a wrong answer that the model is shown."""
 
 _THOUGHT = re.compile(r"\s*<think(?:ing)?>.*?</think(?:ing)?>\s*", re.DOTALL)
 _FENCED = re.compile(r"```[\w-]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)

@@ -4,8 +4,8 @@
                   <tool_call                    no end
                   <tool  _call>                 one half of it
 
-Such a spelling is never searched for in prose: it counts where its marker could stand, and only if what it opens or
-closes is a call without any other slip (``sentinel``), or if a body cannot be read otherwise (``corrected``).
+Such a spelling is never searched for in prose: it counts where its marker is allowed, and only if the block that it
+opens or closes is a call without any other slip (``sentinel``), or if a body cannot be read otherwise (``corrected``).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def misspelled(marker: str) -> frozenset[str]:
 class Spellings:
     """The misspelled spellings of several markers, to be found at the beginning or at the end of a text.
 
-    A spelling that could stand for two markers stands for the first. Exact markers, and ``others``, are none, nor is
-    what ``hint`` does not match.
+    A spelling of two markers means the first. Excluded are exact markers, ``others``, and spellings that ``hint`` does
+    not match.
     """
 
     def __init__(self, markers: Iterable[str], others: Iterable[str] = (), *, hint: re.Pattern[str] = _ANY) -> None:
@@ -62,7 +62,7 @@ class Spellings:
         return next((rest[at:] for at in range(len(rest)) if rest[at:] in self._of), "")
 
     def may_stand(self, text: str, at: int) -> bool:
-        """Return whether a spelling, or the beginning of one, stands at ``at``."""
+        """Return whether a spelling, or the beginning of one, is at ``at``."""
         return self.at(text, at) != "" or self.may_begin(text[at : at + self.longest])
 
     def may_begin(self, rest: str) -> bool:
@@ -124,7 +124,7 @@ def _openers(openers: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str], Map
 
 
 def _either(words: Iterable[str]) -> str:
-    """Return a pattern of the longest of the words that stands somewhere, which shares their beginnings: it is fast."""
+    """Return a fast pattern, which shares common beginnings, of the longest word at a place."""
     rest: dict[str, list[str]] = {}
     for word in words:
         rest.setdefault(word[:1], []).append(word[1:])

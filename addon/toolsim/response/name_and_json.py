@@ -1,4 +1,4 @@
-"""Calls as a name and a JSON object after it, between whatever marks a form has.
+"""Reads calls that consist of a name and a JSON object, between the marks of a form.
 
     calls := (noise name between object end)+
     Mistral:     name{…} | name[ARGS]{…} | name[CALL_ID]id[ARGS]{…} | [{"name": …, "arguments": {…}}, …]
@@ -36,7 +36,7 @@ def _gpt_oss_head(constrain: str, message: str) -> str:
 
 
 GPT_OSS_HEAD = _gpt_oss_head(r"<\|constrain\|>", r"<\|message\|>")
-"""What stands between ``to=`` and the object."""
+"""The text between ``to=`` and the object."""
 
 GPT_OSS_SLIPS = _gpt_oss_head(spelled("<|constrain|>"), spelled("<|message|>"))
 """The same in other spellings."""
@@ -56,7 +56,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str], list[ParsedCall]]:
     """Return the reader of one form: ``head`` is a pattern up to the object, with the name as its one group.
 
-    ``end`` is the marker after the object; it may stand twice, or be missing at the end of the body. ``others`` are
+    ``end`` is the marker after the object; it may be doubled, or be missing at the end of the body. ``others`` are
     the form's other markers: a body that cannot be read is read with all of them spelled right.
 
     The reader returns the calls of a body, never an empty list; what cannot be read is one broken call at its end.
@@ -92,7 +92,7 @@ def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str],
 
 
 def read_bare_json(body: str) -> list[ParsedCall]:
-    """Read calls that are JSON and nothing else."""
+    """Read calls that are only JSON."""
     return read_json(body, closed=True, repair=True)
 
 
@@ -109,7 +109,7 @@ _read_markless = named_json_reader(r"commentary to=([\w.:/-]{1,128}) ?(?:json)?(
 
 
 def read_braces(text: str) -> list[ParsedCall]:
-    """Read what is left of a call of Mistral's, Kimi's or gpt-oss's if the server has dropped the marks."""
+    """Read a call of Mistral's, Kimi's or gpt-oss's form whose marks the server has dropped."""
     return _read_markless(text) if text.lstrip().startswith("commentary to=") else read_mistral(text)
 
 

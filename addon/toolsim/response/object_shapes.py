@@ -1,4 +1,4 @@
-"""What one JSON object may stand for next to the one call that it seems to be: calls in another shape, or several.
+"""Reads JSON objects that represent a call in another shape, or several calls.
 
 Calls whose name or arguments are not where a call has them (``unwrap``):
 
@@ -46,11 +46,11 @@ _CALL_ID = re.compile(r"(?:call|fc|toolu|chatcmpl-tool)[_-]\w+")
 _NUMBERED = re.compile(r"_?\d{1,2}\Z")
 
 _MAX_LENGTH = 4096
-"""Calls that collapse into one are short; longer arguments are not parsed again for this."""
+"""Maximum length of arguments that are parsed again for this: calls that collapse into one are short."""
 
 
 def unwrap(call: ParsedCall, parameters: Parameters, *, marked: bool = False) -> list[ParsedCall]:
-    """Return the calls that one object stands for; ``marked``: it can be nothing but calls, even without arguments."""
+    """Return the calls that one object represents; ``marked``: it can only be calls, even without arguments."""
     inner = call.unknown
     if call.broken or not inner or call.given is not None:
         return [call]
@@ -67,7 +67,7 @@ def unwrap(call: ParsedCall, parameters: Parameters, *, marked: bool = False) ->
 
 
 def name_inside(call: ParsedCall) -> ParsedCall:
-    """Return the call that stands in the arguments of one which has an id in the place of its name; else the call."""
+    """Return the call in the arguments of one that has an id in place of its name; any other as it is."""
     given = call.given
     if call.broken or not isinstance(given, Json) or call.name is None or not _CALL_ID.fullmatch(call.name):
         return call
@@ -93,10 +93,10 @@ def split_call(
     accepts: Callable[[ParsedCall], bool],
     fits: Callable[[Any], bool],
 ) -> list[ParsedCall]:
-    """Return the calls that one call of a function tool stands for: itself alone unless several have collapsed into it.
+    """Return the calls that one call of a function tool represents: only itself unless several have collapsed into it.
 
-    ``schema``: that of its arguments, None if there is none or no arguments were written. ``accepts``: whether a call
-    would be made beyond doubt; ``fits``: whether arguments satisfy the schema.
+    ``schema``: the one of its arguments, None if there is none or no arguments were written. ``accepts``: whether a
+    call is beyond doubt; ``fits``: whether arguments satisfy the schema.
     """
     calls = [read_json(part.source, closed=True, repair=True)[0] for part in split_repeated(written.source)]
     if calls and all(accepts(call) for call in calls):
@@ -111,12 +111,12 @@ def split_call(
 
 
 def split_repeated(text: str) -> list[Json]:
-    """Return the objects for which the text of one stands if some keys are repeated, all equally often; else none."""
+    """Return the objects that the text of one represents if some keys are repeated, all equally often; else none."""
     return _spread(_grouped(_pairs(text)))
 
 
 def split_arguments(text: str, schema: Validator) -> tuple[str, list[Json]]:
-    """Return those for which the text of one call's arguments stands by its ``schema``, and the code of the repair.
+    """Return the objects that the text of one call's arguments represents by its ``schema``, and the repair's code.
 
     A key unknown to the schema repeats a known one if they differ only by a number at the end, unless the schema says
     that it takes keys without naming them. Only keys that the schema knows, and that take no list, have several values.
@@ -157,7 +157,7 @@ def _grouped(pairs: list[tuple[str, Json]]) -> dict[str, list[Json]]:
 
 
 def _spread(grouped: Mapping[str, list[Json]]) -> list[Json]:
-    """Return an object for each of the values that several keys have, with those that there is only one of in each."""
+    """Return one object per value of the keys with several values; keys with a single value are in each object."""
     times = max((len(values) for values in grouped.values()), default=0)
     if times < 2 or any(len(values) not in (1, times) for values in grouped.values()):
         return []

@@ -1,4 +1,4 @@
-r"""Safe repairs of a call: what a model meant beyond doubt, but did not write.
+r"""Safe repairs of a call: slips whose intended form is beyond doubt.
 
 The slips, and what each becomes:
 
@@ -37,20 +37,20 @@ UNQUOTED_KEY = "UNQUOTED_KEY"
 UNESCAPED_ARGUMENTS = "UNESCAPED_ARGUMENTS"
 
 _MAX_DEPTH = 512
-"""More open brackets than in any real call; a JSON parser would refuse them too."""
+"""Maximum open brackets, more than in any real call; a JSON parser would refuse more, too."""
 
 _MAX_STEPS = 20_000
-"""Brackets and slips processed in one text (rule 3)."""
+"""Maximum brackets and slips processed in one text (rule 3)."""
 
 _VALID_STRING = r'"(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"'
-# Everything that can be copied unchanged: sound strings, commas before a value, empty pairs, numbers, whitespace.
+# Everything that can be copied unchanged: valid strings, commas before a value, empty pairs, numbers, whitespace.
 _RUN = re.compile(
     r"(?:[^\"'{}\[\],A-Za-z_]++|(?![TFN])[A-Za-z_]\w*+(?!\s*+:)|"
     + _VALID_STRING
     + r"|,(?!\s*+(?:[}\]]|\Z))|\{\s*+\}|\[\s*+\])++"
 )
 PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
-"""What models write for JSON's literals."""
+"""Spellings of JSON's literals by models."""
 CLOSERS = re.compile(r"[\s}\]]*+\Z")
 """Closing brackets up to the end."""
 _DOUBLE = re.compile(r'"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
@@ -77,7 +77,7 @@ _SEPARATORS = re.compile(r"[._:/-]+")
 
 @dataclass(frozen=True, slots=True)
 class RepairedJson:
-    """Repaired JSON text: ``end`` is where its source ended, ``codes`` name the slips, each once."""
+    """Repaired JSON text: ``end`` is the end of its source, ``codes`` name the slips, each once."""
 
     text: str
     end: int
@@ -85,7 +85,7 @@ class RepairedJson:
 
 
 def repair_json(text: str, start: int = 0, *, closed: bool = True) -> RepairedJson | None:
-    """Mend the one object or array that begins at ``start``, or return None if that is beyond a safe repair.
+    """Repair the one object or array that begins at ``start``; return None if that is beyond a safe repair.
 
     Brackets still open at the end of the text are closed only if ``closed``: the text is known to be complete. The
     result may still be invalid JSON.
@@ -180,20 +180,20 @@ def _clean(inner: str, codes: dict[str, None]) -> str:
 
 
 def unescaped_arguments(text: str, start: int) -> int | None:
-    """Return where the quote is that wraps arguments whose own quotes are bare: ``"arguments":"{"k":1}"``."""
+    """Return the position of the quote around arguments whose own quotes are bare: ``"arguments":"{"k":1}"``."""
     found = _UNESCAPED.search(text, start)
     return None if found is None else found.end() - 1
 
 
 def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
-    """Return the one tool that a name written with a slip can mean, None if there is none or several.
+    """Return the only tool that a name with a slip can mean, None if there is none or several.
 
     Slips are, in this order: a special token of the model's in the name, with all that follows it; a prefix or number
     of the model's own form; other upper and lower case; other separators; that prefix without its separator; the name
     written several times. The first that leads to a tool decides.
 
     ``names`` are pairs of a spelling and the tool it stands for, including masked tools, so that a name that also fits
-    a masked tool is not turned into its neighbour.
+    a masked tool is not turned into a similar one.
     """
     if len(written) > _MAX_NAME:
         return None
@@ -215,7 +215,7 @@ def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
 
 
 def _run_together(name: str) -> list[str]:
-    """Return all names for which ``functionsexec12`` may stand: some of its digits are the number of the call."""
+    """Return all names that ``functionsexec12`` may represent: some of its digits are the number of the call."""
     prefix = _PREFIX.match(name)
     inner = "" if prefix is None else name[prefix.end() :]
     digits = len(inner) - len(inner.rstrip("0123456789"))
@@ -236,5 +236,5 @@ def _repeated(name: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def common_spelling(name: str) -> str:
-    """Return what all spellings of a name have in common that differ in case, or in ``.``, ``_``, ``:`` and ``-``."""
+    """Return a name's key, which is the same in any case and with ``.``, ``_``, ``:`` and ``-`` exchanged."""
     return _SEPARATORS.sub("_", name).casefold()

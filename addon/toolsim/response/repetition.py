@@ -1,4 +1,4 @@
-"""A model in a loop: it writes the same call again and again, until something ends its answer.
+"""Detects a model in a loop, which repeats the same call until something ends its answer.
 
     [{"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}, {"na
 
@@ -9,18 +9,18 @@ intended: in a list that loops, the repeated call counts once, after the calls b
    these are the same;
 2. if ``ENDLESS`` items in a row are the same: it ends there, whatever would follow.
 
-A list that ends by itself is left alone: two throws of a die are two calls. Items are compared as they are written; a
-loop repeats them verbatim. Calls in their own tags are emitted as they arrive and never get here: options limit their
-number (``tool_block_max``, ``tool_block_dedup``).
+A list that ends by itself is left alone: two rolls of a die are two calls. Items are compared as they are written; a
+loop repeats them verbatim. Calls in their own tags are emitted as they arrive, so they are not handled here: options
+limit their number (``tool_block_max``, ``tool_block_dedup``).
 """
 
 from __future__ import annotations
 
 CUT = 3
-"""This many calls of one answer may be the same by chance, or on purpose: only the cut shows that they are a loop."""
+"""This many equal calls may be a coincidence or intended: only the cut shows that they are a loop."""
 
 ENDLESS = 32
-"""More of the same call than anyone intends."""
+"""More repetitions of a call than anybody intends."""
 
 REPEATED_CALL = "REPEATED_CALL"
 ONE_CALL = "the same call again and again"
@@ -40,7 +40,7 @@ class RepetitionDetector:
         self.times = self.first_end = 0
 
     def take(self, item: str, end: int) -> None:
-        """Take the next item, which ends at ``end`` of the text; what stands between it and the last is skipped."""
+        """Process the next item, which ends at ``end`` of the text; separators before it are skipped."""
         item = item.lstrip(_BETWEEN)
         if item == self._item:
             self.times += 1
@@ -55,5 +55,5 @@ class RepetitionDetector:
         return self.times >= ENDLESS
 
     def is_cut(self, rest: str) -> bool:
-        """Return whether the list is in a loop, by rule 1; ``rest`` is what was written after its last whole item."""
+        """Return whether the list is in a loop, by rule 1; ``rest`` is the text after its last complete item."""
         return self.times >= CUT and self._item.startswith(rest.lstrip(_BETWEEN))

@@ -1,7 +1,7 @@
-"""Answers whose model can be retried: they end at a fault (``retry``), and report it in place of the rest.
+"""Answers that can be retried: they end at a fault (``retry``), and report it in place of the rest.
 
-A choice stores what the model writes, and looks at each verdict before it acts on it; an answer, at each of its
-possible ends. Without a reason to ask (``Plan.retries_allowed``) none of this is there.
+A choice stores what the model writes, and checks each verdict for a fault before applying it; an answer checks each of
+its possible ends. Without allowed retries (``Plan.retries_allowed``) these classes are not used.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from toolsim.response.verdict import MALFORMED_JSON, Call, Rejected, Verdict, Vi
 _WHOLE = "a whole call, up to its closing tag"
 
 _MAX_WORDS = 65_536
-"""Characters that are stored of an answer: a model that wrote more is not helped by seeing all of it."""
+"""Maximum characters of an answer that are stored: seeing more does not help a model."""
 
 _SLOT = re.compile(r":\s*(<[A-Za-z_][^<>{}\"\n]{0,63}>)\s*[,}\]]")
 """A placeholder, as the catalog and the manifest show it in place of a value: small models copy it."""
 
 
 class RetryingChoice(Choice):
-    """A choice that ends at a ``fault`` of which the model can be told."""
+    """A choice that ends at a ``fault`` that a retry can report to the model."""
 
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], index: int = 0) -> None:
         super().__init__(plan, report, judge, numbers, index)
         self._asks = plan.retries_allowed  # None once the answer has failed for another reason.
         self._words: list[str] = []
         self._length = 0
-        self._has_items = False  # Whether anything but text and reasoning has come.
+        self._has_items = False  # Whether anything other than text and reasoning has arrived.
         self.fault: Fault | None = None
 
     @property
@@ -63,7 +63,7 @@ class RetryingChoice(Choice):
             self._words.append(text)
             self._length += len(text)
 
-    # -- what the backend does
+    # -- events of the backend
 
     def text(self, text: str) -> list[ClientEvent]:
         """Process a piece of the backend's text, which may be shown to the model."""
@@ -72,13 +72,13 @@ class RetryingChoice(Choice):
         return super().text(text)
 
     def next_message(self) -> list[ClientEvent]:
-        """Process the end of the backend's message, which is an empty line in the model's words too."""
+        """Process the end of the backend's message, which is an empty line in the stored text, too."""
         if not self.sequencer.has_ended and not (self._parser is not None and self._parser.open_size):
             self._note(EMPTY_LINE)
         return super().next_message()
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
-        """Process what is neither text nor a call; an answer that has it is not empty."""
+        """Process an event that is neither text nor a call; an answer with one is not empty."""
         emitted = super().other(event)
         self._has_items |= not self.sequencer.has_ended and not isinstance(event, ReasoningDelta)
         return emitted
@@ -112,16 +112,16 @@ class RetryingChoice(Choice):
             return f"retried {fault.reason}"
         return super().apply(verdict, structured)
 
-    # -- what is a fault
+    # -- faults
 
     @property
     def _may_ask(self) -> bool:
-        """Whether the model can be asked for another call: not next to an announced one, nor for one over the limit."""
+        """Whether a retry can ask for the call: it is within the limit, and no other call has been announced."""
         calls = self._calls
         return not (self.sequencer.has_ended or calls.is_open or calls.has_broken or calls.is_exhausted)
 
     def _broken(self, verdict: Verdict) -> Fault | None:
-        """Return the fault that a verdict is (rules 2 and 5)."""
+        """Return the fault of a verdict, None if it is none (rules 2 and 5)."""
         if isinstance(verdict, Call):
             is_lookup = (
                 self._plan.tools_to_look_up and self._plan.finder == FIND_TOOLS and verdict.tool.name == FIND_TOOLS
@@ -160,7 +160,7 @@ class RetryingChoice(Choice):
 
     def missing(self, finish: FinishReason) -> Fault | None:
         """Return the fault of an answer without a call, which ended for the reason ``finish`` (rule 4)."""
-        # Its client has seen a call, and must not run what a further round would add.
+        # The client has seen a call, and must not run those that another round would add.
         if self._calls.has_broken:
             return None
         if self._plan.tool_choice.mode == "required" and NO_CALL in self._asks:
@@ -186,14 +186,14 @@ def _refused(verdict: Rejected | Violation, otherwise: tuple[ClientEvent, ...], 
 
 
 class RetryingAnswer(Answer):
-    """An answer that ends at the first fault of a choice; ``retry`` says then what the model is to be told."""
+    """An answer that ends at the first fault of a choice; ``retry`` is then what to tell the model."""
 
     def new_choice(self, index: int) -> Choice:
-        """Return a choice that has taken nothing yet."""
+        """Return a new choice."""
         return RetryingChoice(self._plan, self._report, self._judge, self._numbers, index)
 
     def fail(self, error: ApiError) -> list[ClientEvent]:
-        """End the answer as failed, unless the model can be asked for what is missing of it."""
+        """End the answer as failed, unless the model can be asked for the missing part."""
         if self.is_done or self._reasoned is not None:
             return super().fail(error)
         return self._ask([]) or super().fail(error)

@@ -1,4 +1,4 @@
-"""What a parser makes of a text: prose as plain strings, and pieces that may be calls; and what every parser offers."""
+"""The output of parsers: prose as plain strings, and blocks that may be calls; and the interface of a parser."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 from toolsim.response.verdict import Accepted, Rejected, Violation
 
 IN_STRING = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL) for quote in ('"', "'")}
-"""What is between the quotes of a string: at most up to a backslash without its character."""
+"""The content of a string between its quotes: at most up to a backslash without its character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class Block:
     """One complete call block.
 
     ``body`` is everything between the tags, verbatim; ``closing`` is "" if rule 3 or 4 closed it. ``is_bare``: it
-    may stand in a sentence about our tags (a name alone, a call in another syntax), and counts only if it stands alone.
-    ``is_unread``: it begins like no call, so it is a call that failed if it stands alone on its lines, text otherwise.
+    may occur in a sentence about our tags (a name alone, a call in another syntax), and counts only if it stands alone.
+    ``is_unread``: it does not begin like a call, so it is a failed call if it is alone on its lines, text otherwise.
     ``codes`` name the repairs of its tags; ``meant`` is the opening tag that a misspelled one was meant to be.
     """
 
@@ -58,19 +58,19 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class FenceMark:
-    """What goes with tagged blocks if they are calls, and is text otherwise: a line of a fence, or a surplus marker."""
+    """Text that is dropped with tagged blocks if they are calls: a line of a fence, or a surplus marker."""
 
     raw: str
     opening: bool
 
 
 TaggedSegment = str | Block | Oversize | Fragment | FenceMark
-"""What the sentinel returns."""
+"""The output of the sentinel."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """One unit of untagged calls: ``raw`` as the model wrote it, and the calls that it stands for.
+    """One unit of untagged calls: ``raw`` as the model wrote it, and its calls.
 
     ``ends``: the answer ends there.
     """
@@ -85,7 +85,7 @@ Segment = TaggedSegment | Calls
 
 @dataclass(frozen=True, slots=True)
 class BrokenCall:
-    """A complete answer that was held back, and what is wrong with it as a call, or as the JSON that was demanded.
+    """A complete answer that was held back, and its fault as a call, or as the demanded JSON.
 
     None: it is merely text.
     """
@@ -95,7 +95,7 @@ class BrokenCall:
 
 
 class BlockState(Protocol):
-    """What has started in a text that arrives in pieces, and not ended."""
+    """The state of a text that arrives in pieces: what has started and not ended."""
 
     @property
     def in_block(self) -> bool:
@@ -107,7 +107,7 @@ class BlockState(Protocol):
 
 
 class Parser(BlockState, Protocol):
-    """Finds calls in a text that arrives in pieces. What it returns adds up to the text."""
+    """Finds calls in a text that arrives in pieces. The segments that it returns add up to the text."""
 
     def feed(self, text: str) -> Sequence[Segment]:
         """Return what ``text`` completes."""
@@ -123,7 +123,7 @@ class Parser(BlockState, Protocol):
 
 
 class ParserWrapper[Inner: BlockState, Held: Sized]:
-    """A parser around another one, of whose pieces it holds some back."""
+    """A parser around another one; it holds back some of that parser's segments."""
 
     def __init__(self, inner: Inner, held: Held) -> None:
         self._inner = inner
@@ -183,7 +183,7 @@ class TextBuffer[Inner: Parser](ParserWrapper[Inner, list[str]]):
 
 
 def joined[Other](pieces: Iterable[str | Other]) -> Iterator[str | Other]:
-    """Yield the pieces, with adjacent prose joined: where the parser split it means nothing."""
+    """Yield the segments, with adjacent prose joined: where the parser split it means nothing."""
     prose: list[str] = []
     for piece in pieces:
         if isinstance(piece, str):
@@ -198,7 +198,7 @@ def joined[Other](pieces: Iterable[str | Other]) -> Iterator[str | Other]:
 
 
 def split_end[Other](pieces: Sequence[str | Other], size: int) -> tuple[Sequence[str | Other], Sequence[str | Other]]:
-    """Split the pieces before the last ``size`` characters; if these are not all prose, everything is the end."""
+    """Split the segments before the last ``size`` characters; if these are not all prose, everything is the end."""
     at = len(pieces)
     while size > 0 and at and isinstance(piece := pieces[at - 1], str):
         at, size = at - 1, size - len(piece)
@@ -209,18 +209,18 @@ def split_end[Other](pieces: Sequence[str | Other], size: int) -> tuple[Sequence
 
 
 def utf8_length(text: str) -> int:
-    """Return how many bytes of UTF-8 ``text`` takes."""
+    """Return the number of bytes of ``text`` in UTF-8."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def characters_within(text: str, size: int) -> int:
-    """Return how many of the first characters of ``text`` take at most ``size`` bytes of UTF-8."""
+    """Return the number of leading characters of ``text`` that take at most ``size`` bytes of UTF-8."""
     if text.isascii():
         return min(size, len(text))
     return bisect_right(range(len(text) + 1), size, key=lambda n: utf8_length(text[:n])) - 1
 
 
 def end_of(pattern: re.Pattern[str], text: str, pos: int, stop: int | None = None) -> int:
-    """Return where the match of ``pattern`` at ``pos`` ends, ``pos`` if there is none."""
+    """Return the end of the match of ``pattern`` at ``pos``, ``pos`` if there is none."""
     match = pattern.match(text, pos, len(text) if stop is None else stop)
     return pos if match is None else match.end()

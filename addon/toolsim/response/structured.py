@@ -1,9 +1,9 @@
-"""Calls that the backend emitted as such, instead of text; and items with which it calls the client's own tools.
+"""Judges calls that the backend emitted as such, and items with which it calls the client's own tools.
 
-1. A call is judged by the judge's table, without markup that its server has left in it. One that is not passed on
-   becomes text in words: the model has not written it as text, and an answer that lacks it may be empty.
+1. A call is judged by the judge's table, without markup that its server has left in it. One that is not passed on is
+   described as text: the model has not written it as text, and without it the answer may be empty.
 2. A backend that was given a tool which the client itself runs (a shell, a patch, a search, a computer) calls it with
-   an item of its own type, which is passed on as it came. If the tool is not on offer, the item is a call like any
+   an item of its own type, which is passed on unchanged. If the tool is not on offer, the item is a call like any
    other that the backend emits: it is judged as one, so no client gets it.
 """
 
@@ -64,7 +64,7 @@ def without_leftovers(arguments: str, tool: Tool) -> str | None:
         {"command": "<|\\"|>ls<|\\"|>"}             Gemma: quotation marks around a value
 
     A key loses a marker only if the tool declares what is left of it, and not the key itself; a string loses markers at
-    its beginning and end, never inside. They are special tokens of the models, which nobody else writes.
+    its beginning and end, never inside. They are special tokens of the models, which do not occur otherwise.
     """
     if _IN_SOURCE.search(arguments) is None:
         return None
@@ -98,7 +98,7 @@ class StructuredCalls:
         self._judge = judge
 
     def verdicts(self, call: StructuredCall, *, is_announced: bool = False) -> list[Verdict]:
-        """Return the verdict on a call that the backend emitted as one (rule 1); [] if there is nothing in it.
+        """Return the verdict on a call that the backend emitted as one (rule 1); [] if it is empty.
 
         ``is_announced``: the client has the beginning of the call.
         """
@@ -165,7 +165,7 @@ class ClientItems:
         self._withheld: set[str] = set()  # The keys of announced items that the client does not get.
 
     def take(self, event: HostedEvent) -> HostedEvent | StructuredCall | None:
-        """Return what is emitted for an event: the event, the call that is judged in place of its item, or nothing."""
+        """Return the events to emit for one event: itself, the call judged in place of its item, or nothing."""
         if isinstance(event, HostedProgress):
             return None if event.key in self._withheld else event
         if isinstance(event, HostedStarted):

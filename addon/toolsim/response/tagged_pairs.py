@@ -10,10 +10,10 @@ that, no value holds a marker of its own form:
 1. Further closers after a value's own, with only whitespace between, are surplus. So are a head or an opener that
    stands twice in a row, and closers where a pair could stand: ``DOUBLED_MARKER``, a repair.
 2. A closer is data if other text of the value follows it in its line, and another closer later. If it stands alone on
-   its line, or a value could begin directly after it, an opener has been lost, and nobody can tell which.
+   its line, or a value could begin directly after it, an opener has been lost, and it is unknown which.
 3. Pairs in a value that are complete are data. Without its own closer a value extends to the next pair or to the call's
    end: ``MISSING_CLOSE``, a repair. Half a closer, or one of another name, goes.
-4. A call in which half an opener stands is not understood. Neither is one that lacks more than a few closers.
+4. A call that contains half an opener is unreadable. So is one that lacks more than a few closers.
 5. A body that cannot be read is read once more with its misspelled markers corrected: ``MISSPELLED_MARKER``, a repair.
 
 The values are read in one pass, and those without their end once more.
@@ -42,11 +42,11 @@ from toolsim.response.parsed_call import (
 
 NAME = r"[\w.:/-]{1,128}"
 HEAD_END = r"(?:\s{0,8}/?>|(?=\s{0,8}(?:<param|\{)))"
-"""How the opening element of a call ends: some models forget to."""
+"""The end of a call's opening element, which some models omit."""
 
 _SPACE = re.compile(r"\s*+")
 _MAX_UNCLOSED = 8
-"""Values without their end in one call. Detecting one means scanning all that follows; no model loses more."""
+"""Maximum values without an end in one call. Detecting one means scanning the rest; no model loses more."""
 
 # What shows that a closer is data (rule 2): text that no value begins with.
 _DATA = re.compile(r"""[ \t]++[^\s]|["'`,;)!?]|[.:](?:\s|\Z)""")
@@ -64,7 +64,7 @@ _BARE_KEY = r"([^<>=\"'\s][^<>=\"']{0,255}?)"
 
 
 class _Values:
-    """Finds where the values of one form end.
+    """Finds the ends of the values of one form.
 
     ``opener`` is the opener of a pair, ``mark`` half of one or any other marker of the form, ``nested`` what has a
     closer of its own in a value. ``last`` is what may follow the last pair, ``bounds`` what closes a value that
@@ -81,7 +81,7 @@ class _Values:
         self._bound = re.compile(rf"{close}|(?P<bound>\s*+(?:{opener}|{bounds}))|{mark}")
 
     def read(self, body: str, start: int) -> tuple[str, int, str] | None:
-        """Return the value that begins at ``start``, where the call goes on, and the code of a repair or ""."""
+        """Return the value that begins at ``start``, the position after it, and the code of a repair or ""."""
         return self._closed(body, start) or self._unclosed(body, start)
 
     def _closed(self, body: str, start: int) -> tuple[str, int, str] | None:
@@ -120,7 +120,7 @@ class _Values:
 
 
 def _on_lines(value: str) -> str:
-    """Return a value with the line end after it that one on a line of its own lacks: both will be stripped."""
+    """Return a value on a line of its own with the line end that it lacks: both are stripped later."""
     return f"{value}\n" if value.startswith(("\n", "\r\n")) and not value.endswith("\n") else value
 
 
@@ -223,7 +223,7 @@ def _elements_reader(mark: str, call: str, parameter: str) -> Callable[[str], li
 def read_elements_calls(body: str) -> list[ParsedCall]:
     """Read calls in elements: ``<function=f><parameter=k>v</parameter></function>``, ``<invoke name="f">…``, ….
 
-    The names of the elements, and what stands before them, are those of the first call.
+    The names of the elements, and the mark before them, are those of the first call.
     """
     head = _HEAD.match(body)
     if head is None and _HEAD.match(right := corrected(body, (), _OPENERS)):
@@ -263,7 +263,7 @@ _GLM_VALUES = _Values(
 
 
 def read_glm(body: str) -> list[ParsedCall]:
-    """Read GLM's call that is all of the body, with or without arguments."""
+    """Read GLM's call that makes up the body, with or without arguments."""
     return respelled(_read_glm, body, (_ARG_KEY, "</arg_key>", _ARG_VALUE, _END_VALUE))
 
 

@@ -1,4 +1,4 @@
-"""The tags that open and close a block, and how much of a text's end may be the beginning of one."""
+"""The tags that open and close a block, and the recognition of incomplete ones at the end of a text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FENCE = r"`{3,8}\w{0,16}[ \t\r]{0,8}\n\s{0,64}"
 _CDATA = "<![CDATA["
 _END_CDATA = "]]>"
 MAX_OPENING = 128
-"""The longest that an opening tag may be, including the configured one."""
+"""Maximum length of an opening tag, including the configured one."""
 
 _MAX_TAG = 300
 """Longer than any tag that opens a value."""
@@ -126,7 +126,7 @@ def without_space(tag: str) -> str:
 
 @lru_cache(maxsize=256)
 def ends(opening: str, closing: str, value: str) -> re.Pattern[str]:
-    """Return a pattern of what counts in a body that is not JSON: its block's tags, and the marks of a ``value``."""
+    """Return a pattern of the tags that count in a body other than JSON, and of the marks of a ``value``."""
     return re.compile("|".join(filter(None, [re.escape(closing), re.escape(opening), value])))
 
 
@@ -155,9 +155,9 @@ class OpenValue:
         return re.escape(self._end) + (f"|{re.escape(_CDATA)}" if self._has_cdata else "")
 
     def passes(self, match: re.Match[str], opening: str) -> bool:
-        """Take a match of ``ends``: what opens a value, or, inside one, anything. False: this value has lost its end.
+        """Process a match of ``ends``: an opener, or, inside a value, anything. False: this value has lost its end.
 
-        It has if it holds an unmatched closing tag, and after that an opening one.
+        That is so if it contains an unmatched closing tag, followed by an opening one.
         """
         if not self._end:
             assert self._row is not None

@@ -1,7 +1,7 @@
 """The tools of one answer, by every name that a model or a backend may use for them.
 
-Whoever wants to know which tool a name means asks here, so that a name which is masked in one form of a call is
-masked in all. The first row that applies decides:
+All names are looked up here, so that a name which is masked in one form of a call is masked in all. The first row that
+applies decides:
 
 | the name                                                      | means              |
 |---------------------------------------------------------------|--------------------|
@@ -29,7 +29,7 @@ from toolsim.response.verdict import MASKED_TOOL, TOOL_NAME, UNKNOWN_TOOL
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What a name means: a tool, or the ``reason`` why it means none."""
+    """The meaning of a name: a tool, or the ``reason`` why it means none."""
 
     tool: Tool | None = None
     reason: str = UNKNOWN_TOOL
@@ -67,7 +67,7 @@ class Toolbox:
 
     @property
     def spellings(self) -> list[str]:
-        """The names, and with repairs what their near spellings have in common, sorted."""
+        """The names, and with repairs the keys of their near spellings, sorted."""
         return sorted({*self._tools, *(map(common_spelling, self._tools) if self._repairs else ())})
 
     def has_prefix(self, start: str) -> bool:
@@ -85,7 +85,7 @@ class Toolbox:
         return self._tools[name]
 
     def written(self, name: str | None) -> Lookup:
-        """Return what a name in the model's text means; None: one that cannot be read."""
+        """Return the meaning of a name in the model's text; None: one that cannot be read."""
         if name is None:
             return Lookup()
         if name in self._tools:
@@ -97,7 +97,7 @@ class Toolbox:
         return self.written(name).tool is not None
 
     def called(self, name: str, namespace: str | None) -> Lookup:
-        """Return what the name in a backend's own call means."""
+        """Return the meaning of the name in a backend's own call."""
         whole = f"{namespace}__{name}" if namespace else name
         if not namespace and name in self._tools:
             return Lookup(self._tools[name])
@@ -115,7 +115,7 @@ class Toolbox:
         return not names.isdisjoint(self._masked) or self._excludes(names)
 
     def _no_exact(self, spelled: str, names: tuple[str, ...]) -> Lookup:
-        """Return what a name means that no tool on offer has. ``names``: all that the lists may know it by."""
+        """Return the meaning of a name that no tool on offer has. ``names``: all its spellings in the lists."""
         fit = fit_name(spelled, [*self._spellings, *((name, name) for name in self._withheld)])
         if fit in self._withheld or not self._withheld.isdisjoint(names):
             return Lookup(reason=MASKED_TOOL)

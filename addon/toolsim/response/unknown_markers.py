@@ -1,9 +1,9 @@
-"""Markers of no known family, which models write around calls that would count without them.
+"""Reads markers of no known family around calls that would count without them.
 
     <tools>{"name": …}</tools>      <|function|>…<|/function|>      [ACTION]…[/ACTION]
 
-A marker must not make a call worse than none, so a call between two of the same make counts where a bare one would.
-Their names must say that a call is meant: what stands in ``<example>`` or ``<tool_response>`` is none.
+A call must not be lost because of a marker, so a call between two markers of the same kind counts where a bare one
+would. Their names must say that a call is meant: the content of ``<example>`` or ``<tool_response>`` is none.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TURN_ENDS = (
     *("<|end_of_text|>", "<|tool_response>", "<|END_OF_TURN_TOKEN|>", "<turn|>", "<end_of_turn>", "<eos>", "</s>"),
     "<｜end▁of▁sentence｜>",
 )
-"""The tokens with which models end a turn: after a call they go with it."""
+"""The tokens with which models end a turn: after a call they are dropped with it."""
 
 ENDS_OF_TURN = frozenset(TURN_ENDS) - {"<|end|>"}
 """Those after which no more calls of the turn come; in gpt-oss's form ``<|end|>`` ends each message."""
@@ -71,7 +71,7 @@ def _means_a_call(marker: str) -> bool:
 
 
 def marker_end(text: str, at: int, *, closing: bool = False, final: bool) -> int | None:
-    """Return where the marker at ``at`` ends, 0 if there is none, None if more text is needed."""
+    """Return the end of the marker at ``at``, 0 if there is none, None if more text is needed."""
     rest = text[at : at + _LONGEST]
     found = match_at(_CLOSING if closing else _OPENING, rest, 0, final=final or len(rest) == _LONGEST)
     if found is None:

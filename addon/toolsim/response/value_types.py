@@ -1,4 +1,4 @@
-"""The types of arguments by the tool's schema: of XML elements, which have none, and of JSON in which they are wrong.
+"""Gives arguments the types of the tool's schema: XML elements, which have none, and JSON with wrong types.
 
 *XML elements* have no types. So an element's content is a string if a string conforms, otherwise JSON, and then:
 
@@ -49,14 +49,14 @@ from toolsim.schema import Validator
 VALUE_TYPE = "VALUE_TYPE"
 
 _MAX_DEPTH = 16
-"""Nested arrays and objects; each level is checked once more."""
+"""Maximum depth of arrays and objects; each level is checked again."""
 
 _MAX_VALUES = 1_000
-"""Values that are looked at in one call: more than any call with wrong types holds."""
+"""Maximum values inspected in one call: more than any call with wrong types has."""
 
 
 def correct_types(given: Json, schema: Validator, checker: SchemaChecker) -> Json | None:
-    """Return the arguments with the types that the schema wants, None if that does not make them conform."""
+    """Return the arguments with the types of the schema, None if they still do not conform."""
     corrected = _Correction(checker).value(given, [schema], 0)
     return None if corrected is given else corrected
 
@@ -69,7 +69,7 @@ class _Correction:
         self._values_left = _MAX_VALUES
 
     def value(self, given: Json, schemas: Sequence[Validator], depth: int) -> Json:
-        """Return the value corrected by the first schema that allows it; the given one if none does or none has to."""
+        """Return the value corrected by the first schema that allows it; unchanged if none does or it conforms."""
         self._values_left -= 1
         if depth > _MAX_DEPTH or self._values_left < 0 or any(self._conforms(one, given.value) for one in schemas):
             return given
@@ -80,7 +80,7 @@ class _Correction:
         return given
 
     def _by(self, given: Json, schema: Validator, depth: int) -> Json:
-        """Return a value corrected by one schema, to which it might still not conform."""
+        """Return a value corrected by one schema; it may still not conform."""
         types = schema.types()
         match given.value:
             case dict():
@@ -110,7 +110,7 @@ class _Correction:
             key: self.value(member, schemas, depth + 1) if (schemas := schema.properties(key)) else member
             for key, member in pairs
         }
-        # A key that is there twice has two values, and no correction may drop one.
+        # A repeated key has two values, and no correction may drop one.
         if len(members) < len(pairs) or all(members[key] is member for key, member in pairs):
             return given
         return json_object(members)
@@ -126,7 +126,7 @@ class _Correction:
 
 
 def _spelled(text: str) -> Json | None:
-    """Return the JSON value other than a string that a text spells, None if there is none."""
+    """Return the JSON value other than a string that a text represents, None if there is none."""
     bare = text.strip()
     bare = PYTHON_WORDS.get(bare, bare)
     value = read_value(bare)
@@ -144,7 +144,7 @@ def _spelled(text: str) -> Json | None:
 
 
 _BARE_WORDS = PYTHON_WORDS | {"none": "null"}
-"""Where no quotes are needed, models also write this for JSON's literals."""
+"""Further spellings of JSON's literals where no quotes are needed."""
 
 
 class ElementTypes:
@@ -155,7 +155,7 @@ class ElementTypes:
         self._repair = repair
 
     def object(self, elements: Iterable[tuple[str, str]], schema: Validator | None) -> Json | None:
-        """Return the object that has an element, by its name and raw content, as each property.
+        """Return the object with one property per element, given by name and raw content.
 
         None if a name comes several times, and its schema does not allow an array.
         """
@@ -226,7 +226,7 @@ class ElementTypes:
         return string
 
     def _mended(self, text: str) -> Json | None:
-        """Return the object or array that a text is once its slips are repaired."""
+        """Return the object or array in a text after its slips are repaired."""
         repaired = repair_json(text) if self._repair else None
         return read_value(repaired.text) if repaired is not None and repaired.end == len(text) else None
 

@@ -20,13 +20,13 @@ from toolsim.wire.sse import comment
 
 
 def _end_of_events(data: bytes) -> int:
-    """Return where the last whole event ends, 0 if there is none."""
+    """Return the end of the last complete event, 0 if there is none."""
     ends = (data.rfind(blank) + len(blank) for blank in (b"\n\n", b"\r\n\r\n") if blank in data)
     return max(ends, default=0)
 
 
 class VerbatimRewriter(ResponseRewriter):
-    """Rewrites an answer only if it has to."""
+    """Rewrites an answer only if necessary."""
 
     _passes: bool | None = None  # Whether the bytes pass; None while that is undecided.
     _bytes = b""  # Bytes that have not passed yet.

@@ -1,4 +1,4 @@
-"""What the judge decides about a call, as values that a choice acts on."""
+"""The decisions of the judge about a call, as values that a choice applies."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ Verdict = Call | Rejected | Violation
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An untagged call that counts if it stands in the right place; its ``form`` and its repairs are reported then.
+    """An untagged call that counts in the right place; its ``form`` and its repairs are reported then.
 
-    ``is_quoted``: a tool's output holds it, so it stays text wherever it stands.
+    ``is_quoted``: a tool's output contains it, so it stays text in any place.
     """
 
     call: Call
