@@ -4,7 +4,7 @@ Its library answers a chat completions request in a separate thread, and calls b
 the request and reads the chunks as for any other chat server. When a client disconnects, the model stops at its next
 token. Requests are answered one at a time.
 
-llama.cpp also opens a port, which is unused: it is on 127.0.0.1 and requires a key that is known to nobody.
+llama.cpp also opens a port, which is unused: it is on 127.0.0.1 and requires a random key that is kept secret.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def _claude(endpoint: Endpoint, arguments: Sequence[str]) -> Settings:
     }
     model = named_model(arguments) or endpoint.model
     variables["ANTHROPIC_MODEL"] = model
-    # Behind its own short names, which its helpers use, are names of Anthropic's models.
+    # Its own short names, which its helpers use, stand for names of Anthropic's models.
     variables |= {f"ANTHROPIC_DEFAULT_{name}_MODEL": model for name in ("HAIKU", "OPUS", "SONNET")}
     # Some versions turn their search of deferred tools off over any server but Anthropic's.
     defaults = {"ENABLE_TOOL_SEARCH": "true"}

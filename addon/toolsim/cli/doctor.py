@@ -137,7 +137,7 @@ def calls_by_itself(found: ProbeResult, model: str, key: str) -> str:
         return "yes"
     if TOOL in text:
         return "no, it writes the call as text, which toolsim reads"
-    return "no, it answers in words"
+    return "no, it answers in prose"
 
 
 def serve_line(found: ProbeResult, *, native: bool) -> str:

@@ -93,7 +93,7 @@ def settings_file() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A toolsim that serves, and its backend in words."""
+    """A running toolsim, and a description of its backend."""
 
     origin: str
     backend: str

@@ -4,7 +4,7 @@ For the core, which needs no connection:
 
     servers      a server's settings: which of its tools are allowed, and which need approval
     runtime      the protocol of the runtime that lists their tools and calls them
-    catalogue    the servers' tools as functions for the model
+    catalog      the servers' tools as functions for the model
     outcome      the outcome of a call, for the client and for the model
     approvals    calls that wait for approval
 

@@ -362,7 +362,7 @@ class Exchange:
         return self.early
 
     def _follow(self, flow: HTTPFlow, response: Response) -> None:
-        """Continue an answer that has begun, with the backend's stream or with its complete answer."""
+        """Continue an answer that has started, with the backend's stream or with its complete answer."""
         if 200 <= response.status_code < 300 and head.is_event_stream(response):
             self._continue(flow, response)
         else:
@@ -376,7 +376,7 @@ class Exchange:
         flow.response.stream = self.early.stream
 
     def follow_whole(self, flow: HTTPFlow) -> bytes | None:
-        """Return a backend's non-streamed answer for a stream that has begun.
+        """Return a backend's non-streamed answer for a stream that has started.
 
         None if it is an error, or cannot be decoded: the flow then contains the error.
         """

@@ -181,7 +181,7 @@ REMOVED: Mapping[str, str] = {
     "use_tool": "write toolsim_untagged=no_use_tool instead of false",
     "fix_empty_final_disable_tools": "write toolsim_fix_empty_final=with_tools instead of false",
     "fix_empty_final_text": _CONSTANT,
-    "fallback_retry_count": "toolsim_tool_use_mode=relaxed sends a request once more without its tools",
+    "fallback_retry_count": "toolsim_tool_use_mode=relaxed repeats a request without its tools",
     "max_rounds_seconds": _CONSTANT,
     "responses_output_mode": "write toolsim_output_mode=obsidian-xml-responses, or obsidian-xml-both",
     "stop_after_tools_mode": "write toolsim_stop_after_tools=first, or on for burst",

@@ -72,7 +72,7 @@ class Servers:
 
 
 async def _first_asked(pool: Pool, server: Server) -> None:
-    # Errors are in the log already, and whoever asks gets them again.
+    # Errors are in the log already, and are reported again to any caller.
     with suppress(Exception):
         names = [tool.name for tool in await pool.tools(server)]
         if server.web_search and server.web_search not in names:

@@ -2,9 +2,9 @@
 
 The answer itself was the first round. The runner is notified, decides whether another round is allowed, and merges its
 output. So the rules of ``rounds/`` apply, without their cost for answers that need none of it. The client gets the text
-in the stream that has begun, as it arrives, or the model's original answer if there is none.
+in the stream that has started, as it arrives, or the model's original answer if there is none.
 
-The further round ends with its exchange: when the client disconnects, nobody waits for it. While a client does not
+The further round ends with its exchange, when the client disconnects. While a client does not
 read, the model is not read either.
 """
 

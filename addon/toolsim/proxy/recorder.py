@@ -34,7 +34,7 @@ class BoundedBuffer:
         return f"BoundedBuffer({self._size} bytes stored, {self.missing} not)"
 
     def add(self, chunk: bytes) -> None:
-        """Store one more chunk if there is room."""
+        """Store another chunk if there is space."""
         size = len(chunk)
         if self.missing or self._size + size > self._limit:
             self.missing += size

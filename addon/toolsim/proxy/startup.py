@@ -2,7 +2,7 @@
 
 mitmproxy applies them once the script has added its options (``mitmproxy12.deferred``). A wrong value
 then ends the loading of the script, in silence: the proxy would serve without toolsim, its key check
-included. A name that nobody ever adds is not mentioned at all. So the entries that are ours are checked
+included. A name that is never added is not mentioned at all. So the entries that are ours are checked
 while the script is loaded. Each problem is logged as an error, in one line, and mitmproxy ends a start
 that has logged an error.
 

@@ -191,11 +191,11 @@ class StreamedAnswer:
         return self._recorder.pass_on(self._rewriter.fail(error))
 
     def follow(self, content_type: str) -> None:
-        """Read a backend's answer of this type from now on; the client's answer has already begun."""
+        """Read a backend's answer of this type from now on; the client's answer has already started."""
         self._rewriter.follow(content_type)
 
     def replan(self, plan: Plan) -> None:
-        """Read the answer to a replacement request from now on; the client's answer has already begun."""
+        """Read the answer to a replacement request from now on; the client's answer has already started."""
         self._rewriter = self._rewriter.replanned(plan)
 
     def crash(self, error: ApiError) -> list[bytes] | None:

@@ -126,7 +126,7 @@ class Recorder:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         for file in new:
-            # Written beside it first: the folder may be on another file system.
+            # Written next to it first: the folder may be on another file system.
             part = self._folder / f".{file.name}.part"
             part.write_bytes(file.read_bytes())
             part.replace(self._folder / file.name)

@@ -139,7 +139,7 @@ def unanswerable(backend: HTTPFlow, client: HTTPFlow) -> str:
         return "the backend gave no answer: only the request is compared"
     report = client.metadata.get(REPORT, {})
     if report.get("rounds"):
-        return "the model was asked once more: only the request is compared"
+        return "the model was retried: only the request is compared"
     if report.get("error") == "backend_timeout":
         return "the backend fell silent: only the request is compared"
     return ""

@@ -162,7 +162,7 @@ def _unusable(note: Mapping[str, Any], report: Mapping[str, Any], client: HTTPFl
     if round_.get("is_aside") or round_.get("number", 1) > 1 or round_.get("hosted"):
         return "toolsim asked this itself, in a round of a longer turn"
     if report.get("retries"):
-        return "the model was asked again"
+        return "the model was retried"
     if note.get("missing_bytes"):
         return "the answer was too long to be kept whole"
     if note.get("refused"):

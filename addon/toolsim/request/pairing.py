@@ -13,7 +13,7 @@ are shown as blocks. So the prompt must state which output belongs to which call
    order of their numbers if toolsim created their ids.
 
 Text added after an answer or a user's message changes nothing above it, so the backend's prefix cache stays valid; but
-an output that came before its call is labeled anew once the call has arrived.
+an output that came before its call is labeled again once the call has arrived.
 """
 
 from __future__ import annotations

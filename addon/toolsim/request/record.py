@@ -7,7 +7,7 @@ r"""Past calls and their outputs as one-line records, in a form that neither too
 
 Every value is JSON on one line (plain ids and names are unquoted), so that a value can neither end its record nor start
 another one. A line of a user's text that begins like a record is marked as text by one more backslash (``as_text``):
-``\[function_call_output …``, also if it begins with characters that nobody sees, or holds some. In a further round of
+``\[function_call_output …``, also if it begins with invisible characters, or contains some. In a further round of
 an answer we write records of errors ourselves, among the user's messages: there, and only there, a user's line may look
 like one. JSON loses only its whitespace: 1.0 stays 1.0, and a number of any length stays whole.
 """

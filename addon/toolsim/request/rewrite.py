@@ -169,7 +169,7 @@ def rewrite_request(
             request = with_backend_tools(request, backend.name, policy, report)
             is_changed = is_changed or request is not declared
             if any(search_kind(tool) == "tool_search" and tool not in request.hosted for tool in declared.hosted):
-                # Nobody searches: all of them are shown at once.
+                # There is no search: all of them are shown at once.
                 at_once = tuple(replace(tool, deferred=False) for tool in request.tools)
                 request = replace(request, tools=at_once, first_tools=())
         planned = plan(request, backend, policy, report, attempts)
@@ -469,7 +469,7 @@ def _called(request: ClientRequest) -> frozenset[str]:
 def _may_invent(request: ClientRequest, policy: Policy) -> bool:
     """Return whether to request a plain-text answer when the answer is only an undeclared call.
 
-    False for several choices, for background answers, which nobody watches, and where JSON or a summary is required.
+    False for several choices, for background answers, which no client reads, and where JSON or a summary is required.
     """
     is_plain = request.n == 1 and request.answer_format is None and not request.form.compacts
     may_ask = policy.second_opinion != "off" and is_plain and is_watched(request)
@@ -477,7 +477,7 @@ def _may_invent(request: ClientRequest, policy: Policy) -> bool:
 
 
 def is_watched(request: ClientRequest) -> bool:
-    """Return whether a client waits for the answer: nobody watches one that is made in the background."""
+    """Return whether a client waits for the answer: none does for one made in the background."""
     return request.body.get("background") is not True
 
 

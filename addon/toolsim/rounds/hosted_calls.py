@@ -7,13 +7,13 @@ They are the tools of MCP servers, which are listed before the answer, and the s
 
 1. The rounds are requests with functions only (``wire/hosted_items.py``): this module knows which of them it runs.
 2. A call is announced when it is whole, and run when its round is over; the model is shown its own words, the calls and
-   their outputs, and asked again. The calls of one round run concurrently.
+   their outputs, and continues in the next round. The calls of one round run concurrently.
 3. If the same round has calls of the client's functions, the answer ends after the outputs of ours. It also ends at a
    call that needs approval: its item asks for it, and nothing runs until the next request brings the decision. If the
    operator decides, the answer waits for that instead.
-4. If a call cannot be made, or fails, the model gets the error in words. No answer fails because of a server.
+4. If a call cannot be made, or fails, the model gets the error as text. No answer fails because of a server.
 5. If a client is shown no calls, they are still inserted into the history of its next request (``hidden_calls.py``).
-6. The last round that the bounds allow is offered no tools, so that the model answers in words.
+6. The last round that the bounds allow is offered no tools, so that the model answers in plain text.
 """
 
 from __future__ import annotations

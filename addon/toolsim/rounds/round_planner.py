@@ -84,7 +84,7 @@ class Bounds:
 def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
     """Return whether the answer to a request can take several rounds.
 
-    False for several choices, for background answers, which nobody watches, and for summaries.
+    False for several choices, for background answers, which no client reads, and for summaries.
     """
     if request.n != 1 or request.body.get("background") is True or request.form.compacts:
         return False

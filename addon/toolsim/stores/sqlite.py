@@ -58,7 +58,7 @@ _WRITING_SECONDS = 60.0
 _CHECKPOINT_BYTES = 4 * 1024 * 1024
 """The number of bytes after which the WAL is copied into the file; SQLite's own default."""
 _MAX_WAL_PAGES = 4096
-"""Pages of 4 KiB. With a larger WAL nobody writes until all of it is copied: only then does it start again from its
+"""Pages of 4 KiB. With a larger WAL, writes wait until all of it is copied: only then does it start again from its
 beginning.
 """
 # Names per query: SQLite accepts 32,766 variables, older versions 999.

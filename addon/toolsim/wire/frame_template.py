@@ -19,7 +19,7 @@ frames of a chunk at once::
 4. A frame is learned after 4 unknown ones, then after 8, 16 …, and after 4 again once there were some repeats: a stream
    whose frames are never alike costs little more, and one whose frames change every second (llama.cpp's clock) is
    learned again.
-5. Nor is the reader asked again what a repeat means, if the one before it was text and nothing else came between.
+5. The reader is not asked again what a repeat means if the one before it was text and nothing else came between.
    Such repeats are one event if they came in one write: the client gets their texts at the same time, and what is done
    for an event costs the same whatever its length.
 """
@@ -249,7 +249,7 @@ class RepeatReader:
                 ):
                     self._alike[template] = delta
                 case _:
-                    # It might have begun a call or a message: the next frame can have another meaning.
+                    # It might have started a call or a message: the next frame can have another meaning.
                     self._alike.clear()
                     if events:  # They might hold the document, whose text is about to change.
                         events = deepcopy(events)

@@ -73,7 +73,7 @@ def examined(
               APIs         chat, responses (no messages)
               models       model-0, model-1, model-2, model-3, model-4, model-5 and 2 more
               key          none is wanted
-              calls tools  model-0: no, it answers in words
+              calls tools  model-0: no, it answers in prose
               profile      model-0: none; toolsim tune finds out which settings suit it
             Serve it with:
               toolsim serve URL/v1
@@ -122,8 +122,8 @@ def test_what_a_server_can(replies: dict[str, Reply], lines: str, capsys: pytest
         ((200, {"output": [ITEM]}), "yes"),
         ((200, {"output": [{"type": "message", "content": [{"type": "output_text", "text": TEXT}]}]}), "no, it writes"),
         ((200, {"content": [{"type": "text", "text": "I look."}, {"type": "tool_use", "name": "get_weather"}]}), "yes"),
-        ((200, {"output": "nonsense", "choices": [{"message": 5}, {}]}), "no, it answers in words"),
-        ((200, {"choices": [{"message": {"tool_calls": [{"function": TEXT}, 5]}}]}), "no, it answers in words"),
+        ((200, {"output": "nonsense", "choices": [{"message": 5}, {}]}), "no, it answers in prose"),
+        ((200, {"choices": [{"message": {"tool_calls": [{"function": TEXT}, 5]}}]}), "no, it answers in prose"),
     ],
 )
 def test_does_it_call(reply: Reply, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -216,7 +216,7 @@ def test_a_server_without_a_list_of_models(capsys: pytest.CaptureFixture[str]) -
     """Some have none; the APIs are there all the same, and a model can be named."""
     code, out, _ = examined(server(completions=chat({"content": "x"})), capsys, "--model", "m")
     assert code == 0
-    assert "calls tools  m: no, it answers in words" in out
+    assert "calls tools  m: no, it answers in prose" in out
 
 
 def test_the_profile_of_the_model_is_named(

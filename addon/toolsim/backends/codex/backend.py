@@ -16,7 +16,7 @@ is passed to the child, never written to the user's files):
 - ``thread/start``: empty base and developer instructions (absent ones would be Codex's own), no approvals, a
   read-only sandbox in an empty folder;
 - its ``config``: no shell, web search, plugins, skills, memories, MCP servers and so on (``text_only.settings``);
-- the model catalogue: what each model decides by itself, whatever the settings (``text_only.text_catalog``).
+- the model catalog: what each model decides by itself, whatever the settings (``text_only.text_catalog``).
 
 A global ``AGENTS.md`` still reaches the model; no setting keeps it out, so it is logged once.
 

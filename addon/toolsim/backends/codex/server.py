@@ -25,7 +25,7 @@ default model does the user's configuration name? It refuses versions that canno
     up to 0.132   a turn without input of its own fails, with an ``error`` that no ``turn/completed`` follows
     from 0.133    all of this works
 
-Each child gets a temporary folder with the model catalogue, stripped of tools, and an empty working directory, so that
+Each child gets a temporary folder with the model catalog, stripped of tools, and an empty working directory, so that
 Codex finds no project around it. It leads its own session: Ctrl-C is for mitmproxy, which then ends its child.
 """
 
@@ -179,7 +179,7 @@ class AppServer:
                     raise _StartFailure(f"`{command}` did not answer within {_START_TIMEOUT:.0f} s.") from problem
             raise
         if catalog is None:
-            logger.warning("Codex printed no model catalogue (`debug models`): it may offer the model tools of its own")
+            logger.warning("Codex printed no model catalog (`debug models`): it may offer the model tools of its own")
         return child, running
 
     async def _catalog(self) -> bytes | None:

@@ -10,7 +10,7 @@ answers with an error, and would keep sampling a model that keeps calling. Hence
 - ``error`` with ``willRetry`` is a lost connection to the model's server. Codex restarts the answer. Before the first
   text nobody notices; after it this is a failure, since the same text would come twice. Without ``willRetry`` the turn
   has failed; some versions send nothing after it.
-- A ``contextCompaction`` item means that Codex is replacing the history, tool catalogue included, by its own summary:
+- A ``contextCompaction`` item means that Codex is replacing the history, tool catalog included, by its own summary:
   a failure, like exceeding the model's own limit.
 - ``turn/completed`` ends it. A token limit or a content filter has no status of its own: Codex reports a failed turn
   whose message quotes the reason of the model's server. For a client it is a regular end of an answer.

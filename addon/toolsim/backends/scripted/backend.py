@@ -1,4 +1,4 @@
-"""The scripted model as a backend: a deterministic stand-in for trying things without a model.
+"""The scripted model as a backend: a deterministic substitute for trying things without a model.
 
 ``script.reply`` writes the answer. This module streams it: in small pieces, at a human pace, or, by stage direction,
 slowly, not at all, or not to the end. Equal conversations get equal answers.

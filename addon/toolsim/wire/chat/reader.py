@@ -17,7 +17,7 @@ That is the specification; real servers differ as follows. Each rule covers a se
     begin at another's index and go on at its own (DeepSeek on Ollama's servers): there its fragments have neither.
     A name may come in two fragments: they are joined if only the joined name is on offer (``offered``).
  7. Arguments may come as an object instead of a JSON string, ``tool_calls`` as one call instead of a list, and a call's
-    name and arguments beside its id instead of in ``function``. Fragments may be cumulative (each repeats all before
+name and arguments next to its id instead of in ``function``. Fragments may be cumulative (each repeats all before
     it), or follow an empty object: if their concatenation is not JSON, but the last fragment or all after the first
     are, those are the arguments. The old ``function_call`` may duplicate ``tool_calls``: then it counts once.
  8. Errors in mid-stream come as ``{"error": …}``, as an ``event: error``, as bare ``{"message"}`` or ``{"detail"}``

@@ -9,7 +9,7 @@ Rules, and the clients that need them:
 
  1. ``id``, ``created`` and ``model`` are the same in every chunk; ``finish_reason`` is in all, null until the end.
  2. Role, and each call's id, type and name, are sent once: the OpenAI SDK, pydantic-ai and Obsidian concatenate them.
- 3. Arguments are fragments, inside ``function``. Sent beside it, or cumulatively, they break every streaming client.
+ 3. Arguments are fragments, inside ``function``. Outside it, or cumulative, they break every streaming client.
  4. The role comes before, or with, the first other delta (LangChain); the stream's first chunk belongs to choice 0,
     whichever choice has text first (the OpenAI SDK indexes a list).
  5. Every call has its own ``index``: every client merges two calls at one index into a single broken one.

@@ -6,7 +6,7 @@
 
 Rules, and the clients that need them:
 
- 1. Each frame has an ``event:`` line with its type: Claude Code asks again without a stream if it is missing.
+ 1. Each frame has an ``event:`` line with its type: Claude Code repeats the request without a stream if it is missing.
  2. One block is open at a time, its ``index`` counts up from 0, and it is stopped before the next one starts: the SDKs
     put deltas into the block of their index.
  3. A call's block starts with ``input: {}``, and its arguments come as ``input_json_delta``: an input in the start is

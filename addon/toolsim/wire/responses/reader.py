@@ -69,7 +69,7 @@ from toolsim.wire.json_codec import Joiner, whole_text
 from toolsim.wire.json_fields import count, json_text, mapping, mappings, seconds, string
 from toolsim.wire.responses.shapes import read_usage
 
-# Outputs of tools that nobody called: some backends report calls to unknown MCP servers this way.
+# Outputs without a call: some backends report calls to unknown MCP servers this way.
 _PHANTOMS = frozenset({"function_call_output", "custom_tool_call_output"})
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 _NOT_HOSTED = frozenset({"message", "reasoning"}) | _CALLS | _PHANTOMS
