@@ -5,7 +5,8 @@ comes in runs, digits are single tokens. The weights were fitted to Qwen2.5's to
 tool manifests, in pieces of 2,000 characters: 0.91 to 1.10 of the true count, whereas a quarter of the bytes is 0.43 to
 1.34 of it. Other scripts are within a fifth; pure numbers are a quarter too high.
 
-Weighing a megabyte takes 60 ms, too long for the event loop, so a long text is weighed by evenly spaced samples.
+Weighing a megabyte takes 60 ms, too long for the event loop, so a long text is weighed by evenly spaced samples. For
+the same reason a long request is not parsed for the usage of its answer: samples of its JSON are weighed.
 """
 
 from __future__ import annotations
@@ -39,6 +40,11 @@ _WEIGHTS: tuple[tuple[re.Pattern[str], float, float], ...] = (
 _MAX_CHARS = 128 * 1024
 _SAMPLE_CHARS = 2048
 
+# Bytes of a request that is parsed; and the content of images and files in the JSON of a longer one.
+_MAX_PARSED = 128 * 1024
+_BASE64 = re.compile(r"[A-Za-z0-9+/]{120,}={0,2}")
+_ESCAPE = re.compile(r'\\(?:([nrt])|(["\\/]))')
+
 # The tokens that a chat template adds to a message.
 _PER_MESSAGE = 4
 _CONVERSATION = tuple(dict.fromkeys(key for api in APIS.values() for key in api.conversation_fields))
@@ -55,9 +61,18 @@ def estimated_tokens(body: Mapping[str, Any]) -> int:
 
 def estimated_usage(sent: bytes, written: str) -> Usage:
     """Return an estimate of the usage of an answer. ``sent``: the backend's request; ``written``: the model's text."""
-    read = estimated_tokens(parse_object(sent) or {})
+    read = estimated_tokens(parse_object(sent) or {}) if len(sent) <= _MAX_PARSED else _sampled_tokens(sent)
     wrote = ceil(_tokens_of([written]))
     return Usage(read, wrote, read + wrote, estimated=True)
+
+
+def _sampled_tokens(sent: bytes) -> int:
+    """Return an estimate of the tokens in the JSON of a long request, from samples of its bytes."""
+    step = len(sent) * _SAMPLE_CHARS // _MAX_CHARS
+    samples = [sent[start : start + _SAMPLE_CHARS] for start in range(0, len(sent), step)]
+    texts = [_BASE64.sub("", sample.decode("utf-8", "ignore")) for sample in samples]
+    weighed = sum(_tokens(_ESCAPE.sub(lambda found: "\n" if found[1] else found[2], text)) for text in texts)
+    return ceil(weighed * len(sent) / sum(map(len, samples)))
 
 
 def _tokens_of(texts: Sequence[str]) -> float:

@@ -95,3 +95,15 @@ def test_a_long_text_is_sampled() -> None:
     many = (1 << 20) // sum(map(len, texts))
     messages = [message(text) for _ in range(many) for text in texts]
     assert estimated_tokens({"messages": messages}) == pytest.approx(many * part + 4 * len(messages), rel=0.05)
+
+
+def test_a_long_request_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The usage of an answer to a megabyte is near its exact estimate: escapes count once, images do not count."""
+    text = "".join(text for _, text in COUNTED.values()) + '"a\\b"\n\t'
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{'iVBORw0KGgoAAAANSUhEUgAA' * 20_000}"}}
+    body = {"messages": [*(message(text * 20) for _ in range(40)), message([image])]}
+    exact = estimated_tokens(body)
+    monkeypatch.setattr("toolsim.request.estimate.parse_object", None)
+    sent = json.dumps(body, ensure_ascii=False).encode()
+    assert estimated_usage(sent, "").input_tokens == pytest.approx(exact, rel=0.1)
+    assert estimated_usage(b"[" * 200_000, "").input_tokens
