@@ -111,8 +111,8 @@ from toolsim.proxy import worker
 from toolsim.proxy.jobs import RequestJob
 def job(data):
     return RequestJob(dialect="chat", path="/v1/chat/completions", data=data, limit=10**9, policy=Policy())
-work.MAX_WAIT_SECONDS = 1
-one = work.Worker("one")
+worker.MAX_WAIT_SECONDS = 1
+one = worker.Worker("one")
 slow = b'{"model": "m", "messages": [' + b"[]," * 8_000_000 + b'[]], "tools": [1]}'
 async def main():
     for data in (slow, b'{"model": "m", "messages": [{"role": "user", "content": "hi"}]}'):
