@@ -16,22 +16,37 @@ PAGE = (ROOT / "addon" / "docs" / "security.md").read_text()
 
 CLAIMS = """
 # A client
-pass without the key
+Without the key, if one is set
+    attack/test_attack.py::test_attack
+    proxy/test_access.py::test_api_key
+A client cannot learn the key
     attack/test_attack.py::test_attack
     proxy/test_access.py::test_api_key
 A client's `Authorization`
     proxy/test_access.py::test_key_of_an_api_request_through_a_forward_proxy
 Clients that use the listener as their proxy
     proxy/test_access.py::test_key_of_a_forward_proxy
+It is a Bearer token or
+    proxy/test_access.py::test_key_of_a_forward_proxy
 Only the modes whose clients
     unit/proxy/test_access.py::test_the_key_of_the_proxy_opens_only_what_goes_through_it
     unit/proxy/test_incoming.py::test_which_way_a_flow_came
-use the listener to reach something else
+There, only requests that `toolsim_upstream` takes
+    unit/proxy/test_access.py::test_the_key_of_the_proxy_opens_only_what_goes_through_it
+    unit/proxy/test_incoming.py::test_which_way_a_flow_came
+A listener with a built-in backend
+    proxy/test_access.py::test_builtin_backend_is_no_forward_proxy
+    proxy/test_access.py::test_a_forward_proxy_that_was_asked_for
+So no client can reach other
     proxy/test_access.py::test_builtin_backend_is_no_forward_proxy
     proxy/test_access.py::test_a_forward_proxy_that_was_asked_for
 In front of a backend of your own
     proxy/test_access.py::test_nothing_but_the_backend
-hold up others
+Large bodies (above 32 KiB
+    unit/proxy/test_jobs.py::test_what_is_heavy
+    unit/proxy/test_worker.py::test_serving
+    unit/proxy/test_worker.py::test_empty_lists_take_too_much_memory
+Smaller ones take at most some
     unit/proxy/test_jobs.py::test_what_is_heavy
     unit/proxy/test_worker.py::test_serving
     unit/proxy/test_worker.py::test_empty_lists_take_too_much_memory
@@ -41,35 +56,49 @@ Clients take turns
 Schemas and patterns are measured
     unit/schema/test_patterns.py::test_a_pattern_that_would_take_all_memory_is_never_compiled
     unit/schema/test_budget.py::test_no_step_is_long
-exhaust the proxy's memory
+Requests (`toolsim_max_body_bytes`)
     unit/proxy/test_decoding.py::test_bombs
     unit/response/test_checker.py::test_a_schema_beyond_the_limit_checks_nothing
     unit/proxy/test_exchange.py::test_request_that_was_dropped_as_it_arrived
     unit/request/test_transcript.py::test_too_large_outputs_are_replaced
-end a process by nesting
+JSON is read to a depth
     unit/wire/test_json_codec.py::test_the_bound_on_depth
     unit/proxy/test_worker.py::test_a_nested_body_ends_no_worker
     unit/proxy/test_worker.py::test_a_result_that_cannot_be_returned
-make the proxy fetch anything
+No body can end the process
+    unit/wire/test_json_codec.py::test_the_bound_on_depth
+    unit/proxy/test_worker.py::test_a_nested_body_ends_no_worker
+    unit/proxy/test_worker.py::test_a_result_that_cannot_be_returned
+A schema's references
     unit/schema/test_compile.py::test_nothing_is_fetched
-occupy the proxy with WebSocket
+Each connection sends messages
     proxy/test_websocket.py::test_limits
     unit/sockets/test_server.py::test_a_connection_that_nobody_uses
-A key opens 128
+It has at most 64 requests
+    proxy/test_websocket.py::test_limits
+    unit/sockets/test_server.py::test_a_connection_that_nobody_uses
+It is closed after 10 minutes
+    proxy/test_websocket.py::test_limits
+    unit/sockets/test_server.py::test_a_connection_that_nobody_uses
+A key opens at most 128
     proxy/test_websocket.py::test_connections_of_one_key
 A large message is read
     unit/sockets/test_server.py::test_a_large_message_is_read_elsewhere
-What all connections remember
+All connections together
     unit/core/test_fair_cache.py::test_the_largest_share_gives_way
 A client that exceeds a limit
     unit/sockets/test_connection.py::test_a_flood_costs_the_flooder_only
 The upgrade is checked
     proxy/test_websocket.py::test_the_door
     proxy/test_websocket.py::test_foreign_pages_stay_out
-hold up others by the frames
+Frames are read in slices
     unit/sockets/test_websocket.py::test_others_get_their_turn_between_frames
     unit/sockets/test_connection.py::test_a_part_of_many_events_is_sent_in_slices
-A connection may send 2,000
+A connection can send 2,000
+    unit/sockets/test_websocket.py::test_the_cost_of_a_frame
+    unit/sockets/test_websocket.py::test_the_rates_are_those_of_the_page
+    unit/sockets/test_server.py::test_an_unreadable_message_counts_ten_times
+A message that cannot be read
     unit/sockets/test_websocket.py::test_the_cost_of_a_frame
     unit/sockets/test_websocket.py::test_the_rates_are_those_of_the_page
     unit/sockets/test_server.py::test_an_unreadable_message_counts_ten_times
@@ -77,19 +106,30 @@ Frames of a KiB
     unit/sockets/test_websocket.py::test_a_large_message_in_many_frames
 A client that sends more
     unit/sockets/test_websocket.py::test_a_flood_closes_its_connection
-fill the memory by not reading
+If 1 MiB of answers waits
+    proxy/test_websocket.py::test_many_answers_for_a_client_that_does_not_read
+    unit/sockets/test_requests.py::test_unread_bytes_pause_every_backend_of_a_connection
+    unit/sockets/test_websocket.py::test_messages_wait_for_a_client_that_does_not_read
+Each running answer adds at most
     proxy/test_websocket.py::test_many_answers_for_a_client_that_does_not_read
     unit/sockets/test_requests.py::test_unread_bytes_pause_every_backend_of_a_connection
     unit/sockets/test_websocket.py::test_messages_wait_for_a_client_that_does_not_read
 The kernel buffers at most
     unit/sockets/test_server.py::test_the_kernel_buffers_little
-read what another client has stored
+A client cannot read what another client has stored
     unit/proxy/test_access.py::test_owners_differ_and_hide_the_key
     unit/stores/test_record.py::test_it_holds_what_a_plain_model_holds
-Nor occupy the backend by leaving
+Each key has its own partition
+    unit/proxy/test_access.py::test_owners_differ_and_hide_the_key
+    unit/stores/test_record.py::test_it_holds_what_a_plain_model_holds
+Answers that continue without their client
     unit/background/test_slots.py::test_half_for_each_of_two
     unit/background/test_endpoints.py::test_one_more_than_allowed
 The store has limits
+    unit/stores/test_record.py::test_who_fills_the_store_loses_his_own
+    unit/mcp/test_approvals.py::test_nobody_pushes_out_another_clients
+    unit/rounds/test_hidden_calls.py::test_nobody_pushes_out_another_clients
+The same rule applies to calls
     unit/stores/test_record.py::test_who_fills_the_store_loses_his_own
     unit/mcp/test_approvals.py::test_nobody_pushes_out_another_clients
     unit/rounds/test_hidden_calls.py::test_nobody_pushes_out_another_clients
@@ -99,30 +139,47 @@ Writes to a SQLite store take turns
 A connection to an MCP server is never closed
     unit/mcp/test_pool.py::test_one_client_has_so_many
     unit/mcp/test_fair_lock.py::test_answers_take_turns
-continue from something damaged
+Answers take turns with a local
+    unit/mcp/test_pool.py::test_one_client_has_so_many
+    unit/mcp/test_fair_lock.py::test_answers_take_turns
+Damaged data is a 404
     unit/wire/responses/test_stored.py::test_a_damaged_record_is_not_found
     unit/proxy/test_response_store.py::test_a_store_that_lies
-A connection that comes back
+A connection that returns
     attack/test_attack.py::test_a_proxy_that_is_its_own_upstream
     unit/proxy/test_loop_detection.py::test_a_request_that_comes_back
-One that comes back through other proxies
+A loop through other proxies
     attack/test_attack.py::test_two_proxies_that_name_each_other
-reach the built-in backend past
+The built-in backend answers only
     unit/backends/test_loopback.py::test_only_the_addon_is_answered
 # A model
-call a tool that is not on offer
+It cannot call a tool that is not on offer
     unit/response/test_masked_calls.py::test_a_masked_call_never_passes
     unit/response/test_judge.py::test_table
-Nor make more calls than allowed
+Such text stays text, or is
+    unit/response/test_masked_calls.py::test_a_masked_call_never_passes
+    unit/response/test_judge.py::test_table
+It cannot make more calls than allowed
     unit/response/test_choice.py::test_a_call_beyond_the_cap_ends_the_turn_where_it_begins
     unit/response/test_judge.py::test_more_calls_than_a_block_may_hold
-pass arguments to a strict tool
+It cannot pass arguments to a strict tool
     unit/response/test_judge.py::test_table
     unit/response/test_answer.py::test_a_strict_failure_cuts_the_backend
 Arguments that cannot be checked in time
     unit/response/test_checker.py::test_what_cannot_be_settled_is_nothing_that_conforms
     unit/response/test_judge.py::test_catastrophic_patterns_share_one_budget
-hold up or fill the proxy: what it writes
+The limits are 40 ms in
+    unit/response/test_checker.py::test_what_cannot_be_settled_is_nothing_that_conforms
+    unit/response/test_judge.py::test_catastrophic_patterns_share_one_budget
+For a tool that is not
+    unit/response/test_checker.py::test_what_cannot_be_settled_is_nothing_that_conforms
+    unit/response/test_judge.py::test_catastrophic_patterns_share_one_budget
+Its text is rewritten in slices
+    unit/proxy/test_streamed.py::test_others_continue_between_slices
+    unit/proxy/test_streamed_slices.py::test_pieces_of_one_work_share_a_slice
+    unit/response/test_judge.py::test_arguments_over_the_limit
+    unit/proxy/test_streamed.py::test_an_answer_beyond_the_limit
+The arguments of a call, an
     unit/proxy/test_streamed.py::test_others_continue_between_slices
     unit/proxy/test_streamed_slices.py::test_pieces_of_one_work_share_a_slice
     unit/response/test_judge.py::test_arguments_over_the_limit
@@ -131,10 +188,22 @@ hold up or fill the proxy: what it writes
 On the way to the model
     unit/request/test_record.py::test_output_record
     unit/request/test_rewrite.py::test_text_is_unchanged
-forge the record
+Only what the model itself writes
+    unit/request/test_record.py::test_output_record
+    unit/request/test_rewrite.py::test_text_is_unchanged
+Text cannot forge the record
     unit/request/test_record.py::test_no_line_of_a_user_is_a_record
     unit/request/test_record.py::test_characters_that_nobody_sees
-A call that an output of the same request holds
+An output is written as JSON
+    unit/request/test_record.py::test_no_line_of_a_user_is_a_record
+    unit/request/test_record.py::test_characters_that_nobody_sees
+A backslash marks any user line
+    unit/request/test_record.py::test_no_line_of_a_user_is_a_record
+    unit/request/test_record.py::test_characters_that_nobody_sees
+A call that an output of the same request contains
+    unit/response/test_quoted_calls.py::test_a_call_from_an_output_is_text
+    unit/response/test_quoted_calls.py::test_how_an_output_wraps_a_call
+It stays text, with the warning
     unit/response/test_quoted_calls.py::test_a_call_from_an_output_is_text
     unit/response/test_quoted_calls.py::test_how_an_output_wraps_a_call
 `toolsim_untagged=all` switches
@@ -143,11 +212,15 @@ Inside inline code
     unit/response/test_quotation.py::test_what_is_shown_is_text
 The model may believe what the text says
     unit/response/test_quoted_calls.py::test_what_is_left
-A call that a user's message holds
+With another order of the arguments
     unit/response/test_quoted_calls.py::test_what_is_left
-A call that the conversation already holds
+A call in a user's message
+    unit/response/test_quoted_calls.py::test_what_is_left
+A call that the conversation already contains
     unit/response/test_quoted_calls.py::test_what_is_left
 Outputs that only the backend stores
+    unit/response/test_quoted_calls.py::test_what_is_left_to_backends
+Calls that the backend itself emits
     unit/response/test_quoted_calls.py::test_what_is_left_to_backends
 `toolsim_untagged=no_use_tool`
     unit/response/test_quoted_calls.py::test_what_closes_it
@@ -155,33 +228,50 @@ Outputs that only the backend stores
     unit/response/test_masked_calls.py::test_a_masked_call_never_passes
     unit/request/test_rewrite.py::test_choice_none
 # A backend
-call such a tool in the model's place
+It cannot call a tool in the model's place
     unit/response/test_toolbox.py::test_calls_of_a_backend
     unit/response/test_choice.py::test_a_refused_structured_call_is_said_in_words
-So is a call whose arguments are broken
+The client gets it as text
+    unit/response/test_toolbox.py::test_calls_of_a_backend
+    unit/response/test_choice.py::test_a_refused_structured_call_is_said_in_words
+On chat completions it is dropped
+    unit/response/test_toolbox.py::test_calls_of_a_backend
+    unit/response/test_choice.py::test_a_refused_structured_call_is_said_in_words
+Calls with broken or too large arguments
     unit/response/test_masked_calls.py::test_a_broken_call_is_readable
 A tool that was merely never declared
     unit/response/test_masked_calls.py::test_an_undeclared_call
 An answer to a request without tools
     unit/request/test_rewrite.py::test_not_ours
     unit/request/test_rewrite.py::test_no_tools_over_the_other_dialect
-make a cut answer look whole
+It cannot make a truncated answer look complete
     attack/test_cuts.py::test_a_backend_that_is_gone_after_each_byte
     unit/response/test_rewrite.py::test_a_stream_without_its_terminator_fails
     unit/response/test_rewrite.py::test_a_chat_stream_that_breaks_off_after_a_call_keeps_it
     unit/response/test_answer.py::test_a_failure_after_a_call_is_warned_of
     unit/response/test_answer.py::test_a_failure_after_a_call_of_a_list_of_items
-keep a client waiting forever
+An answer that ends before its
+    attack/test_cuts.py::test_a_backend_that_is_gone_after_each_byte
+    unit/response/test_rewrite.py::test_a_stream_without_its_terminator_fails
+    unit/response/test_rewrite.py::test_a_chat_stream_that_breaks_off_after_a_call_keeps_it
+    unit/response/test_answer.py::test_a_failure_after_a_call_is_warned_of
+    unit/response/test_answer.py::test_a_failure_after_a_call_of_a_list_of_items
+There is one exception: a complete call
+    unit/response/test_rewrite.py::test_a_chat_stream_that_breaks_off_after_a_call_keeps_it
+    unit/response/test_answer.py::test_a_failure_after_a_call_of_a_list_of_items
+The log reports it as `FAILED_AFTER_CALLS`
+    unit/response/test_answer.py::test_a_failure_after_a_call_is_warned_of
+It cannot keep a client waiting forever
     unit/proxy/test_streamed.py::test_silence
     unit/proxy/mitmproxy12/test_connect.py::test_a_connection_that_takes_too_long
-blow up in decompression
+Compressed answers are decoded
     unit/proxy/test_decoding.py::test_bombs
     unit/wire/test_sse.py::test_an_event_without_end_is_cut_off
     unit/wire/test_sse.py::test_an_event_of_too_many_values_fails
 # An MCP server
 All of it is text for the model
     proxy/test_mcp.py::test_what_a_server_forges_is_text
-A description can ask for calls
+A description can request calls
     unit/mcp/test_server_config.py::test_what_is_not_said_needs_a_yes
 Commands come from the file alone
     unit/mcp/test_server_config.py::test_what_a_request_may_not
@@ -192,13 +282,30 @@ A request's `server_url`
     unit/mcp/test_server_config.py::test_what_a_request_may_not
     unit/mcp/test_web.py::test_no_other_place_is_asked
     unit/proxy/test_mcp_servers.py::test_nobody_is_asked_by_default
+Redirects stay at that host, scheme
+    unit/rounds/test_searches.py::test_a_host_that_is_not_allowed
+    unit/mcp/test_server_config.py::test_what_a_request_may_not
+    unit/mcp/test_web.py::test_no_other_place_is_asked
+    unit/proxy/test_mcp_servers.py::test_nobody_is_asked_by_default
 It gets its own headers
     proxy/test_mcp.py::test_no_secret_is_left_anywhere
-stand in for another server's tool
+It gets no key of the
+    proxy/test_mcp.py::test_no_secret_is_left_anywhere
+With [traces](inspect.md#traces) it gets
+    unit/otel/test_conventions.py::test_calls
+Names carry the server's label
     unit/mcp/test_catalog.py::test_no_name_is_taken_twice
-Nor can it forge a call
+It cannot forge a call
     proxy/test_mcp.py::test_what_a_server_forges_is_text
 One message has at most 1 MiB
+    unit/mcp/test_web.py::test_an_answer_is_bounded
+    unit/mcp/test_web.py::test_what_is_compressed_is_not_read
+    unit/mcp/test_stdio.py::test_a_server_that_goes_on_and_on_is_counted
+Between two requests it can send
+    unit/mcp/test_web.py::test_an_answer_is_bounded
+    unit/mcp/test_web.py::test_what_is_compressed_is_not_read
+    unit/mcp/test_stdio.py::test_a_server_that_goes_on_and_on_is_counted
+A compressed answer over HTTP is
     unit/mcp/test_web.py::test_an_answer_is_bounded
     unit/mcp/test_web.py::test_what_is_compressed_is_not_read
     unit/mcp/test_stdio.py::test_a_server_that_goes_on_and_on_is_counted
@@ -209,29 +316,41 @@ A call has a time limit
     unit/rounds/test_round_planner.py::test_the_bounds_hold
 A server's failure is the output
     unit/rounds/test_hosted_calls.py::test_a_failure_is_told_to_the_model
-outlive the proxy
+A local server is stopped
     proxy/test_mcp.py::test_servers_end_with_the_proxy
 On Linux that includes children
     proxy/test_mcp.py::test_children_that_escaped_end_with_the_proxy
     unit/mcp/test_stdio.py::test_a_server_ends_with_its_children
-leak its secrets
+On macOS those live on, and
+    proxy/test_mcp.py::test_children_that_escaped_end_with_the_proxy
+    unit/mcp/test_stdio.py::test_a_server_ends_with_its_children
+Its secrets do not leak
     proxy/test_mcp.py::test_no_secret_is_left_anywhere
     unit/mcp/test_connection.py::test_secrets_are_in_no_message
     unit/otel/test_conventions.py::test_calls
-**An approval** is for one call
+An approval is for one call
     unit/mcp/test_approvals.py::test_what_was_asked_is_what_is_approved
     proxy/test_mcp.py::test_an_approval_is_for_one_call
 It is valid once
     unit/mcp/test_approvals.py::test_nobody_else_approves
     unit/mcp/test_approvals.py::test_they_do_not_wait_for_ever
     unit/rounds/test_hosted_calls.py::test_a_decision_that_is_sent_twice_counts_once
+No approval survives a restart
+    unit/mcp/test_approvals.py::test_nobody_else_approves
+    unit/mcp/test_approvals.py::test_they_do_not_wait_for_ever
+    unit/rounds/test_hosted_calls.py::test_a_decision_that_is_sent_twice_counts_once
 Browser pages whose origin
     proxy/test_mcp.py::test_a_page_of_the_web_has_no_tools
     unit/proxy/test_mcp_servers.py::test_a_web_page_has_to_be_listed
+Their requests would run the tools
+    proxy/test_mcp.py::test_a_page_of_the_web_has_no_tools
+    unit/proxy/test_mcp_servers.py::test_a_web_page_has_to_be_listed
 # A bug in toolsim
-**A bug in toolsim** ends the exchange
+A bug in toolsim ends the exchange
     faults/test_faults.py::test_a_function_that_fails_once
 Nothing that was not checked and rewritten
+    faults/test_faults.py::test_a_function_that_fails_once
+A request is not sent on
     faults/test_faults.py::test_a_function_that_fails_once
 The client gets a 500, an error event
     unit/proxy/test_streamed.py::test_an_exception_ends_the_answer
@@ -258,16 +377,21 @@ Otherwise the API's own header
 Pages served from `localhost`
     unit/proxy/test_access.py::test_pages
     unit/proxy/test_access.py::test_pages_do_not_have_the_key
-a page whose origin
+Without a key, a page whose origin
     proxy/test_access.py::test_unlisted_origin
 Only a page that has come through
     proxy/test_access.py::test_page_of_the_backend_itself
-a page whose own name
+A page whose own name
+    proxy/test_access.py::test_rebound_name
+    unit/proxy/test_access.py::test_foreign_name
+A request has to name the
     proxy/test_access.py::test_rebound_name
     unit/proxy/test_access.py::test_foreign_name
 A container calls its host's listener
     unit/proxy/test_access.py::test_known_name
 `/toolsim/health` and
+    unit/proxy/test_route.py::test_where_a_request_goes
+`/api/hello`, which Claude Code requests at
     unit/proxy/test_route.py::test_where_a_request_goes
 Set `toolsim_api_key` then
     proxy/test_access.py::test_codex_on_all_addresses_serves_this_machine_only
@@ -283,40 +407,44 @@ Captures (`toolsim_capture`)
 """Each sentence by how it begins, and below it the tests that prove it."""
 
 EXPLAINS = (
-    "**A client** can",
     "Clients without a key",
-    "spend what belongs to all",
-    "Who sends as fast as it can",
-    "Who invents many keys",
-    "send a request in a circle",
-    "**A model** can",
-    "**A tool's output",
     "It can",
-    "run a tool because the model repeats it",
-    "This is left",
     "An output that a client sends as a user's message",
     "MCP tools can wait",
     "If the outcome matters",
-    "**A backend** can",
-    "**An MCP server**",
-    "lie, in what it says",
     "`read_only` in a filter",
-    "do whatever its user may do",
     "learn the arguments",
-    "be started or reached",
     "What a host's name resolves to",
-    "see what is not its own",
-    "hold up or fill the proxy.",
     "What a client itself sends",
-    "Whoever may use the proxy",
-    "**A web page** in a browser",
     "Without a key",
     "If you serve toolsim under another name",
-    "They say whether",
-    "**A neighbour on the network**",
     "The key travels",
     "Flows in mitmweb",
     "They belong to",
+    "A client can have its requests",
+    "A client with many connections",
+    "A client that invents many keys",
+    "A client cannot send a request in a loop",
+    "Set `toolsim_api_key`, or give",
+    "A model can write",
+    "Text that a tool, a user",
+    "A proxy cannot see prompt",
+    "These risks remain",
+    "Each line is a case",
+    "You can reduce them",
+    "A backend can answer anything",
+    "An MCP server ([from",
+    "lie about its tools",
+    "do what its user can do",
+    "A local server is a program",
+    "It cannot do more",
+    "List only hosts",
+    "Anyone who can use the proxy",
+    "Set `toolsim_api_key` if others",
+    "A web page in a browser can send",
+    "They say only whether",
+    "A neighbor reaches",
+    "Check them before",
 )
 """Sentences that introduce others, say what is possible, or give advice."""
 
