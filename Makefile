@@ -26,7 +26,7 @@ MUTANTS ?= 25
 RENAMED := quick mutants attack flows clients learn
 
 .PHONY: help setup run web demo test test-all test-unit test-lowest check test-clients test-clients-newest test-hostile faults fuzz soak coverage mutation bench replay \
-	record-flows families releases eval tune $(RENAMED)
+	record-flows families releases docs eval tune $(RENAMED)
 .DELETE_ON_ERROR:
 
 help:  ## List the targets
@@ -53,7 +53,7 @@ $(VENV)/.test: $(VENV)/.addon
 	@touch $@
 
 $(VENV)/.everything: $(VENV)/.addon
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test,clients,check,eval,mcp,bfcl,local]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test,clients,check,eval,mcp,bfcl,local,docs]'
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps \
 		bfcl-eval==2026.3.23 xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2
 	@touch $@ $(VENV)/.test
@@ -228,6 +228,15 @@ releases: setup  ## Record when each text of the test cases is released
 
 families: setup  ## Write the page of model families from the test cases, and raise its floors
 	cd tests && ../$(BIN)/python -m support.families
+
+# The pages as they are, with Sphinx: it reads Markdown as GitHub does.
+$(VENV)/.docs: | $(VENV)/.addon
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/.docs  ## Build the pages as a site in build/site, and check their links
+	$(BIN)/python -m sphinx -q -n -W --keep-going -c addon/docs/website -d build/doctrees . build/site
+	@echo "build/site/README.html"
 
 check: $(VENV)/.everything  ## Check format, lint and types
 	$(BIN)/ruff format --check

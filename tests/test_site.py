@@ -1,0 +1,28 @@
+"""The pages as a site, built as ``make docs`` does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.mitmdump import ROOT
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
+    """Every link, anchor, picture and page is found; a page that the contents lack would be a warning."""
+    pytest.importorskip("myst_parser", reason="needs the extra [docs] (make docs)")
+    command = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", "-c", "addon/docs/website"]
+    built = subprocess.run(
+        [*command, "-d", str(tmp_path / "doctrees"), ".", str(tmp_path / "site")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "site" / "addon" / "docs" / "tutorial.html").exists()
