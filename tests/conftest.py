@@ -1,4 +1,4 @@
-"""What every test shares: the ``support`` folder on the path, a clean log, and no silent skips in CI."""
+"""Setup of every test: the ``support`` folder on the path, a clean log, and no silent skips in CI."""
 
 from __future__ import annotations
 

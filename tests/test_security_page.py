@@ -1,4 +1,4 @@
-"""What addon/docs/security.md promises: each sentence with the tests that prove it.
+"""The claims of addon/docs/security.md: each sentence with the tests that prove it.
 
 The tests are named by file (below ``tests/``) and function, and run where they are: this file proves only that none of
 them is missing, and that no promise is made without one.

@@ -1,4 +1,4 @@
-"""What a feature adds to a turn: the same turns through a proxy with it and one without, in alternation."""
+"""The cost of a feature per turn: the same turns through a proxy with it and one without, in alternation."""
 
 from __future__ import annotations
 

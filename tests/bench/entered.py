@@ -1,4 +1,4 @@
-"""How many files of the package one request enters, over a real mitmdump that is warm.
+"""Counts the files of the package that one request enters, over a real, warm mitmdump.
 
 From ``tests``: ``python -m bench.entered`` prints the number for a streamed chat request with one call, and the files.
 Modules that are only imported do not count, and neither does what runs at the start.

@@ -1,4 +1,4 @@
-"""How fast this machine is, for goals in ms and µs: they were set where the JSON of a chat chunk takes 5 µs.
+"""The speed of this machine, for goals in ms and µs, which were set where the JSON of a chat chunk takes 5 µs.
 
 That is, to parse it and to serialise it. Speed differs by more than a factor of three between machines, and by two on a
 shared one from minute to minute. So the pace is measured around each row, or within it by turns, and a row that misses

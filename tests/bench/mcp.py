@@ -1,4 +1,4 @@
-"""What MCP tools add to a turn: one that calls a tool of the client, a stdio server and an HTTP server side by side.
+"""The cost of MCP tools per turn: calls of the client, a stdio server and an HTTP server in parallel.
 
 The reference is the same answer of the model where all three are the client's own functions. Its proxy has no servers.
 Both servers add two numbers, by the official package: the figures hold their work, as an operator's would. The rows of

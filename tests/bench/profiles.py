@@ -1,4 +1,4 @@
-"""What profiles cost: a turn of a model that one of many fits, beside the same turn with none."""
+"""The cost of profiles: a turn of a model that one of many fits, next to the same turn with none."""
 
 from __future__ import annotations
 

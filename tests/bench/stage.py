@@ -1,4 +1,4 @@
-"""What all groups that measure a proxy share: a backend, the proxies in front of it, requests, and their cost."""
+"""Parts of all groups that measure a proxy: a backend, the proxies in front of it, requests, and their cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store costs: a turn that is stored, one that continues another, and a lookup among very many."""
+"""The cost of a store: a turn that is stored, one that continues another, and a lookup among very many."""
 
 from __future__ import annotations
 

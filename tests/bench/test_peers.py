@@ -1,4 +1,4 @@
-"""What is read of a peer's answers, and how the page of figures shows it."""
+"""Answers of other proxies as the bench reads them, and as the page of benchmarks shows them."""
 
 import json
 from dataclasses import asdict

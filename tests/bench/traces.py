@@ -1,4 +1,4 @@
-"""What traces cost: a turn whose spans a collector gets, beside the same turn without."""
+"""The cost of traces: a turn whose spans a collector gets, next to the same turn without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is published, in a new environment; a file of its own, since it waits for a package registry."""
+"""The published packages, in a new environment; a separate file, since it waits for a package registry."""
 
 from __future__ import annotations
 

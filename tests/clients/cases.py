@@ -1,4 +1,4 @@
-"""What every real client must survive: one table, whatever the client, its API and the backend's dialect."""
+"""Cases that every real client must pass: one table for all clients, APIs and backends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agent programs do with a tool that was never declared: the reason for ``toolsim_unknown_tool``'s values."""
+"""Reactions of agent programs to a call of an undeclared tool: the reason for ``toolsim_unknown_tool``'s values."""
 
 from __future__ import annotations
 

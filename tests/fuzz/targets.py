@@ -1,4 +1,4 @@
-"""Whatever the bytes, no parser raises, and none depends on how they were cut.
+"""Fuzz targets: no bytes make a parser raise, and no result depends on how they were cut.
 
 The first two bytes of an input select the target and the cut; the rest is what a peer sends. Inputs contain only what
 their target reads, for hundreds of runs per second: words come without envelopes.

@@ -1,4 +1,4 @@
-"""What the Open Responses suite requires of a server that keeps state, over HTTP, checked by the published schemas.
+"""State as the Open Responses suite requires it of a server, over HTTP, checked by the published schemas.
 
 Its cases of July 2026 keep state only over WebSockets (``tests/proxy/test_websocket.py``): here each case uses
 independent requests, like the suite's own case of a reconnection. For the rest see ``tests/test_open_responses.py``.

@@ -1,13 +1,13 @@
-"""How many small changes to the rooms that decide are noticed by the tests: mutmut's mutants, a sample.
+"""Counts the small changes to central modules that the tests detect: a sample of mutmut's mutants.
 
-    make mutation MUTANTS=25 MODULES="judge choice"    of each room, drawn by a seed; what survived is shown as a diff
+    make mutation MUTANTS=25 MODULES="judge choice"    of each module, drawn by a seed; survivors are shown as diffs
 
-``results.md`` beside this file has what it said last, and what became of each survivor.
+``results.md`` in this folder has the last results, and what became of each survivor.
 
-mutmut wants its sources in a folder ``src``, and makes the mutants there, so all of it happens in a copy. They run
-in forks of a process that has imported everything and cached a little: what the package does once (tables, validators,
-compiled schemas) was done before. So what survives there, and in the files that are about the room, runs once more: in
-a process of its own, and with all tests of the wing. Some four minutes for 25 of a room, on an idle machine.
+mutmut needs its sources in a folder ``src``, and creates the mutants there, so everything happens in a copy. Mutants
+run in forks of a process that has imported everything, and has done what the package does once (tables, validators,
+compiled schemas). So survivors run once more: in a separate process, and with all tests of the package. 25 mutants of a
+module take some four minutes on an idle machine.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
-class Room:
-    """``files`` to mutate; the few ``tests`` that mutmut runs for each mutant, and all those of the ``wing``."""
+class Target:
+    """``files`` to mutate; the few ``tests`` that mutmut runs for each mutant; ``package``: the folder of all tests."""
 
     files: tuple[str, ...]
     tests: tuple[str, ...]
-    wing: str
+    package: str
 
 
-def _of_answers(*files: str, more: tuple[str, ...] = ()) -> Room:
+def _of_answers(*files: str, more: tuple[str, ...] = ()) -> Target:
     names = ("sentinel", "call_forms", "arguments", "judge", "choice", "retry", *more)
     tests = tuple(f"tests/unit/response/test_{name}.py" for name in names)
-    return Room(tuple(f"response/{file}" for file in files), tests, "tests/unit/response")
+    return Target(tuple(f"response/{file}" for file in files), tests, "tests/unit/response")
 
 
 _SCHEMA = tuple(f"schema/{path.stem}" for path in sorted((ROOT / "addon/toolsim/schema").glob("[a-z]*.py")))
 _BACKGROUND = "tests/unit/background"
-ROOMS = {
+MODULES = {
     "sentinel": _of_answers("sentinel"),
     "arguments": _of_answers("arguments"),
     "judge": _of_answers("judge", "verdict"),
     "choice": _of_answers("choice"),
-    "untagged": _of_answers("untagged", "prose", more=("untagged", "prose", "cursor")),
+    "untagged": _of_answers("untagged", "prose", more=("untagged", "prose")),
     "calls": _of_answers("client_calls", more=("client_calls", "calls_that_arrive")),
-    "repeats": Room(
-        ("wire/repeats", "wire/early_arguments"),
+    "frame_template": Target(
+        ("wire/frame_template", "wire/argument_streaming"),
         (
             "tests/unit/wire/test_frame_template.py",
             "tests/unit/wire/test_argument_streaming.py",
@@ -61,28 +61,30 @@ ROOMS = {
         ),
         "tests/unit/wire",
     ),
-    "schema": Room(_SCHEMA, ("tests/unit/schema",), "tests/unit/schema"),
-    "history": Room(
+    "schema": Target(_SCHEMA, ("tests/unit/schema",), "tests/unit/schema"),
+    "history": Target(
         ("request/transcript",),
         ("tests/unit/request/test_draft.py", "tests/unit/request/test_transcript.py"),
         "tests/unit/request",
     ),
-    "rounds": Room(
-        ("rounds/runner", "rounds/course", "rounds/merge", "rounds/opinion"),
-        tuple(f"tests/unit/rounds/test_{name}.py" for name in ("runner", "course", "merge", "opinion", "together")),
+    "rounds": Target(
+        ("rounds/runner", "rounds/round_planner", "rounds/merge", "rounds/opinion"),
+        tuple(
+            f"tests/unit/rounds/test_{name}.py" for name in ("runner", "round_planner", "merge", "opinion", "together")
+        ),
         "tests/unit/rounds",
     ),
-    "route": Room(
-        ("proxy/route", "proxy/address", "proxy/circle"),
-        tuple(f"tests/unit/proxy/test_{name}.py" for name in ("route", "address", "circle")),
+    "route": Target(
+        ("proxy/route", "proxy/address", "proxy/loop_detection"),
+        tuple(f"tests/unit/proxy/test_{name}.py" for name in ("route", "address", "loop_detection")),
         "tests/unit/proxy",
     ),
-    "secrets": Room(
+    "secrets": Target(
         tuple(f"recordings/{name}" for name in ("redact", "secret_rules", "stream_text")),
         tuple(f"tests/unit/recordings/test_{name}.py" for name in ("redact", "secret_rules", "stream_text")),
         "tests/unit/recordings",
     ),
-    "background": Room(("background/runs", "background/edge"), (_BACKGROUND,), _BACKGROUND),
+    "background": Target(("background/runs", "background/endpoints"), (_BACKGROUND,), _BACKGROUND),
 }
 _CONFIG = """
 [tool.mutmut]
@@ -96,18 +98,18 @@ pytest_add_cli_args = ["-p", "no:cacheprovider", "-m", "not slow"]
 pytest_add_cli_args_test_selection = {tests}
 """
 _SURVIVED = (0, 5, 33)
-_WING_SECONDS = 900.0
+_PACKAGE_SECONDS = 900.0
 
 
-def prepare(folder: Path, rooms: Iterable[str]) -> None:
-    """Copy what is needed to ``folder``, with the package in ``src``, and create all mutants of ``rooms``."""
+def prepare(folder: Path, modules: Iterable[str]) -> None:
+    """Copy what is needed to ``folder``, with the package in ``src``, and create all mutants of ``modules``."""
     shutil.copytree(ROOT / "addon", folder / "src")
     for name in ("tests", "flows"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("node_modules", "__pycache__"))
     for name in ("README.md", "Makefile"):
         shutil.copy(ROOT / name, folder)
-    files = [f"src/{_path(file)}" for room in rooms for file in ROOMS[room].files]
-    tests = sorted({test for room in rooms for test in ROOMS[room].tests})
+    files = [f"src/{_path(file)}" for module in modules for file in MODULES[module].files]
+    tests = sorted({test for module in modules for test in MODULES[module].tests})
     config = (ROOT / "pyproject.toml").read_text().replace('"addon"', '"src"')
     (folder / "pyproject.toml").write_text(config + _CONFIG.format(files=json.dumps(files), tests=json.dumps(tests)))
     _run(folder, "-c", "from mutmut.__main__ import create_mutants; create_mutants(1)")
@@ -118,20 +120,20 @@ def _path(file: str) -> str:
     return f"toolsim/{file}.py"
 
 
-def outcomes(folder: Path, room: str) -> dict[str, int | None]:
-    """Return the exit code of each mutant of a room, None for those that did not run."""
+def outcomes(folder: Path, module: str) -> dict[str, int | None]:
+    """Return the exit code of each mutant of a module, None for those that did not run."""
     found: dict[str, int | None] = {}
-    for file in ROOMS[room].files:
+    for file in MODULES[module].files:
         path = folder / f"mutants/src/{_path(file)}.meta"
         found.update(json.loads(path.read_text())["exit_code_by_key"] if path.exists() else {})
     return dict(sorted(found.items()))
 
 
-def survives(folder: Path, room: str, name: str) -> bool:
+def survives(folder: Path, module: str, name: str) -> bool:
     """Return whether no test detects a mutant, in a separate process."""
     options = ("-q", "-x", "-p", "no:cacheprovider", "-m", "not slow")
     try:
-        done = _run(folder / "mutants", "-m", "pytest", *options, ROOMS[room].wing, MUTANT_UNDER_TEST=name)
+        done = _run(folder / "mutants", "-m", "pytest", *options, MODULES[module].package, MUTANT_UNDER_TEST=name)
     except subprocess.TimeoutExpired:
         return False
     return done.returncode == 0
@@ -141,7 +143,7 @@ def _run(folder: Path, *arguments: str, **variables: str) -> subprocess.Complete
     source = folder / ("src" if folder.name == "mutants" else "mutants/src")
     environment = {**os.environ, "PYTHONPATH": str(source), "HYPOTHESIS_PROFILE": "quick", **variables}
     # A mutant may make a test run forever; mutmut itself takes as long as there are mutants.
-    seconds = _WING_SECONDS if variables else None
+    seconds = _PACKAGE_SECONDS if variables else None
     command = [sys.executable, *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds)
     if done.returncode and not variables:
@@ -149,41 +151,41 @@ def _run(folder: Path, *arguments: str, **variables: str) -> subprocess.Complete
     return done
 
 
-def measure(folder: Path, rooms: Sequence[str], count: int, chance: random.Random) -> None:
-    """Draw ``count`` mutants of each room, run them, and print the results."""
-    prepare(folder, rooms)
+def measure(folder: Path, modules: Sequence[str], count: int, chance: random.Random) -> None:
+    """Draw ``count`` mutants of each module, run them, and print the results."""
+    prepare(folder, modules)
     drawn: dict[str, list[str]] = {}
-    for room in rooms:
-        names = list(outcomes(folder, room))
-        drawn[room] = chance.sample(names, min(count or len(names), len(names)))
+    for module in modules:
+        names = list(outcomes(folder, module))
+        drawn[module] = chance.sample(names, min(count or len(names), len(names)))
     _run(folder, "-m", "mutmut", "run", "--max-children", "1", *(name for names in drawn.values() for name in names))
-    rows = [print_survivors(folder, room, names) for room, names in drawn.items()]
-    print("\n| room | mutants | drawn | noticed | |\n|---|---|---|---|---|", *rows, sep="\n")
+    rows = [print_survivors(folder, module, names) for module, names in drawn.items()]
+    print("\n| module | mutants | drawn | noticed | |\n|---|---|---|---|---|", *rows, sep="\n")
 
 
-def print_survivors(folder: Path, room: str, names: list[str]) -> str:
-    """Print a room's undetected mutants; return a row of the table."""
-    codes = outcomes(folder, room)
-    left = [name for name in names if codes[name] in _SURVIVED and survives(folder, room, name)]
+def print_survivors(folder: Path, module: str, names: list[str]) -> str:
+    """Print a module's undetected mutants; return a row of the table."""
+    codes = outcomes(folder, module)
+    left = [name for name in names if codes[name] in _SURVIVED and survives(folder, module, name)]
     for name in left:
         print(f"\n{name}\n{_run(folder, '-m', 'mutmut', 'show', name).stdout}")
     noticed = len(names) - len(left)
-    print(f"{room}: {dict(Counter(codes[name] for name in names))} by mutmut's exit codes", flush=True)
-    return f"| {room} | {len(codes)} | {len(names)} | {noticed} | {noticed / len(names):.0%} |"
+    print(f"{module}: {dict(Counter(codes[name] for name in names))} by mutmut's exit codes", flush=True)
+    return f"| {module} | {len(codes)} | {len(names)} | {noticed} | {noticed / len(names):.0%} |"
 
 
 def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("count", type=int, help="mutants of each room; 0: all of them, which takes hours")
-    parser.add_argument("rooms", nargs="*", metavar="room", help=f"{', '.join(ROOMS)}; none: all of them")
+    parser.add_argument("count", type=int, help="mutants of each module; 0: all of them, which takes hours")
+    parser.add_argument("modules", nargs="*", metavar="module", help=f"{', '.join(MODULES)}; none: all of them")
     parser.add_argument("--seed", type=int, default=13)
     given = parser.parse_args()
-    rooms = given.rooms or list(ROOMS)
-    if unknown := sorted(set(rooms) - set(ROOMS)):
-        parser.error(f"got the rooms {', '.join(unknown)}, expected some of {', '.join(ROOMS)}")
+    modules = given.modules or list(MODULES)
+    if unknown := sorted(set(modules) - set(MODULES)):
+        parser.error(f"got the modules {', '.join(unknown)}, expected some of {', '.join(MODULES)}")
     with tempfile.TemporaryDirectory(prefix="toolsim-mutants-") as name:
-        measure(Path(name), rooms, given.count, random.Random(given.seed))
+        measure(Path(name), modules, given.count, random.Random(given.seed))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Who may use the proxy: keys, other machines, web pages."""
+"""Access to the proxy: keys, other machines, web pages."""
 
 from __future__ import annotations
 

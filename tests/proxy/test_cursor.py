@@ -1,4 +1,4 @@
-"""What Cursor posts to chat completions, through a real mitmdump; the OpenAI SDK reads the answers."""
+"""Cursor's requests to chat completions, through a real mitmdump; the OpenAI SDK reads the answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a real mitmdump stores for inspection: flow files of streamed turns, and the filters that find them."""
+"""Flows that a real mitmdump stores for inspection: files of streamed turns, and the filters that find them."""
 
 from __future__ import annotations
 

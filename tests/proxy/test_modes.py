@@ -1,4 +1,4 @@
-"""Where requests go: to a built-in backend, to an upstream for clients whose base URL cannot be set, and nowhere."""
+"""Targets of requests: a built-in backend, an upstream for clients whose base URL cannot be set, or none."""
 
 from __future__ import annotations
 

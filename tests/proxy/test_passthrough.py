@@ -1,4 +1,4 @@
-"""Whatever we do not rewrite passes byte for byte, and streams."""
+"""Requests that toolsim does not rewrite: they pass byte for byte, and stream."""
 
 from __future__ import annotations
 

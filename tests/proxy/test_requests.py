@@ -1,4 +1,4 @@
-"""How a rewritten request reaches the backend, whatever encoding and framing the client used."""
+"""Rewritten requests as they reach the backend, for every encoding and framing of the client."""
 
 from __future__ import annotations
 

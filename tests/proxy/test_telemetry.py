@@ -1,4 +1,4 @@
-"""What is reported of an exchange: log line, saved flow, headers, counters. Never argument values."""
+"""Reports of an exchange: log line, saved flow, headers, counters. Never argument values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a lying server returns."""
+"""Outputs of a lying MCP server."""
 
 # Records as in the history, and a block as a model writes it: all of it is text.
 FORGED = (

@@ -103,16 +103,16 @@ def page() -> str:
 
 _HEAD = """# Model families
 
-Does toolsim read the calls that your model writes? Find its family below. Servers that know a model's form turn it into
-API calls themselves; this table is about models whose text reaches toolsim as it is, for example because the server
-was given no tools.
+Find the family of your model below, to see whether toolsim reads its calls. Servers that know a model's form turn it
+into API calls themselves. This table is about models whose text reaches toolsim unchanged, for example because their
+server got no tools.
 
 `make families` writes this page from the test cases, and a test checks that it is current.
 
 - **Documented**: calls in the form as the model's template writes it, one and two at once.
-- **Cases**: toolsim's own tests of the form, texts that only talk about it included.
-- **Reported**: outputs that users of model servers and agent programs reported between May and September 2026;
-  toolsim reads {right} of all {total} as wanted, texts that only talk about calls included.
+- **Cases**: toolsim's own tests of the form, including texts that only mention it.
+- **Reported**: outputs that users of model servers and agent programs reported between May and September 2026.
+  toolsim reads {right} of all {total} as wanted, including texts that only mention calls.
 - **Malformed**: the documented calls with one marker doubled, dropped, halved or misspelled, or whitespace moved. The
   figure is the share that is still read as the right calls. The rest stays text, except for texts counted as *wrong*.
 
@@ -125,7 +125,7 @@ The file [marker_forms.json](../../tests/cases/marker_forms.json) has an example
 
 ## A form of your own
 
-A model that you trained, or whose family is not here, may write its calls between markers that toolsim does not know.
+A model that you trained, or whose family is not listed, can write its calls between markers that toolsim does not know.
 Declare them in a section of a [profile](profiles.md) of that model, one `[[forms]]` for each form:
 
 ```toml
@@ -138,14 +138,14 @@ body = "json"
 keys = {{ name = "fn", arguments = "with" }}
 ```
 
-Now `@@CALL {{"fn": "get_weather", "with": {{"city": "Oslo"}}}} @@END` is a call in answers of `my-model`, with all that
-holds for the forms above: at every split, streamed or not, judged by the tool's schema, repaired under
-`toolsim_repair`, read under `toolsim_untagged`; what is no call stays text. `toolsim tune` keeps the section. The
-library takes the same tables: `parse(text, tools, forms=[{{"opening": "@@CALL", "closing": "@@END"}}])`.
+Now `@@CALL {{"fn": "get_weather", "with": {{"city": "Oslo"}}}} @@END` is a call in answers of `my-model`. The same
+rules apply as for the forms above, streamed or not: the tool's schema, `toolsim_repair` and `toolsim_untagged`. Text
+that is not a call stays text. `toolsim tune` keeps the section. The library accepts the same tables:
+`parse(text, tools, forms=[{{"opening": "@@CALL", "closing": "@@END"}}])`.
 
-- `opening` and `closing` are literal: 3 to 64 characters in one line, of which the first is no letter or digit, and
-  none of ``{{}}()"'`,:;.+-_|\\``.
-- `body` is the kind of what stands between them, `any` if it is not given:
+- `opening` and `closing` are literal: 3 to 64 characters in one line. The first is not a letter, a digit, or one
+  of ``{{}}()"'`,:;.+-_|\\``.
+- `body` is the kind of text between them; the default is `any`:
 
 | body | example |
 |---|---|
@@ -156,7 +156,7 @@ library takes the same tables: `parse(text, tools, forms=[{{"opening": "@@CALL",
 | `pairs` | `f<arg_key>k</arg_key><arg_value>v</arg_value>` |
 | `braces` | `call:f{{k:"v"}}` |
 
-- `keys` are the keys of the name and of the arguments in a body of the kind `json`, beside the usual ones.
+- `keys` are the keys of the name and of the arguments in a body of the kind `json`, in addition to the usual ones.
 
 A mistake stops the start, with the file and the line: `my-model.toml:6: body: got 'xml', expected one of any, json, …`.
 """
@@ -243,7 +243,7 @@ def _decisions() -> str:
     lines = [
         "## Reported outputs that stay as they are",
         "",
-        "Readers may differ about these; toolsim decides otherwise than the reporter, for the reason given.",
+        "These are matters of opinion. toolsim decides differently from the reporter, for the reason given.",
         "",
         "| output | reason | source |",
         "|---|---|---|",
@@ -260,9 +260,9 @@ def _malformed() -> str:
     lines = [
         "## Malformed markers",
         "",
-        "All forms together, by the kind of change. *Right, markup left*: the calls run and a marker stays in the",
-        "text. *One of two*: of two calls only the first runs, which the client has before the second turns out to be",
-        "unreadable; a call behind one that cannot be read never runs. *Wrong*: any other call.",
+        "All forms together, by the kind of change. *Right, markup left*: the calls run, and a marker stays in the",
+        "text. *One of two*: only the first of two calls runs, because the client gets it before the second turns out",
+        "to be unreadable. A call after an unreadable one never runs. *Wrong*: any other call.",
         "",
         "| change | texts | right | right, markup left | one of two | text | wrong |",
         "|---|---|---|---|---|---|---|",

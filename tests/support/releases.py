@@ -1,4 +1,4 @@
-"""When the text and the calls of an answer are released, recorded so that nothing is held back longer.
+"""Records when the text and the calls of an answer are released, so that nothing is held back longer.
 
 ``make releases`` writes ``tests/cases/releases.json``. Each row is a text, read letter by letter and in deltas of four
 characters. What each delta releases is written as runs:

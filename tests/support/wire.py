@@ -1,4 +1,4 @@
-"""What backends send, as bytes: the one builder of fake answers, in every dialect, streamed and whole.
+"""Builds the bytes that backends send: fake answers in every API, streamed and not.
 
 It deliberately shares no code with toolsim: what toolsim reads in a test was not written by toolsim. An answer is built
 step by step; each step returns its frames, so that a server can pace them, and ``whole`` returns the same answer as one

@@ -1,4 +1,4 @@
-"""Which MCP servers there are: those of the operator's file, and those that a request names.
+"""MCP servers: those of the operator's file, and those that a request names.
 
 The file has the format that MCP clients share, and four more keys (``require_approval``, ``allowed_tools``,
 ``timeout``: the seconds that a call, or the start, may take, and ``web_search``: the tool that searches the web)::

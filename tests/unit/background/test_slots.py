@@ -1,4 +1,4 @@
-"""Who may start another answer in the background."""
+"""Limits of answers in the background, by owner."""
 
 from __future__ import annotations
 

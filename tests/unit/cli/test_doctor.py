@@ -1,4 +1,4 @@
-"""What ``toolsim doctor`` says of servers of every kind, each a few lines of HTTP."""
+"""Results of ``toolsim doctor`` for servers of every kind, each a few lines of HTTP."""
 
 from __future__ import annotations
 

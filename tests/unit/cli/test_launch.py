@@ -1,4 +1,4 @@
-"""What ``toolsim launch`` finds out before it starts a program, and the program's end."""
+"""Choices of ``toolsim launch`` before it starts a program, and the program's end."""
 
 from __future__ import annotations
 

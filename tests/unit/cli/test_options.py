@@ -1,4 +1,4 @@
-"""What ``toolsim options`` prints."""
+"""Output of ``toolsim options``."""
 
 from __future__ import annotations
 

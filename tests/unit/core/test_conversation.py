@@ -1,4 +1,4 @@
-"""What a request is about: words, turn, step, and which requests belong together."""
+"""Labels of requests: words, turn, step, and the requests that belong together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What several owners share, none can take from the others."""
+"""A cache of several owners, none of whom can evict the others' share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a call is wrong, by its kind."""
+"""Reasons for a wrong call, by kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which texts hold a call that their client cannot run."""
+"""Texts that contain a call that their client cannot run."""
 
 from __future__ import annotations
 

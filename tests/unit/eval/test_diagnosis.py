@@ -1,4 +1,4 @@
-"""Why a conversation failed."""
+"""Reasons for a failed conversation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens around each question."""
+"""Events around each question."""
 
 from __future__ import annotations
 

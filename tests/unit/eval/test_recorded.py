@@ -1,4 +1,4 @@
-"""What the model was shown and wrote, from recordings."""
+"""Prompts and answers of the model, from recordings."""
 
 from __future__ import annotations
 

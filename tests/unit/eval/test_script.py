@@ -1,4 +1,4 @@
-"""What the scripted provider writes."""
+"""Answers of the scripted provider."""
 
 from __future__ import annotations
 

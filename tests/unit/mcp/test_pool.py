@@ -1,4 +1,4 @@
-"""Which connections there are, and how long."""
+"""Connections to MCP servers: their number, and their lifetime."""
 
 from __future__ import annotations
 

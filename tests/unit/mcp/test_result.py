@@ -1,4 +1,4 @@
-"""What a server answers, as the client reads it and as the model is shown it."""
+"""Outputs of a server, as the client reads them and as the model sees them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which servers there are, which of their tools are allowed, and which calls need a yes."""
+"""Configured servers, their allowed tools, and the calls that need approval."""
 
 from __future__ import annotations
 

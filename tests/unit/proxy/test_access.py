@@ -1,4 +1,4 @@
-"""Who may come in: names, pages and keys, without flows."""
+"""Access by names, pages and keys, without flows."""
 
 from __future__ import annotations
 

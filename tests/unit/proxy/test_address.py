@@ -1,4 +1,4 @@
-"""Which hosts are this machine, and how the URL of a backend is parsed."""
+"""Hosts that are this machine, and URLs of backends as they are parsed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a backend's error changes in a request with attempted features."""
+"""Changes to a request with attempted features after a backend's error."""
 
 from __future__ import annotations
 

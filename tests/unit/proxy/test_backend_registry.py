@@ -1,4 +1,4 @@
-"""What is known of backends; probing them: which are asked, how often, and for how long."""
+"""Facts about backends, and probes for them: which are asked, how often, and for how long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which web pages may read answers."""
+"""Web pages that may read answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is cleared, what is counted, and which place the log names."""
+"""State that is cleared, failures that are counted, and places that the log names."""
 
 from __future__ import annotations
 

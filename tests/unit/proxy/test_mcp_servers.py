@@ -1,4 +1,4 @@
-"""Which requests may use MCP servers."""
+"""Requests that may use MCP servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a round's flow contains, and how a client's flow is handed over; whole rounds run in ``proxy/test_rounds``."""
+"""A round's flow, and the delegation of a client's flow; complete rounds run in ``proxy/test_rounds``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where requests go: a table of decisions, without flows."""
+"""Routes of requests: a table of decisions, without flows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replay prints: one line per file, with its differences below."""
+"""Output of a replay: one line per file, with its differences below."""
 
 from __future__ import annotations
 

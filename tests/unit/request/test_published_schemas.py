@@ -1,4 +1,4 @@
-"""What we ask of vLLM and SGLang, validated by the request models of their own packages.
+"""Requests to vLLM and SGLang, validated by the request models of their own packages.
 
 Neither package can be installed without a GPU's worth of dependencies, so their models are extracted from the source:
 of an installed package, or of a folder in ``TOOLSIM_ENGINE_SOURCES`` (paths like ``PATH``'s) that contains an unpacked

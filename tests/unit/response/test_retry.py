@@ -1,4 +1,4 @@
-"""When the model is asked again, and what the client gets until then; with whole answers, the real parser and judge."""
+"""Retries, and what the client gets before them; with complete answers, the real parser and judge."""
 
 from __future__ import annotations
 

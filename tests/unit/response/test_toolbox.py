@@ -1,4 +1,4 @@
-"""Which tool a name means, however it is spelled and whoever uses it."""
+"""Tools that a name means, in every spelling and for every user."""
 
 from __future__ import annotations
 

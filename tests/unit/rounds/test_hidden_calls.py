@@ -1,4 +1,4 @@
-"""What a client was not shown, kept for a while."""
+"""Calls that a client did not see, remembered for a while."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for the client of one connection, and when its backends are paused for it."""
+"""Output that waits for the client of one connection, and pauses of its backends."""
 
 from __future__ import annotations
 

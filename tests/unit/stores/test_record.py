@@ -1,4 +1,4 @@
-"""What every store does: a list of properties, and a plain model to compare with."""
+"""Properties of every store, and a plain model to compare with."""
 
 from __future__ import annotations
 

@@ -57,8 +57,8 @@ OPTIONS = (
         "request, the most specific profile applies; options set explicitly are never overridden. auto: those in the "
         "user's folder (~/.config/toolsim/profiles), then those that come with toolsim. off: none. strict-tags: the "
         "same settings for any model, with all heuristics off: toolsim_untagged=off (tags only), "
-        "toolsim_history=record (with ids), toolsim_manifest=schemas (JSON schemas), toolsim_repair=off (no repairs) "
-        "and toolsim_second_opinion=off (no second opinion). Any other value is a folder of profiles.",
+        "toolsim_history=bracketed (with ids), toolsim_manifest=schemas (JSON schemas), toolsim_repair=off (no "
+        "repairs) and toolsim_second_opinion=off (no second opinion). Any other value is a folder of profiles.",
     ),
     Option(
         "manifest",

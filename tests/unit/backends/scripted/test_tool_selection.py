@@ -1,4 +1,4 @@
-"""Which tools a question is about."""
+"""Selection of the tools that a question is about."""
 
 from typing import Any
 

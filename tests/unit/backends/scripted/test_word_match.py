@@ -1,4 +1,4 @@
-"""How the scripted model compares words."""
+"""Comparison of words by the scripted model."""
 
 import pytest
 from toolsim.backends.scripted.word_match import is_alike, shared, words

@@ -1,4 +1,4 @@
-"""Which classes mitmproxy uses; how they behave is tested with a real mitmdump, in tests/proxy."""
+"""Classes that mitmproxy uses; their behavior is tested with a real mitmdump, in tests/proxy."""
 
 from __future__ import annotations
 

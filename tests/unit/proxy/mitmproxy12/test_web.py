@@ -1,4 +1,4 @@
-"""What the lists of mitmweb and the console show; the rendered list is tested in tests/web."""
+"""Lists of mitmweb and the console; the rendered list is tested in tests/web."""
 
 from __future__ import annotations
 

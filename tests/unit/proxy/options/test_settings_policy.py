@@ -1,4 +1,4 @@
-"""What options decide about answers."""
+"""Effects of options on answers."""
 
 from __future__ import annotations
 

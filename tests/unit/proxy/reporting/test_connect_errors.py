@@ -1,4 +1,4 @@
-"""Why a server gave no answer: what libraries say, in words that name the remedy."""
+"""Explanations of a server's failure: messages of libraries, with the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is logged at the start, with a stub as the backend."""
+"""Log lines at the start, with a stub as the backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is reported of one exchange: fields, comment, headers."""
+"""Reports of one exchange: fields, comment, headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Messages API spells in its own way: errors as Claude Code and the SDKs tell them apart, and headers."""
+"""Spellings of the Messages API: errors as Claude Code and the SDKs distinguish them, and headers."""
 
 from __future__ import annotations
 

@@ -1,0 +1,210 @@
+"""Language of code, pages and help: docstrings, lengths of sentences, names that exist, and words of the glossary.
+
+The glossary is on the contributor's page (addon/docs/develop.md). The words that it replaced have a budget each: the
+number of uses that are left. Lower a budget when you remove uses; never raise one.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mutants.__main__ import MODULES as MUTATED
+from support.mitmdump import ROOT
+from toolsim.cli.main import parser
+from toolsim.proxy.legacy import RENAMED
+from toolsim.proxy.options.option import PREFIX
+from toolsim.proxy.options.table import OPTIONS
+
+PACKAGE = ROOT / "addon" / "toolsim"
+PAGES = ("README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "addon" / "docs").glob("*.md")))
+PAGES = (*PAGES, "addon/toolsim/README.md")
+HISTORY = "addon/docs/changes.md"
+"""It names what earlier versions had."""
+
+
+def sources(*folders: str) -> Iterator[Path]:
+    """Yield the Python files of these folders."""
+    for folder in folders:
+        yield from (path for path in sorted((ROOT / folder).rglob("*.py")) if "node_modules" not in path.parts)
+
+
+# -- docstrings
+
+QUESTIONS = re.compile(r"(What|Who|Whose|Which|How|Where|When|Why|Whatever|Whoever)\b")
+
+
+def test_module_docstrings_are_noun_phrases_or_begin_with_a_verb() -> None:
+    """None begins with a question word."""
+    docstrings = {path: ast.get_docstring(ast.parse(path.read_text())) or "" for path in sources("addon", "tests")}
+    assert [str(path.relative_to(ROOT)) for path, text in docstrings.items() if QUESTIONS.match(text)] == []
+
+
+# -- sentences
+
+MOST_WORDS = 30
+MOST_LONG = 0.08
+"""The largest share of longer sentences on a page."""
+
+
+def sentences(page: str) -> list[str]:
+    """Return the sentences of a page, without code, tables and headings; an inline code span is one word."""
+    text = re.sub(r"^ *(`{3,}).*?^ *\1\s*$", "", page, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"<!--.*?-->|!\[[^\]]*\]\([^)]*\)", "", text, flags=re.DOTALL)
+    text = re.sub(r"<summary>.*?</summary>|</?details>", "\n\n", text)
+    # A list item is a paragraph; so are the lines around a table or a heading.
+    text = re.sub(r"^\s*(?:\||#).*$", "\n", text, flags=re.MULTILINE)
+    text = re.sub(r"^\s*(?:[-*]|\d+\.) ", "\n\n", text, flags=re.MULTILINE)
+    found: list[str] = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        words = re.sub(r"`[^`]*`", "`code`", " ".join(paragraph.split()))
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", words)
+        found += filter(None, re.split(r"(?<=[.!?])[)*\"”]*\s+(?=[A-Z`*\"“(\[])", words))
+    return found
+
+
+def is_long(sentence: str) -> bool:
+    return sum(bool(re.search(r"\w", word)) for word in sentence.split()) > MOST_WORDS
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_few_sentences_are_long(page: str) -> None:
+    """At most 8 % of a page's sentences have more than 30 words."""
+    all_of_them = sentences((ROOT / page).read_text())
+    long = [sentence for sentence in all_of_them if is_long(sentence)]
+    assert len(long) <= MOST_LONG * len(all_of_them), "\n".join(long)
+
+
+def test_sentences_are_counted_as_people_do() -> None:
+    """Code, tables and headings are left out, and list items are apart."""
+    page = "# Head\n\nOne `a b c`. Two.\n\n| a table |\n|---|\n\n```sh\nSome code. More.\n```\n"
+    page += "\n- three\n- four, see [a\n  link](x.md#y)\n"
+    assert sentences(page) == ["One `code`.", "Two.", "three", "four, see a link"]
+    assert is_long("word " * 31)
+    assert not is_long("word " * 30 + "– –")
+
+
+# -- names
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != HISTORY])
+def test_files_that_a_page_names_exist(page: str) -> None:
+    """Modules by their path in the package, all other files by their path in the repository."""
+    for name in re.findall(r"`((?:[\w.-]+/)+[\w.-]*\.(?:py|json|yaml|yml|toml|flow|cfg))`", (ROOT / page).read_text()):
+        assert (PACKAGE / name).exists() or (ROOT / name).exists() or any(PACKAGE.rglob(name)), name
+
+
+PLAIN = set(
+    re.findall(
+        r"\w+",
+        "the only thing that the answer knows of its request; ends streams; hooks; tools on offer, choice, limits, "
+        "first id, history; client body, backend bytes",
+    )
+)
+"""Words of diagrams that name no code."""
+
+
+@pytest.mark.parametrize("page", ["addon/docs/lifecycle.md", "addon/toolsim/README.md"])
+def test_stages_of_a_diagram_exist(page: str) -> None:
+    """Every word of a diagram is a module, package, class or function, or plain English."""
+    text = (ROOT / page).read_text()
+    [diagram] = [block for block in re.findall(r"^```\n(.*?)^```", text, re.DOTALL | re.MULTILINE) if "─▶" in block]
+    known = {path.stem for path in PACKAGE.rglob("*.py")} | {path.parent.name for path in PACKAGE.rglob("*.py")}
+    source = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+    known |= set(re.findall(r"^ *(?:class|def) (\w+)", source, re.MULTILINE))
+    assert sorted(set(re.findall(r"\w+", diagram.replace("─", " "))) - known - PLAIN) == []
+
+
+def test_modules_of_the_mutants_exist() -> None:
+    """Those of ``make mutation``, their tests, and the example in ``make help``."""
+    [example] = re.findall(r'\(MODULES="([\w ]+)"\)', (ROOT / "Makefile").read_text())
+    assert set(example.split()) <= set(MUTATED)
+    files = [PACKAGE / f"{file}.py" for target in MUTATED.values() for file in target.files]
+    tests = [ROOT / test for target in MUTATED.values() for test in (*target.tests, target.package)]
+    assert [str(path) for path in (*files, *tests) if not path.exists()] == []
+
+
+def help_texts() -> str:
+    """Return the help of all options and commands."""
+    commands = [
+        action for action in parser()._actions if hasattr(action, "choices") and isinstance(action.choices, dict)
+    ]
+    texts = [each.format_help() for action in commands for each in action.choices.values()]
+    return "\n".join([*(option.help for option in OPTIONS), parser().format_help(), *texts])
+
+
+def test_settings_that_help_and_pages_name_exist() -> None:
+    """Each ``toolsim_NAME=VALUE`` is an option, with one of its values."""
+    by_name = {option.full_name: option for option in OPTIONS}
+    pages = "\n".join((ROOT / page).read_text() for page in PAGES if page != HISTORY)
+    found = re.findall(r"\b(toolsim_[a-z_]+)=([a-z][\w-]*)", f"{help_texts()}\n{pages}")
+    assert found
+    for name, value in found:
+        assert name in by_name, name
+        if choices := by_name[name].choices:
+            assert value in choices, f"{name}={value}"
+    renamed = {PREFIX + name for name in RENAMED}
+    assert set(re.findall(r"\btoolsim_[a-z_]+[a-z]\b", help_texts())) <= set(by_name) - renamed
+
+
+# -- words
+
+BUDGET: dict[str, int] = {
+    "house": 209,
+    "rooms?": 37,
+    "wings?": 0,
+    "guests?": 1,
+    "doors?": 71,
+    "circle": 19,
+    "in words": 91,
+    "in_words": 38,
+    "endable": 0,
+    "spelt": 0,
+    "mend(?:s|ed|ing)?": 32,
+    "anew": 18,
+    "for ever": 3,
+    "whoever": 24,
+    "nor": 95,
+    "noes": 3,
+    "beside": 104,
+    "dialects?": 308,
+    "catalogues?": 118,
+    "once more": 24,
+    "of its own accord": 1,
+    "asked again": 26,
+    "begun": 118,
+    "lest": 0,
+    "ledger": 137,
+    "guardian": 15,
+    "whatever": 192,
+    "nothing but": 17,
+    "as ever": 3,
+    "told": 102,
+}
+"""The uses that are left of each word that the glossary or the style guide replaced, by a pattern."""
+
+EXCEPTIONS = (
+    # Earlier names are its subject.
+    "addon/toolsim/proxy/legacy.py",
+    HISTORY,
+    # The words themselves.
+    "tests/test_language.py",
+)
+
+
+def uses(word: str) -> dict[str, int]:
+    """Return the uses of a word by file; an underscore ends a word."""
+    pattern = re.compile(rf"(?<![A-Za-z]){word}(?![A-Za-z])", re.IGNORECASE)
+    files = [*sources("addon", "tests"), *(ROOT / page for page in PAGES), ROOT / "Makefile"]
+    counted = {str(path.relative_to(ROOT)): len(pattern.findall(path.read_text())) for path in files}
+    return {name: count for name, count in counted.items() if count and name not in EXCEPTIONS}
+
+
+@pytest.mark.parametrize("word", BUDGET)
+def test_words_do_not_come_back(word: str) -> None:
+    """Their number only falls."""
+    found = uses(word)
+    assert sum(found.values()) <= BUDGET[word], found
