@@ -2,7 +2,7 @@
 
 The conversation is that of a client which answers calls, with 20 tools and 40 items; the turn after it has two more.
 The rows without a goal are changes that only their client can know of. A proxy sees one request, and cannot tell a tool
-that is new from one that was there; a format of the answer is in the catalogue, because few clients change it, and at
+that is new from one that was there; a format of the answer is in the catalog, because few clients change it, and at
 the end of a prompt all that follows it would be read again in each turn of those that do not.
 """
 

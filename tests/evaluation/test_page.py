@@ -16,7 +16,7 @@ PICTURES = Path(__file__).parent / "screenshots"
 LONG = "meta-llama/llama-3.3-70b-instruct-with-a-name-that-has-no-end:free"
 STEP = {
     "messages": [{"role": "user", "content": "Hello"}],
-    "shown": [["system", "catalogue " * 300], ["user", "x" * 400]],
+    "shown": [["system", "catalog " * 300], ["user", "x" * 400]],
     "wrote": '<tool_call>{"name": "state_get"',
     "answer": {"text": "", "calls": [{"name": "state_get", "arguments": "{}"}]},
     "ms": 12.0,

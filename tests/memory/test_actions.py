@@ -28,7 +28,7 @@ def counting() -> Iterator[tuple[TextBackend, openai.OpenAI]]:
 
 
 def test_a_backend_counts_what_the_model_would_be_shown(counting: tuple[TextBackend, openai.OpenAI]) -> None:
-    """It gets the catalogue and the calls as text, and no field that its endpoint does not accept."""
+    """It gets the catalog and the calls as text, and no field that its endpoint does not accept."""
     backend, client = counting
     call = {"type": "function_call", "call_id": "c", "name": "get_weather", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": "c", "output": "18"}

@@ -1,4 +1,4 @@
-"""A catalogue that starts with names, through a real mitmdump: the lookup is a round, and a recording replays."""
+"""A catalog that starts with names, through a real mitmdump: the lookup is a round, and a recording replays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TOOLS = [
 def test_a_lookup_is_a_round_of_its_own(tmp_path: Path) -> None:
     """The model gets names, then the entry that it asks for, and the client the call; each round replays unchanged.
 
-    A request with few tools gets the whole catalogue as usual.
+    A request with few tools gets the whole catalog as usual.
     """
     captured = tmp_path / "captured"
     with (

@@ -333,7 +333,7 @@ def test_an_approval_over_a_store_and_a_shared_key(backend: TextBackend, tmp_pat
 
 @pytest.mark.slow
 def test_tools_that_are_looked_up_before_they_are_run(backend: TextBackend, tmp_path: Path) -> None:
-    """A catalogue that starts with names contains those of a server, and a lookup precedes their call."""
+    """A catalog that starts with names contains those of a server, and a lookup precedes their call."""
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | NEVER}}))
     options: dict[str, Any] = {"toolsim_mcp_config": str(tmp_path / "mcp.json"), "toolsim_catalog_budget": 100}
     with Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy:

@@ -82,8 +82,8 @@ def _label_arguments(functions: Sequence[Entry], call: Decoded, answer: Any) -> 
     if _error(functions, _each_text(call, _unescaped), answer) is None:
         return "escaping_error"
     if kind == "type_error":
-        mended = _error(functions, _each_text(call, _typed), answer) or ""
-        return "schema_violation" if mended.startswith("type_error") else "type_coercion"
+        corrected = _error(functions, _each_text(call, _typed), answer) or ""
+        return "schema_violation" if corrected.startswith("type_error") else "type_coercion"
     return "wrong_value"
 
 

@@ -41,7 +41,7 @@ _LLAMA = {"temperature": 0.6, "top_p": 0.9}
 DEFAULT_SELECTION = "stable"
 _RELIABLE = {True: ("reliable",), False: ("unreliable",), None: ()}
 
-CATALOGUE = (
+CATALOG = (
     Model("openai/gpt-4o", "gpt-4o", "openai", ("tools",), tool_calling_reliable=True),
     Model("openai/gpt-4.1", "gpt-4.1", "openai", ("tools",), tool_calling_reliable=True),
     Model("openai/gpt-5-mini", "gpt-5-mini", "openai", ("tools",), tool_calling_reliable=True),
@@ -159,15 +159,15 @@ def is_served(id: str, served: Sequence[str]) -> bool:
 
 
 def differences(served: Sequence[str]) -> str:
-    """Return what the catalogue lacks of a server's list, and which hosted models of it the server does not list."""
-    known = {model.id for model in CATALOGUE}
-    hosted = [model.id for model in CATALOGUE if "local" not in model.tags]
+    """Return what the catalog lacks of a server's list, and which hosted models of it the server does not list."""
+    known = {model.id for model in CATALOG}
+    hosted = [model.id for model in CATALOG if "local" not in model.tags]
     lacking = sorted(set(served) - known)
     gone = [id for id in hosted if not is_served(id, served)]
     return "\n".join(
         f"{label} ({len(ids)} of {count}): {', '.join(ids) or 'none'}"
         for label, ids, count in (
-            ("the catalogue lacks", lacking, len(set(served))),
+            ("the catalog lacks", lacking, len(set(served))),
             ("the server does not list", gone, len(hosted)),
         )
     )
@@ -179,7 +179,7 @@ def are_ids(selection: str) -> bool:
     return (
         bool(given)
         and all(
-            _is_id(word) or (not any(is_selected(model, (word,)) for model in CATALOGUE) and "*" not in word)
+            _is_id(word) or (not any(is_selected(model, (word,)) for model in CATALOG) and "*" not in word)
             for word in given
             if not word.startswith("!")
         )
@@ -189,12 +189,12 @@ def are_ids(selection: str) -> bool:
 
 def _named(name: str, served: Sequence[str]) -> list[Model]:
     if _is_id(name):
-        return [model for model in CATALOGUE if model.id == name]
-    found = [model for model in CATALOGUE if is_selected(model, (name,))]
+        return [model for model in CATALOG if model.id == name]
+    found = [model for model in CATALOG if is_selected(model, (name,))]
     known = {model.id for model in found}
     found += [Model(id, id, id.partition("/")[0]) for id in served if _matches(id, name) and id not in known]
     return found or ([] if "*" in name else [Model(name, name, "")])
 
 
 def _is_id(name: str) -> bool:
-    return any(model.id == name for model in CATALOGUE)
+    return any(model.id == name for model in CATALOG)

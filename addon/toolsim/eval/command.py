@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         parser = flags.parser(os.environ)
         if arguments[:1] == ["models"]:
-            return asyncio.run(_compare_catalogue(parser.parse_args(arguments[1:])))
+            return asyncio.run(_compare_catalog(parser.parse_args(arguments[1:])))
         args, folder = _resumed(parser, arguments)
         return asyncio.run(_evaluate(args, folder))
     except (UsageError, NotAReport, ValueError) as error:
@@ -67,8 +67,8 @@ def _resumed(parser: ArgumentParser, arguments: list[str]) -> tuple[Namespace, P
     return parser.parse_args(arguments), folder
 
 
-async def _compare_catalogue(args: Namespace) -> int:
-    """``toolsim eval models``: print how the catalogue differs from the server's list."""
+async def _compare_catalog(args: Namespace) -> int:
+    """``toolsim eval models``: print how the catalog differs from the server's list."""
     import_module("openai")
     if not (url := settings.base_url(args, os.environ)):
         raise UsageError("models: name the server with --base-url")

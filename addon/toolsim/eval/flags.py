@@ -70,8 +70,8 @@ FLAGS = (
     Flag("key-env", "environment variable that holds the server's API key", "", metavar="NAME"),
     Flag(
         "models",
-        "models: names at the server, or ids, base ids, providers and tags of the catalogue; * matches anything, "
-        "! excludes, all is the whole catalogue",
+        "models: names at the server, or ids, base ids, providers and tags of the catalog; * matches anything, "
+        "! excludes, all is the whole catalog",
         "",
         env="MODEL_FILTER",
         metavar="LIST",
@@ -167,7 +167,7 @@ FLAGS = (
     ),
     Flag(
         "fix-empty-final",
-        "scenarios: ask once more when the last answer is empty",
+        "scenarios: retry when the last answer is empty",
         True,
         boolean,
         env="FIX_EMPTY_FINAL",

@@ -60,7 +60,7 @@ def _tiles(runs: Sequence[Run]) -> str:
         _rate_tile("chat", Rate.of(run for run in runs if run.kind == "chat")),
         tile("combinations at 100 %", f"{found.at_100} of {found.all}", f"{found.at_96} at 96 % or more"),
         tile(
-            "calls mended by toolsim",
+            "calls corrected by toolsim",
             str(sum(run.repaired + run.untagged for run in runs)),
             f"{sum(run.repaired for run in runs)} repaired, {sum(run.untagged for run in runs)} without the tag",
         ),
@@ -150,7 +150,7 @@ def _step(number: int, step: dict[str, Any]) -> str:
     if answer is not None:
         calls = "\n".join(f"{call['name']}({call['arguments']})" for call in answer["calls"])
         if answer["text"] and answer["text"] != step.get("wrote"):
-            parts.append(quoted("the client got, in words", answer["text"], "got"))
+            parts.append(quoted("the client got this text", answer["text"], "got"))
         if calls:
             parts.append(quoted("the client got, as calls", calls, "got"))
         if not calls and not answer["text"]:

@@ -91,7 +91,7 @@ def _head(runs: Sequence[Run], planned: int, target: str) -> str:
         f"- chat: {rate_text(Rate.of(run for run in runs if run.kind == 'chat'))}",
         f"- combinations of model, profile, method and API: {found.all}, "
         f"{found.at_100} of them at 100 %, {found.at_96} at 96 % or more",
-        f"- calls mended by toolsim: {sum(run.repaired for run in runs)} repaired, "
+        f"- calls corrected by toolsim: {sum(run.repaired for run in runs)} repaired, "
         f"{sum(run.untagged for run in runs)} found without the tag",
         *(
             f"- at {label}: {', '.join(dependable(runs, least)) or 'none'}"

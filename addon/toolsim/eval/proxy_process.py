@@ -97,7 +97,7 @@ class Proxies:
         await asyncio.gather(*(_stop(process) for _, process in self._running.values()))
 
     async def stop(self) -> None:
-        """Stop all of them, move their recordings to the folder of flows if there is one, and leave nothing behind."""
+        """Stop all of them, move their recordings to the folder of flows if any, and remove temporary files."""
         await self.halt()
         if self._flows is not None:
             for number, (proxy, _) in enumerate(self._running.values()):

@@ -1,4 +1,4 @@
-"""The scenarios: conversations with tools and state, judged by the state that they leave behind.
+"""The scenarios: conversations with tools and state, judged by the resulting state.
 
 Each runs on its own workspace, through the runtime's loop. Live ones require the exact final text ``Done.``, so that
 the end can be asserted; nothing else in a model's wording counts.
@@ -131,7 +131,7 @@ def _check_recovery(outcome: Outcome, workspace: Workspace) -> Verdict:
     if workspace.draft["priority"] != 3:
         goal = f"/draft/priority is {workspace.draft['priority']!r}"
     elif all(execution.result.ok for execution in outcome.executions):
-        goal = "no call was answered ok:false, so nothing was mended"
+        goal = "no call was answered ok:false, so there was nothing to recover from"
     return diagnose(outcome, goal)
 
 

@@ -126,7 +126,7 @@ def notices(args: Namespace, setup: Setup) -> list[str]:
     """Return lines about settings that have no effect, or that the catalog advises against."""
     found = []
     asked = {cell.model for cell, _ in setup.cells}
-    doubtful = [model.id for model in catalog.CATALOGUE if model.id in asked and model.tool_calling_reliable is False]
+    doubtful = [model.id for model in catalog.CATALOG if model.id in asked and model.tool_calling_reliable is False]
     if args.tool_use_mode == "enforced" and doubtful:
         found.append(f"--tool-use-mode enforced: tool calls are marked unreliable for {', '.join(doubtful)}")
     if args.fallback_matrix and "native" not in words(args.method):

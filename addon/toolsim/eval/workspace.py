@@ -1,7 +1,7 @@
 """The small in-memory workspace of the scenarios, and its tools.
 
 ``facts`` are authoritative: a model can propose a change, but only a person's confirmation commits it. ``draft`` is
-working state, typed field by field. ``locks`` are paths that nobody may change now. ``ui`` can be missing.
+working state, typed field by field. ``locks`` are paths that may not be changed now. ``ui`` can be missing.
 """
 
 from __future__ import annotations

@@ -284,18 +284,18 @@ def _data_of(url: re.Match[str]) -> str:
 
 def _elements(text: str) -> Iterator[tuple[int, int]]:
     """Yield the contents of elements with a secret's name, unless they contain other elements."""
-    begun: dict[str, int] = {}
+    opened: dict[str, int] = {}
     latest = ""
     for found in _TAG.finditer(text):
         if found["closed"] is None:
             latest = _TAG_END.split(found[0].rpartition("<")[2], 1)[0]
-            begun.pop(latest, None)
+            opened.pop(latest, None)
             if is_secret_name(found["name"]):
-                begun[latest] = found.end()
+                opened[latest] = found.end()
             continue
         # Models also forget to close the last one.
-        start, end = begun.get(found["closed"]) or begun.get(latest), found.start()
-        begun.clear()
+        start, end = opened.get(found["closed"]) or opened.get(latest), found.start()
+        opened.clear()
         if start is None:
             continue
         rest = text[start:end].lstrip().removeprefix("<![CDATA[")

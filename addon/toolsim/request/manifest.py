@@ -48,13 +48,13 @@ def manifest(
     """
     shape = form_named(form)
     whole = [tool for tool in tools if tool.name not in named] if named else tools
-    catalogue = "\n".join(filter(None, [shape.intro, entries(whole, shape.entry, sentinel), shape.outro]))
+    catalog = "\n".join(filter(None, [shape.intro, entries(whole, shape.entry, sentinel), shape.outro]))
     example = _example(whole[0], sentinel) if "{example}" in shape.rule else ""
     rule = shape.rule.format(tag=sentinel, example=example)
     further = " ".join(filter(None, [shape.several, _strict_rule(tools), CLOSING]))
     sections = [
         HEADING,
-        catalogue,
+        catalog,
         f"{INTRO.format(finder=finder)}\n{name_lines(tool for tool in tools if tool.name in named)}" if named else "",
         f"{rule}{'\n\n' if '\n' in rule else ' '}{further}",
         _answer_rule(answer_format) if answer_format is not None else "",

@@ -149,8 +149,8 @@ def call_arguments(call: Call) -> str:
 
 def json_line(text: str) -> str:
     """Return ``text`` on one line: JSON without its insignificant whitespace, anything else as a JSON string."""
-    begun = _MAY_BE_JSON(text)
-    if begun is None or not _is_json(text, begun.end() - 1):
+    found = _MAY_BE_JSON(text)
+    if found is None or not _is_json(text, found.end() - 1):
         return value_line(text)
     if " " in text or _SPACE(text):
         text = "".join(_BETWEEN_SPACE.findall(text))

@@ -389,7 +389,7 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
     shown = with_suffixes(transformed, plan) if plan.visible_tools else transformed
     messages = flatten(shown, plan.policy, report, keep_hosted=keep_hosted, records=records, is_round=is_round)
     if plan.visible_tools:
-        messages = insert_manifest(messages, catalogue_of(plan), _manifest_role(plan))
+        messages = insert_manifest(messages, catalog_of(plan), _manifest_role(plan))
     is_enforced = plan.answer_format is None or "format" in plan.attempts
     if plan.json_only and plan.answer_format is not None and not is_enforced and not plan.visible_tools:
         messages = insert_manifest(messages, whole_answer_rule(plan.answer_format), _manifest_role(plan))
@@ -501,7 +501,7 @@ def is_after_outputs(request: ClientRequest) -> bool:
     return isinstance(last_user_items(request.items), CallOutput)
 
 
-def catalogue_of(plan: Plan) -> str:
+def catalog_of(plan: Plan) -> str:
     """Return the manifest of the tools, and the rules for calling them."""
     policy = plan.policy
     # First, since the example in a form is of the first tool.

@@ -170,7 +170,7 @@ def _as_json(escape: re.Match[str]) -> str:
         found = codecs.decode(escape[0], "unicode_escape")
     except UnicodeDecodeError:  # No character has that number or name.
         return escape[0]
-    # A quote must not end the string that it stands in.
+    # A quote must not end the string that contains it.
     return f"\\u{ord(found):04x}" if found <= "\uffff" else json.dumps(found)[1:-1]
 
 
@@ -191,7 +191,7 @@ _LEADING_ZEROS = re.compile(r"(?<=[=,(\[{:\s])([+-]?)0++(?=[1-9]\d*\s*[,)\]}])")
 
 
 class _NoLiteral(Exception):
-    """Something other than a literal stands where a value belongs."""
+    """A value is something other than a literal."""
 
 
 def read_python(text: str) -> list[tuple[str, Items, str]] | None:

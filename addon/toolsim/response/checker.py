@@ -33,7 +33,7 @@ _STRICT_SECONDS = 0.025
 """Seconds by which checks for strict tools may overdraw the budget: at worst others wait 40 ms, once."""
 
 UNSETTLED = CheckResult("it cannot be said in time whether they do", settled=False, outline="not checked in time")
-"""Stands for a mismatch if the arguments of a strict tool could not be checked."""
+"""Reported as a mismatch if the arguments of a strict tool could not be checked."""
 
 
 class SchemaChecker:

@@ -177,7 +177,7 @@ class Choice:
         """End the choice because the answer failed: what was held back is emitted, a second failure is not."""
         if self.sequencer.has_ended:
             return []
-        self._drain("length")  # Nobody knows how the text would have continued.
+        self._drain("length")  # The continuation of the text is unknown.
         self.sequencer.end(self.sequencer.reason)
         return [event for event in self._calls.take() if not isinstance(event, Failed)]
 
@@ -254,7 +254,7 @@ class Choice:
             self._after_call(broke=self._calls.break_off())
         if self._parser is not None:
             self.drain(self._parser, reason)
-        # Nor will the block of a call that was announced from its beginning.
+        # The same applies to the block of a call that was announced from its beginning.
         self._end_block()
         self.sequencer.end_of_text()
 

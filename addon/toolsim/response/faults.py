@@ -209,7 +209,7 @@ class UndeclaredCall:
         is_whole = text.rstrip("` \t\r\n").endswith(("}", "]"))
         if not self._call.name or not is_whole or end.reasons != {0: "stop"}:
             return None
-        fault = Fault(SECOND_OPINION, "an answer in words", self._call.name)
+        fault = Fault(SECOND_OPINION, "an answer in plain text", self._call.name)
         return Retry(fault, text, (*self._held, Ended(end.reasons)), end.usage)
 
 
@@ -218,16 +218,16 @@ _MAX_REPEATED = 16
 
 
 class Continuation(ParserWrapper[Parser, list[str]]):
-    """Wraps the parser ``inner``: before the text it gets ``begun``, the beginning of a call of an earlier round.
+    """Wraps the parser ``inner``: before the text it gets ``partial_call``, cut off in an earlier round.
 
     A model that is asked to continue a call either does so or starts over. It has started over if its first visible
     characters are those with which the call began; all is held back while that is undecided. A continuation resumes at
     the exact character: whitespace at the joint may belong to a string.
     """
 
-    def __init__(self, inner: Parser, begun: str) -> None:
-        super().__init__(inner, [begun])
-        bare = begun.lstrip()
+    def __init__(self, inner: Parser, partial_call: str) -> None:
+        super().__init__(inner, [partial_call])
+        bare = partial_call.lstrip()
         # A model that starts over may write different whitespace after the tag.
         tag = bare[: bare.find(">") + 1] if bare.startswith("<") else ""
         self._head = tag or bare[:_MAX_REPEATED]  # What shows that it starts over.

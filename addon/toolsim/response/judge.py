@@ -252,7 +252,7 @@ class Judge:
     # -- untagged calls
 
     def untagged(self, calls: Sequence[ParsedCall | None], code: str) -> list[Accepted] | None:
-        """Return the calls that an untagged form stands for, None if it is text.
+        """Return the calls of an untagged form, None if it is text.
 
         Nothing is counted, and nothing is ever a violation: most such forms are text. So every call must be beyond
         doubt: a name on offer, arguments that are present and fit the schema, strict or not, and no other keys.
@@ -358,7 +358,7 @@ class Judge:
         return Call(self.toolbox[plan.finder], json.dumps(search_for(plan.finder, tool)))
 
     def _split(self, written: ParsedCall) -> list[ParsedCall]:
-        """Return the calls that one stands for: several have collapsed into it if the schema allows nothing else."""
+        """Return the calls that one represents: several have collapsed into it if the schema allows nothing else."""
         written = self.named(written)
         tool = self.toolbox.written(written.name).tool
         # Telling them apart is a repair, and needs a schema: other kinds of tools have none of the client's.
@@ -372,7 +372,7 @@ class Judge:
         )
 
     def named(self, written: ParsedCall) -> ParsedCall:
-        """Return the call that stands inside one with an id for a name, if its tool is on offer; else the call."""
+        """Return the call inside one with an id for a name, if its tool is on offer; else the call."""
         inner = name_inside(written) if self._repair else written
         is_named = inner is not written and inner.name is not None and self.toolbox.offers(inner.name)
         return inner if is_named and not self.toolbox.offers(written.name or "") else written
@@ -389,7 +389,7 @@ class Judge:
         tool = self.toolbox.written(written.name).tool
         if tool is None or (found := self._arguments(written, tool)) is None:
             return True
-        # Tools repeat what they were called with: such an output answers the call, which may be made once more.
+        # Tools repeat their arguments: such an output answers the call, which may be made again.
         return not outputs.answer(tool.name, found.text)
 
     def _quote(self, written: ParsedCall, raw: str) -> Rejected:

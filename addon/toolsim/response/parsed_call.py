@@ -1,6 +1,6 @@
 """The calls written in the body of a block, as source text, before any tool is looked up.
 
-    json := call | "[" call* "]" | call call…       commas, semicolons and whitespace may stand between calls
+    json := call | "[" call* "]" | call call…       commas, semicolons and whitespace may separate calls
     call := {"name": …, "arguments": …}             in any spelling of ``call_keys``
           | {"function": …, "arguments": …}         the name as a string
           | {"function": call} | {"custom": call}   OpenAI's own wrappers, and others
@@ -426,7 +426,7 @@ def _read_lines(body: str) -> list[tuple[str, str]] | None:
 def read_elements(text: str, codes: list[str] | None = None) -> list[tuple[str, str]] | None:
     """Read a run of elements as pairs of name and raw content; None if it holds anything else but whitespace.
 
-    With ``codes`` tags that stand twice are read once, and the code of that repair is added.
+    With ``codes`` doubled tags are read once, and the code of that repair is added.
     """
     found: list[tuple[str, str]] = []
     at = _skip(text, 0)

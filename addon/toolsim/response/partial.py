@@ -1,4 +1,4 @@
-"""Patterns that tell not only whether a text matches, but whether it may do so once more of it has arrived."""
+"""Patterns that also tell whether a text that does not match may do so once more of it has arrived."""
 
 from __future__ import annotations
 

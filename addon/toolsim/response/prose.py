@@ -26,7 +26,7 @@ Place = Literal["info", "line", "start"]
 class Cursor:
     """``text``: the current text; ``pos``: the next character to read; ``is_final``: whether no more text follows.
 
-    A reader continues until ``is_exhausted``. What it cannot decide yet, it reads again once more text has arrived.
+    A reader continues until ``is_exhausted``. Undecided text is read again when more of it has arrived.
     """
 
     def __init__(self) -> None:

@@ -192,7 +192,7 @@ def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
     of the model's own form; other upper and lower case; other separators; that prefix without its separator; the name
     written several times. The first that leads to a tool decides.
 
-    ``names`` are pairs of a spelling and the tool it stands for, including masked tools, so that a name that also fits
+    ``names`` are pairs of a spelling and the tool that it means, including masked tools, so that a name that also fits
     a masked tool is not turned into a similar one.
     """
     if len(written) > _MAX_NAME:

@@ -59,7 +59,7 @@ class Fault:
 
 def asked_again(fault: Fault) -> ApiError:
     """Return the error that ends a round before a retry."""
-    message = f"The model is asked again ({fault.reason}): expected {fault.expected}."
+    message = f"The model is retried ({fault.reason}): expected {fault.expected}."
     return ApiError(message, "invalid_request_error", "retried", status=422)
 
 

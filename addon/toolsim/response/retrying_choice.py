@@ -167,7 +167,7 @@ class RetryingChoice(Choice):
             return Fault(NO_CALL, "a call: this answer has to hold one", finish=finish)
         is_empty = not self._has_items and not self.words.strip()
         if self._plan.after_outputs and is_empty and EMPTY_ANSWER in self._asks:
-            return Fault(EMPTY_ANSWER, "an answer in words", finish=finish)
+            return Fault(EMPTY_ANSWER, "an answer in plain text", finish=finish)
         return None
 
     def _as_text(self, raw: str) -> tuple[ClientEvent, ...]:

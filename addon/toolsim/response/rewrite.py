@@ -5,8 +5,8 @@
 Up to the events nothing depends on the client's API. An answer that is not streamed is a stream that arrives at once:
 both take this path and give the same events.
 
-An answer that is only an invented call (``faults``), or not the JSON that the client demands (``json_answer``),
-has no end of its own: the caller asks the model once more, and has what comes written too (``proceed``), or emits the
+An answer that is only an undeclared call (``faults``), or not the JSON that the client demands (``json_answer``), has
+no end of its own: the caller retries the model and passes on the events of that round (``proceed``), or emits the
 answer as it is (``conclude``).
 """
 
@@ -149,7 +149,7 @@ class ResponseRewriter:
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; ``b""`` is the end of input and may come more than once."""
         chunks = [chunk for step in self.steps(data) for chunk in step]
-        if self.waits is not None:  # This caller asks nobody.
+        if self.waits is not None:  # This caller does not retry.
             chunks += self.conclude()
         return [b"".join(chunks)] if chunks else []
 
@@ -194,7 +194,7 @@ class ResponseRewriter:
         return self.proceed([Failed(error)])
 
     def abandon(self, error: ApiError) -> list[bytes]:
-        """End the answer as failed where it stands, after an exception: nothing that it holds back is released."""
+        """End the answer as failed at this point, after an exception: nothing that it holds back is released."""
         self._is_abandoned, self.waits = True, None
         self._report.error = error.code or error.type
         if self._listener is not None:

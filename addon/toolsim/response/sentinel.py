@@ -104,8 +104,8 @@ def _beginnings(tag: str) -> frozenset[str]:
 class Sentinel:
     """The parser. ``feed`` it text, ``finish`` it once; both return pieces. It never raises.
 
-    ``count_lost`` is called for each call that was lost (rule 12). ``keeps_unread``: what stands between our own tags
-    is a block even if it begins like no call (rule 13).
+    ``count_lost`` is called for each call that was lost (rule 12). ``keeps_unread``: the text between our own tags
+    is a block even if it does not begin like a call (rule 13).
     """
 
     def __init__(
@@ -571,7 +571,7 @@ class Sentinel:
         self._reread(self._raw(self._pos), len(self._opening), self._pos)
 
     def _goes_with(self, other: str) -> bool:
-        """Return whether the open tag may stand before another one; without repairs, in a family of two markers."""
+        """Return whether the open tag may precede another one; without repairs, in a family of two markers."""
         return self._drops_surplus or (other != self._opening and self._tags.closing[other] == self._closing)
 
     def _may_be_tag(self, at: int) -> bool:

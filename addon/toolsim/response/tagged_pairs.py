@@ -1,22 +1,22 @@
 """Calls as names and values between markers: no types (the tool's schema gives them), no escapes.
 
     calls := call+
-    call  := head pair* end | head object end          some models put JSON where the pairs would stand
+    call  := head pair* end | head object end          some models put JSON in place of the pairs
     pair  := opener value closer
 
 A closer inside a value is data, so a value ends at the first one after which the call goes on or ends. Apart from
 that, no value holds a marker of its own form:
 
 1. Further closers after a value's own, with only whitespace between, are surplus. So are a head or an opener that
-   stands twice in a row, and closers where a pair could stand: ``DOUBLED_MARKER``, a repair.
+   is doubled, and closers where a pair could begin: ``DOUBLED_MARKER``, a repair.
 2. A closer is data if other text of the value follows it in its line, and another closer later. If it stands alone on
    its line, or a value could begin directly after it, an opener has been lost, and it is unknown which.
 3. Pairs in a value that are complete are data. Without its own closer a value extends to the next pair or to the call's
    end: ``MISSING_CLOSE``, a repair. Half a closer, or one of another name, goes.
 4. A call that contains half an opener is unreadable. So is one that lacks more than a few closers.
-5. A body that cannot be read is read once more with its misspelled markers corrected: ``MISSPELLED_MARKER``, a repair.
+5. A body that cannot be read is read again with its misspelled markers corrected: ``MISSPELLED_MARKER``, a repair.
 
-The values are read in one pass, and those without their end once more.
+The values are read in one pass, and those without their end a second time.
 """
 
 from __future__ import annotations

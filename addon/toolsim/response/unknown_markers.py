@@ -47,7 +47,7 @@ _STRAY_END = re.compile(
     rf"(?:[\]}})>\n\w]|```)(?P<marker>{_CLOSING}|</[｜‖|]{{1,2}}DSML[｜‖|]{{1,2}}\w{{1,20}}>|_call>|_CALL\])\s*\Z"
     r"|[\]})]\w{1,20}[|｜]?[>\]]\s*\Z"
 )
-"""A closing marker, or half of one, at the end of a text; in a sentence a space stands before it."""
+"""A closing marker, or half of one, at the end of a text; in a sentence a space precedes it."""
 
 _ALONE = re.compile(r"(?:[^<{\[(]*[.!?:…。！？])?\s*(?:</?[\w:|｜-]*)?")
 """What precedes a closing marker that closes nothing: sentences, or nothing at all; perhaps the marker's first half."""

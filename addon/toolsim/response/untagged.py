@@ -19,7 +19,7 @@ a code fence. In addition to tagged blocks, these count:
     not. If one does not, the entire unit is text. Nothing here is ever a violation.
  2. A unit counts only at the start or at the end of the answer: in the middle of other text it is talk about calls.
     Units separated only by whitespace belong together. A fence of Python must be the complete answer, unless its calls
-    are in lists: nobody explains code with those.
+    are in lists, which explanations of code do not contain.
  3. Nothing counts in a thought (``<think>``), in a sentence, in inline code, or in a fence of another language.
  4. Only text that may still become a unit is held back: at the start of a line ``{``, ``[``, a fence, and a name on
     offer with its parenthesis. It is released as soon as it cannot: at the language of a fence, at the first key or
@@ -30,13 +30,13 @@ a code fence. In addition to tagged blocks, these count:
  8. A fence around tagged blocks goes with them: its two lines are emitted as ``FenceMark``.
  9. Nothing is lost: the pieces, each as its raw text, add up to the input. Where it is split does not matter.
 10. A list that repeats one call, without end or until the backend cut it off, ends there (``repetition``).
-11. A unit at the end counts if the sentence before it does not introduce an example (``explanation``). Nor does a fence
-    around tagged blocks hold any behind such a sentence.
+11. A unit at the end counts if the sentence before it does not introduce an example (``explanation``). The same holds
+    for a fence around tagged blocks.
 12. If the client demands JSON of an answer without calls, ``answer_format`` says which form is that answer: it is text.
 13. A block directly after text that ends with a closing marker is text: a call that cannot be read precedes it, and of
-    two calls the second does not run alone. A marker behind sentences only closes no call. A bare call between blocks
+    two calls the second does not run alone. A marker after sentences only closes no call. A bare call between blocks
     with a closing marker is one of them.
-14. Behind a block the token that ends a turn ends the answer, and so does a block after a surplus marker that repeats
+14. After a block the token that ends a turn ends the answer, and so does a block after a surplus marker that repeats
     an earlier one word for word: the model goes on to write what may follow, or begins again. All of that is text.
 """
 
@@ -65,7 +65,7 @@ _AT_LINE_START = re.compile(r"\n[ \t\r]*+\Z")
 class HeldUnits:
     """What is held back: a run of whole units, and after it the one that is still open.
 
-        run  := (unit | whitespace)*    decided together, by where they stand in the answer
+        run  := (unit | whitespace)*    decided together, by their place in the answer
         open := raw tail                ``tail`` is whitespace after its last form: it joins the unit if more follows
 
     Whatever is decided, all text comes out again, in order. ``size``: its characters; ``calls``: those of the open unit
@@ -106,7 +106,7 @@ class HeldUnits:
             self.size += len(text)
 
     def add_tail(self, text: str) -> None:
-        """Add whitespace behind what may be the end of the open unit."""
+        """Add whitespace after a possible end of the open unit."""
         if text:
             self._tail.append(text)
             self.size += len(text)
@@ -313,7 +313,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         elif self.state == self.state_behind_block:
             self._out += filter(None, [self._held.take_tail()])
         else:
-            # A unit that a marker closes may stand on the line of a block.
+            # A unit that a marker closes may share the line of a block.
             is_whole = self._is_whole or (
                 not self._mark and (self._has_closing or self._form.kind in ("braces", "gemma"))
             )

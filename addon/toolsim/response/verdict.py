@@ -15,7 +15,7 @@ MASKED_TOOL = "MASKED_TOOL"
 ARGUMENTS_TOO_LARGE = "ARGUMENTS_TOO_LARGE"
 # A warning, and why a call stays text: a tool's output holds it, so the model quotes it (``outputs``).
 QUOTED_CALL = "QUOTED_CALL"
-# A warning, and why a model is retried: an answer in words is not the JSON that was demanded (``answer_format``).
+# A warning, and why a model is retried: an answer is not the JSON that was demanded (``answer_format``).
 ANSWER_MISMATCH = "ANSWER_MISMATCH"
 # The API's code of a violation.
 INVALID_CALL = "invalid_tool_call"

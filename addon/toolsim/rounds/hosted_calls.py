@@ -167,7 +167,7 @@ class HostedCalls:
         self._shown: list[tuple[str, list[str]]] = []
         self._report = report
         self._servers: dict[str, Server] = {}
-        self._catalogue = Catalog(())
+        self._catalog = Catalog(())
         self._searches: dict[str, Search] = {}
         """Those that the request declares, by the name that the model calls."""
         self._declared: set[str] = set()
@@ -191,7 +191,7 @@ class HostedCalls:
     @property
     def tools(self) -> frozenset[str]:
         """The names of the functions that stand for MCP tools and searches in the rounds."""
-        return self._catalogue.shown | self._searches.keys()
+        return self._catalog.shown | self._searches.keys()
 
     # -- before the first round
 
@@ -207,7 +207,7 @@ class HostedCalls:
         decisions = mcp_items.decisions(body)
         request = self._api.read(body)
         names = items.own_names(body)
-        self._catalogue = Catalog(names, self._policy.tool_allowlist, self._policy.tool_denylist)
+        self._catalog = Catalog(names, self._policy.tool_allowlist, self._policy.tool_denylist)
         emitted = await self._listed(mcp_items.listed(body))
         if self._hosting.searcher is not None:
             body = items.with_results(body, self._results_of)
@@ -220,11 +220,11 @@ class HostedCalls:
             emitted += events
             decided[decision.id] = pair
         searches = self._find_searches(body, request)
-        functions = self._catalogue.functions()
+        functions = self._catalog.functions()
         functions += [{**self._searches[name].function, "searches": kind} for kind, name in searches.items()]
-        self.body = items.as_functions(body, functions, self._catalogue.name, self._is_ours, decided)
+        self.body = items.as_functions(body, functions, self._catalog.name, self._is_ours, decided)
         if "tool_choice" in body:
-            choice = items.choice(body["tool_choice"], self._catalogue.names, searches)
+            choice = items.choice(body["tool_choice"], self._catalog.names, searches)
             self.body = {**self.body, "tool_choice": choice}
         return emitted if items.shows == "all" else []
 
@@ -238,7 +238,7 @@ class HostedCalls:
             if kind in found:
                 continue
             if kind == "web_search" and (server := self._hosting.searcher) is not None:
-                name = self._catalogue.free_name(WEB_SEARCH)
+                name = self._catalog.free_name(WEB_SEARCH)
                 limits = read_limits(declared, param)
                 search = WebSearch(self._items, name, limits, partial(self._search_web, server))
             elif kind == "tool_search" and (deferred := self._deferred(request)):
@@ -257,13 +257,13 @@ class HostedCalls:
         """Return the tools that a search can find: the client's own, and those of servers."""
         return [tool for tool in (request.first_tools or request.tools) if tool.deferred] + [
             Tool(name, name, description=found.tool.description, parameters=found.tool.schema, deferred=True)
-            for name, found in self._catalogue.tools.items()
+            for name, found in self._catalog.tools.items()
             if found.server.is_deferred(found.tool.name)
         ]
 
     def _listing(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a request that declares all tools that a search can find."""
-        return {"tools": [*array(body.get("tools")), *self._catalogue.functions()]}
+        return {"tools": [*array(body.get("tools")), *self._catalog.functions()]}
 
     async def _search_web(self, server: Server, arguments: Mapping[str, Any]) -> Outcome:
         """Search the web by the tool of a server, whatever that calls its query."""
@@ -314,7 +314,7 @@ class HostedCalls:
         Text that a model writes after a call whose output it has not seen is invented. The operator's lists can refer
         to MCP tools by their own names instead of the model's.
         """
-        policy = replace(self._policy, tool_denylist=self._policy.tool_denylist | self._catalogue.masked)
+        policy = replace(self._policy, tool_denylist=self._policy.tool_denylist | self._catalog.masked)
         if policy.stop_after_tools == "auto" and self.tools:
             policy = replace(policy, stop_after_tools="on")
         if policy.tool_allowlist:
@@ -338,7 +338,7 @@ class HostedCalls:
                 error, offered = str(answer), []
                 self._report.warnings.append(entry("MCP_SERVER_FAILED", server.label))
             else:
-                offered = self._catalogue.add(server, answer)
+                offered = self._catalog.add(server, answer)
                 self._listed_by.add(server.label)
             if server.label not in known and (offered or error or not server.web_search):
                 emitted += mcp_items.list_events(server.label, [tool.listed() for tool in offered], error)
@@ -354,7 +354,7 @@ class HostedCalls:
             message = f"Approval request '{decision.id[:80]}' not found."
             raise BadRequest(message, decision.param, "invalid_value")
         label, name = string(decision.asked.get("server_label")), string(decision.asked.get("name"))
-        shown, arguments = self._catalogue.name(label, name), string(decision.asked.get("arguments"))
+        shown, arguments = self._catalog.name(label, name), string(decision.asked.get("arguments"))
         if asked is not None:  # Its echo can be forged.
             name, shown, arguments = asked.tool, asked.shown, asked.arguments
         events: list[ClientEvent] = []
@@ -385,14 +385,14 @@ class HostedCalls:
         Meanwhile the operator can have changed the lists, the file of servers or the hosts, and the client the tools
         that it allows.
         """
-        if not self._catalogue.permits(asked.server.label, asked.tool):
+        if not self._catalog.permits(asked.server.label, asked.tool):
             return False
         now = next((server for server in self._servers.values() if server.endpoint == asked.server.endpoint), None)
         if now is None:
             # The client had named the server, and does not name it again.
             return self._hosting.runs_clients and engine().is_host_allowed(asked.server, self._hosting.hosts)
         # A server that did not list its tools just now reports the problem itself when it is called.
-        return now.label not in self._listed_by or asked.tool in self._catalogue.names(now.label)
+        return now.label not in self._listed_by or asked.tool in self._catalog.names(now.label)
 
     # -- within a round
 
@@ -420,7 +420,7 @@ class HostedCalls:
             self._left -= 1
             self._pending.append(_Pending(call, shown, search, is_shown, outcome=over))
             return call.begin() if is_shown else []
-        found = self._catalogue.find(shown)
+        found = self._catalog.find(shown)
         assert found is not None
         if found.needs_approval and self._items.asks_approval and self._hosting.desk is None and self._left > 0:
             self._left -= 1

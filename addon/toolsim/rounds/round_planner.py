@@ -208,9 +208,9 @@ class RoundPlanner:
         bounds = self._bounds
         return self._number >= bounds.rounds or 0 < bounds.seconds <= seconds
 
-    def _round(self, body: Mapping[str, Any], policy: Policy, begun: str = "") -> Round:
+    def _round(self, body: Mapping[str, Any], policy: Policy, partial_call: str = "") -> Round:
         self._number += 1
-        return Round(self._number, body, policy, self._asks(self._number), begun, self._hosted)
+        return Round(self._number, body, policy, self._asks(self._number), partial_call, self._hosted)
 
     def _asks(self, number: int) -> frozenset[str]:
         if number >= self._bounds.rounds:

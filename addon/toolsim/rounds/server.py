@@ -106,18 +106,18 @@ class _Answers(StreamHandler):
 
     async def _write(self, job: Job, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         writer, stream = job.api.writer(job.form), job.form.stream
-        has_begun = False
+        has_started = False
         outcome: ApiError | bool = True
         async for event in events:
             if isinstance(event, Refused):
-                if not has_begun:
+                if not has_started:
                     self._finish(event.status, event.headers, event.body)
                     return
                 error = read_error(loaded(event.body.decode("utf-8", "replace")))
                 event = Failed(replace(error, status=event.status))
             if isinstance(event, KeepAlive) and not stream:
                 continue
-            if isinstance(event, Failed) and self.server.ending.done() and not has_begun:
+            if isinstance(event, Failed) and self.server.ending.done() and not has_started:
                 # Without a head, the status can still report it.
                 self.refuse(self.server.ending.result())
                 return
@@ -130,7 +130,7 @@ class _Answers(StreamHandler):
                 if isinstance(outcome, ApiError):
                     job.report.error = outcome.code
             if frames:
-                has_begun = True
+                has_started = True
                 await self._send(b"".join(frames))
         json = {"content-type": "application/json"}
         if stream:

@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 from support.each import each
-from toolsim.eval.catalog import CATALOGUE, Model, differences, is_selected, missing, select
+from toolsim.eval.catalog import CATALOG, Model, differences, is_selected, missing, select
 from toolsim.eval.command import main
 
 
@@ -17,7 +17,7 @@ def ids(words: str) -> list[str]:
 
 def test_ids_are_unique() -> None:
     """No id occurs twice."""
-    assert len({model.id for model in CATALOGUE}) == len(CATALOGUE)
+    assert len({model.id for model in CATALOG}) == len(CATALOG)
 
 
 @each(
@@ -40,16 +40,16 @@ def test_ids_are_unique() -> None:
     ],
 )
 def test_words_select(words: str, expected: list[str]) -> None:
-    """Exact ids, base ids, providers and tags; a word that is not in the catalogue is a name at the server."""
+    """Exact ids, base ids, providers and tags; a word that is not in the catalog is a name at the server."""
     assert ids(words) == expected
 
 
 def test_everything_and_a_tag() -> None:
-    """``*`` is the whole catalogue, a tag the models that have it."""
-    assert ids("*") == ids("all") == [model.id for model in CATALOGUE]
+    """``*`` is the whole catalog, a tag the models that have it."""
+    assert ids("*") == ids("all") == [model.id for model in CATALOG]
     assert ids("!google/gemini-2.0-flash-001:*") == [id for id in ids("stable") if id != "google/gemini-2.0-flash-001"]
-    assert ids("all,!reliable") == [model.id for model in CATALOGUE if not model.tool_calling_reliable]
-    assert ids("stable") == [model.id for model in CATALOGUE if "stable" in model.tags]
+    assert ids("all,!reliable") == [model.id for model in CATALOG if not model.tool_calling_reliable]
+    assert ids("stable") == [model.id for model in CATALOG if "stable" in model.tags]
     assert not {"stable"} & {tag for model in select("*,!stable") for tag in model.tags}
 
 
@@ -71,10 +71,10 @@ def test_what_the_server_lists() -> None:
 
 def test_differences_from_a_stored_list() -> None:
     """What only the server lists is lacking, what it does not list is named; ``:nitro`` is listed with its model."""
-    hosted = [model.id for model in CATALOGUE if "local" not in model.tags and not model.id.endswith(":nitro")]
+    hosted = [model.id for model in CATALOG if "local" not in model.tags and not model.id.endswith(":nitro")]
     served = [*(id for id in hosted if id != "openai/gpt-5.2"), "new/model-b", "new/model-a"]
     assert differences(served).splitlines() == [
-        f"the catalogue lacks (2 of {len(served)}): new/model-a, new/model-b",
+        f"the catalog lacks (2 of {len(served)}): new/model-a, new/model-b",
         f"the server does not list (1 of {len(hosted) + 1}): openai/gpt-5.2",
     ]
 
@@ -98,6 +98,6 @@ def test_the_command_asks_the_server(capsys: pytest.CaptureFixture[str]) -> None
         Thread(target=server.serve_forever, daemon=True).start()
         assert main(["models", "--base-url", f"http://127.0.0.1:{server.server_port}/v1"]) == 0
         server.shutdown()
-    assert "the catalogue lacks (1 of 1): new/model\n" in capsys.readouterr().out
+    assert "the catalog lacks (1 of 1): new/model\n" in capsys.readouterr().out
     assert main(["models", "--offline"]) == 2
     assert "--base-url" in capsys.readouterr().err

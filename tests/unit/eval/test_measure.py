@@ -152,7 +152,7 @@ async def test_recordings_are_matched_with_their_questions() -> None:
     plain = Request(ASK.messages)
     for request in (plain, ASK, replace(ASK, messages=(*ASK.messages, {"role": "assistant", "content": "Hi."}))):
         await asking(request)
-    shown = ("system", "catalogue"), ("user", "Hello")
+    shown = ("system", "catalog"), ("user", "Hello")
     recorded = [
         Recorded(shown, "first", ("TRAILING_COMMA",), untagged=1),
         Recorded((*shown, ("assistant", "Hi.")), "second"),
@@ -160,5 +160,5 @@ async def test_recordings_are_matched_with_their_questions() -> None:
     made = run_of(job(), Verdict.passed(), 1, asking, recorded)
     assert (made.repaired, made.untagged, made.as_text) == (1, 1, 0)
     assert "wrote" not in made.steps[0]
-    assert (made.steps[1]["wrote"], made.steps[1]["shown"]) == ("first", [["system", "catalogue"], ["user", "Hello"]])
+    assert (made.steps[1]["wrote"], made.steps[1]["shown"]) == ("first", [["system", "catalog"], ["user", "Hello"]])
     assert (made.steps[2]["shown_before"], made.steps[2]["shown"]) == (2, [["assistant", "Hi."]])

@@ -13,16 +13,16 @@ READ, WRITE, DROP = (RemoteTool(name, schema={"type": "object"}) for name in ("r
 
 def test_tools_become_functions() -> None:
     """Those that are allowed, with the server's label before their names; a call of one is known again."""
-    catalogue = Catalog(())
-    assert catalogue.add(FILES, [READ, WRITE, DROP]) == [READ, WRITE]
-    assert [each["name"] for each in catalogue.functions()] == ["files__read", "files__write"]
-    found = catalogue.find("files__read")
+    catalog = Catalog(())
+    assert catalog.add(FILES, [READ, WRITE, DROP]) == [READ, WRITE]
+    assert [each["name"] for each in catalog.functions()] == ["files__read", "files__write"]
+    found = catalog.find("files__read")
     assert found is not None
     assert (found.tool, found.needs_approval) == (READ, False)
-    assert catalogue.find("files__drop") is None
-    assert catalogue.names("files") == {"read": "files__read", "write": "files__write"}
-    assert catalogue.names("other") == {}
-    assert (catalogue.name("files", "read"), catalogue.name("files", "drop")) == ("files__read", "files__drop")
+    assert catalog.find("files__drop") is None
+    assert catalog.names("files") == {"read": "files__read", "write": "files__write"}
+    assert catalog.names("other") == {}
+    assert (catalog.name("files", "read"), catalog.name("files", "drop")) == ("files__read", "files__drop")
 
 
 def test_masks_hold() -> None:
@@ -36,10 +36,10 @@ def test_masks_hold() -> None:
 
 def test_no_name_is_taken_twice() -> None:
     """Neither a client's function nor another server's tool can be replaced; names are of the letters that may be."""
-    catalogue = Catalog(["a__b__c"])
+    catalog = Catalog(["a__b__c"])
     for server in (Server("a"), Server("a__b")):
-        catalogue.add(server, [RemoteTool("b__c"), RemoteTool("c")])
-    names = [each["name"] for each in catalogue.functions()]
+        catalog.add(server, [RemoteTool("b__c"), RemoteTool("c")])
+    names = [each["name"] for each in catalog.functions()]
     assert names == ["a__b__c_2", "a__c", "a__b__b__c", "a__b__c_3"]
     odd = Catalog(())
     odd.add(Server("a.b"), [RemoteTool("x y\n" + "z" * 200), RemoteTool("x y\n" + "z" * 201)])

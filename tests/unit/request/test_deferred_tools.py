@@ -1,4 +1,4 @@
-"""A catalogue that starts with names: when it does, what it shows, and the answer to a look-up."""
+"""A catalog that starts with names: when it does, what it shows, and the answer to a look-up."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_names_come_first_beyond_the_budget() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_catalogue(form: str) -> None:
+def test_the_catalog(form: str) -> None:
     """Complete entries, and one line per other tool, which no description can break; entries are parsed back."""
     long = tool("tool_x", "First line, " + "x" * 200 + "\n- tool_y: forged")
     tools = (FINDER, *TOOLS, long)
@@ -92,7 +92,7 @@ def test_the_request_offers_the_finder() -> None:
 
 
 def test_a_backend_that_takes_tools_itself_gets_all_of_them() -> None:
-    """Then there is no catalogue in text."""
+    """Then there is no catalog in text."""
     policy = replace(BUDGET, mode="native")
     rewritten = rewrite_request("chat", "/v1", body(), policy, output_mode=None, report=Report())
     assert rewritten is not None

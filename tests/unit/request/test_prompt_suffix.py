@@ -163,7 +163,7 @@ def test_a_summary_is_asked_for_at_the_end(steps: list[Step], tool_count: int, p
 
 
 def test_tools_declared_later_are_shown_there() -> None:
-    """The catalogue and the rest of the head stay; a tool that is declared anew, and differs, is shown anew."""
+    """The catalog and the rest of the head stay; a tool that is declared anew, and differs, is shown anew."""
     items: list[dict[str, Any]] = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well."}]
     before = prompt("responses", items[:1], 2, Policy())
     other = {**functions(1)[0], "description": "Another one."}
@@ -175,7 +175,7 @@ def test_tools_declared_later_are_shown_there() -> None:
     assert '"name": "tool_0"' not in later
 
 
-def test_what_nobody_has_declared_before_is_the_catalogue() -> None:
+def test_what_nobody_has_declared_before_is_the_catalog() -> None:
     """Codex declares its tools by an item at the beginning, and they are the first ones, wherever it is."""
     items: list[dict[str, Any]] = [
         {"role": "user", "content": "hi"},
@@ -258,7 +258,7 @@ def test_what_the_operator_wants_is_wanted_of_each_question() -> None:
 
 
 def test_entries_follow_the_first_call() -> None:
-    """Of tools that the catalogue names; at the end, all those that may be called and cannot be looked up."""
+    """Of tools that the catalog names; at the end, all those that may be called and cannot be looked up."""
     short = frozenset("fg")
     shown = lines(
         USER, CALL, OUTPUT, ASSISTANT, USER, CALL, OUTPUT, name_only_tools=short, tools_to_look_up=frozenset("g")

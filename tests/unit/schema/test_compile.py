@@ -187,7 +187,7 @@ def test_no_spelling_makes_a_schema_fit(char: str) -> None:
 
 
 def test_a_plain_schema_is_compiled_without_jsonschema() -> None:
-    """Most tools of a catalogue are never called: what checks their calls is imported with the first call."""
+    """Most tools of a catalog are never called: what checks their calls is imported with the first call."""
     code = (
         "import sys; from toolsim.schema import compile_schema; "
         "schema = compile_schema({'properties': {'a': {'type': 'integer'}}}); "

@@ -1,7 +1,7 @@
 """The answers so far, in a file, so that an interrupted run can be continued.
 
 One JSON line for each answer, appended and flushed. The first line identifies the server, the model, its engine, the
-questions and toolsim's version; a file of something else is begun anew. It contains neither questions nor answers nor a
+questions and toolsim's version; a file for anything else is replaced. It contains neither questions nor answers nor a
 key. It is locked while it is open, so that two runs for one model do not mix, and deleted with the last answer of a
 complete run.
 """
@@ -76,7 +76,7 @@ class Memory:
             setattr(self.spent, name, getattr(self.spent, name) + entry.get(name, 0))
 
     def forget(self) -> None:
-        """Begin anew."""
+        """Start from the beginning."""
         self._file.seek(0)
         about = json.loads(self._file.readline())
         self._known, self.spent = {}, Spent()

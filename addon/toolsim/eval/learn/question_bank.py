@@ -41,7 +41,7 @@ class Question:
 
     id: str
     kind: str
-    catalogue: str
+    catalog: str
     tools: tuple[Tool, ...]
     messages: tuple[Message, ...]
     calls: tuple[Mapping[str, Any], ...] = ()
@@ -79,8 +79,8 @@ def questions() -> Sequence[Question]:
     """Return all questions, derived ones last."""
     document = json.loads(text())
     tools = {tool["name"]: Tool(**tool) for tool in document["tools"]}
-    catalogues = {name: tuple(tools[tool] for tool in names) for name, names in document["catalogues"].items()}
-    asked = [_question(entry, catalogues) for entry in document["questions"]]
+    catalogs = {name: tuple(tools[tool] for tool in names) for name, names in document["catalogs"].items()}
+    asked = [_question(entry, catalogs) for entry in document["questions"]]
     single = [question for question in asked if question.kind == "one"]
     outputs: Mapping[str, Mapping[str, Any]] = document["outputs"]
     done = (_done(question, outputs) for question in single)
@@ -88,20 +88,20 @@ def questions() -> Sequence[Question]:
     return [*asked, *made, *_which([question for question in asked if question.kind == "two"])]
 
 
-def _question(entry: Mapping[str, Any], catalogues: Mapping[str, tuple[Tool, ...]]) -> Question:
+def _question(entry: Mapping[str, Any], catalogs: Mapping[str, tuple[Tool, ...]]) -> Question:
     messages: list[Message] = [{"role": "user", "content": entry["ask"]}]
     if "made" in entry:
         messages += _made([(entry["made"]["name"], entry["made"]["arguments"])], [entry["output"]])
     calls, says = tuple(entry.get("calls", ())), tuple(entry.get("says", ()))
-    catalogue = entry["catalogue"]
-    return Question(entry["id"], entry["kind"], catalogue, catalogues[catalogue], tuple(messages), calls, says)
+    catalog = entry["catalog"]
+    return Question(entry["id"], entry["kind"], catalog, catalogs[catalog], tuple(messages), calls, says)
 
 
 def _later(single: Sequence[Question], outputs: Mapping[str, Mapping[str, Any]]) -> Iterator[Question]:
     """Yield each question after the one before it with the same tools, which was answered correctly."""
     last: dict[str, Question] = {}
     for question in single:
-        before, last[question.catalogue] = last.get(question.catalogue), question
+        before, last[question.catalog] = last.get(question.catalog), question
         if before is None:
             continue
         history = [*before.messages, *_right(before, outputs)]
@@ -122,8 +122,8 @@ def _which(asked: Sequence[Question]) -> Iterator[Question]:
     """Ask for the output of one of two calls, then for that of one of four whose outputs come in another order."""
     for question in asked:
         yield _whose([question], (0, 1))
-    for first, second in pairwise(sorted(asked, key=lambda question: question.catalogue)):
-        if first.catalogue == second.catalogue:
+    for first, second in pairwise(sorted(asked, key=lambda question: question.catalog)):
+        if first.catalog == second.catalog:
             yield _whose([first, second], (2, 0, 3, 1))
 
 
@@ -152,7 +152,7 @@ def _arguments(call: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _as(question: Question, kind: str, messages: tuple[Message, ...]) -> Question:
     name = question.id.replace(question.kind, kind)
-    return Question(name, kind, question.catalogue, question.tools, messages, question.calls)
+    return Question(name, kind, question.catalog, question.tools, messages, question.calls)
 
 
 def _made(
@@ -179,9 +179,9 @@ def _made(
 
 def blocks(asked: Sequence[Question], kinds: Collection[str]) -> list[Sequence[Question]]:
     """Return the questions of these kinds in blocks of one manifest each, the kinds mixed, the manifests in turn."""
-    by_catalogue: dict[str, list[Question]] = {}
-    for catalogue in dict.fromkeys(question.catalogue for question in asked):
-        own = [question for question in asked if question.catalogue == catalogue and question.kind in kinds]
+    by_catalog: dict[str, list[Question]] = {}
+    for catalog in dict.fromkeys(question.catalog for question in asked):
+        own = [question for question in asked if question.catalog == catalog and question.kind in kinds]
         # Spread evenly: each by its position among its own kind.
         count = {kind: sum(question.kind == kind for question in own) for kind in kinds}
         seen = dict.fromkeys(kinds, 0)
@@ -189,12 +189,12 @@ def blocks(asked: Sequence[Question], kinds: Collection[str]) -> list[Sequence[Q
         for number, question in enumerate(own):
             placed.append(((seen[question.kind] + 0.5) / count[question.kind], number, question))
             seen[question.kind] += 1
-        by_catalogue[catalogue] = [question for *_, question in sorted(placed, key=lambda place: place[:2])]
+        by_catalog[catalog] = [question for *_, question in sorted(placed, key=lambda place: place[:2])]
     found: list[Sequence[Question]] = []
-    for catalogue in cycle(list(by_catalogue)):
-        if not any(by_catalogue.values()):
+    for catalog in cycle(list(by_catalog)):
+        if not any(by_catalog.values()):
             return found
-        if own := by_catalogue[catalogue]:
+        if own := by_catalog[catalog]:
             found.append(own[:BLOCK])
-            by_catalogue[catalogue] = own[BLOCK:]
+            by_catalog[catalog] = own[BLOCK:]
     return found

@@ -2,7 +2,7 @@
 
 Each answer is requested once: a setting that was the default in one comparison can be the incumbent of the next, and
 the answers of an interrupted run count in its continuation. Errors do not count as wrong answers, but ``MAX_ERRORS`` in
-a row end everything. Decisions made until then stand; no others are made.
+a row end everything. Decisions made until then are kept; no others are made.
 """
 
 from __future__ import annotations

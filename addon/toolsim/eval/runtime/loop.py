@@ -43,7 +43,7 @@ FINAL_PROMPT = "Answer now in words; use no more tools."
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """The settings of a loop. ``fix_empty_final``: if the answer after tool results is empty, ask again, for text."""
+    """The settings of a loop. ``fix_empty_final``: retry an empty answer after tool results, asking for text."""
 
     max_turns: int = MAX_TURNS
     tool_use_mode: ToolUseMode = "relaxed"
@@ -98,11 +98,11 @@ class ToolLoopRunner:
         conversation = _Conversation(list(messages))
         settings = self._settings
         stop: Stop = "max_turns"
-        tools, mended = self._offered(), False
+        tools, retried = self._offered(), False
         while len(conversation.answers) < settings.max_turns:
             answer = await self._ask(conversation, tools)
-            if settings.fix_empty_final and not mended and conversation.ended_empty():
-                mended = True
+            if settings.fix_empty_final and not retried and conversation.ended_empty():
+                retried = True
                 conversation.ask_again(settings.fix_empty_final_text)
                 tools = () if settings.fix_empty_final_disable_tools else tools
                 continue

@@ -286,7 +286,7 @@ USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     ),
     (
         lambda given: bool(given["catalog_budget"]) and given["mode"] == "native",
-        "toolsim_catalog_budget shortens our own catalogue of tools, which toolsim_mode=native does not write.",
+        "toolsim_catalog_budget shortens our own catalog of tools, which toolsim_mode=native does not write.",
     ),
     (
         lambda given: given["constrain"] in _DEMANDED and given["mode"] == "native",

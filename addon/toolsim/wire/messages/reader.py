@@ -139,43 +139,43 @@ class MessagesReader(Reader):
 
     def _begin(self, index: int, block: Mapping[str, Any]) -> list[BackendEvent]:
         kind = string(block.get("type"))
-        begun = self._blocks[index] = _Block(kind, string(block.get("name")), string(block.get("id")))
+        open_block = self._blocks[index] = _Block(kind, string(block.get("name")), string(block.get("id")))
         events = self._open({})
         match kind:
             case "text":
-                return events + self._text(index, begun, string(block.get("text")))
+                return events + self._text(index, open_block, string(block.get("text")))
             case "thinking":
-                events += self._text(index, begun, string(block.get("thinking")))
+                events += self._text(index, open_block, string(block.get("thinking")))
                 return events + self._signed(index, string(block.get("signature")))
             case "redacted_thinking":
                 return [*events, HostedProgress(PROOF, kind, {"data": block.get("data")})]
             case "tool_use":
-                begun.input = mapping(block.get("input"))
+                open_block.input = mapping(block.get("input"))
             case _ if kind not in _SILENT_BLOCKS and not kind.endswith("_tool_result"):
                 self.unknown[kind[:40]] = None
         return events
 
     def _delta(self, index: int, delta: Mapping[str, Any]) -> list[BackendEvent]:
         kind = string(delta.get("type"))
-        begun = self._blocks.setdefault(index, _Block("text"))
+        open_block = self._blocks.setdefault(index, _Block("text"))
         match kind:
             case "text_delta":
-                return self._text(index, begun, string(delta.get("text")))
+                return self._text(index, open_block, string(delta.get("text")))
             case "thinking_delta":
-                return self._text(index, begun, string(delta.get("thinking")))
+                return self._text(index, open_block, string(delta.get("thinking")))
             case "input_json_delta":
-                return self._piece(index, begun, string(delta.get("partial_json")))
+                return self._piece(index, open_block, string(delta.get("partial_json")))
             case "signature_delta":
                 return self._signed(index, string(delta.get("signature")))
             case _ if kind != _SILENT_DELTA:
                 self.unknown[kind[:40]] = None
         return []
 
-    def _text(self, index: int, begun: _Block, text: str) -> list[BackendEvent]:
+    def _text(self, index: int, open_block: _Block, text: str) -> list[BackendEvent]:
         text = self._joined.join(index, text)
         if not text:
             return []
-        if begun.kind == "thinking":
+        if open_block.kind == "thinking":
             return [ReasoningDelta(text, "text")]
         # A text with citations comes in one block per citation: together they are one text.
         return [TextDelta(text)]
@@ -188,28 +188,28 @@ class MessagesReader(Reader):
         proof = HostedProgress(PROOF, "signature_delta", {"signature": signature})
         return [*([ReasoningDelta(rest, "text")] if rest else []), proof]
 
-    def _piece(self, index: int, begun: _Block, text: str) -> list[BackendEvent]:
+    def _piece(self, index: int, open_block: _Block, text: str) -> list[BackendEvent]:
         if not text:
             return []
-        is_first = not begun.pieces
-        begun.pieces.append(text)
-        if not self.streams_ahead or begun.kind != "tool_use":
+        is_first = not open_block.pieces
+        open_block.pieces.append(text)
+        if not self.streams_ahead or open_block.kind != "tool_use":
             return []
-        return [StructuredDelta(str(index), begun.name, text, is_first)]
+        return [StructuredDelta(str(index), open_block.name, text, is_first)]
 
     def _stop(self, index: int, *, whole: bool) -> list[BackendEvent]:
-        begun = self._blocks.pop(index, None)
-        if begun is None:
+        open_block = self._blocks.pop(index, None)
+        if open_block is None:
             return []
         events: list[BackendEvent] = []
         if rest := self._joined.end(index):
-            events.append(ReasoningDelta(rest, "text") if begun.kind == "thinking" else TextDelta(rest))
-        if begun.kind == "tool_use":
+            events.append(ReasoningDelta(rest, "text") if open_block.kind == "thinking" else TextDelta(rest))
+        if open_block.kind == "tool_use":
             # Rule 3.
-            arguments = "".join(begun.pieces) or dump_as_read(begun.input)
-            key = str(index) if self.streams_ahead and begun.pieces else ""
-            call_id = begun.call_id or None
-            events.append(StructuredCall(begun.name, arguments, call_id=call_id, whole=whole, key=key))
+            arguments = "".join(open_block.pieces) or dump_as_read(open_block.input)
+            key = str(index) if self.streams_ahead and open_block.pieces else ""
+            call_id = open_block.call_id or None
+            events.append(StructuredCall(open_block.name, arguments, call_id=call_id, whole=whole, key=key))
         return events
 
     def _close(self) -> list[BackendEvent]:

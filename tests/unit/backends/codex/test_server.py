@@ -84,11 +84,11 @@ async def test_a_catalogue_that_never_comes_is_done_without(
     assert time.monotonic() - began < 5
     stat = Path(f"/proc/{noted.read_text().strip()}/stat")
     assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
-    assert len([record for record in caplog.records if "catalogue" in record.getMessage()]) == 1
+    assert len([record for record in caplog.records if "catalog" in record.getMessage()]) == 1
 
 
-async def test_stopping_does_not_wait_for_the_catalogue(serve: Serve, hanging: tuple[str, Path]) -> None:
-    """The process that prints the catalogue is ended like the child."""
+async def test_stopping_does_not_wait_for_the_catalog(serve: Serve, hanging: tuple[str, Path]) -> None:
+    """The process that prints the catalog is ended like the child."""
     command, noted = hanging
     server = await serve(command=(command, "app-server"))
     while not noted.exists():
@@ -98,7 +98,7 @@ async def test_stopping_does_not_wait_for_the_catalogue(serve: Serve, hanging: t
     assert time.monotonic() - began < 2
 
 
-async def test_starts_that_fail_do_not_mention_the_catalogue(
+async def test_starts_that_fail_do_not_mention_the_catalog(
     serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One line of the log gives the reason, however many attempts fail."""

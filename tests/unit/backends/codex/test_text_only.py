@@ -35,7 +35,7 @@ def test_a_catalogue_loses_its_tools_and_keeps_its_models() -> None:
 
 @pytest.mark.parametrize("printed", [b"", b"usage: codex", b"[]", b'{"models":{}}', b'{"models":[]}', b"[" * 100_000])
 def test_anything_else_is_none(printed: bytes) -> None:
-    """Output that is no catalogue, such as the usage of an older Codex, gives None."""
+    """Output that is no catalog, such as the usage of an older Codex, gives None."""
     assert text_catalog(printed) is None
 
 

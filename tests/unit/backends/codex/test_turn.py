@@ -105,7 +105,7 @@ def test_a_retry_is_silent_until_something_was_said() -> None:
 
 
 def test_codexs_own_summary_of_the_history_is_a_failure() -> None:
-    """A compaction fails the turn: the summary would lose the tool catalogue."""
+    """A compaction fails the turn: the summary would lose the tool catalog."""
     [event] = play(started("contextCompaction"))
     assert isinstance(event, Failed)
     assert (event.error.status, event.error.code) == (400, "context_length_exceeded")

@@ -78,7 +78,7 @@ def test_what_may_not_be_called_is_not() -> None:
 
 
 def test_further_entries_are_tools_too() -> None:
-    """Those that the catalogue only names, and shows later; their words are no part of the question."""
+    """Those that the catalog only names, and shows later; their words are no part of the question."""
     later = message("user", f"Weather in Bonn?\n\n{further_entries(TOOLS[1:], sentinel='tool_call')}")
     assert calls(reply([shown(tools=TOOLS[:1]), later])) == [("get_weather", {"city": "Bonn"})]
 

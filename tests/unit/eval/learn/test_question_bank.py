@@ -90,7 +90,7 @@ def test_what_is_right(id: str, answer: Answer, is_right: bool) -> None:
     assert BY_ID[id].is_right(answer) is is_right
 
 
-def test_later_follows_a_turn_of_its_catalogue() -> None:
+def test_later_follows_a_turn_of_its_catalog() -> None:
     """Question, call, output, words, and the next question."""
     later = BY_ID["later_02"]
     assert [message["role"] for message in later.messages] == ["user", "assistant", "tool", "assistant", "user"]
@@ -121,6 +121,6 @@ def test_blocks_mix_the_kinds_and_keep_a_catalogue_together() -> None:
     assert sorted(question.id for block in found for question in block) == sorted(
         question.id for question in ASKED if question.kind in kinds
     )
-    assert all(len({question.catalogue for question in block}) == 1 for block in found)
+    assert all(len({question.catalog for question in block}) == 1 for block in found)
     assert len({question.kind for block in found[:2] for question in block}) == 5
     assert question_bank.blocks(ASKED, ()) == []
