@@ -304,7 +304,7 @@ def user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
-def test_the_catalogue_can_be_unfolded(page: Chromium, tmp_path: Path) -> None:
+def test_the_catalog_can_be_unfolded(page: Chromium, tmp_path: Path) -> None:
     """Another view shows the exact prompt that the model saw, and the exact text that it wrote."""
     open_flow(page, -2)
     page.click("Request")

@@ -28,7 +28,7 @@ BODY: dict[str, Any] = {
 }
 
 
-def test_the_catalogue_is_unfolded() -> None:
+def test_the_catalog_is_unfolded() -> None:
     """Everything that the model reads is on the page, in its own lines."""
     rewritten = rewrite_request("chat", "/v1/x", json.dumps(BODY).encode(), Policy(), output_mode=None, report=Report())
     assert rewritten is not None

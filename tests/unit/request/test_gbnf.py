@@ -240,7 +240,7 @@ def test_other_tags(tag: str) -> None:
     assert not accepted(f"<{tag}>")
 
 
-def test_a_catalogue_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalog_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """It raises, instead of producing a grammar that no server accepts."""
     monkeypatch.setattr(gbnf, "_MAX_RULES", 10)
     with pytest.raises(TooLarge):

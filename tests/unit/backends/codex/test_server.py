@@ -72,7 +72,7 @@ def hanging(tmp_path: Path, echo: str) -> tuple[str, Path]:
     return str(command), noted
 
 
-async def test_a_catalogue_that_never_comes_is_done_without(
+async def test_a_catalog_that_never_comes_is_done_without(
     serve: Serve, hanging: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It starts without, although the wrapper's child holds the pipe; no process is left, and the log says so."""

@@ -6,7 +6,7 @@ import pytest
 from toolsim.backends.codex.text_only import settings, text_catalog
 
 
-def test_a_catalogue_loses_its_tools_and_keeps_its_models() -> None:
+def test_a_catalog_loses_its_tools_and_keeps_its_models() -> None:
     """Names, efforts and modalities stay; code mode, agents, patches and the window's limit go."""
     model = {
         "slug": "m",

@@ -114,7 +114,7 @@ def test_later_follows_a_turn_of_its_catalog() -> None:
     assert not done.is_right(Answer("", (call("lock_door", door="back", locked=True),)))
 
 
-def test_blocks_mix_the_kinds_and_keep_a_catalogue_together() -> None:
+def test_blocks_mix_the_kinds_and_keep_a_catalog_together() -> None:
     """All questions, each once; the first two blocks have each kind."""
     kinds = ("one", "two", "none", "refusal", "after", "long")
     found = question_bank.blocks(ASKED, kinds)
