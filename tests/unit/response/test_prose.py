@@ -40,7 +40,7 @@ def test_a_call_may_begin_where_a_line_does(text: str, marked: str) -> None:
 @pytest.mark.parametrize(("text", "begun"), [(" \n\t", False), ("a", True)])
 def test_white_space_begins_no_answer(text: str, begun: bool) -> None:
     """Only visible text does."""
-    assert places(text, bytewise=False)[1].has_begun == begun
+    assert places(text, bytewise=False)[1].has_started == begun
 
 
 @pytest.mark.parametrize("bytewise", [False, True])
