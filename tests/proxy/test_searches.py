@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -44,8 +45,7 @@ def proxy(
     request: pytest.FixtureRequest, backend: TextBackend, tmp_path_factory: pytest.TempPathFactory, remote: str
 ) -> Iterator[Mitmdump]:
     config = tmp_path_factory.mktemp("mcp") / "mcp.json"
-    servers = {"web": SEARCHER | {"timeout": 3, "require_approval": "never"}, "calc": OFFICIAL}
-    config.write_text(json.dumps({"mcpServers": servers}))
+    config.write_text(json.dumps({"mcpServers": {"web": SEARCHER | {"require_approval": "never"}, "calc": OFFICIAL}}))
     options: dict[str, Any] = {"toolsim_mcp_config": str(config), "toolsim_mcp_hosts": remote.split("/")[2]}
     with Mitmdump(backend.url, toolsim_backend=request.param, toolsim_store="memory", **options) as proxy:
         yield proxy
@@ -119,12 +119,23 @@ def test_a_search_tool_is_no_tool_of_its_own(proxy: Mitmdump, backend: TextBacke
 
 @pytest.mark.slow
 def test_what_a_search_may_find(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A server that is slow, an output that is too large, and JSON without an end: the model goes on."""
-    for query, content in (("slow", "unavailable"), ("huge", "unavailable"), ("nested", None)):
+    """An output that is too large, and JSON without an end: the model goes on."""
+    for query, content in (("huge", "unavailable"), ("nested", None)):
         backend.play([says(block("web_search", query=query)), says("I go on.")])
         answer = messages(proxy, tools=[WEB])
         *_, result, text = answer.content
         assert (getattr(result.content, "error_code", None), text.text) == (content, "I go on.")
+
+
+@pytest.mark.slow
+def test_a_search_that_takes_too_long(backend: TextBackend, tmp_path: Path) -> None:
+    """It is given up after the server's timeout, and the model goes on."""
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"web": SEARCHER | {"timeout": 1, "require_approval": "never"}}}))
+    with Mitmdump(backend.url, toolsim_backend="chat", toolsim_mcp_config=str(config)) as proxy:
+        backend.play([says(block("web_search", query="slow")), says("I go on.")])
+        *_, result, text = messages(proxy, tools=[WEB]).content
+    assert (result.content.error_code, text.text) == ("unavailable", "I go on.")
 
 
 @pytest.mark.slow
