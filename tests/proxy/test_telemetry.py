@@ -167,3 +167,28 @@ def test_a_capped_answer(backend: RawBackend, ask: Any, stop: str, cutoff: str |
     assert entry["warnings"] == ["UNANSWERED_CALL:get_weather"]
     assert ('toolsim_tool_cutoffs_total{reason="more than 1 calls"} 1' in text) == (cutoff is not None)
     assert 'toolsim_dropped_calls_total{reason="OVER_LIMIT"} 1' in text
+
+
+def test_lost_calls_are_reported_with_their_own_turn(backend: RawBackend, ask: Any, tmp_path: Path) -> None:
+    """If the client goes on without the output of a call, a line names the turn that made it; else there is none."""
+    made = '{"name":"get_weather","arguments":{"city":"Bonn"}}'
+    saved = tmp_path / "saved.flow"
+
+    def following(message: Any, outputs: int) -> list[Any]:
+        answered = [{"role": "tool", "tool_call_id": call["id"], "content": "18"} for call in message["tool_calls"]]
+        return [*ask()["messages"], message, *answered[:outputs], {"role": "user", "content": "And?"}]
+
+    with Mitmdump(backend.url, arguments=("-w", str(saved))) as proxy, Line(proxy.url) as line:
+        for question, outputs in (("lost", 0), ("half", 1), ("all", 2)):
+            first = ask(messages=[{"role": "user", "content": question}])
+            backend.play(stream_of(f"<tool_call>[{made},{made}]</tool_call>"))
+            message = line.post("/v1/chat/completions", first).json()["choices"][0]["message"]
+            history = [*first["messages"], *following(message, outputs)[1:]]
+            backend.play(stream_of("Well."))
+            line.post("/v1/chat/completions", ask(messages=history))
+        lines = [json.loads(each) for each in proxy.log().splitlines() if each.startswith("{")]
+    found = [(each["place"], each["lost_calls"], each["level"]) for each in lines if "lost_calls" in each]
+    assert found == [
+        ("#1 turn 1", ["call_001", "call_002"], "warning"),
+        ("#2 turn 1", ["call_002"], "warning"),
+    ]

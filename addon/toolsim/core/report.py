@@ -15,9 +15,10 @@ _MAX_BLOCKS = 1000
 """Maximum number of blocks listed for the content views; more would not be readable."""
 
 # Fields that only some answers have, and fields that a round's report repeats from the client's request.
-_RARE_FIELDS = ("rounds", "round", "part_of", "retries", "mcp_calls", "profile", "usage_estimated")
+_RARE_FIELDS = ("rounds", "round", "part_of", "retries", "mcp_calls", "profile", "usage_estimated", "unanswered_calls")
 _REQUEST_FIELDS = (
     *("client", "backend", "model", "profile", "stream", "tools", "echoed_calls", "outputs_replaced", "dropped"),
+    "unanswered_calls",
 )
 _JOINED_FIELDS = (
     "parse_failures",
@@ -140,6 +141,8 @@ class Report:
     """For each schema violation the tool's name and the location, without values
     ("get_weather:/days: got string, expected integer").
     """
+    unanswered_calls: list[str] = field(default_factory=list)
+    """The ids of the request's calls without an output."""
     dropped_calls: list[str] = field(default_factory=list)
     """Entries of calls withheld from the client: beyond the client's or operator's limit, emitted natively by a backend
     and refused, or rejected by the model itself (``rounds/opinion.py``), which does not count as truncation.

@@ -236,8 +236,9 @@ def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequ
     report.stream = request.form.stream
     report.dropped.extend(request.dropped)
     answered = {item.call_id for item in request.items if isinstance(item, CallOutput)}
-    unanswered = [item.name for item in request.items if isinstance(item, Call) and item.call_id not in answered]
-    report.warnings.extend(entry("UNANSWERED_CALL", name) for name in unanswered)
+    unanswered = [item for item in request.items if isinstance(item, Call) and item.call_id not in answered]
+    report.warnings.extend(entry("UNANSWERED_CALL", call.name) for call in unanswered)
+    report.unanswered_calls.extend(call.call_id for call in unanswered)
     report.warnings.extend("CIPHERTEXT" for note in request.dropped if note == CIPHERTEXT)
     return request
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -89,6 +89,13 @@ class Log:
             else json.dumps(fields)
         )
         logger.log(level, "%s", line, extra={FIELDS: fields})
+
+    def lost_calls(self, place: str, call_ids: Sequence[str]) -> None:
+        """Log that outputs of a turn's calls never came; ``place``: the conversation and turn number."""
+        if self._form == "off":
+            return
+        text = f"⚠ {place} · {summary.lost_calls(call_ids)}"
+        logger.warning("%s", text, extra={FIELDS: {"place": place, "lost_calls": [*call_ids]}})
 
     def refused(self, error: Refusal, request: str, source: str, unlogged: int) -> None:
         """Log a refused request; the arguments are those of ``summary.refusal_fields``."""

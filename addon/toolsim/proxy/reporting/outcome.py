@@ -15,9 +15,11 @@ from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.guard import reporting
 from toolsim.proxy.jobs import JobResult
 from toolsim.proxy.metadata import COMMENT, REPORT
+from toolsim.proxy.mitmproxy12.update import updated
 from toolsim.proxy.reporting import summary
 from toolsim.proxy.reporting.log import Log
 from toolsim.proxy.reporting.metrics import Metrics
+from toolsim.proxy.reporting.open_calls import OpenCalls, OpenTurn
 from toolsim.request.backend_tools import DROPPED
 
 _MAX_KNOWN = 10_000
@@ -94,6 +96,7 @@ class Reports:
         self.metrics = Metrics()
         self.conversations = Conversations()
         self.dropped_tools = DroppedTools()
+        self.open_calls = OpenCalls()
         self._recent: deque[_Turn] = deque(maxlen=_MAX_RECENT)
 
     def label(self, labels: frozenset[str]) -> None:
@@ -129,6 +132,7 @@ class Outcome(Feature):
         self._reports = reports
         self._topic: ConversationLabel | None = None
         """The label of the request."""
+        self._conversation = 0
         self._place = ""
         """The conversation and turn number, for people."""
 
@@ -140,7 +144,11 @@ class Outcome(Feature):
             self._topic = done.topic
             asked = exchange.round
             if asked is None or not asked.is_side_request:
-                self._place = done.topic.position(self._reports.conversations.number(done.topic))
+                self._conversation = self._reports.conversations.number(done.topic)
+                self._place = done.topic.position(self._conversation)
+                if lost := self._reports.open_calls.lost(self._conversation, done.report.unanswered_calls):
+                    self._reports.log.lost_calls(lost.place, lost.call_ids)
+                    _note_lost_calls(lost)
 
     @override
     def on_headers_sent(self, exchange: Exchange, flow: HTTPFlow) -> None:
@@ -178,10 +186,24 @@ class Outcome(Feature):
             _comment(flow, summary.comment(shown, status, self._words(exchange), self._place))
             flow.marked = flow.marked or summary.marker(shown, status)
             exchange.recorder.store_in(flow)
+        if self._conversation:
+            self._reports.open_calls.add(self._conversation, self._place, report.tool_call_ids, flow)
 
     def _words(self, exchange: Exchange) -> str:
         topic = exchange.topic if exchange.is_delegated else self._topic
         return topic.words if topic is not None else ""
+
+
+def _note_lost_calls(turn: OpenTurn) -> None:
+    """Show in the row of a turn that outputs of its calls never came, and store it in its report."""
+    flow = turn.flow() if turn.flow is not None else None
+    if flow is None or REPORT not in flow.metadata:
+        return
+    flow.metadata[REPORT] |= {"lost_calls": [*turn.call_ids]}
+    if flow.comment == flow.metadata.get(COMMENT):
+        flow.comment = flow.metadata[COMMENT] = f"{flow.comment} · {summary.lost_calls(turn.call_ids)}"
+    flow.marked = flow.marked or summary.MARKERS[1]
+    updated(flow)
 
 
 def _comment(flow: HTTPFlow | None, comment: str) -> None:

@@ -161,6 +161,11 @@ def log_line(report: Report, status: int | None, seconds: float, *, problem: str
     return f"{_MARKS[marker(report, status)]} {' · '.join(phrases)}"
 
 
+def lost_calls(call_ids: Sequence[str]) -> str:
+    """Return the phrase for calls of a turn whose outputs never came."""
+    return f"no output came back for {listed(call_ids)}"
+
+
 def refusal_fields(error: ApiError, reason: str, request: str, source: str, unlogged: int) -> dict[str, Any]:
     """Return a refused request as plain data.
 

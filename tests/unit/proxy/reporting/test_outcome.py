@@ -12,9 +12,11 @@ from mitmproxy.test import tflow
 from toolsim.core.plan import AnswerForm, Plan, Policy
 from toolsim.core.report import Report
 from toolsim.proxy.exchange import Exchange
-from toolsim.proxy.jobs import run
+from toolsim.proxy.jobs import RequestJob, run
 from toolsim.proxy.metadata import REPORT
 from toolsim.proxy.options.settings import Limits
+from toolsim.proxy.reporting import outcome
+from toolsim.proxy.reporting.open_calls import OpenCalls, OpenTurn
 from toolsim.proxy.reporting.outcome import Outcome, Reports
 
 
@@ -123,3 +125,54 @@ def test_a_flow_lets_go_of_its_exchange() -> None:
             assert seen() is None
         finally:
             gc.enable()
+
+
+def test_a_lost_call_is_shown_in_its_own_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its comment, mark and report; once, and only for the calls that the next request leaves open."""
+    redrawn: list[HTTPFlow] = []
+    monkeypatch.setattr(outcome, "updated", redrawn.append)
+    reports, flow = Reports(), tflow.tflow(resp=True)
+
+    def request(text: str, *ids: str, flow: HTTPFlow | None = None) -> None:
+        calls = [{"id": each, "type": "function", "function": {"name": "f", "arguments": "{}"}} for each in ids]
+        messages = [{"role": "user", "content": text}]
+        messages += [{"role": "assistant", "tool_calls": calls}, {"role": "user", "content": "?"}] if ids else []
+        tool = {"type": "function", "function": {"name": "f"}}
+        body = json.dumps({"messages": messages, "tools": [tool]}).encode()
+        path = "/v1/chat/completions"
+        done = run(RequestJob(dialect="chat", path=path, data=body, limit=10**6, policy=Policy()))
+        exchange = reported(Plan("chat", "chat", AnswerForm()), reports)
+        exchange.report = done.report
+        exchange.report.tool_call_ids = [] if ids else ["call_1", "call_2"]
+        feature = exchange.find(Outcome)
+        assert feature is not None
+        feature.on_rewritten(exchange, flow or tflow.tflow(), done)
+        exchange.close(flow or tflow.tflow(resp=True), 200)
+
+    request("Hi", flow=flow)
+    assert "lost_calls" not in flow.metadata[REPORT]
+    before = flow.comment
+    request("Hi", "call_2", "call_9")
+    assert flow.metadata[REPORT]["lost_calls"] == ["call_2"]
+    assert flow.comment == f"{before} · no output came back for call_2"
+    assert (flow.marked, redrawn) == (":warning:", [flow])
+    request("Hi", "call_1")
+    assert redrawn == [flow]
+
+
+def test_open_calls_are_bounded() -> None:
+    """The latest turn of each conversation, of the most recent thousand, and no flow is kept alive for it."""
+    calls, flow = OpenCalls(), tflow.tflow()
+    calls.add(1, "#1 turn 1", ["a"], flow)
+    calls.add(1, "#1 turn 2", ["b"], None)
+    calls.add(2, "#2 turn 1", [], None)
+    assert calls.lost(2, ["a"]) is None
+    assert calls.lost(1, ["a", "b"]) == OpenTurn("#1 turn 2", ["b"], None)
+    assert calls.lost(1, ["b"]) is None
+    for number in range(1, 1003):
+        calls.add(number, "", ["a"], flow)
+    assert [calls.lost(number, ["a"]) is not None for number in (1, 2, 3, 1002)] == [False, False, True, True]
+    known = weakref.ref(flow)
+    del flow
+    gc.collect()
+    assert known() is None

@@ -1,0 +1,51 @@
+"""The calls of finished turns whose outputs have not arrived, so that lost ones are reported with their own turn.
+
+A call is lost if the next request of its conversation contains it without an output: the client has run it, or not, and
+the result never came back. That request has a warning (``UNANSWERED_CALL``), which is hard to trace to the turn that
+made the call.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from mitmproxy.http import HTTPFlow
+
+_MAX_CONVERSATIONS = 1000
+
+
+class OpenTurn(NamedTuple):
+    """A turn with calls. ``place``: the conversation and turn number, for people; ``flow``: while anything holds it."""
+
+    place: str
+    call_ids: Sequence[str]
+    flow: weakref.ref[HTTPFlow] | None
+
+
+class OpenCalls:
+    """The latest turn with calls of each conversation."""
+
+    def __init__(self) -> None:
+        self._turns: OrderedDict[int, OpenTurn] = OrderedDict()
+
+    def add(self, conversation: int, place: str, call_ids: Sequence[str], flow: HTTPFlow | None) -> None:
+        """Note the calls of a finished turn."""
+        if not call_ids:
+            return
+        self._turns[conversation] = OpenTurn(place, tuple(call_ids), weakref.ref(flow) if flow is not None else None)
+        self._turns.move_to_end(conversation)
+        if len(self._turns) > _MAX_CONVERSATIONS:
+            self._turns.popitem(last=False)
+
+    def lost(self, conversation: int, unanswered: Collection[str]) -> OpenTurn | None:
+        """Return the turn whose calls a request of the conversation leaves ``unanswered``, with only these calls.
+
+        The turn is forgotten: nothing later will change its calls.
+        """
+        turn = self._turns.pop(conversation, None)
+        if turn is None or not (ids := [call_id for call_id in turn.call_ids if call_id in unanswered]):
+            return None
+        return turn._replace(call_ids=ids)
