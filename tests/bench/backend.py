@@ -33,9 +33,9 @@ _CALLED = {"chat": "tool_calls", "messages": "tool_use"}
 _MODEL = re.compile(rb'"model":\s?"(\w+)-(\d+)-(\d+)-(\d+)"')
 
 
-def answer_of(dialect: ApiName) -> ChatAnswer | ResponsesAnswer | MessagesAnswer:
+def answer_of(api_name: ApiName) -> ChatAnswer | ResponsesAnswer | MessagesAnswer:
     kinds = {"chat": ChatAnswer, "responses": ResponsesAnswer, "messages": MessagesAnswer}
-    return kinds[dialect](counts=usage(dialect, 3, 4))
+    return kinds[api_name](counts=usage(api_name, 3, 4))
 
 
 def chunk(data: bytes) -> bytes:
@@ -43,13 +43,13 @@ def chunk(data: bytes) -> bytes:
 
 
 @functools.cache
-def writes(dialect: ApiName, kind: str, size: int, step: int, per_write: int) -> tuple[bytes, ...]:
+def writes(api_name: ApiName, kind: str, size: int, step: int, per_write: int) -> tuple[bytes, ...]:
     """Return the writes of a streamed answer."""
-    answer = answer_of(dialect)
+    answer = answer_of(api_name)
     if kind == "emitted":
         frames = [*answer.begin(), *answer.begin_call("write")]
         frames += [frame for piece in pieces(arguments(size), step) for frame in answer.add_arguments(piece)]
-        frames += [*answer.end_call(), *answer.end(_CALLED.get(dialect, "stop"))]
+        frames += [*answer.end_call(), *answer.end(_CALLED.get(api_name, "stop"))]
     else:
         text = TEXTS[kind](size)
         frames = [frame for piece in pieces(text, step) for frame in answer.add_text(piece)]
@@ -58,14 +58,14 @@ def writes(dialect: ApiName, kind: str, size: int, step: int, per_write: int) ->
 
 
 @functools.cache
-def whole(dialect: ApiName, kind: str, size: int) -> bytes:
-    answer = answer_of(dialect)
+def whole(api_name: ApiName, kind: str, size: int) -> bytes:
+    answer = answer_of(api_name)
     answer.add_text(TEXTS[kind](size))
     return json.dumps(answer.whole()).encode()
 
 
-async def timed(dialect: ApiName, count: int, rate: int, writer: asyncio.StreamWriter) -> None:
-    answer = answer_of(dialect)
+async def timed(api_name: ApiName, count: int, rate: int, writer: asyncio.StreamWriter) -> None:
+    answer = answer_of(api_name)
     writer.write(chunk(b"".join(answer.begin() + answer.begin_message())))
     start = time.monotonic()
     for number in range(1, count + 1):
@@ -76,17 +76,17 @@ async def timed(dialect: ApiName, count: int, rate: int, writer: asyncio.StreamW
 
 
 @functools.cache
-def paced_frames(dialect: ApiName, count: int, ends: int) -> tuple[list[bytes], list[list[bytes]], bytes]:
+def paced_frames(api_name: ApiName, count: int, ends: int) -> tuple[list[bytes], list[list[bytes]], bytes]:
     """Return the opening of a stream, what stands around the time in each delta, and the end."""
-    answer = answer_of(dialect)
+    answer = answer_of(api_name)
     opening = [*answer.begin(), *answer.begin_message()]
     around = [b"".join(answer.add_text(f"{number} @ ")).split(b"@") for number in range(count)]
     frames = [frame for piece in pieces(call(400), 20) for frame in answer.add_text(piece)] if ends == 2 else []
     return opening, around, b"".join([*frames, *answer.end()])
 
 
-async def paced(dialect: ApiName, count: int, rate: int, ends: int, writer: asyncio.StreamWriter) -> None:
-    opening, around, end = paced_frames(dialect, count, ends)
+async def paced(api_name: ApiName, count: int, rate: int, ends: int, writer: asyncio.StreamWriter) -> None:
+    opening, around, end = paced_frames(api_name, count, ends)
     writer.write(chunk(b"".join(opening)))
     start = time.monotonic()
     for number, (before, after) in enumerate(around):
@@ -97,9 +97,9 @@ async def paced(dialect: ApiName, count: int, rate: int, ends: int, writer: asyn
     writer.write(chunk(end))
 
 
-def asked(dialect: ApiName, arrived: int) -> bytes:
+def asked(api_name: ApiName, arrived: int) -> bytes:
     """Return the answer with the time at which its request had arrived."""
-    answer = answer_of(dialect)
+    answer = answer_of(api_name)
     text = f'<tool_call>{{"name":"write","arguments":{{"path":"{arrived}"}}}}</tool_call>'
     return b"".join([*answer.begin(), *answer.add_text(text), *answer.end()])
 
@@ -112,26 +112,26 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             body = await reader.readexactly(int(length[1]) if length else 0)
             arrived = time.monotonic_ns()
             path = head.partition(b"\r\n")[0]
-            dialect: ApiName = next((api for api in ("responses", "messages") if f"/{api}".encode() in path), "chat")
+            api_name: ApiName = next((api for api in ("responses", "messages") if f"/{api}".encode() in path), "chat")
             found = _MODEL.search(body)
             if found is None:  # A request that identifies the backend.
                 writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
                 continue
             kind, (size, step, per_write) = found[1].decode(), map(int, found.groups()[1:])
             if not re.search(rb'"stream":\s?true', body):
-                data = whole(dialect, kind, size)
+                data = whole(api_name, kind, size)
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n")
                 writer.write(b"Content-Length: %d\r\n\r\n%s" % (len(data), data))
                 continue
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
             if kind == "timed":
-                await timed(dialect, size, step, writer)
+                await timed(api_name, size, step, writer)
             elif kind == "paced":
-                await paced(dialect, size, step, per_write, writer)
+                await paced(api_name, size, step, per_write, writer)
             elif kind == "asked":
-                writer.write(chunk(asked(dialect, arrived)))
+                writer.write(chunk(asked(api_name, arrived)))
             else:
-                for data in writes(dialect, kind, size, step, per_write):
+                for data in writes(api_name, kind, size, step, per_write):
                     writer.write(data)
                     await writer.drain()
                     await asyncio.sleep(BETWEEN_WRITES)

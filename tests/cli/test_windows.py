@@ -110,7 +110,7 @@ from toolsim.core.plan import Policy
 from toolsim.proxy import worker
 from toolsim.proxy.jobs import RequestJob
 def job(data):
-    return RequestJob(dialect="chat", path="/v1/chat/completions", data=data, limit=10**9, policy=Policy())
+    return RequestJob(api_name="chat", path="/v1/chat/completions", data=data, limit=10**9, policy=Policy())
 worker.MAX_WAIT_SECONDS = 1
 one = worker.Worker("one")
 slow = b'{"model": "m", "messages": [' + b"[]," * 8_000_000 + b'[]], "tools": [1]}'

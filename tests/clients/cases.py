@@ -162,7 +162,7 @@ both_apis = pytest.mark.parametrize("api", ["responses", "chat"])
 
 
 def _pairs(*pairs: tuple[str, str]) -> pytest.MarkDecorator:
-    named = [pytest.param(api, dialect, id=f"{api}-over_{dialect}") for api, dialect in pairs]
+    named = [pytest.param(api, api_name, id=f"{api}-over_{api_name}") for api, api_name in pairs]
     # Without a scope of its own the stage would be started anew for each test: the API is not a fixture.
     return pytest.mark.parametrize(("api", "stage"), named, indirect=["stage"], scope="session")
 
@@ -189,11 +189,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A client's view of a backend: ``base_url`` leads through the proxy to ``backend``, which speaks ``dialect``."""
+    """A client's view of a backend: ``base_url`` leads through the proxy to ``backend``, which speaks ``api_name``."""
 
     backend: TextBackend
     base_url: str
-    dialect: str
+    api_name: str
 
     def run_case(self, case: Case, run: Callable[[str], Outcome]) -> None:
         """Play the case to a client that runs prompts by ``run``, and compare the outcomes."""
@@ -222,9 +222,9 @@ class Stage:
         assert len(self.backend.exchanges) == 1
 
     def compare_backend(self, case: Case) -> None:
-        """The backend was asked once per turn, in its dialect and in words only, and was shown the tools' outputs."""
+        """The backend was asked once per turn, in its API and with text only, and was shown the tools' outputs."""
         assert len(self.backend.exchanges) == len(case.turns)
-        ending = "/v1/responses" if self.dialect == "responses" else "/v1/chat/completions"
+        ending = "/v1/responses" if self.api_name == "responses" else "/v1/chat/completions"
         for exchange in self.backend.exchanges:
             assert exchange.path == ending
             assert not exchange.body.get("tools")

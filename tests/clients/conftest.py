@@ -17,9 +17,9 @@ def text_backend() -> Iterator[TextBackend]:
         yield backend
 
 
-@pytest.fixture(scope="session", params=["responses", "chat"], ids=lambda dialect: f"over_{dialect}")
+@pytest.fixture(scope="session", params=["responses", "chat"], ids=lambda api_name: f"over_{api_name}")
 def stage(request: pytest.FixtureRequest, text_backend: TextBackend) -> Iterator[Stage]:
-    """One mitmdump per dialect of the backend, for all clients."""
+    """One mitmdump per API of the backend, for all clients."""
     with Mitmdump(text_backend.url, toolsim_backend=request.param) as proxy:
         yield Stage(text_backend, f"{proxy.url}/v1", request.param)
 

@@ -327,14 +327,14 @@ def record(scenarios: Sequence[Scenario], folder: Path) -> None:
     with ExitStack() as stack:
         backend = stack.enter_context(TextBackend())
         kinds = sorted({(scenario.backend, json.dumps(scenario.options)) for scenario in scenarios})
-        for dialect, options in kinds:
+        for api_name, options in kinds:
             chosen = [
                 scenario
                 for scenario in scenarios
-                if (scenario.backend, json.dumps(scenario.options)) == (dialect, options)
+                if (scenario.backend, json.dumps(scenario.options)) == (api_name, options)
             ]
             captured = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            with proxy(backend.url, captured, toolsim_backend=dialect, **json.loads(options)) as url:
+            with proxy(backend.url, captured, toolsim_backend=api_name, **json.loads(options)) as url:
                 for scenario in chosen:
                     store(scenario, play(scenario, backend, url, captured), folder)
 

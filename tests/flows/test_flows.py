@@ -58,7 +58,7 @@ def mitm() -> Iterator[Any]:
 
 
 def test_the_folder_is_complete_and_small() -> None:
-    """There is a fixture of each client and story, of both APIs over both dialects, streamed and whole; under 1 MB."""
+    """There is a fixture of each client and story, of both APIs over both backends, streamed and whole; under 1 MB."""
     names = [path.stem for path in FILES]
     assert len(names) >= 24
     for word in (*CLIENTS, *(story for story in STORIES if story != "two-calls")):

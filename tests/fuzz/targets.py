@@ -173,10 +173,10 @@ def _answer(policy: Policy, text: str, step: int, tools: tuple[Tool, ...] = _TOO
 
 def a_request(data: bytes, step: int) -> None:
     """A request of any bytes is rewritten, passed or refused."""
-    dialect: ApiName = "chat" if step % 2 else "responses"
+    api_name: ApiName = "chat" if step % 2 else "responses"
     policy = Policy(backend="chat" if step % 4 < 2 else "auto")
     with contextlib.suppress(BadRequest):
-        rewrite_request(dialect, "/v1/x", data, policy, output_mode=None, report=Report())
+        rewrite_request(api_name, "/v1/x", data, policy, output_mode=None, report=Report())
 
 
 TARGETS: tuple[Callable[[bytes, int], None], ...] = (

@@ -21,9 +21,9 @@ def proxy(
     request: pytest.FixtureRequest, backend: TextBackend, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mitmdump]:
     """Proxies that cover each store and each dialect, but not each combination: the two are independent."""
-    dialect, kind = request.param
+    api_name, kind = request.param
     store = kind if kind == "memory" else f"sqlite:{tmp_path_factory.mktemp('store') / 'store'}"
-    with Mitmdump(backend.url, toolsim_backend=dialect, toolsim_store=store) as proxy:
+    with Mitmdump(backend.url, toolsim_backend=api_name, toolsim_store=store) as proxy:
         yield proxy
 
 

@@ -19,8 +19,8 @@ every_loop = pytest.mark.parametrize("case", CALLING, ids=lambda case: case.name
 
 @pytest.fixture
 def stage(proxy: Mitmdump, backend: TextBackend, request: pytest.FixtureRequest) -> Stage:
-    dialect, _ = request.node.callspec.params["proxy"]
-    return Stage(backend, f"{proxy.url}/v1", dialect)
+    api_name, _ = request.node.callspec.params["proxy"]
+    return Stage(backend, f"{proxy.url}/v1", api_name)
 
 
 @pytest.fixture(scope="module")
@@ -66,5 +66,5 @@ async def test_clients_that_send_only_what_is_new(stage: Stage, name: str) -> No
     """
     needed(name)
     stage.backend.play([says(text) for text in MODEL_TEXTS], chunk_size=3)
-    streamed = stage.dialect == "responses"
+    streamed = stage.api_name == "responses"
     check(await LOOPS[name](stage.base_url, streamed), transcript(stage.backend.exchanges[-1]))

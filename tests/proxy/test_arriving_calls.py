@@ -30,12 +30,12 @@ def proxy(request: pytest.FixtureRequest, backend: RawBackend) -> Iterator[Mitmd
         yield proxy
 
 
-def frames_of_call(dialect: ApiName) -> tuple[list[bytes], list[bytes], list[bytes]]:
+def frames_of_call(api_name: ApiName) -> tuple[list[bytes], list[bytes], list[bytes]]:
     """Return the frames of the start of a call, of its pieces, and of the end of it and the answer."""
-    answer = ChatAnswer() if dialect == "chat" else ResponsesAnswer()
+    answer = ChatAnswer() if api_name == "chat" else ResponsesAnswer()
     begin = [*answer.begin(), *answer.begin_call("get_weather")]
     pieces = [frame for piece in PIECES for frame in answer.add_arguments(piece)]
-    return begin, pieces, [*answer.end_call(), *answer.end("tool_calls" if dialect == "chat" else "stop")]
+    return begin, pieces, [*answer.end_call(), *answer.end("tool_calls" if api_name == "chat" else "stop")]
 
 
 def argument_pieces(client: openai.OpenAI, api: str) -> Iterator[str]:

@@ -92,14 +92,14 @@ def _client(status: int, content_type: str, chunks: Sequence[bytes]) -> openai.O
     return openai.OpenAI(api_key="k", base_url="http://backend.test/v1", max_retries=0, http_client=transport)
 
 
-def read(dialect: ApiName, stream: bool, chunks: Sequence[bytes], status: int = 200) -> Seen:
+def read(api_name: ApiName, stream: bool, chunks: Sequence[bytes], status: int = 200) -> Seen:
     """Read a client's bytes with the real client; for streams, with its accumulator, which checks the order."""
     kind = "text/event-stream" if stream else "application/json"
-    if dialect == "messages":
+    if api_name == "messages":
         return _read_messages(status, kind, chunks)
     with _client(status, kind, chunks) as client:
         try:
-            return _read_chat(client, stream) if dialect == "chat" else _read_responses(client, stream)
+            return _read_chat(client, stream) if api_name == "chat" else _read_responses(client, stream)
         except openai.APIError as error:
             return Seen(error=error.code or error.type)
 

@@ -37,7 +37,7 @@ class Script:
     asked: list[list[Any]] = field(default_factory=list)
     closed: int = 0
 
-    async def ask(self, dialect: ApiName, stream: bool, round_: Round) -> AsyncGenerator[RoundEvent]:
+    async def ask(self, api_name: ApiName, stream: bool, round_: Round) -> AsyncGenerator[RoundEvent]:
         collected: list[ClientEvent | Retry] = []
 
         def listen(events: Sequence[ClientEvent], retry: Retry | None) -> None:
@@ -47,7 +47,7 @@ class Script:
         report = Report(round=round_.number)
         body = dump(round_.body).encode()
         policy = replace(round_.policy, may_look_up=FIND_TOOLS in round_.retries_allowed)
-        rewritten = rewrite_request(dialect, "/v1", body, policy, output_mode=None, report=report, is_round=True)
+        rewritten = rewrite_request(api_name, "/v1", body, policy, output_mode=None, report=report, is_round=True)
         assert rewritten is not None
         sent = json.loads(rewritten.body)
         instructions = [{"role": "system", "content": sent["system"]}] if "system" in sent else []
@@ -83,7 +83,7 @@ class Script:
             self.closed += 1
 
 
-def body_of(dialect: ApiName, stream: bool, **more: Any) -> dict[str, Any]:
+def body_of(api_name: ApiName, stream: bool, **more: Any) -> dict[str, Any]:
     """Return a request with a strict tool ``add`` and another one, ``echo``."""
     number = {"type": "object", "properties": {"a": {"type": "number"}}, "required": ["a"]}
     number["additionalProperties"] = False
@@ -91,7 +91,7 @@ def body_of(dialect: ApiName, stream: bool, **more: Any) -> dict[str, Any]:
         {"name": "add", "strict": True, "parameters": number},
         {"name": "echo", "parameters": {"type": "object"}},
     ]
-    if dialect == "chat":
+    if api_name == "chat":
         wrapped = [{"type": "function", "function": tool} for tool in tools]
         asked: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}], "tools": wrapped}
         asked |= {"stream_options": {"include_usage": True}} if stream else {}
@@ -100,11 +100,11 @@ def body_of(dialect: ApiName, stream: bool, **more: Any) -> dict[str, Any]:
     return {"model": "m", "stream": stream, **asked, **more}
 
 
-def job_of(script: Script, dialect: ApiName, stream: bool, policy: Policy, bounds: Bounds, **more: Any) -> Job:
+def job_of(script: Script, api_name: ApiName, stream: bool, policy: Policy, bounds: Bounds, **more: Any) -> Job:
     """Return the job of such a request."""
-    api, body = APIS[dialect], body_of(dialect, stream, **more)
+    api, body = APIS[api_name], body_of(api_name, stream, **more)
     policy = replace(policy, backend=script.backend)
-    return Job(api, body, api.read(body).form, policy, lambda round_: script.ask(dialect, stream, round_), bounds)
+    return Job(api, body, api.read(body).form, policy, lambda round_: script.ask(api_name, stream, round_), bounds)
 
 
 async def run(job: Job) -> tuple[int, list[bytes]]:

@@ -43,7 +43,7 @@ class Turn:
     """One answer: ``pieces`` of text, ``pause`` seconds before each; an HTTP error if ``status`` is not 200.
 
     ``thought``: reasoning before the text; ``item``: an output item of one of the backend's own tools, in the Responses
-    dialect.
+    API.
     """
 
     pieces: tuple[str, ...] = ()
@@ -222,9 +222,9 @@ class _Counts(RequestHandler):
 
 
 class _Handler(RequestHandler):
-    """The part shared by both dialects: read, record, pace, send, end."""
+    """The part shared by both APIs: read, record, pace, send, end."""
 
-    dialect: ApiName
+    api_name: ApiName
 
     def initialize(self, backend: TextBackend) -> None:
         self.backend = backend
@@ -235,7 +235,7 @@ class _Handler(RequestHandler):
             self.gone.set_result(None)
 
     async def post(self) -> None:
-        if self.dialect not in self.backend.apis:
+        if self.api_name not in self.backend.apis:
             self.backend.rejected.append(self.request.path)
             self.set_status(self.backend.no_path)
             self.finish({"detail": "Not Found"})
@@ -273,7 +273,7 @@ class _Handler(RequestHandler):
         """Return the answer to send, with its counts: words for tokens."""
         body, exchange, turn = self.exchange.body, self.exchange, self.turn
         words_in = sum(len(text.split()) for _, text in exchange.transcript)
-        counts = usage(self.dialect, words_in, len(turn.text.split())) if self.backend.has_usage else None
+        counts = usage(self.api_name, words_in, len(turn.text.split())) if self.backend.has_usage else None
         return self.new_answer(exchange.id, body.get("model", "text-model"), int(time.time()), counts)
 
     async def answer_stream(self) -> None:
@@ -378,7 +378,7 @@ def _content(content: str | list[Json]) -> str:
 
 
 class _Responses(_Handler):
-    dialect = "responses"
+    api_name = "responses"
 
     def read(self, body: Json) -> Iterator[tuple[str, str]]:
         if body.get("instructions"):
@@ -397,7 +397,7 @@ class _Responses(_Handler):
 
 
 class _Chat(_Handler):
-    dialect = "chat"
+    api_name = "chat"
 
     def read(self, body: Json) -> Iterator[tuple[str, str]]:
         for message in body["messages"]:
@@ -412,7 +412,7 @@ class _Chat(_Handler):
 
 
 class _Messages(_Handler):
-    dialect = "messages"
+    api_name = "messages"
 
     def read(self, body: Json) -> Iterator[tuple[str, str]]:
         if body.get("system"):

@@ -48,12 +48,12 @@ FULL_RESPONSE: Json = {
 }
 
 
-def usage(dialect: ApiName, tokens_in: int, tokens_out: int, cached: int = 0, reasoning: int = 0) -> Json:
+def usage(api_name: ApiName, tokens_in: int, tokens_out: int, cached: int = 0, reasoning: int = 0) -> Json:
     """Return a usage object of this API."""
     total = {"total_tokens": tokens_in + tokens_out}
-    if dialect == "chat":
+    if api_name == "chat":
         return {"prompt_tokens": tokens_in, "completion_tokens": tokens_out, **total}
-    if dialect == "messages":
+    if api_name == "messages":
         cache = {"cache_read_input_tokens": cached, "cache_creation_input_tokens": 0}
         return {"input_tokens": tokens_in - cached, **cache, "output_tokens": tokens_out}
     return {
@@ -78,7 +78,7 @@ def event_frame(data: Json) -> bytes:
 class ChatAnswer:
     """One answer of a chat backend. ``counts``: its usage object, None if it sends none."""
 
-    dialect: ApiName = "chat"
+    api_name: ApiName = "chat"
 
     def __init__(
         self, *, id: str = "c", model: str = "text-model", created: int = CREATED, counts: Json | None = None
@@ -148,7 +148,7 @@ class ChatAnswer:
 class ResponsesAnswer:
     """One answer of a Responses backend. ``fields`` are more of its Response object, such as ``FULL_RESPONSE``."""
 
-    dialect: ApiName = "responses"
+    api_name: ApiName = "responses"
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ class ResponsesAnswer:
 class MessagesAnswer:
     """One answer of a Messages backend. ``counts``: its usage object, None if it sends none."""
 
-    dialect: ApiName = "messages"
+    api_name: ApiName = "messages"
     REASONS: Mapping[str, str] = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
 
     def __init__(self, *, id: str = "a", model: str = "text-model", counts: Json | None = None) -> None:
@@ -390,9 +390,9 @@ ANSWERS: dict[ApiName, type[BackendAnswer]] = {
 }
 
 
-def backend_answer(dialect: ApiName, stream: bool, pieces: Sequence[str], finish: str = "stop") -> tuple[str, bytes]:
+def backend_answer(api_name: ApiName, stream: bool, pieces: Sequence[str], finish: str = "stop") -> tuple[str, bytes]:
     """Return content type and body of a text backend that writes ``pieces``, with 3 tokens in and 4 out."""
-    answer = ANSWERS[dialect](counts=usage(dialect, 3, 4))
+    answer = ANSWERS[api_name](counts=usage(api_name, 3, 4))
     frames = [*answer.begin(), *answer.begin_message()]
     for piece in pieces:
         frames += answer.add_text(piece)

@@ -33,7 +33,7 @@ class Image:
 class Raw:
     """A part in one API's own shape (a file, audio, a file id), only for a backend of that API."""
 
-    dialect: ApiName
+    api_name: ApiName
     part: Mapping[str, Any]
 
 

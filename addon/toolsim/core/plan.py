@@ -16,7 +16,7 @@ from toolsim.core.events import ToolKind
 from toolsim.core.outputs import Outputs
 
 ApiName = Literal["responses", "chat", "messages"]
-"""The name of an API; ``wire.dialect.APIS`` maps it to its implementation."""
+"""The name of an API; ``wire.apis.APIS`` maps it to its implementation."""
 Engine = Literal["unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"]
 """The inference server behind a backend's address."""
 Feature = Literal["tools", "constraint", "files", "format"]

@@ -116,7 +116,7 @@ class Attempt(Feature):
             self._note_api(exchange)
             return False
         before = exchange.report
-        report = Report(client=job.dialect, round=before.round, part_of=before.part_of)
+        report = Report(client=job.api_name, round=before.round, part_of=before.part_of)
         self._warnings += [entry("REFUSED", feature) for feature in refused]
         if not refused:
             self._warnings.append(entry("NO_API", self._api(exchange)))
@@ -150,7 +150,7 @@ class Attempt(Feature):
 
     def _api(self, exchange: Exchange) -> ApiName:
         """Return the API in which the backend was queried."""
-        return exchange.plan.backend if exchange.plan is not None else self._job.dialect
+        return exchange.plan.backend if exchange.plan is not None else self._job.api_name
 
     def _lacks_path(self, error: _Error, exchange: Exchange) -> bool:
         if not self._may_lack_path or error.status not in NO_PATH:

@@ -215,20 +215,20 @@ class Exchange:
                 mcp_context = feature.on_mcp(mcp_context)
         return mcp_context
 
-    def request_job(self, flow: HTTPFlow, dialect: ApiName, policy: Policy) -> RequestJob | None:
+    def request_job(self, flow: HTTPFlow, api_name: ApiName, policy: Policy) -> RequestJob | None:
         """Return the job that rewrites a request; None if it has already been answered with an error."""
         request, limit = flow.request, self.limits.max_request_bytes
         if self.is_request_too_large:
             flow.response = self.refuse(request_too_large(limit))
             return None
         headers = head.by_name(request.headers)
-        client = APIS[dialect]
+        client = APIS[api_name]
         policy = self.backend.known_for(policy)
         first, *fallbacks = self.backend.apis_for(client, policy.backend)
         if policy.backend == "auto" and first != client.backend:
             policy = replace(policy, backend=first)
         job = RequestJob(
-            dialect,
+            api_name,
             request.path,
             request.raw_content or b"",
             limit,

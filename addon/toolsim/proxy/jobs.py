@@ -68,7 +68,7 @@ class _Job:
 class RequestJob(_Job):
     """A request to rewrite. ``data``: its body as it arrived; ``limit``: the maximum size in bytes, decoded."""
 
-    dialect: ApiName
+    api_name: ApiName
     path: str
     data: bytes
     limit: int
@@ -252,7 +252,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> JobResult:
     if job.action == "compact" and (document := read_body(body)) is not None:
         body, prepared = dump(summary_request(document)).encode(), dump(remaining(document)).encode()
     rewritten = rewrite_request(
-        job.dialect,
+        job.api_name,
         job.path,
         body,
         job.policy,
@@ -271,7 +271,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> JobResult:
         raise BadRequest(f"The request body cannot be read. {TOO_DEEP}.")
     if rewritten is not None and rewritten.passes:
         return JobResult(job.report, checked=rewritten.plan)
-    client = APIS[job.dialect]
+    client = APIS[job.api_name]
     # A backend of another API would get a request for an unknown path.
     is_translated = backend_of(client, job.policy.backend) is not client
     if rewritten is None and (job.action is not None or is_translated):

@@ -96,7 +96,7 @@ class Rewritten:
 
 
 def rewrite_request(
-    dialect: ApiName,
+    api_name: ApiName,
     path: str,
     body: bytes,
     policy: Policy,
@@ -110,7 +110,7 @@ def rewrite_request(
 ) -> Rewritten | None:
     """Rewrite a client's request for the backend that ``policy`` names; fills ``report``.
 
-    ``dialect``: the client's API. ``output_mode``: the client's preference (a header), which overrides the policy's.
+    ``api_name``: the client's API. ``output_mode``: the client's preference (a header), which overrides the policy's.
     ``refused``: features that the backend has rejected before, by model. ``stored_as``: None if the answer is not
     stored. ``is_round``, ``is_auxiliary``: toolsim always handles this request: it is a later round, or an auxiliary
     operation.
@@ -120,7 +120,7 @@ def rewrite_request(
     its model. If such a request demands JSON, its answer is checked, and it passes until the backend has not complied.
     Raises BadRequest for the client's errors.
     """
-    client = APIS[dialect]
+    client = APIS[api_name]
     backend = backend_of(client, policy.backend)
     asked = read_body(body)
     if asked is None:

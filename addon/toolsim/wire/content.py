@@ -35,7 +35,7 @@ CIPHERTEXT = "ciphertext"
 ROLES: Mapping[str, Role] = {role: role for role in get_args(Role)}
 
 
-def read_parts(content: object, dialect: ApiName, param: str) -> tuple[Part, ...]:
+def read_parts(content: object, api_name: ApiName, param: str) -> tuple[Part, ...]:
     """Read ``content``: null (no parts), a string (one part) or an array of parts. Raises BadRequest."""
     match content:
         case None:
@@ -43,12 +43,12 @@ def read_parts(content: object, dialect: ApiName, param: str) -> tuple[Part, ...
         case str():
             return (Text(content),)
         case list():
-            return tuple(_read_part(part, dialect, f"{param}[{index}]") for index, part in enumerate(content))
+            return tuple(_read_part(part, api_name, f"{param}[{index}]") for index, part in enumerate(content))
         case _:
             raise wrong_type(content, "a string or an array of content parts", param)
 
 
-def _read_part(part: object, dialect: ApiName, param: str) -> Part:
+def _read_part(part: object, api_name: ApiName, param: str) -> Part:
     if isinstance(part, str):
         return Text(part)
     part = expect(part, dict, param)
@@ -58,17 +58,17 @@ def _read_part(part: object, dialect: ApiName, param: str) -> Part:
         case "refusal":
             return Text(required(part, "refusal", str, param))
         case "image_url" | "input_image":
-            return _read_image(part, dialect, param)
+            return _read_image(part, api_name, param)
         case "encrypted_content":
             # The message to an agent: without this mark the client takes plain text for ciphertext.
             content = required(part, "encrypted_content", str, param)
-            return Raw(dialect, part) if is_ciphertext(content) else Text(content)
+            return Raw(api_name, part) if is_ciphertext(content) else Text(content)
         case "image":
             return _read_source(part, param)
         case "document" if (text := document_text(part)) is not None:
             return Text(text)
         case kind:
-            return Raw(API_OF.get(string(kind), dialect), part)
+            return Raw(API_OF.get(string(kind), api_name), part)
 
 
 def document_text(part: Mapping[str, Any]) -> str | None:
@@ -98,7 +98,7 @@ def is_ciphertext(text: str) -> bool:
     return _FERNET.fullmatch(text) is not None
 
 
-def _read_image(part: Mapping[str, Any], dialect: ApiName, param: str) -> Part:
+def _read_image(part: Mapping[str, Any], api_name: ApiName, param: str) -> Part:
     match part.get("image_url"):
         case str(url):
             return Image(url, optional(part, "detail", str, param))
@@ -106,7 +106,7 @@ def _read_image(part: Mapping[str, Any], dialect: ApiName, param: str) -> Part:
             url = required(image, "url", str, f"{param}.image_url")
             return Image(url, optional(image, "detail", str, f"{param}.image_url"))
         case None:  # An image by file id, which is valid only in its own API.
-            return Raw(dialect, part)
+            return Raw(api_name, part)
         case other:
             raise wrong_type(other, "a string or an object", f"{param}.image_url")
 
@@ -137,11 +137,11 @@ def with_parts_for(item: Item, to: ApiName | None, notes: list[str]) -> Item:
 
 def translate_parts(parts: tuple[Part, ...], to: ApiName | None, notes: list[str]) -> tuple[Part, ...]:
     """Return ``parts`` for a backend of the API ``to``; ``to`` and ``notes`` as in ``with_parts_for``."""
-    if all(not isinstance(part, Raw) or part.dialect == to for part in parts):
+    if all(not isinstance(part, Raw) or part.api_name == to for part in parts):
         return parts
     translated: list[Part] = []
     for part in parts:
-        if not isinstance(part, Raw) or part.dialect == to:
+        if not isinstance(part, Raw) or part.api_name == to:
             translated.append(part)
         elif to is not None and (own := _translate(part.part, to)) is not None:
             translated.append(Raw(to, own))

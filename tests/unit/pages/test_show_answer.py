@@ -29,30 +29,30 @@ JSON = st.recursive(
 
 
 def exchange(
-    text: str, *, dialect: ApiName = "responses", stream: bool = True, tools: Sequence[Tool] = (LAX,), **policy: Any
+    text: str, *, api_name: ApiName = "responses", stream: bool = True, tools: Sequence[Tool] = (LAX,), **policy: Any
 ) -> tuple[bytes, bytes, dict[str, Any]]:
     """Rewrite an answer that contains ``text``; return the backend's bytes, the client's, and the report."""
-    kind, received = backend_answer(dialect, stream, [text[at : at + 7] for at in range(0, len(text), 7)])
-    report = Report(client=dialect, backend=dialect, model="m", stream=stream)
-    plan = plan_for(dialect, dialect, stream, tools, policy=policy)
+    kind, received = backend_answer(api_name, stream, [text[at : at + 7] for at in range(0, len(text), 7)])
+    report = Report(client=api_name, backend=api_name, model="m", stream=stream)
+    plan = plan_for(api_name, api_name, stream, tools, policy=policy)
     rewriter = ResponseRewriter(plan, report, content_type=kind)
     sent = b"".join(rewriter.feed(received) + rewriter.feed(b""))
     return received, sent, report.as_dict()
 
 
-@pytest.mark.parametrize("dialect", ["chat", "responses"])
+@pytest.mark.parametrize("api_name", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-def test_both_sides_of_an_answer(dialect, stream):
+def test_both_sides_of_an_answer(api_name, stream):
     """The model's blocks are shown with their verdicts, the client's calls with their arguments, in all four forms."""
     text = f"Both:\n{CALL}\n{COMMA}\n{UNKNOWN}"
-    received, sent, report = exchange(text, dialect=dialect, stream=stream, stop_after_tools="off")
+    received, sent, report = exchange(text, api_name=api_name, stream=stream, stop_after_tools="off")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     wrote, _, got = page.partition("THE CLIENT GOT")
     assert "  Both:\n" in wrote
     assert '\\"Bonn\\"}"}</tool_call>\n  ╰─ ✓ call of get_weather\n' in wrote
     assert "╰─ ✓ call of get_weather · repaired: TRAILING_COMMA\n" in wrote
     assert "╰─ ✗ stays text: no such tool is on offer (UNKNOWN_TOOL)\n" in wrote
-    kind = "fc" if dialect == "responses" else "call"
+    kind = "fc" if api_name == "responses" else "call"
     assert f'  → get_weather   {kind}_001\n    {{"city": "Bonn"}}\n' in got
     assert f'  → get_weather   {kind}_002\n    {{"city": "Köln"}}\n' in got
     assert "parse failures  UNKNOWN_TOOL:gone" in got

@@ -85,9 +85,9 @@ def rewritten(body, **policy):
     """Return what the backend gets, and the report so far; earlier calls are records by default."""
     policy.setdefault("history", "bracketed")
     report = Report()
-    dialect = "chat" if "messages" in body else "responses"
+    api_name = "chat" if "messages" in body else "responses"
     result = rewrite_request(
-        dialect, "/v1/x", json.dumps(body).encode(), Policy(**policy), output_mode=None, report=report
+        api_name, "/v1/x", json.dumps(body).encode(), Policy(**policy), output_mode=None, report=report
     )
     assert result is not None
     return result.body, report.as_dict()

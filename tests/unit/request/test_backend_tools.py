@@ -32,7 +32,7 @@ HISTORY = [
     {"type": "function_call_output", "call_id": "c", "output": "1"},
 ]
 USER = {"role": "user", "content": "hi"}
-DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
+API_NAMES: tuple[ApiName, ...] = ("chat", "responses")
 every_hosted = each("tool", HOSTED, ids=lambda tool: tool["type"])
 
 
@@ -51,7 +51,7 @@ def refusal(client: ApiName, policy: Policy | None = None, **fields: Any) -> Bad
 
 
 @every_hosted
-@each("client", DIALECTS)
+@each("client", API_NAMES)
 def test_alone_it_passes_byte_for_byte(client: ApiName, tool: dict[str, Any]) -> None:
     """A request that has nothing for toolsim to do is not touched: its backend may know what it asks for."""
     for choice in ("auto", "required", {"type": tool["type"]}):
@@ -77,7 +77,7 @@ def test_alone_it_stays_in_a_request_that_is_changed(tool: dict[str, Any]) -> No
 
 
 @every_hosted
-@each("client", DIALECTS)
+@each("client", API_NAMES)
 def test_alone_over_the_other_api_it_is_refused(client: ApiName, tool: dict[str, Any]) -> None:
     """The error names the tool, both APIs and the option; a client that forbids calls loses nothing by it."""
     other: ApiName = "chat" if client == "responses" else "responses"
@@ -92,8 +92,8 @@ def test_alone_over_the_other_api_it_is_refused(client: ApiName, tool: dict[str,
 
 
 @every_hosted
-@each("client", DIALECTS)
-@each("backend", DIALECTS)
+@each("client", API_NAMES)
+@each("backend", API_NAMES)
 def test_beside_functions_it_is_left_out_with_a_warning(
     client: ApiName, backend: ApiName, tool: dict[str, Any]
 ) -> None:
@@ -107,7 +107,7 @@ def test_beside_functions_it_is_left_out_with_a_warning(
         assert report.dropped == ([] if passes else [f"tool:{tool['type']}"])
 
 
-@each("backend", DIALECTS)
+@each("backend", API_NAMES)
 def test_a_function_that_only_programs_may_call_is_not_offered(backend: ApiName) -> None:
     """Like the tool that runs those programs; it is named. Alone it passes to a backend of its API."""
     direct = {**F, "name": "g", "allowed_callers": ["direct", "programmatic"]}

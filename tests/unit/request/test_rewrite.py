@@ -19,11 +19,11 @@ OUTPUT = {"type": "function_call_output", "call_id": "fc_007", "output": "x"}
 SEARCH = {"type": "web_search"}
 
 
-def rewrite(dialect, body, policy=None, *, path=None, output_mode=None, report=None):
+def rewrite(api_name, body, policy=None, *, path=None, output_mode=None, report=None):
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     return rewrite_request(
-        dialect,
-        path or PATHS[dialect],
+        api_name,
+        path or PATHS[api_name],
         content,
         policy or Policy(),
         output_mode=output_mode,
@@ -46,7 +46,7 @@ def sent(rewritten):
 
 
 def texts(rewritten):
-    """Return role and text of each message that the backend gets, in either dialect."""
+    """Return role and text of each message that the backend gets, in either API."""
     body = sent(rewritten)
     messages = body.get("input", body.get("messages"))
     return [
@@ -61,7 +61,7 @@ def param_of(make, *arguments, **fields):
     return caught.value.error.param
 
 
-@each("dialect", PATHS)
+@each("api_name", PATHS)
 @each(
     "body",
     [
@@ -81,10 +81,10 @@ def param_of(make, *arguments, **fields):
         b'{"tools": null, "tool_choice": "any", "input": 3, "messages": 3}',
     ],
 )
-def test_not_ours(dialect, body):
+def test_not_ours(api_name, body):
     """A body that is not a JSON object, or has no tools and no calls, passes unchanged, whatever else is wrong."""
     report = Report()
-    assert rewrite(dialect, body, report=report) is None
+    assert rewrite(api_name, body, report=report) is None
     assert report == Report()
 
 
@@ -253,7 +253,7 @@ def test_echo_keeps_the_format():
 
 
 def test_hosted_tools_can_be_forwarded():
-    """Hosted tools go to a backend of the same dialect if the operator wants it, to another one never."""
+    """Hosted tools go to a backend of the same API if the operator wants it, to another one never."""
     policy, report = Policy(forward_hosted_tools=True), Report()
     assert sent(responses(policy, tools=[F, SEARCH], report=report))["tools"] == [SEARCH]
     assert report.dropped == []
@@ -307,7 +307,7 @@ def test_what_is_for_a_hosted_tools_server_is_not_echoed():
     ],
 )
 def test_path(path, exchanged):
-    """The ending of the path follows the dialect; prefix and query stay."""
+    """The ending of the path follows the API; prefix and query stay."""
     assert responses(Policy(backend="chat"), tools=[F], path=path).path == exchanged
     assert responses(Policy(backend="responses"), tools=[F], path=path).path == path
     assert chat(Policy(backend="responses"), tools=[F], path="/x/chat/completions?q").path == "/x/responses?q"
@@ -344,7 +344,7 @@ def test_chat_client_over_responses():
 
 
 def test_no_tools_over_the_other_dialect():
-    """Without tools a request still has to change its dialect."""
+    """Without tools a request still has to change its API."""
     report = Report()
     rewritten = responses(Policy(backend="chat"), temperature=0, include=["x"], report=report)
     assert sent(rewritten) == {"model": "m", "messages": [USER], "temperature": 0}
@@ -407,7 +407,7 @@ def test_first_number(ids, number):
 
 
 @pytest.mark.parametrize(
-    ("role", "dialect", "roles"),
+    ("role", "api_name", "roles"),
     [
         ("auto", "responses", ["developer", "user"]),
         ("system", "responses", ["system", "user"]),
@@ -417,9 +417,9 @@ def test_first_number(ids, number):
         ("user", "chat", ["user"]),
     ],
 )
-def test_manifest_role(role, dialect, roles):
+def test_manifest_role(role, api_name, roles):
     """The manifest's role follows the backend, unless the operator sets one."""
-    make = responses if dialect == "responses" else chat
+    make = responses if api_name == "responses" else chat
     assert [place for place, _ in texts(make(Policy(manifest_role=role), tools=[F]))] == roles
 
 
@@ -545,7 +545,7 @@ fields = st.fixed_dictionaries(
 
 @given(
     body=fields,
-    dialect=st.sampled_from(["responses", "chat"]),
+    api_name=st.sampled_from(["responses", "chat"]),
     backend=st.sampled_from(["auto", "responses", "chat"]),
     history=st.sampled_from(["bracketed", "tagged"]),
     role=st.sampled_from(["auto", "developer", "system", "user"]),
@@ -557,11 +557,11 @@ fields = st.fixed_dictionaries(
     "record",
     "auto",
 )
-def test_any_body_is_rewritten_or_refused(body, dialect, backend, history, role):
+def test_any_body_is_rewritten_or_refused(body, api_name, backend, history, role):
     """Whatever JSON a client sends, the result is a body for the backend, a 400, or None; nothing else is raised."""
     policy = Policy(backend=backend, history=history, manifest_role=role)
     try:
-        rewritten = rewrite(dialect, body, policy)
+        rewritten = rewrite(api_name, body, policy)
     except BadRequest:
         return
     if rewritten is not None:
@@ -592,22 +592,22 @@ def test_a_forced_call_can_be_enforced_by_the_backend(make, backend):
     assert "format" not in free.get("text", {})
 
 
-@pytest.mark.parametrize("dialect", PATHS)
-def test_native_tools(dialect):
+@pytest.mark.parametrize("api_name", PATHS)
+def test_native_tools(api_name):
     """A backend with native tools gets the very same bytes; the plan still has the tools, to read the answer."""
     body = {"model": "m", "input": [USER, CALL, OUTPUT], "messages": [USER], "tools": [F, G, SEARCH]}
     content = json.dumps(body, indent=2).encode()
-    rewritten = rewrite(dialect, content, Policy(mode="native"))
+    rewritten = rewrite(api_name, content, Policy(mode="native"))
     assert rewritten.body == content
     assert [tool.name for tool in rewritten.plan.tools] == ["f", "g"]
 
 
-@pytest.mark.parametrize("dialect", PATHS)
-def test_native_tools_are_masked(dialect):
+@pytest.mark.parametrize("api_name", PATHS)
+def test_native_tools_are_masked(api_name):
     """A tool that the operator denies is not shown natively either; hosted tools and everything else stay."""
     namespace = {"type": "namespace", "name": "ns", "description": "", "tools": [F, {**F, "name": "h"}]}
     body = {"model": "m", "input": "hi", "messages": [USER], "tools": [F, G, SEARCH, namespace]}
-    rewritten = rewrite(dialect, body, Policy(mode="native", tool_denylist=frozenset({"g", "ns__f"})))
+    rewritten = rewrite(api_name, body, Policy(mode="native", tool_denylist=frozenset({"g", "ns__f"})))
     assert sent(rewritten) == {**body, "tools": [F, SEARCH, {**namespace, "tools": [{**F, "name": "h"}]}]}
 
 

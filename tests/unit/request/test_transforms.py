@@ -28,11 +28,11 @@ BODY: dict[str, Any] = {
 }
 
 
-def sent(dialect: ApiName = "chat", body: dict[str, Any] = BODY, **policy: Any) -> dict[str, Any]:
+def sent(api_name: ApiName = "chat", body: dict[str, Any] = BODY, **policy: Any) -> dict[str, Any]:
     """Return the backend's request."""
     policy["transforms"] = expand(policy.get("transforms", ()))
     data = json.dumps(body).encode()
-    rewritten = rewrite_request(dialect, "/v1", data, Policy(**policy), output_mode=None, report=Report())
+    rewritten = rewrite_request(api_name, "/v1", data, Policy(**policy), output_mode=None, report=Report())
     assert rewritten is not None
     found: dict[str, Any] = json.loads(rewritten.body)
     return found
@@ -80,13 +80,13 @@ def test_descriptions_are_left_out(mode: str) -> None:
     assert "Does it." not in json.dumps(sent(mode=mode, transforms=["openai_tools_strip_function_descriptions"]))
 
 
-@pytest.mark.parametrize(("dialect", "mode"), [("chat", "native"), ("chat", "inject"), ("responses", "inject")])
-def test_outputs_are_compact(mode: str, dialect: ApiName) -> None:
+@pytest.mark.parametrize(("api_name", "mode"), [("chat", "native"), ("chat", "inject"), ("responses", "inject")])
+def test_outputs_are_compact(mode: str, api_name: ApiName) -> None:
     """Empty fields of an envelope are left out, in a record and in a message."""
     output = {"type": "function_call_output", "call_id": "fc_001", "output": ENVELOPE}
     asked = {"model": "m", "input": [output], "tools": [{"type": "function", "name": "f"}]}
-    body = BODY if dialect == "chat" else asked
-    written = json.dumps(sent(dialect, body, mode=mode, transforms=["tool_result_compact_envelope"]))
+    body = BODY if api_name == "chat" else asked
+    written = json.dumps(sent(api_name, body, mode=mode, transforms=["tool_result_compact_envelope"]))
     assert COMPACT.replace('"', '\\"') in written
 
 

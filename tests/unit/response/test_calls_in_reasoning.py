@@ -29,7 +29,7 @@ from toolsim.response.answer import Answer
 from toolsim.response.calls_in_reasoning import IN_REASONING, CallsInReasoning
 from toolsim.response.sentinel import Sentinel
 
-DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
+API_NAMES: tuple[ApiName, ...] = ("chat", "responses")
 WEATHER = tool("get_weather", city="string")
 JSON = '{"name":"get_weather","arguments":{"city":"Paris"}}'
 CALL = f"<tool_call>{JSON}</tool_call>"
@@ -105,8 +105,8 @@ def test_what_cannot_be_a_call_is_passed_on_at_once() -> None:
     assert calls.take(ReasoningDelta('"name": "f"')) == []
 
 
-@each("backend", DIALECTS)
-@each("client", DIALECTS)
+@each("backend", API_NAMES)
+@each("client", API_NAMES)
 @each("stream", [True, False])
 @each("call", [CALL, QWEN, KIMI])
 def test_the_client_gets_the_call(call: str, stream: bool, client: ApiName, backend: ApiName) -> None:

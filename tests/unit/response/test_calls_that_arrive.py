@@ -37,7 +37,7 @@ TOOLS = [
     Tool("patch", "patch", kind="custom"),
 ]
 TAGGED = '<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>'
-DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
+API_NAMES: tuple[ApiName, ...] = ("chat", "responses")
 
 
 @dataclass
@@ -145,8 +145,8 @@ def both(fields: dict[str, Any], client: ApiName, backend: ApiName, tools: Seque
 @given(
     st.lists(CALLS | TEXTS, min_size=1, max_size=4, unique=True),
     st.sampled_from([*PLANS, *LIMITED, TOO_LARGE]),
-    st.sampled_from(DIALECTS),
-    st.sampled_from(DIALECTS),
+    st.sampled_from(API_NAMES),
+    st.sampled_from(API_NAMES),
     st.sampled_from(["tool_calls", "length"]),
     st.booleans(),
     st.integers(1, 200),
@@ -191,8 +191,8 @@ def test_the_answer_is_the_same(
         assert is_emitted or f'{{"name":"{name}","arguments":{begun}' in written
 
 
-@pytest.mark.parametrize("client", DIALECTS)
-@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("client", API_NAMES)
+@pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_calls_as_models_make_them_stay_the_same(client: ApiName, backend: ApiName, interleaved: bool) -> None:
     """In any combination and under any plan, streaming them makes no difference."""
@@ -220,8 +220,8 @@ def test_calls_as_models_make_them_stay_the_same(client: ApiName, backend: ApiNa
 WORDS, SUM, NOTE = "Hello é🐢 ", Emitted("add", '{"a":1}'), Emitted("note", '{"a": "b\\"}{é🐢"}', 4)
 
 
-@pytest.mark.parametrize("client", DIALECTS)
-@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("client", API_NAMES)
+@pytest.mark.parametrize("backend", API_NAMES)
 def test_it_is_the_whole_answer(client: ApiName, backend: ApiName) -> None:
     """Streamed as it arrives, an answer is, to a real client, the one that the backend would send as one document."""
     shell = Emitted("run", '{"a":{"b":[]}}', 2, "shell")
@@ -236,7 +236,7 @@ def test_it_is_the_whole_answer(client: ApiName, backend: ApiName) -> None:
             assert seen == expected, (steps, finish)
 
 
-@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("backend", API_NAMES)
 def test_it_may_be_cut_at_any_byte(backend: ApiName) -> None:
     """However the bytes are cut in two, and byte by byte, the client gets the same events."""
     _, incremental = both({}, "responses", backend)
@@ -248,7 +248,7 @@ def test_it_may_be_cut_at_any_byte(backend: ApiName) -> None:
     assert list(client_events(incremental, *(body[at : at + 1] for at in range(len(body))))) == expected
 
 
-@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("how", ["buffered", "incremental"])
 def test_repeated_frames_mean_the_same(backend: ApiName, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Frames recognised by their bytes are not parsed, and the answer is the same as if they were."""
@@ -283,7 +283,7 @@ def joined(events: Iterable[ClientEvent]) -> list[ClientEvent]:
     return found
 
 
-@each("client", DIALECTS)
+@each("client", API_NAMES)
 @each("place", [{"index": 0, "id": ""}, {"index": 0}, {}])
 @each("named", ["every fragment", "the first fragment", "a fragment before them"])
 @each("before", range(3, 6))
@@ -310,8 +310,8 @@ def test_calls_of_one_tool_without_ids(client: ApiName, place: dict[str, Any], n
                 assert seen.end == "tool_calls"
 
 
-@pytest.mark.parametrize("client", DIALECTS)
-@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("client", API_NAMES)
+@pytest.mark.parametrize("backend", API_NAMES)
 def test_it_is_streamed_as_it_arrives(client: ApiName, backend: ApiName) -> None:
     """In as many pieces as the backend sent, before the call is complete."""
     buffered, incremental = both({}, client, backend)
@@ -323,8 +323,8 @@ def test_it_is_streamed_as_it_arrives(client: ApiName, backend: ApiName) -> None
     assert len(begun.calls[0][1]) > 20
 
 
-@pytest.mark.parametrize("client", DIALECTS)
-@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("client", API_NAMES)
+@pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("finish", ["tool_calls", "length"])
 def test_real_clients_read_it(client: ApiName, backend: ApiName, finish: str) -> None:
     """The openai package's accumulators and types read the same answer, whole calls and broken ones."""
@@ -344,7 +344,7 @@ def test_real_clients_read_it(client: ApiName, backend: ApiName, finish: str) ->
             assert seen[1].finish in ("length", "incomplete")
 
 
-@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("last", ['{"a":"b"}', '{"a":"b'])
 def test_its_events_are_those_of_the_specification(backend: ApiName, last: str) -> None:
     """They conform to the schemas published by Open Responses, for a call that is completed and one that breaks."""
@@ -361,7 +361,7 @@ def test_its_events_are_those_of_the_specification(backend: ApiName, last: str) 
     assert items[-1]["item"]["status"] == ("completed" if last.endswith("}") else "incomplete")
 
 
-@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize(
     "step", [Emitted("add", '{"a":1,}'), '<tool_call>{"name":"add","arguments":{"a":"1"}}</tool_call>']
 )

@@ -18,7 +18,7 @@ from toolsim.core.plan import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
 
-DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
+API_NAMES: tuple[ApiName, ...] = ("chat", "responses")
 ARGUMENTS = '{"path": "/"}'
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 CHOSEN: dict[str, Callable[[], Any]] = {
@@ -112,7 +112,7 @@ LIMITS: dict[str, tuple[list[str], dict[str, Callable[[], Any]] | str | None, di
 
 @each("limit", LIMITS)
 @each("form", FORMS)
-@each("client", DIALECTS)
+@each("client", API_NAMES)
 def test_a_masked_call_never_passes(client: ApiName, form: str, limit: str) -> None:
     """No spelling, no form, no way of sending and no option makes a call of it; and it is never silence."""
     backend, body = FORMS[form]
@@ -128,19 +128,19 @@ def test_a_masked_call_never_passes(client: ApiName, form: str, limit: str) -> N
 
 
 @pytest.mark.parametrize("mode", ["native", "inject"])
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_backend_with_tools_of_its_own(dialect: ApiName, mode: str) -> None:
+@pytest.mark.parametrize("api_name", API_NAMES)
+def test_a_backend_with_tools_of_its_own(api_name: ApiName, mode: str) -> None:
     """A backend that was given the tools itself gets no more of them through."""
     options = {"mode": mode, "unknown_tool": "call", "tool_denylist": frozenset({"rm"})}
     for stream in (False, True):
-        the_plan = request(dialect, stream, ["add", "rm"], None, options)
-        body = (BODIES if stream else WHOLE)[dialect]([Emitted("rm", ARGUMENTS), Emitted("add", ARGUMENTS)], "stop")
+        the_plan = request(api_name, stream, ["add", "rm"], None, options)
+        body = (BODIES if stream else WHOLE)[api_name]([Emitted("rm", ARGUMENTS), Emitted("add", ARGUMENTS)], "stop")
         seen, _ = answer(the_plan, body)
         assert [item[1] for item in seen.items if item[0] == "call"] == ["add"]
 
 
 @each("form", ["chat", "responses", "of a namespace", "function_call", "custom"])
-@each("client", DIALECTS)
+@each("client", API_NAMES)
 @each("unknown", ["text", "call"])
 def test_an_undeclared_call(client: ApiName, form: str, unknown: str) -> None:
     """A backend's own call of a tool that nobody declared is words, or a call if toolsim_unknown_tool says so."""
@@ -171,8 +171,8 @@ BROKEN = {
 
 
 @each("stream", [False, True])
-@each("backend", DIALECTS)
-@each("client", DIALECTS)
+@each("backend", API_NAMES)
+@each("client", API_NAMES)
 @each("kind", BROKEN)
 def test_a_broken_call_is_readable(client: ApiName, backend: ApiName, kind: str, stream: bool) -> None:
     """Its name and its arguments, as they came, are the answer, with a warning; at any cut it is the same."""
@@ -195,8 +195,8 @@ def _other(backend: ApiName, stream: bool, kind: str) -> bytes:
     return (WHOLE if stream else BODIES)[backend](["Well.", Emitted("add", BROKEN[kind])], "tool_calls")
 
 
-@pytest.mark.parametrize("backend", DIALECTS)
-@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("backend", API_NAMES)
+@pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_broken_call_harms_no_neighbour(client: ApiName, backend: ApiName, stream: bool) -> None:
     """The calls before and after it are made; over chat, where a text after a call has no place, it is counted."""

@@ -27,10 +27,10 @@ def feed(turn: ResponseRewriter, data: bytes) -> list[ClientEvent]:
     return [event for step in turn.events(data) for event in step]
 
 
-def read(dialect: ApiName, stream: bool, cut: int) -> list[ClientEvent]:
+def read(api_name: ApiName, stream: bool, cut: int) -> list[ClientEvent]:
     """Return the events of a backend's answer, parsed in pieces of ``cut`` bytes."""
-    kind, body = backend_answer(dialect, stream, ["Hello ", CALL])
-    turn = ResponseRewriter(plan("responses", dialect, True, [tool("f")]), Report(), content_type=kind)
+    kind, body = backend_answer(api_name, stream, ["Hello ", CALL])
+    turn = ResponseRewriter(plan("responses", api_name, True, [tool("f")]), Report(), content_type=kind)
     emitted = [event for at in range(0, len(body), cut) for event in feed(turn, body[at : at + cut])]
     emitted += feed(turn, b"")
     assert turn.is_done
@@ -38,12 +38,12 @@ def read(dialect: ApiName, stream: bool, cut: int) -> list[ClientEvent]:
     return emitted
 
 
-@pytest.mark.parametrize("dialect", ["responses", "chat"])
+@pytest.mark.parametrize("api_name", ["responses", "chat"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-def test_a_turn_is_the_same_however_it_arrives(dialect: ApiName, stream: bool) -> None:
+def test_a_turn_is_the_same_however_it_arrives(api_name: ApiName, stream: bool) -> None:
     """Text, call and end, from either API, streamed or whole, at once or byte by byte."""
-    emitted = [event for event in read(dialect, stream, 10**6) if not isinstance(event, Opened)]
-    assert emitted == [event for event in read(dialect, stream, 1) if not isinstance(event, Opened)]
+    emitted = [event for event in read(api_name, stream, 10**6) if not isinstance(event, Opened)]
+    assert emitted == [event for event in read(api_name, stream, 1) if not isinstance(event, Opened)]
     assert [type(event) for event in emitted][:2] == [TextDelta, CallStarted]
     assert isinstance(emitted[-1], Ended)
 
@@ -64,11 +64,11 @@ def test_what_is_no_answer_fails() -> None:
 
 
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n\n", b"\xef\xbb\xbf\n"])
-@pytest.mark.parametrize("dialect", ["responses", "chat"])
-def test_an_event_stream_that_its_header_calls_json(dialect: ApiName, before: bytes) -> None:
+@pytest.mark.parametrize("api_name", ["responses", "chat"])
+def test_an_event_stream_that_its_header_calls_json(api_name: ApiName, before: bytes) -> None:
     """It is parsed as what it is, even after a byte order mark and empty lines."""
-    _, body = backend_answer(dialect, True, ["Hello ", CALL])
-    turn = ResponseRewriter(plan("chat", dialect, False, [tool("f")]), Report(), content_type="application/json")
+    _, body = backend_answer(api_name, True, ["Hello ", CALL])
+    turn = ResponseRewriter(plan("chat", api_name, False, [tool("f")]), Report(), content_type="application/json")
     feed(turn, before + body)
     emitted = feed(turn, b"")
     assert [type(event) for event in emitted if not isinstance(event, Opened)][:2] == [TextDelta, CallStarted]

@@ -22,7 +22,7 @@ from toolsim.response.sentinel import Sentinel
 
 TABLE = json.loads((Path(__file__).parents[2] / "cases" / "answers.json").read_text())
 CASES: dict[str, dict[str, Any]] = {case["name"]: case for case in TABLE["cases"]}
-DIALECTS: tuple[ApiName, ...] = get_args(ApiName)
+API_NAMES: tuple[ApiName, ...] = get_args(ApiName)
 WEATHER = tool("get_weather", city="string")
 CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}</tool_call>'
 
@@ -33,14 +33,14 @@ ERRORS = {"invalid_tool_call": "invalid_request_error", "rate_limit_exceeded": "
 # each kind of the other, and the pairs that prove nothing new are left out.
 PAIRS = [
     (client, backend)
-    for client in DIALECTS
-    for backend in DIALECTS
+    for client in API_NAMES
+    for backend in API_NAMES
     if "messages" not in (client, backend) or (client, backend) in (("messages", "chat"), ("responses", "messages"))
 ]
 
 each_pair = each(("client", "backend"), PAIRS)
-each_client = each("client", DIALECTS)
-each_backend = each("backend", DIALECTS)
+each_client = each("client", API_NAMES)
+each_backend = each("backend", API_NAMES)
 each_stream = each("stream", [True, False], ids=["stream", "whole"])
 
 
@@ -91,7 +91,7 @@ CELLS = [
 @each("name", CASES)
 @each(("client", "backend", "stream", "arguments"), CELLS)
 def test_case(name: str, client: ApiName, backend: ApiName, stream: bool, arguments: str) -> None:
-    """Every case has one answer: whatever the dialects, streamed or whole on either side, however it is cut."""
+    """Every case has one answer: whatever the APIs, streamed or whole on either side, however it is cut."""
     case = CASES[name]
     if arguments == "incremental" and stream and "late" in case:
         pytest.skip(f"the call was announced too early: {case['late']}")
@@ -321,7 +321,9 @@ TEXT = st.lists(
 ).map("".join).filter(lambda text: not any("\ud800" <= char <= "\udfff" for char in text))  # fmt: skip
 
 
-@given(TEXT, st.sampled_from(DIALECTS), st.sampled_from(DIALECTS), st.integers(1, 9), st.integers(1, 40), st.booleans())
+@given(
+    TEXT, st.sampled_from(API_NAMES), st.sampled_from(API_NAMES), st.integers(1, 9), st.integers(1, 40), st.booleans()
+)
 def test_stream_equals_whole(text: str, client: ApiName, backend: ApiName, size: int, cut: int, strict: bool) -> None:
     """Any text, cut anywhere, by characters and bytes: the streamed answer equals the whole one, in order."""
     tools = [tool("get_weather", strict, city="string")]
@@ -337,8 +339,8 @@ def test_stream_equals_whole(text: str, client: ApiName, backend: ApiName, size:
 
 @given(
     st.binary(max_size=300),
-    st.sampled_from(DIALECTS),
-    st.sampled_from(DIALECTS),
+    st.sampled_from(API_NAMES),
+    st.sampled_from(API_NAMES),
     st.booleans(),
     st.sampled_from(["text/event-stream", "application/json"]),
 )
@@ -388,7 +390,7 @@ OBJECTS = st.recursive(
 )
 
 
-@given(st.lists(OBJECTS, max_size=5), st.sampled_from(DIALECTS), st.sampled_from(DIALECTS), st.booleans())
+@given(st.lists(OBJECTS, max_size=5), st.sampled_from(API_NAMES), st.sampled_from(API_NAMES), st.booleans())
 def test_any_json(values: list[Any], client: ApiName, backend: ApiName, stream: bool) -> None:
     """Events with arbitrary fields: no exception."""
     body = b"".join(b"data: " + json.dumps(value).encode() + b"\n\n" for value in values)

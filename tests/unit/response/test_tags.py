@@ -18,7 +18,7 @@ def test_tags() -> None:
 
 
 def test_foreign_tags() -> None:
-    """The dialects' own tags are added to ours, and distinguished from them."""
+    """The forms' own tags are added to ours, and distinguished from them."""
     every = tags("tool_call", True, True)
     assert every.closing == {**FOREIGN, "<tool_call>": "</tool_call>", "<use_tool>": "</use_tool>"}
     assert every.ours == {"<tool_call>", "<use_tool>"}

@@ -21,7 +21,7 @@ ADD = ["call", "add", '{"a":1}']
 NUMBER = {"type": "object", "properties": {"a": {"type": "number"}}, "required": ["a"]}
 ECHO = {"type": "function", "function": {"name": "echo"}}
 POLICY = Policy(catalog_budget=10)
-DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
+API_NAMES: tuple[ApiName, ...] = ("chat", "responses")
 
 
 def play(
@@ -34,7 +34,7 @@ def play(
 
 
 @each("stream", [True, False])
-@each("client", DIALECTS)
+@each("client", API_NAMES)
 @each("find", [FIND, FIND.partition(">")[2].partition("</")[0], f"```json\n{FIND}\n```"])
 def test_a_tool_is_looked_up_and_called(client: ApiName, stream: bool, find: str) -> None:
     """In whatever form the model asks; it is shown the tool's entry, and the client gets the call alone."""
@@ -50,7 +50,7 @@ def test_a_tool_is_looked_up_and_called(client: ApiName, stream: bool, find: str
     assert job.report.parse_failures == []
 
 
-@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("stream", [True, False])
 def test_what_was_said_and_called_before_stays(client: ApiName, stream: bool) -> None:
     """Words, a call and a lookup in one answer: words and call are emitted, and the next round adds to them."""
@@ -59,7 +59,7 @@ def test_what_was_said_and_called_before_stays(client: ApiName, stream: bool) ->
     assert seen.items == [["text", "Well.\n"], ["call", "echo", '{"x":2}'], ADD]
 
 
-@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("client", API_NAMES)
 def test_a_call_of_what_was_looked_up_may_be_asked_about(client: ApiName) -> None:
     """The question is about the tool and the user's words, not about the lookup, which is not one of the calls."""
     seen, script, job = play(

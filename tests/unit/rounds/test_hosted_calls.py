@@ -31,7 +31,7 @@ from toolsim.wire.mcp_items import McpCall
 
 FREE, SHY = Server("free", ("x",), free=(Filter(),)), Server("shy", ("y",))
 TOOLS = [RemoteTool("read", schema={"type": "object"}), RemoteTool("drop", schema={"type": "object"})]
-DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
+API_NAMES: tuple[ApiName, ...] = ("chat", "responses")
 SCHEMA = {"type": "object"}
 
 
@@ -106,7 +106,7 @@ def kinds(answer: Any) -> list[str]:
     return [item["type"] for item in answer["output"]]
 
 
-@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("backend", API_NAMES)
 def test_a_call_is_run_and_answered(backend: ApiName) -> None:
     """The client reads the lists, the call with its output, and the answer; the model is shown its call and output."""
     answer, script, servers, job = play("Well. " + block("free__read", a=1), "It is so.", backend=backend)
@@ -373,7 +373,7 @@ def test_nobody_can_approve_over_chat() -> None:
     assert "needs a yes" in str(script.asked[1])
 
 
-@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("approve", [True, False, None])
 def test_the_operator_decides_within_the_answer(approve: bool | None, client: ApiName) -> None:
     """Over either API the answer waits; a yes runs the call once, a no and silence do not."""
@@ -433,7 +433,7 @@ def test_masks_hold_for_servers_too() -> None:
 
 
 @pytest.mark.parametrize("denied", ["drop", "free__drop"])
-@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("backend", API_NAMES)
 def test_a_masked_tool_of_a_server_is_no_call_of_the_clients(denied: str, backend: ApiName) -> None:
     """Whichever of its names the list has, a backend's own call of it is neither run nor passed on."""
     policy = Policy(tool_denylist=frozenset({denied}), unknown_tool="call")
@@ -525,8 +525,8 @@ SLIP = Emitted("free__read", '{"a":1,}')
 SLIP_IN_TEXT = '<tool_call>{"name":"free__read","arguments":{"a":1,}}</tool_call>'
 
 
-@pytest.mark.parametrize("client", DIALECTS)
-@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("client", API_NAMES)
+@pytest.mark.parametrize("backend", API_NAMES)
 def test_calls_that_arrive_are_told_and_run_as_ever(client: ApiName, backend: ApiName) -> None:
     """Ours are run when they are whole, and repaired if necessary; the client's are emitted in pieces beside them."""
     for steps in ([READ], ["Well. ", SLIP], [READ, ECHO], [ECHO, SLIP], [SLIP_IN_TEXT]):
@@ -541,8 +541,8 @@ def test_calls_that_arrive_are_told_and_run_as_ever(client: ApiName, backend: Ap
         assert (pieces > 3) == (ECHO in steps and (backend == "responses" or steps[0] is ECHO))
 
 
-@pytest.mark.parametrize("client", DIALECTS)
-@pytest.mark.parametrize("backend", DIALECTS)
+@pytest.mark.parametrize("client", API_NAMES)
+@pytest.mark.parametrize("backend", API_NAMES)
 def test_a_call_that_breaks_beside_ours_is_not_to_be_run(client: ApiName, backend: ApiName) -> None:
     """It was announced to the client: the answer ends as cut off, after the outputs of our own tools."""
     broken = '<tool_call>{"name":"echo","arguments":{"text":"hel'

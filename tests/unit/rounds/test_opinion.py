@@ -47,7 +47,7 @@ BAD = ADD_CALL.replace("1", '"one"')
 ECHO = ["call", "echo", '{"x":1}']
 ADD = ["call", "add", '{"a":1}']
 ON = Policy(second_opinion="on")
-DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
+API_NAMES: tuple[ApiName, ...] = ("chat", "responses")
 OUTPUTS: list[Any] = [
     {"role": "user", "content": "hi"},
     {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": ""}}]},
@@ -60,8 +60,8 @@ REFUSED_ECHO = ["SECOND_OPINION:echo"]
 
 
 @each("stream", [True, False])
-@each("backend", DIALECTS)
-@each("client", DIALECTS)
+@each("backend", API_NAMES)
+@each("client", API_NAMES)
 @each(
     ("texts", "items", "dropped", "warnings"),
     [
@@ -119,7 +119,7 @@ INVENTED = ["SECOND_OPINION:greet"]
 
 @each("stream", [True, False])
 @each("policy", [ON, replace(ON, second_opinion="undeclared")])
-@each("client", DIALECTS)
+@each("client", API_NAMES)
 @each(
     ("texts", "items", "dropped"),
     [
@@ -215,7 +215,7 @@ def test_beside_what_else_is_asked_again() -> None:
     assert seen.items == [["text", "Well."]]
 
 
-@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("client", API_NAMES)
 def test_an_answer_whose_calls_are_all_refused_does_not_end_with_calls(client: ApiName) -> None:
     """Whatever was wrong behind them, and though the round that was to mend it fails."""
     both = replace(ON, retry=1, strict_policy="message")
@@ -389,13 +389,13 @@ def test_streamed_and_whole_say_the_same(parts: list[str], size: int) -> None:
         for refused in ("echo", "add"):
 
             class Knows(Script):
-                async def ask(self, dialect: ApiName, stream: bool, round_: Round) -> AsyncGenerator[Any]:
+                async def ask(self, api_name: ApiName, stream: bool, round_: Round) -> AsyncGenerator[Any]:
                     asked = str(round_.body)
                     if "A function: " in asked:
                         self.texts = [*self.texts, "no" if f"A function: {refused}" in asked else "yes"]  # noqa: B023
                     elif round_.number > 1:
                         self.texts = [*self.texts, "Words."]
-                    async for event in super().ask(dialect, stream, round_):
+                    async for event in super().ask(api_name, stream, round_):
                         yield event
 
             script = Knows(["".join(parts)], "responses", size)

@@ -22,14 +22,14 @@ BAD = '<tool_call>{"name":"add","arguments":{"a":"x"}}</tool_call>'
 UNKNOWN = '<tool_call>{"name":"sub","arguments":{"a":1}}</tool_call>'
 HALF = '<tool_call>{"name":"add","argume'
 RETRY = Policy(retry=3)
-DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
+API_NAMES: tuple[ApiName, ...] = ("chat", "responses")
 ADD = ["call", "add", '{"a":1}']
 play = partial(rounds.play, policy=RETRY)
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("backend", DIALECTS)
-@pytest.mark.parametrize("client", DIALECTS)
+@pytest.mark.parametrize("backend", API_NAMES)
+@pytest.mark.parametrize("client", API_NAMES)
 def test_the_second_call_counts(client: ApiName, backend: ApiName, stream: bool) -> None:
     """A bad call is asked again with its reason, and the client gets the good one, with the tokens of both rounds."""
     seen, script, job = play("Well.\n" + BAD, GOOD, client=client, backend=backend, stream=stream)
@@ -62,7 +62,7 @@ def test_the_second_call_counts(client: ApiName, backend: ApiName, stream: bool)
 )
 def test_what_the_client_gets(texts: tuple[str | None, ...], items: list[Any]) -> None:
     """Whatever the model says: what was emitted stays, and what is never mended is emitted as without the runner."""
-    for client in DIALECTS:
+    for client in API_NAMES:
         for stream in (True, False):
             # A non-strict tool: what stays bad is text.
             more = {"tools": []} if not texts else {}
@@ -175,8 +175,8 @@ SAID = st.lists(
 
 @given(
     st.lists(st.one_of(SAID, SAID.map(lambda text: text + "|length"), st.none()), min_size=4, max_size=4),
-    st.sampled_from(DIALECTS),
-    st.sampled_from(DIALECTS),
+    st.sampled_from(API_NAMES),
+    st.sampled_from(API_NAMES),
     st.sampled_from([Policy(retry=3), Policy(retry=1, strict_policy="message")]),
     st.sampled_from(["auto", "required"]),
     st.integers(1, 9),

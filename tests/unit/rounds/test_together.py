@@ -79,7 +79,7 @@ ANSWERS = (
     | TEXTS
     | st.lists(st.sampled_from(EMITTED), min_size=1, max_size=3)
 )
-DIALECTS: tuple[ApiName, ...] = ("chat", "responses")
+API_NAMES: tuple[ApiName, ...] = ("chat", "responses")
 # One that asks for everything which can be asked for.
 ALL = Policy(second_opinion="on", retry=1, strict_policy="message")
 
@@ -87,8 +87,8 @@ ALL = Policy(second_opinion="on", retry=1, strict_policy="message")
 @given(
     st.lists(ANSWERS, min_size=8, max_size=8),
     POLICIES,
-    st.sampled_from(DIALECTS),
-    st.sampled_from(DIALECTS),
+    st.sampled_from(API_NAMES),
+    st.sampled_from(API_NAMES),
     st.sampled_from([{}, {}, {"parallel_tool_calls": False}, {"tool_choice": "required"}]),
     st.booleans(),
 )

@@ -10,7 +10,7 @@ AUDIO = {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}
 STORED_IMAGE = {"type": "input_image", "file_id": "file_1", "detail": "auto"}
 
 
-@each("dialect", ["responses", "chat"])
+@each("api_name", ["responses", "chat"])
 @each(
     ("content", "parts"),
     [
@@ -26,9 +26,9 @@ STORED_IMAGE = {"type": "input_image", "file_id": "file_1", "detail": "auto"}
         ([{"type": "image_url", "image_url": {"url": "u"}}], (Image("u"),)),
     ],
 )
-def test_read_parts(content, parts, dialect):
-    """Text and images are read in either dialect's spelling on either endpoint."""
-    assert read_parts(content, dialect, "content") == parts
+def test_read_parts(content, parts, api_name):
+    """Text and images are read in either API's spelling on either endpoint."""
+    assert read_parts(content, api_name, "content") == parts
 
 
 @pytest.mark.parametrize("part", [FILE, AUDIO, STORED_IMAGE, {"type": "new_kind"}, {}, {"type": 3}])
@@ -77,7 +77,7 @@ def test_malformed_content(content, param):
     ],
 )
 def test_translate_parts(part, to, translated):
-    """Files and audio change their shape with the dialect; parts that the other one lacks are named, and noted."""
+    """Files and audio change their shape with the API; parts that the other one lacks are named, and noted."""
     notes = []
     is_line = isinstance(translated, str)
     expected = Text(translated) if is_line else translated
@@ -87,7 +87,7 @@ def test_translate_parts(part, to, translated):
 
 @pytest.mark.parametrize("item", [Message("user", (Text("x"), Image("u"))), CallOutput("c", (Text("x"),))])
 def test_translate_item_unchanged(item):
-    """An item that is the same in both dialects is passed on as the very same object."""
+    """An item that is the same in both APIs is passed on as the very same object."""
     assert translate_item(item, "chat", []) is item
 
 

@@ -140,8 +140,8 @@ class Pipe(asyncio.Transport):
 class Proxy(LiveConnectionHandler):
     """mitmproxy's handler of one client connection, and what the addon's hooks do; no sockets."""
 
-    def __init__(self, proxyserver: Proxyserver, options: Options, dialect: ApiName, policy: Policy) -> None:
-        self._dialect: ApiName = dialect
+    def __init__(self, proxyserver: Proxyserver, options: Options, api_name: ApiName, policy: Policy) -> None:
+        self._dialect: ApiName = api_name
         self._policy = policy
         self.sent: list[tuple[str, bytes]] = []
         self._to_client = Pipe("client", self.sent)
@@ -250,10 +250,10 @@ async def settle() -> None:
 
 @contextlib.asynccontextmanager
 async def asked(
-    proxyserver: Proxyserver, options: Options, dialect: ApiName, policy: Policy | None = None
+    proxyserver: Proxyserver, options: Options, api_name: ApiName, policy: Policy | None = None
 ) -> AsyncIterator[Proxy]:
     """Yield a proxy that has sent its backend a request."""
-    proxy = Proxy(proxyserver, options, dialect, policy or Policy())
+    proxy = Proxy(proxyserver, options, api_name, policy or Policy())
     await proxy.ask()
     try:
         yield proxy
@@ -261,8 +261,8 @@ async def asked(
         await proxy.stop()
 
 
-def frames_of(dialect: ApiName, text: str, step: int) -> list[bytes]:
-    answer = (ChatAnswer if dialect == "chat" else ResponsesAnswer)(counts=usage(dialect, 3, 4))
+def frames_of(api_name: ApiName, text: str, step: int) -> list[bytes]:
+    answer = (ChatAnswer if api_name == "chat" else ResponsesAnswer)(counts=usage(api_name, 3, 4))
     pieces = [text[at : at + step] for at in range(0, len(text), step)]
     spoken = [frame for piece in pieces for frame in answer.add_text(piece)]
     thought = [
@@ -270,7 +270,7 @@ def frames_of(dialect: ApiName, text: str, step: int) -> list[bytes]:
         for piece in ("Let", " me", " see", ".", " So", " be", " it", ".")
         for frame in answer.add_reasoning(piece)
     ]
-    return [*answer.begin(), *(thought if dialect == "chat" else []), *spoken, *answer.end()]
+    return [*answer.begin(), *(thought if api_name == "chat" else []), *spoken, *answer.end()]
 
 
 def chunked(pieces: Sequence[bytes]) -> list[bytes]:
@@ -282,7 +282,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding
 
 def sent_by(
     installed: Installed,
-    dialect: ApiName,
+    api_name: ApiName,
     policy: Policy,
     reads: Sequence[bytes],
     *,
@@ -305,7 +305,7 @@ def sent_by(
     async def play() -> list[list[tuple[str, bytes]]]:
         if eager:
             asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[arg-type]
-        async with asked(*installed, dialect, policy) as proxy:
+        async with asked(*installed, api_name, policy) as proxy:
             usual = proxy.backend and proxy.backend.get_protocol()
             found = [
                 await proxy.read(data, unread=size)
@@ -348,23 +348,23 @@ def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
 @pytest.mark.parametrize("eager", [True, False])
 @pytest.mark.parametrize("arguments", ["buffered", "incremental"])
 @pytest.mark.parametrize("case", TEXTS)
-@pytest.mark.parametrize("dialect", ["chat", "responses"])
+@pytest.mark.parametrize("api_name", ["chat", "responses"])
 def test_both_paths_send_the_same(
-    installed: Installed, dialect: ApiName, case: str, arguments: Any, eager: bool
+    installed: Installed, api_name: ApiName, case: str, arguments: Any, eager: bool
 ) -> None:
     """However a stream's bytes arrive, each read sends the same as through the layers, to either side."""
     policy = Policy(stream_arguments=arguments)
-    for reads in reads_of(frames_of(dialect, TEXTS[case], 4)):
-        short, _ = sent_by(installed, dialect, policy, reads, long=False, eager=eager)
-        assert short == sent_by(installed, dialect, policy, reads, long=True, eager=eager)[0]
+    for reads in reads_of(frames_of(api_name, TEXTS[case], 4)):
+        short, _ = sent_by(installed, api_name, policy, reads, long=False, eager=eager)
+        assert short == sent_by(installed, api_name, policy, reads, long=True, eager=eager)[0]
         assert any(who == "client" for sent in short for who, _ in sent)
 
 
-@pytest.mark.parametrize("dialect", ["chat", "responses"])
-def test_most_reads_of_prose_never_reach_the_layers(installed: Installed, dialect: ApiName) -> None:
+@pytest.mark.parametrize("api_name", ["chat", "responses"])
+def test_most_reads_of_prose_never_reach_the_layers(installed: Installed, api_name: ApiName) -> None:
     """Of a stream that arrives frame by frame, only the beginning and the end take the long path."""
-    reads = chunked(frames_of(dialect, TEXTS["prose"] * 4, 4))
-    _, reached = sent_by(installed, dialect, Policy(), reads, long=False)
+    reads = chunked(frames_of(api_name, TEXTS["prose"] * 4, 4))
+    _, reached = sent_by(installed, api_name, Policy(), reads, long=False)
     assert reached < 35 < len(reads) / 4
 
 

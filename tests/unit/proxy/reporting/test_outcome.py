@@ -140,7 +140,7 @@ def test_a_lost_call_is_shown_in_its_own_flow(monkeypatch: pytest.MonkeyPatch) -
         tool = {"type": "function", "function": {"name": "f"}}
         body = json.dumps({"messages": messages, "tools": [tool]}).encode()
         path = "/v1/chat/completions"
-        done = run(RequestJob(dialect="chat", path=path, data=body, limit=10**6, policy=Policy()))
+        done = run(RequestJob(api_name="chat", path=path, data=body, limit=10**6, policy=Policy()))
         exchange = reported(Plan("chat", "chat", AnswerForm()), reports)
         exchange.report = done.report
         exchange.report.tool_call_ids = [] if ids else ["call_1", "call_2"]

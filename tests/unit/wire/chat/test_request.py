@@ -231,7 +231,7 @@ def test_responses_format_can_be_left_out():
 
 
 def test_adopt_own_dialect():
-    """Nothing is lost on the way to a backend of the same dialect, developer messages included."""
+    """Nothing is lost on the way to a backend of the same API, developer messages included."""
     request = read({"role": "developer", "content": [{"type": "strange"}]}, x_vendor=1)
     assert to_items(request) == (list(request.items), [])
 

@@ -163,7 +163,7 @@ def test_chat_system_text_becomes_instructions():
 
 
 def test_adopt_own_dialect():
-    """Nothing is lost on the way to a backend of the same dialect."""
+    """Nothing is lost on the way to a backend of the same API."""
     request = read({"role": "user", "content": [{"type": "input_file", "file_id": "f"}]}, x_vendor=1)
     assert to_items(request) == (list(request.items), [])
 
