@@ -48,4 +48,4 @@ class OpenCalls:
         turn = self._turns.pop(conversation, None)
         if turn is None or not (ids := [call_id for call_id in turn.call_ids if call_id in unanswered]):
             return None
-        return turn._replace(call_ids=ids)
+        return OpenTurn(turn.place, ids, turn.flow)
