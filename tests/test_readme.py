@@ -25,6 +25,7 @@ from toolsim.core.report import Report
 from toolsim.eval import flags, suites
 from toolsim.eval.learn.command import parser as learn_parser
 from toolsim.proxy.legacy import RENAMED, RENAMED_METRICS, VARIABLES
+from toolsim.proxy.options.api_keys import read_users
 from toolsim.proxy.options.option import PREFIX, Option
 from toolsim.proxy.options.table import OPTIONS
 from toolsim.recordings import export, pytest_plugin, replay
@@ -156,6 +157,17 @@ def test_the_file_of_settings_is_one(tmp_path: Path) -> None:
     assert (args.backend, args.port) == ("http://127.0.0.1:11434/v1", 9000)
 
 
+def test_the_file_of_keys_of_the_page(tmp_path: Path) -> None:
+    """The example has a user with a key and one with its digest."""
+    (example,) = re.findall(
+        r"^```text\n(# NAME KEY.*?)^```", (DOCS / "security.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    (tmp_path / "keys.txt").write_text(example)
+    alice, bob = read_users(tmp_path / "keys.txt").values()
+    assert (alice.name, alice.concurrent, alice.per_minute) == ("alice", 4, 60)
+    assert (bob.name, bob.concurrent, bob.per_minute) == ("bob", 0, 0)
+
+
 def test_every_option_is_in_one_group() -> None:
     """A new option must be assigned to a group."""
     grouped = [name for names in GROUPS.values() for name in names]
@@ -173,6 +185,8 @@ def test_every_option_is_documented() -> None:
             "profiles_total",
             "internal_errors_total",
             "refused_requests_total",
+            "user_exchanges_total",
+            "user_tokens_total",
             *RENAMED_METRICS,
             *RENAMED_METRICS.values(),
         )

@@ -36,6 +36,7 @@ from toolsim.proxy.metadata import COMMENT
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.reporting.metrics import Family
 from toolsim.proxy.response_store import UNAVAILABLE
+from toolsim.proxy.user_limits import Turn
 from toolsim.stores.record import MAX_TRIES, StoreError, TooLarge
 from toolsim.stores.url import BACKGROUND
 from toolsim.wire.api import Api
@@ -90,6 +91,10 @@ class BackgroundAnswers:
             flow.response = exchange.refuse(prepared)
             return
         run, shown = prepared
+        run.job.report.user = exchange.report.user
+        if (turn := exchange.find(Turn)) is not None:
+            turn.take_longer()
+            run.turn = turn
         self._runs.start(run)
         # The answer is logged and counted when it has ended, not with this flow.
         exchange.report = Report()

@@ -27,6 +27,7 @@ from toolsim.core.events import Failed, Opened
 from toolsim.proxy.background import Finished
 from toolsim.proxy.reporting.metrics import Family
 from toolsim.proxy.response_store import LOST
+from toolsim.proxy.user_limits import Turn
 from toolsim.rounds.runner import Job, Refused, answer, failure, with_keepalives
 from toolsim.stores.record import StoreError, TooLarge
 from toolsim.wire.json_codec import dump
@@ -59,6 +60,8 @@ class Run:
     names: tuple[str, ...]
     parent: str = ""
     conversation: str = ""
+    turn: Turn | None = None
+    """Its user's turn, if the user has limits."""
     why: ApiError | None = None
     end: list[bytes] = field(default_factory=list)
     failed: ApiError | None = None
@@ -75,6 +78,11 @@ class Run:
         """Replace the end with an error."""
         self.end = [as_failed(b"".join(self.end), error)]
         self.failed = error
+
+    def end_turn(self) -> None:
+        """End its user's turn."""
+        if self.turn is not None:
+            self.turn.end()
 
     def ending(self, response: Mapping[str, Any]) -> Ending:
         """Return the end to store, given the final Response."""
@@ -130,6 +138,7 @@ class Runs:
             await asyncio.wait([run.task])
         # If the task never ran, neither did its cleanup.
         self._runs.pop(run.lease.id, None)
+        run.end_turn()
 
     async def stop(self) -> None:
         """End all answers as failed."""
@@ -150,6 +159,7 @@ class Runs:
             if run.log is not None:
                 run.log.end()
             self._runs.pop(run.lease.id, None)
+            run.end_turn()
             self._note(run)
 
     async def _answer(self, run: Run) -> None:

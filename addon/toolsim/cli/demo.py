@@ -19,6 +19,7 @@ from toolsim.backends.scripted.backend import MODEL
 from toolsim.cli import serve
 from toolsim.cli.probe import Unreachable, ask
 from toolsim.proxy.address import url_host
+from toolsim.proxy.options.api_keys import FILE
 from toolsim.wire.api import Api
 from toolsim.wire.apis import CHAT, RESPONSES
 
@@ -132,7 +133,10 @@ class Player:
         await asyncio.sleep(_PAUSE)
         host, port, *_ = ctx.master.addons.get("proxyserver").listen_addrs()[0]  # type: ignore[no-untyped-call]
         url = f"http://{url_host(host)}:{port}/v1"
-        failed = 0 if await self._is_up(url) else len(self._turns)
+        has_key = not ctx.options.toolsim_api_key.startswith(FILE)
+        if not has_key:
+            logger.error("the demo needs a key, and toolsim_api_key names a file: set it to one key")
+        failed = 0 if has_key and await self._is_up(url) else len(self._turns)
         if not failed:
             for turn in self._turns:
                 status = await _status(url + turn.api.path_suffix, turn.body())

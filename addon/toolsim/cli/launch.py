@@ -31,6 +31,7 @@ from toolsim.cli.probe import Answer, Unreachable, ask
 from toolsim.command_line import UsageError, resolved
 from toolsim.plugins import BUILTIN
 from toolsim.proxy.address import is_loopback, parse_url, url_host
+from toolsim.proxy.options.api_keys import FILE
 from toolsim.proxy.reporting.startup_banner import stored_line
 from toolsim.proxy.reporting.summary import printable
 from toolsim.proxy.route import MODELS, OVERVIEW
@@ -219,7 +220,8 @@ class _OnceListening:
         words = BUILTIN[self._backend].words if self._backend in BUILTIN else self._backend
         if (store := parse_store_url(ctx.options.toolsim_store)) is not None:
             print(f"toolsim: {stored_line(store)}", file=sys.stderr)
-        self._session.key = ctx.options.toolsim_api_key or self._session.key
+        if not (key := ctx.options.toolsim_api_key).startswith(FILE):
+            self._session.key = key or self._session.key
         try:
             self.code = await self._session.run(f"http://{url_host(host)}:{port}", words)
         except LaunchError as problem:

@@ -15,7 +15,10 @@ _MAX_BLOCKS = 1000
 """Maximum number of blocks listed for the content views; more would not be readable."""
 
 # Fields that only some answers have, and fields that a round's report repeats from the client's request.
-_RARE_FIELDS = ("rounds", "round", "part_of", "retries", "mcp_calls", "profile", "usage_estimated", "unanswered_calls")
+_RARE_FIELDS = (
+    *("user", "rounds", "round", "part_of", "retries", "mcp_calls", "profile", "usage_estimated"),
+    "unanswered_calls",
+)
 _REQUEST_FIELDS = (
     *("client", "backend", "model", "profile", "stream", "tools", "echoed_calls", "outputs_replaced", "dropped"),
     "unanswered_calls",
@@ -122,6 +125,8 @@ class Report:
     An *entry* is a code, perhaps with a tool's name (``entry``).
     """
 
+    user: str = ""
+    """The name of the user in the file of keys."""
     client: str = ""
     backend: str = ""
     model: str = ""

@@ -6,7 +6,7 @@ Rules, in this order:
    and requests to other hosts, tunnels (CONNECT) included, are refused: otherwise anyone who can reach the listener
    could reach every service of this machine and its network. Setting ``toolsim_upstream`` enables the forward proxy, as
    does choosing a mode such as socks5 or transparent.
-2. *The key.* If one is set, every request needs it, regardless of its path: a backend might accept spellings of its
+2. *The key.* If any is set, every request needs one, regardless of its path: a backend might accept spellings of its
    paths that toolsim does not recognize. A client of the forward proxy sends it in ``Proxy-Authorization``.
 3. *Web pages*, unless a key excludes them. A page can send requests from any visitor's browser. So its origin has to be
    listed, unless this very listener has served the page, and the Host has to be a name that only this proxy can have. A
@@ -21,16 +21,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hmac
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from hashlib import sha256
 from typing import Literal, get_args
 
 from toolsim.core.errors import ApiError
 from toolsim.proxy.address import host_of, is_address, is_loopback
 from toolsim.proxy.cors import Origins
+from toolsim.proxy.options.api_keys import ApiKeys, User, owner_of_token
 from toolsim.proxy.options.settings import Settings
 from toolsim.wire.api import Api
 from toolsim.wire.apis import APIS
@@ -38,12 +36,22 @@ from toolsim.wire.apis import APIS
 KEY_HEADERS = tuple(dict.fromkeys(name for api in APIS.values() for name in api.key_headers))
 """The headers in which clients send their key: the first as a bearer token, the others bare."""
 
+_BEARER = KEY_HEADERS[0]
+
 # Names of a container's host inside the container. No public name ends in "internal".
 _OF_CONTAINERS = ("host.docker.internal", "host.containers.internal")
 
 
 Reason = Literal[
-    "wrong_key", "proxy_key", "foreign_host", "foreign_page", "not_forwarded", "remote_codex", "loop", "websocket"
+    "wrong_key",
+    "proxy_key",
+    "foreign_host",
+    "foreign_page",
+    "not_forwarded",
+    "remote_codex",
+    "loop",
+    "websocket",
+    "user_limit",
 ]
 """The reasons for refusals, as they appear in the log and in the metrics."""
 REASONS: tuple[Reason, ...] = get_args(Reason)
@@ -54,6 +62,16 @@ class Refusal(ApiError):
     """A refusal of access, which is logged and counted by its reason (``refusals``)."""
 
     reason: Reason
+
+
+_WRONG_KEYS = Refusal(
+    "Too many requests with wrong keys from this address.",
+    "rate_limit_error",
+    "rate_limit_exceeded",
+    status=429,
+    retry_after=60,
+    reason="wrong_key",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +89,11 @@ class Incoming:
     is_direct: bool = False
     # The client deliberately uses this proxy: mitmproxy's modes regular and upstream.
     is_forward: bool = False
-    # The client has sent the key to the forward proxy.
-    has_proxy_key: bool = False
+    # The user whose key the client has sent: to this server, and to the forward proxy.
+    user: User | None = None
+    proxy_user: User | None = None
+    # Its source has sent too many wrong keys, and only keys that it has used before are accepted.
+    is_guessing: bool = False
     # The client is on this machine.
     is_local: bool = True
     # A person at this proxy replays it, so it carries no key.
@@ -92,7 +113,7 @@ def own_names(hostname: str, listen_hosts: Iterable[str], origins: Origins) -> f
     return frozenset(name.lower() for name in names if name)
 
 
-def check_forward(settings: Settings, *, has_key: bool) -> Refusal | None:
+def check_forward(settings: Settings, *, has_key: bool, is_guessing: bool = False) -> Refusal | None:
     """Return the reason for refusing to forward this client's requests to other hosts, or None."""
     if (settings.builtin is not None or settings.models is not None) and settings.upstream is None:
         message = (
@@ -101,6 +122,8 @@ def check_forward(settings: Settings, *, has_key: bool) -> Refusal | None:
         )
         return _forbidden(message, "not_forwarded")
     if settings.api_key and not has_key:
+        if is_guessing:
+            return _WRONG_KEYS
         message = (
             "toolsim_api_key is set: a client of this proxy must send it in Proxy-Authorization, as Bearer, or as "
         )
@@ -116,8 +139,10 @@ def check_server(request: Incoming, settings: Settings, *, is_through: bool, to_
     ``is_through``: it was addressed to another host, and ``toolsim_upstream`` takes it over.
     """
     if settings.api_key:
-        if _has_key(request.headers, settings.api_key) or (is_through and request.has_proxy_key):
+        if request.user is not None or (is_through and request.proxy_user is not None):
             return None
+        if request.is_guessing:
+            return _WRONG_KEYS
         message = "Incorrect API key provided: toolsim_api_key is set, and this is not it."
         return Refusal(message, "invalid_request_error", "invalid_api_key", status=401, reason="wrong_key")
     if to_builtin and settings.builtin == "codex" and not request.is_local:
@@ -134,65 +159,59 @@ def _forbidden(message: str, reason: Reason) -> Refusal:
     return Refusal(message, "invalid_request_error", "forbidden", status=403, reason=reason)
 
 
-def owner_of(fields: Iterable[tuple[bytes, bytes]], api: Api | None, key: str, *, has_proxy_key: bool) -> str:
-    """Return the owner of a request with these header fields: a one-way hash of the key, however it is spelled.
+def user_of(headers: Mapping[str, str], api: Api | None, keys: ApiKeys) -> User | None:
+    """Return the user whose key is in any of the headers for keys, None if there is none.
 
-    ``api``: the API of the request, whose own header comes first; ``key``: the operator's key, "" = none;
-    ``has_proxy_key``: the client has sent it to the forward proxy.
+    ``api``: the API of the request, whose own header comes first.
     """
+    tokens = (
+        _bearer_token(headers[name]) if name == _BEARER else headers[name] for name in _order(api) if name in headers
+    )
+    return next(filter(None, map(keys.user, tokens)), None)
+
+
+def owner_of(fields: Iterable[tuple[bytes, bytes]], api: Api | None, user: User | None) -> str:
+    """Return the owner of a request with these header fields.
+
+    That is its user's, or without a user a one-way hash of its key, however that is spelled. ``api``: as above.
+    """
+    if user is not None:
+        return user.owner
     sent: dict[str, list[str]] = {}
     for field, value in fields:
         if (name := field.decode("utf-8", "surrogateescape").lower()) in KEY_HEADERS:
             sent.setdefault(name, []).append(value.decode("utf-8", "surrogateescape"))
-    if key and (has_proxy_key or _has_key({name: ", ".join(values) for name, values in sent.items()}, key)):
-        return _owner(key)
-    order = KEY_HEADERS if api is None else (api.own_key_header, *KEY_HEADERS)
-    tokens = (_token(name, value) for name in order for value in sent.get(name, ()))
-    return _owner(next(filter(None, tokens), ""))
+    tokens = (_token(name, value) for name in _order(api) for value in sent.get(name, ()))
+    return owner_of_token(next(filter(None, tokens), ""))
+
+
+def _order(api: Api | None) -> tuple[str, ...]:
+    return KEY_HEADERS if api is None else tuple(dict.fromkeys((api.own_key_header, *KEY_HEADERS)))
 
 
 def _token(name: str, value: str) -> str:
     """Return the token in a header without its scheme."""
     scheme, *rest = value.split(None, 1)[:2] or ("",)
-    if scheme.lower() == "bearer" or (rest and name == KEY_HEADERS[0]):
+    if scheme.lower() == "bearer" or (rest and name == _BEARER):
         return "".join(rest).strip()
     return value.strip()
 
 
-@lru_cache(maxsize=64)
-def _owner(token: str) -> str:
-    # Cached for the keys in use: between two chunks of a busy proxy the first hash takes 0.03 ms. The input is what
-    # earlier versions hashed for a bearer token, so what they stored remains reachable.
-    header = b"Bearer " + token.encode("utf-8", "surrogateescape") if token else b""
-    return sha256(b"toolsim\0" + header + b"\0\0").hexdigest()[:32]
-
-
-def _has_key(headers: Mapping[str, str], key: str) -> bool:
-    """Return whether any of the headers for keys carries this key."""
-    token, *bare = (headers.get(name, "") for name in KEY_HEADERS)
-    return is_bearer(token, key) or any(_same(value, key) for value in bare)
-
-
-def is_bearer(header: str, key: str) -> bool:
-    """Compare an ``Authorization`` header with the key, in constant time."""
-    scheme, _, token = header.strip().partition(" ")
-    return _same(token.strip(), key) and scheme.lower() == "bearer"
-
-
-def is_proxy_key(header: str, key: str) -> bool:
-    """Compare a ``Proxy-Authorization`` header with the key: as Bearer, or as Basic with any name."""
+def proxy_user_of(header: str, keys: ApiKeys) -> User | None:
+    """Return the user whose key is in a ``Proxy-Authorization`` header: as Bearer, or as Basic with any name."""
     scheme, _, token = header.strip().partition(" ")
     if scheme.lower() != "basic":
-        return is_bearer(header, key)
+        return keys.user(_bearer_token(header))
     try:
         sent = base64.b64decode(token.strip(), validate=True).decode("utf-8", "surrogateescape")
     except (ValueError, binascii.Error):
-        return False
-    return _same(sent.partition(":")[2], key)
+        return None
+    return keys.user(sent.partition(":")[2])
 
 
-def _same(sent: str, key: str) -> bool:
-    return hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), key.encode("utf-8", "surrogateescape"))
+def _bearer_token(header: str) -> str:
+    scheme, _, token = header.strip().partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def _foreign_name(reached_at: str, settings: Settings) -> str:

@@ -55,6 +55,7 @@ from toolsim.proxy.response_store import ResponseStore
 from toolsim.proxy.rounds import Rounds
 from toolsim.proxy.streamed import StreamedAnswer
 from toolsim.proxy.upgrades import Sockets
+from toolsim.proxy.user_limits import UserLimits
 from toolsim.proxy.worker import WorkQueue
 
 logger = logging.getLogger(__name__)
@@ -90,9 +91,10 @@ class ToolSim:
         self._greeting = StartupBanner(self._builtin)
         self._connect_timeout = ConnectTimeout()
         self._refusals = Refusals(self._reports.log)
-        self._doors = IncomingReader(self._refusals)
-        self._circle = ProxyLoopDetector()
-        self._known = BackendRegistry()
+        self._incoming_reader = IncomingReader(self._refusals)
+        self._loop_detector = ProxyLoopDetector()
+        self._backends = BackendRegistry()
+        self._user_limits = UserLimits()
         self._servers = Servers()
         self._rounds = Rounds(keepalive)
         self._memory = ResponseStore()
@@ -104,9 +106,9 @@ class ToolSim:
         self._drain = Drain(self.exchanges, self._rounds, self._background, self._sockets)
         self._wire(Settings())
         self.addons = [
-            self._circle.connections,
+            self._loop_detector.connections,
             self._connect_timeout,
-            self._doors,
+            self._incoming_reader,
             self._servers.approve,
             GcFreeze(),
             ClientBackpressure(),
@@ -126,10 +128,11 @@ class ToolSim:
             self.exchanges,
             self._reports,
             self._refusals,
-            self._doors,
-            self._circle,
+            self._incoming_reader,
+            self._loop_detector,
             self._builtin,
-            self._known,
+            self._backends,
+            self._user_limits,
             self._sockets,
             {
                 "metrics": self._metrics_page,
@@ -174,7 +177,7 @@ class ToolSim:
         check_together(settings, hosts)
         self._modes = modes
         self._wire(settings)
-        self._doors.settings = settings
+        self._incoming_reader.settings = settings
         self._drain.seconds = settings.drain_timeout
         self._connect_timeout.seconds = settings.limits.connect_timeout
         self._memory.configure(settings.store)
@@ -204,7 +207,7 @@ class ToolSim:
         patches.uninstall()
         self._reports.log.restore()
         self._greeting.stop()
-        self._known.stop()
+        self._backends.stop()
         self._work.stop()
         return self._builtin.stop(self._stopped())
 

@@ -9,7 +9,7 @@ once its body has arrived (``Exchange.choose``).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from mitmproxy.http import HTTPFlow, Response
@@ -17,7 +17,7 @@ from mitmproxy.proxy.mode_specs import ReverseMode
 
 from toolsim.core.report import Report
 from toolsim.proxy import route
-from toolsim.proxy.access import Incoming, owner_of
+from toolsim.proxy.access import Incoming, Refusal, owner_of
 from toolsim.proxy.api_format import ApiFormat
 from toolsim.proxy.auxiliary import AuxiliaryRequest
 from toolsim.proxy.backend_registry import NO_ROOT, Backend, BackendRegistry
@@ -36,6 +36,7 @@ from toolsim.proxy.reporting.outcome import Outcome, Reports
 from toolsim.proxy.rounds import round_of
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.proxy.upgrades import Sockets, upgrade_of
+from toolsim.proxy.user_limits import UserLimits
 from toolsim.wire.api import Api
 from toolsim.wire.apis import APIS, CHAT, api_of_headers, api_of_path
 from toolsim.wire.responses.operations import Action
@@ -53,10 +54,11 @@ class Dispatcher:
     exchanges: Exchanges
     reports: Reports
     refusals: Refusals
-    doors: IncomingReader
-    circle: ProxyLoopDetector
+    incoming_reader: IncomingReader
+    loop_detector: ProxyLoopDetector
     builtin: BuiltinBackend
-    known: BackendRegistry
+    backends: BackendRegistry
+    user_limits: UserLimits
     sockets: Sockets
     pages: Mapping[str, MakePage]
 
@@ -66,7 +68,7 @@ class Dispatcher:
         The returned awaitable has to be awaited first: a backend is probed, or a page is created.
         """
         sent = flow.request.copy() if "upgrade" in flow.request.headers else flow.request
-        reached_at = self.doors.take_host(flow)
+        reached_at = self.incoming_reader.take_host(flow)
         if flow.response is not None and not is_stored(flow):
             return None
         is_replay = is_resent(flow)
@@ -86,16 +88,15 @@ class Dispatcher:
         if upgrade is not None:
             flow.is_replay, is_replay = None, False
         features = [ReplayedRequest(flow)] if is_replay else []
-        incoming = self.doors.incoming(flow, reached_at)
-        if upgrade is not None and upgrade.has_proxy_key:
-            incoming = replace(incoming, has_proxy_key=True)
-        if self.circle.is_loop(flow):
+        proxy_user = upgrade.proxy_user if upgrade is not None else None
+        incoming = self.incoming_reader.incoming(flow, reached_at, proxy_user)
+        if self.loop_detector.is_loop(flow):
             self.refusals.answer(flow, LOOP)
             return None
         # The client's key might be replaced by the backend's below.
         client = api_of_path(flow.request.path) or api_of_headers(incoming.headers)
-        key, has_key = self.settings.api_key, incoming.has_proxy_key
-        owner = owner_of(flow.request.headers.fields, client, key, has_proxy_key=has_key)
+        user = incoming.user or incoming.proxy_user
+        owner = owner_of(flow.request.headers.fields, client, user)
         match route.decide(incoming, self.settings, self._builtin_port):
             case route.Answer() as answer:
                 return self._answer(flow, answer)
@@ -104,12 +105,12 @@ class Dispatcher:
                 flow.request.stream = False
                 self._remember(flow, self._open(flow, owner, Report(), Backend(NO_ROOT), *features))
             case route.Upgrade():
-                limit = self.settings.limits.max_request_bytes
-                if (error := self.sockets.admit(flow, sent, owner, limit, has_proxy_key=has_key)) is not None:
+                limit, proxy_user = self.settings.limits.max_request_bytes, incoming.proxy_user
+                if (error := self.sockets.admit(flow, sent, owner, limit, proxy_user)) is not None:
                     self.refusals.answer(flow, error, self.cors(flow))
             case route.ListModels(default):
                 # The backend might be this proxy.
-                self.circle.add_via(flow)
+                self.loop_detector.add_via(flow)
                 return self._list_models(flow, incoming, default)
             case route.Choose(default, action) if not (flow.live or is_replay):
                 # The file says nothing about what was recorded, which is not sent either.
@@ -118,8 +119,9 @@ class Dispatcher:
             case route.Choose() as choice:
                 api = route.api_of(flow.request.method, flow.request.path, choice.action)
                 flow.request.stream = False
-                exchange = self._carry(flow, api, incoming, choice.action, Backend(NO_ROOT), owner, features)
-                exchange.choose = partial(self._choose, flow, incoming, choice)
+                opened = self._carry(flow, api, incoming, choice.action, Backend(NO_ROOT), owner, features)
+                if opened is not None:
+                    opened.choose = partial(self._choose, flow, incoming, choice)
             case decision:
                 return self._forward(flow, incoming, decision, owner, features)
         return None
@@ -135,6 +137,8 @@ class Dispatcher:
 
     def _answer(self, flow: HTTPFlow, answer: route.Answer) -> Awaitable[None] | None:
         if answer.error is not None:
+            if isinstance(answer.error, Refusal):
+                self.incoming_reader.note_refusal(flow, answer.error)
             self.refusals.answer(flow, answer.error, answer.headers)
         elif answer.page:
             flow.metadata[PAGE] = answer.page
@@ -147,7 +151,7 @@ class Dispatcher:
         return None
 
     async def _list_models(self, flow: HTTPFlow, incoming: Incoming, default: route.Default) -> None:
-        flow.response = await ModelList(self.settings, self.builtin, self.known).answer(flow, incoming, default)
+        flow.response = await ModelList(self.settings, self.builtin, self.backends).answer(flow, incoming, default)
         add_cors(flow.response.headers, self.cors(flow))
 
     def _forward(
@@ -178,7 +182,7 @@ class Dispatcher:
     ) -> Awaitable[None] | None:
         """Do the same for a request whose exchange is open, now that its ``model`` is known (``route.choose``)."""
         models = self.settings.models
-        match route.choose(incoming, self.settings, choice, models.entries() if models is not None else (), model):
+        match route.choose(incoming, self.settings, choice, models.current() if models is not None else (), model):
             case route.Answer(error, headers=headers):
                 flow.response = exchange.refuse(error or LOOP)
                 flow.response.headers.update(headers)
@@ -203,7 +207,7 @@ class Dispatcher:
             return [self._admitted(flow)]
         # Only a backend that the operator named gets the Via entry and is probed.
         if _is_named(flow, decision) and flow.live:
-            self.circle.add_via(flow)
+            self.loop_detector.add_via(flow)
         return []
 
     def _backend(self, flow: HTTPFlow, decision: route.Pass, api: Api | None) -> tuple[Backend, Awaitable[None] | None]:
@@ -213,11 +217,11 @@ class Dispatcher:
         may_ask = api is not None and is_named and flow.live
         if not may_ask or backend.is_known or self.settings.policy.engine != "auto":
             return backend, None
-        return backend, self.known.ask(backend, decision.key)
+        return backend, self.backends.ask(backend, decision.key)
 
     def _known(self, flow: HTTPFlow) -> Backend:
         request = flow.request
-        return self.known.at(request.scheme, request.host, request.port, route.prefix(request.path))
+        return self.backends.at(request.scheme, request.host, request.port, route.prefix(request.path))
 
     def _carry(
         self,
@@ -228,11 +232,22 @@ class Dispatcher:
         backend: Backend,
         owner: str,
         features: list[Feature],
-    ) -> Exchange:
-        """Open the exchange of a request for a model, or for the model list (``api`` is None)."""
+    ) -> Exchange | None:
+        """Open the exchange of a request for a model, or for the model list (``api`` is None).
+
+        Return None if the request is beyond a limit of its user, and answered with an error.
+        """
         # A live round was handled before; this one is from a file.
         asked = round_of(flow) if not flow.live else None
         report = asked.report if asked is not None else Report()
+        if (user := incoming.user or incoming.proxy_user) is not None:
+            report.user = user.name
+            is_turn = api is not None and action != "input_tokens" and flow.live
+            turn = self.user_limits.begin(user) if is_turn else None
+            if isinstance(turn, Refusal):
+                self.refusals.answer(flow, turn, self.cors(flow))
+                return None
+            features += [turn] if turn is not None else []
         report.client = api.name if api is not None else ""
         # The path of the model list is the same in all APIs.
         client = api or api_of_headers(incoming.headers) or CHAT

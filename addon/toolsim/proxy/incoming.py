@@ -6,6 +6,8 @@ option ``keep_host_header`` is set. But the Host by which a client has reached t
 With the option set, mitmproxy would also send the client's SNI to the backend, so the backend's own name is set there.
 
 *The key of a tunnel.* A client sends it in the CONNECT request, once for all requests of its connection.
+
+With a file of keys, each source can only send so many wrong ones (``wrong_keys``).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Collection
 from dataclasses import replace
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from mitmproxy import ctx
 from mitmproxy.connection import Client
@@ -22,12 +24,15 @@ from mitmproxy.net.http.url import hostport
 from mitmproxy.proxy.mode_specs import RegularMode, ReverseMode, UpstreamMode
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
-from toolsim.proxy.access import Incoming, check_forward, is_proxy_key, own_names
+from toolsim.proxy.access import KEY_HEADERS, Incoming, Refusal, check_forward, own_names, proxy_user_of, user_of
 from toolsim.proxy.address import is_listener, is_loopback
 from toolsim.proxy.head import by_name
 from toolsim.proxy.metadata import is_resent
+from toolsim.proxy.options.api_keys import User
 from toolsim.proxy.options.settings import Settings
-from toolsim.proxy.refusals import Refusals
+from toolsim.proxy.refusals import Refusals, source_of
+from toolsim.proxy.wrong_keys import WrongKeys
+from toolsim.wire.apis import api_of_headers, api_of_path
 
 _KEEP = "keep_host_header"
 
@@ -44,8 +49,9 @@ class IncomingReader:
         self._refusals = refusals
         self.settings = Settings()
         """The current settings."""
-        # The clients whose tunnels were opened with the key.
-        self._opened: WeakSet[Client] = WeakSet()
+        self._tunnels: WeakKeyDictionary[Client, User] = WeakKeyDictionary()
+        """The users of the clients whose tunnels are open."""
+        self._wrong_keys = WrongKeys()
         # Whether to do what mitmproxy does without keep_host_header, which is set here.
         self._replaces = False
         self._is_setting = False
@@ -67,12 +73,13 @@ class IncomingReader:
         """Refuse a tunnel if the forward proxy is not enabled, or if its client does not have the key."""
         if flow.response is not None:
             return
-        has_key = self.take_key(flow)
-        error = check_forward(self.settings, has_key=has_key)
+        user, is_guessing = self._accepted(flow, self._take_proxy_user(flow))
+        error = check_forward(self.settings, has_key=user is not None, is_guessing=is_guessing)
         if error is not None:
+            self.note_refusal(flow, error)
             self._refusals.answer(flow, error)
-        elif has_key:
-            self._opened.add(flow.client_conn)
+        elif user is not None:
+            self._tunnels[flow.client_conn] = user
 
     def server_connect(self, data: ServerConnectionHookData) -> None:
         """Use the backend's own name in its TLS handshake."""
@@ -91,34 +98,68 @@ class IncomingReader:
             request.host_header = hostport(request.scheme, request.host, request.port)
         return found
 
-    def incoming(self, flow: HTTPFlow, reached_at: str) -> Incoming:
-        """Return the input for routing a flow; ``reached_at``: as returned by ``take_host``."""
-        request, client = flow.request, flow.client_conn
+    def incoming(self, flow: HTTPFlow, reached_at: str, proxy_user: User | None = None) -> Incoming:
+        """Return the input for routing a flow; ``reached_at``: as returned by ``take_host``.
+
+        ``proxy_user``: of the WebSocket connection on which the request has arrived.
+        """
+        request, client, keys = flow.request, flow.client_conn, self.settings.api_key
+        headers = by_name(request.headers)
+        user, is_guessing = None, False
+        if keys is not None:
+            user = user_of(headers, api_of_path(request.path) or api_of_headers(headers), keys)
+            user, is_guessing = self._accepted(flow, user)
+            proxy_user = keys.current(proxy_user) if proxy_user is not None else self._take_proxy_user(flow)
+            proxy_user, _ = self._accepted(flow, proxy_user)
         return Incoming(
             request.method,
             request.host,
             request.port,
             request.path,
-            by_name(request.headers),
+            headers,
             is_reverse=isinstance(client.proxy_mode, ReverseMode),
             is_direct=is_listener(request.host, request.port, client.sockname),
             is_forward=isinstance(client.proxy_mode, RegularMode | UpstreamMode),
-            has_proxy_key=self.take_key(flow),
+            user=user,
+            proxy_user=proxy_user,
+            is_guessing=is_guessing,
             is_local=bool(client.peername) and is_loopback(str(client.peername[0])),
             is_resent=is_resent(flow),
             reached_at=reached_at,
         )
 
-    def take_key(self, flow: HTTPFlow) -> bool:
-        """Return whether the client has sent the key to the forward proxy; the header is removed."""
-        key, headers = self.settings.api_key, flow.request.headers
-        if not key:
-            return False
-        if is_proxy_key(headers.get("proxy-authorization", ""), key):
+    def note_refusal(self, flow: HTTPFlow, error: Refusal) -> None:
+        """Count an attempt with a wrong key, given the error that refuses it."""
+        keys, headers = self.settings.api_key, flow.request.headers
+        names = {"wrong_key": KEY_HEADERS, "proxy_key": ("proxy-authorization",)}.get(error.reason, ())
+        if keys is not None and keys.has_names and any(headers.get(name, "").strip() for name in names):
+            self._wrong_keys.add(source_of(flow.client_conn))
+
+    def _accepted(self, flow: HTTPFlow, user: User | None) -> tuple[User | None, bool]:
+        """Return the user if the source of a flow may have it, and whether the source has sent too many wrong keys."""
+        keys = self.settings.api_key
+        if keys is None or not keys.has_names:
+            return user, False
+        source = source_of(flow.client_conn)
+        is_guessing = self._wrong_keys.is_limited(source)
+        if user is None or not self._wrong_keys.accept(source, user.name):
+            return None, is_guessing
+        return user, is_guessing
+
+    def _take_proxy_user(self, flow: HTTPFlow) -> User | None:
+        """Return the user whose key the client has sent to the forward proxy; the header is removed."""
+        keys, headers = self.settings.api_key, flow.request.headers
+        if keys is None:
+            return None
+        user = proxy_user_of(headers.get("proxy-authorization", ""), keys)
+        if user is not None:
             del headers["proxy-authorization"]
-            return True
-        # mitmproxy's own option proxyauth has checked it.
-        return flow.client_conn in self._opened or "proxyauth" in flow.metadata
+            return user
+        if (checked := flow.metadata.get("proxyauth")) is not None:
+            # By mitmproxy's own option of that name.
+            return keys.proxyauth_user(str(checked[0]))
+        opened = self._tunnels.get(flow.client_conn)
+        return keys.current(opened) if opened is not None else None
 
     def _set(self, value: bool) -> None:
         self._is_setting = True

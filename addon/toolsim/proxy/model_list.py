@@ -58,7 +58,7 @@ class ModelList:
 
     async def answer(self, flow: HTTPFlow, incoming: Incoming, default: route.Default) -> Response:
         """Return the response to a request; ``default``: where requests for other models go."""
-        entries = self.settings.models.entries() if self.settings.models is not None else ()
+        entries = self.settings.models.current() if self.settings.models is not None else ()
         client = api_of_headers(incoming.headers) or CHAT
         found = await self._models(flow, incoming, client, entries, default)
         document: Model = {"object": "list", "data": found}

@@ -63,7 +63,7 @@ class Readiness:
         """Return whether any backend can be reached, None if the listener has none."""
         if self.settings.models is None:
             return await self._default_backend(flow)
-        upstreams = [entry.upstream for entry in self.settings.models.entries()]
+        upstreams = [entry.upstream for entry in self.settings.models.current()]
         addresses = dict.fromkeys((upstream.host, upstream.port) for upstream in upstreams)
         checks = (self._checked(address, _is_reachable(*address)) for address in addresses)
         return any(await asyncio.gather(self._default_backend(flow), *checks))

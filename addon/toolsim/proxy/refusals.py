@@ -1,7 +1,8 @@
 """Refused requests: the answer of each, one log line, and a metric.
 
 All refusals go through ``Refusals.answer``: by key, host, origin and target (``access``), of a request that has come
-back (``circle``), of a tunnel (``doors``) and of a WebSocket connection (``upgrades``).
+back (``loop_detection``), of a tunnel (``incoming``), of a user beyond a limit (``user_limits``) and of a WebSocket
+connection (``upgrades``).
 
 The log is limited, because anybody who reaches the listener can be refused as often as they like: to some lines per
 source, and to some for all sources together. The metric counts every refusal. A source is an address, or the /64

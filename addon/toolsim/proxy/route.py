@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from toolsim.core.errors import ApiError, BadRequest
-from toolsim.proxy.access import Incoming, Refusal, check_forward, check_server, is_bearer
+from toolsim.proxy.access import Incoming, Refusal, check_forward, check_server
 from toolsim.proxy.address import LOOPBACK, Upstream, leads_here
 from toolsim.proxy.cors import cors_headers, preflight_headers
 from toolsim.proxy.options.models_file import ModelEntry, entry_for, names_line
@@ -155,7 +155,8 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
 
     is_taken_over = is_guarded and settings.upstream is not None
     if request.is_forward and not (we_are_the_server or is_taken_over or request.is_resent):
-        error = check_forward(settings, has_key=request.has_proxy_key)
+        has_key = request.proxy_user is not None
+        error = check_forward(settings, has_key=has_key, is_guessing=request.is_guessing)
         if error is not None:
             return Answer(error)
     if is_guarded and not request.is_resent:
@@ -307,7 +308,8 @@ def _authorization(request: Incoming, settings: Settings, key: str | None) -> st
     """
     if key is not None:
         return f"Bearer {key}" if key else ""
-    sent = request.headers.get("authorization", "")
-    # A client that has sent the key to the forward proxy can send another one to the backend.
-    is_ours = not request.has_proxy_key or is_bearer(sent, settings.api_key)
-    return "" if settings.api_key and is_ours else None
+    if settings.api_key is None:
+        return None
+    # A client that has sent a key to the forward proxy can send another one to the backend.
+    is_ours = request.proxy_user is None or request.user is not None
+    return "" if is_ours else None

@@ -20,6 +20,7 @@ from toolsim.proxy.jobs import Job, JobResult
 from toolsim.proxy.metadata import SOCKET
 from toolsim.proxy.mitmproxy12.backpressure import bound_buffers, writer_of
 from toolsim.proxy.mitmproxy12.internal_flow import own_flow
+from toolsim.proxy.options.api_keys import User
 
 TOKEN = "toolsim-socket"
 """The header that identifies an upgrade to the local server: it cannot be guessed, and is valid once."""
@@ -47,12 +48,12 @@ _PREFIX = "sec-websocket-"
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """An upgrade of a client. ``sent``: as it arrived; ``has_proxy_key``: its client has sent the proxy's key."""
+    """An upgrade of a client. ``sent``: as it arrived; ``proxy_user``: whose key it has sent to the forward proxy."""
 
     flow: HTTPFlow
     sent: Request
     owner: str
-    has_proxy_key: bool
+    proxy_user: User | None = None
 
     def post(self, body: bytes) -> HTTPFlow:
         """Return the flow of a request on this connection; ``forget`` has to follow."""
@@ -124,17 +125,17 @@ class Sockets:
         self._upgrades: dict[str, Upgrade] = {}  # By flow id, until they are answered.
 
     def admit(
-        self, flow: HTTPFlow, sent: Request, owner: str, max_bytes: int, *, has_proxy_key: bool
+        self, flow: HTTPFlow, sent: Request, owner: str, max_bytes: int, proxy_user: User | None = None
     ) -> Refusal | None:
         """Send an upgrade to the local server; return the reason for refusing it, or None.
 
         ``sent``: the request as it arrived; ``owner``: of its key; ``max_bytes``: the limit for a request on the
-        connection.
+        connection; ``proxy_user``: as in ``Upgrade``.
         """
         server = self._serve()
         if server.count(owner) >= MAX_CONNECTIONS:
             return TOO_MANY
-        upgrade = self._upgrades[flow.id] = Upgrade(flow, sent, owner, has_proxy_key)
+        upgrade = self._upgrades[flow.id] = Upgrade(flow, sent, owner, proxy_user)
         flow.metadata[SOCKET] = True
         request = flow.request
         request.headers[TOKEN] = server.admit(upgrade, max_bytes)

@@ -8,16 +8,21 @@ from dataclasses import replace
 from hashlib import sha256
 
 import pytest
+from mitmproxy.http import Headers
 from support.each import each
 from toolsim.core.plan import ApiName
-from toolsim.proxy.access import Incoming, check_forward, check_server, is_bearer, is_proxy_key, own_names, owner_of
+from toolsim.proxy.access import Incoming, check_forward, check_server, own_names, owner_of, proxy_user_of, user_of
 from toolsim.proxy.address import Upstream
 from toolsim.proxy.cors import Origins
+from toolsim.proxy.head import by_name
+from toolsim.proxy.options.api_keys import ApiKeys, User
 from toolsim.proxy.options.settings import Settings
 from toolsim.wire.apis import APIS
 
 ORIGINS = Origins(("app://obsidian.md", "http://localhost:*", "https://Chat.example"))
 SETTINGS = Settings(origins=ORIGINS, names=own_names("Box.local", ["0.0.0.0", "llm.lan", ""], ORIGINS))
+KEYS = ApiKeys.single("key")
+USER = KEYS.user("key")
 ASKED = Incoming("GET", "backend", 80, "/", {}, is_reverse=True)
 
 KNOWN = ["", "127.0.0.1", "10.0.0.7:9", "[::1]", "[fe80::1%25eth0]:8080", "::1", "127.1", "2130706433:8080"]
@@ -82,14 +87,14 @@ def test_pages(origin: str, reached_at: str, status: int | None) -> None:
 def test_pages_do_not_have_the_key() -> None:
     """With a key neither origins nor names matter."""
     evil = replace(ASKED, reached_at="evil.test", headers={"origin": "http://evil.test"})
-    settings = replace(SETTINGS, api_key="k")
+    settings = replace(SETTINGS, api_key=KEYS)
     assert refusal(evil, settings) == 401
-    assert refusal(replace(evil, headers=evil.headers | {"authorization": "Bearer k"}), settings) is None
+    assert refusal(replace(evil, user=USER), settings) is None
 
 
 def test_the_key_of_the_proxy_opens_only_what_goes_through_it() -> None:
     """A request to the listener itself needs the key in its own header."""
-    request, settings = replace(ASKED, has_proxy_key=True), replace(SETTINGS, api_key="k")
+    request, settings = replace(ASKED, proxy_user=USER), replace(SETTINGS, api_key=KEYS)
     assert refusal(request, settings) == 401
     assert refusal(request, settings, is_through=True) is None
 
@@ -97,12 +102,12 @@ def test_the_key_of_the_proxy_opens_only_what_goes_through_it() -> None:
 UPSTREAM = Upstream("http", "up", 80)
 FORWARDS: list[tuple[Settings, bool, int | None]] = [
     (Settings(), False, None),
-    (Settings(api_key="k"), False, 407),
-    (Settings(api_key="k"), True, None),
+    (Settings(api_key=KEYS), False, 407),
+    (Settings(api_key=KEYS), True, None),
     (Settings(builtin="codex"), False, 403),
-    (Settings(builtin="local", api_key="k"), True, 403),
+    (Settings(builtin="local", api_key=KEYS), True, 403),
     (Settings(builtin="scripted", upstream=UPSTREAM), False, None),
-    (Settings(builtin="scripted", upstream=UPSTREAM, api_key="k"), False, 407),
+    (Settings(builtin="scripted", upstream=UPSTREAM, api_key=KEYS), False, 407),
 ]
 
 
@@ -122,7 +127,7 @@ def basic(text: str) -> str:
 )
 def test_proxy_key(header: str) -> None:
     """As Bearer, or as the password of any name."""
-    assert is_proxy_key(header, "key")
+    assert proxy_user_of(header, KEYS) == USER
 
 
 @pytest.mark.parametrize(
@@ -130,19 +135,23 @@ def test_proxy_key(header: str) -> None:
 )
 def test_not_proxy_key(header: str) -> None:
     """Anything else is refused, and nothing raises."""
-    assert not is_proxy_key(header, "key")
+    assert proxy_user_of(header, KEYS) is None
+
+
+def bearer_user(header: str) -> User | None:
+    return user_of({"authorization": header}, None, KEYS)
 
 
 @pytest.mark.parametrize("header", ["Bearer key", "bearer key", "BEARER   key "])
 def test_bearer(header: str) -> None:
     """The scheme's case and surrounding spaces do not matter."""
-    assert is_bearer(header, "key")
+    assert bearer_user(header) == USER
 
 
 @pytest.mark.parametrize("header", ["", "key", "Bearer", "Bearer keys", "Bearer KEY", "Basic key", "Bearer k\udce9y"])
 def test_not_bearer(header: str) -> None:
     """Anything else is refused, and nothing raises."""
-    assert not is_bearer(header, "key")
+    assert bearer_user(header) is None
 
 
 _SCHEMES = ["Bearer ", "bearer ", "BEARER ", "bEaReR ", "Bearer  ", "Bearer   ", " Bearer ", "bearer  "]
@@ -165,10 +174,11 @@ SPELLINGS: list[list[tuple[str, str]]] = [
 
 
 def _owner(
-    spelling: list[tuple[str, str]], api: ApiName = "responses", key: str = "", *, has_proxy_key: bool = False
+    spelling: list[tuple[str, str]], api: ApiName = "responses", keys: ApiKeys | None = None, user: User | None = None
 ) -> str:
     fields = [(name.encode(), value.encode()) for name, value in spelling]
-    return owner_of(fields, APIS[api], key, has_proxy_key=has_proxy_key)
+    sent = by_name(Headers(fields))
+    return owner_of(fields, APIS[api], user_of(sent, APIS[api], keys) or user if keys is not None else user)
 
 
 @pytest.mark.parametrize("api", list(APIS))
@@ -180,14 +190,14 @@ def test_all_spellings_of_a_key_are_one_owner(api: ApiName) -> None:
 @pytest.mark.parametrize("other", ["Bearer any", "any", "Basic YTpi", "", "bearer  a", "Bearer \xa0"])
 def test_the_owner_is_the_accepted_key(other: str) -> None:
     both = [("authorization", other), ("x-api-key", "key")]
-    assert _owner(both, key="key") == _owner([("authorization", "Bearer key")])
-    assert _owner([("authorization", other)], key="key", has_proxy_key=True) == _owner([("api-key", "key")])
+    assert _owner(both, keys=KEYS) == _owner([("authorization", "Bearer key")])
+    assert _owner([("authorization", other)], user=USER) == _owner([("api-key", "key")])
 
 
 @pytest.mark.parametrize("value", ["Bearer key\xa0", "Bearer \u2003key"])
 def test_an_accepted_spelling_is_the_key(value: str) -> None:
-    assert is_bearer(value, "key")
-    assert _owner([("authorization", value)], key="key") == _owner([("api-key", "key")])
+    assert bearer_user(value) == USER
+    assert _owner([("authorization", value)], keys=KEYS) == _owner([("api-key", "key")])
 
 
 def test_the_own_header_comes_first() -> None:

@@ -280,6 +280,6 @@ async def test_one_whose_engine_was_set_is_not_asked(addon: Any, engine: str) ->
     addon.context.configure(addon, toolsim_engine=engine)
     waiting = addon.requestheaders(asked({"model": "m"}))
     assert (waiting is not None) == (engine == "auto")
-    assert bool(addon._known.tasks()) == (engine == "auto")
+    assert bool(addon._backends.tasks()) == (engine == "auto")
     if waiting is not None:
         waiting.close()

@@ -12,18 +12,19 @@ from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import taddons, tflow
 from toolsim.proxy.incoming import IncomingReader
+from toolsim.proxy.options.api_keys import ApiKeys
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.refusals import Refusals
 from toolsim.proxy.reporting.log import Log
 
 
 @pytest.fixture
-def doors() -> Any:
+def reader() -> Any:
     with taddons.context(Proxyserver()) as context:
-        doors = IncomingReader(Refusals(Log()))
-        context.master.addons.add(doors)
-        doors.configure({"keep_host_header"})
-        context.doors = doors
+        reader = IncomingReader(Refusals(Log()))
+        context.master.addons.add(reader)
+        reader.configure({"keep_host_header"})
+        context.reader = reader
         yield context
 
 
@@ -35,49 +36,49 @@ def reverse(host: str = "evil.test") -> HTTPFlow:
     return flow
 
 
-def test_the_host_is_read_and_replaced(doors: Any) -> None:
+def test_the_host_is_read_and_replaced(reader: Any) -> None:
     """As mitmproxy would have replaced it; a flow from a file, or of another mode, is left alone."""
-    assert doors.options.keep_host_header
+    assert reader.options.keep_host_header
     flow = reverse()
-    assert doors.doors.take_host(flow) == "evil.test"
+    assert reader.reader.take_host(flow) == "evil.test"
     assert flow.request.headers["host"] == "backend:8000"
     stored = reverse()
     stored.live = False
-    doors.doors.take_host(stored)
+    reader.reader.take_host(stored)
     assert stored.request.headers["host"] == "evil.test"
     regular = reverse()
     regular.client_conn.proxy_mode = ProxyMode.parse("regular")
-    assert doors.doors.take_host(regular) == "evil.test"
+    assert reader.reader.take_host(regular) == "evil.test"
     assert regular.request.headers["host"] == "evil.test"
 
 
-def test_an_absolute_target_comes_before_the_header(doors: Any) -> None:
+def test_an_absolute_target_comes_before_the_header(reader: Any) -> None:
     """As RFC 9112 has it (3.2.2)."""
     flow = reverse("127.0.0.1")
     flow.request.authority = "evil.test:80"
-    assert doors.doors.take_host(flow) == "evil.test:80"
+    assert reader.reader.take_host(flow) == "evil.test:80"
 
 
-def test_the_option_is_the_operators(doors: Any) -> None:
+def test_the_option_is_the_operators(reader: Any) -> None:
     """It may be set and unset while the proxy runs; at the end it is as they left it."""
-    doors.options.update(keep_host_header=True)
+    reader.options.update(keep_host_header=True)
     flow = reverse("kept")
-    assert doors.doors.take_host(flow) == "kept"
+    assert reader.reader.take_host(flow) == "kept"
     assert flow.request.headers["host"] == "kept"
-    doors.options.update(keep_host_header=False)
-    assert doors.options.keep_host_header
-    doors.doors.take_host(flow)
+    reader.options.update(keep_host_header=False)
+    assert reader.options.keep_host_header
+    reader.reader.take_host(flow)
     assert flow.request.headers["host"] == "backend:8000"
-    doors.doors.done()
-    assert not doors.options.keep_host_header
+    reader.reader.done()
+    assert not reader.options.keep_host_header
 
 
-def test_the_backends_own_name_in_tls(doors: Any) -> None:
+def test_the_backends_own_name_in_tls(reader: Any) -> None:
     """The SNI of the client's own connection is not the backend's."""
     flow = reverse()
     for address, expected in ((("backend", 8000), "backend"), (("other", 1), None)):
         server = Server(address=address)
-        doors.doors.server_connect(ServerConnectionHookData(server, flow.client_conn))
+        reader.reader.server_connect(ServerConnectionHookData(server, flow.client_conn))
         assert server.sni == expected
 
 
@@ -89,27 +90,27 @@ def tunnel(header: str = "") -> HTTPFlow:
     return flow
 
 
-def test_a_tunnel(doors: Any) -> None:
+def test_a_tunnel(reader: Any) -> None:
     """It is opened with the key, which what comes through it need not show again; its header goes no further."""
-    doors.doors.settings = Settings(api_key="k")
+    reader.reader.settings = Settings(api_key=ApiKeys.single("k"))
     refused, opened = tunnel("Bearer x"), tunnel("Bearer k")
     for flow in (refused, opened):
-        doors.doors.http_connect(flow)
+        reader.reader.http_connect(flow)
     assert refused.response is not None
     assert refused.response.status_code == 407
     assert opened.response is None
     assert "proxy-authorization" not in opened.request.headers
     inner = tflow.tflow(client_conn=opened.client_conn)
-    assert doors.doors.take_key(inner)
-    assert not doors.doors.take_key(tflow.tflow(client_conn=refused.client_conn))
+    assert reader.reader.incoming(inner, "").proxy_user is not None
+    assert reader.reader.incoming(tflow.tflow(client_conn=refused.client_conn), "").proxy_user is None
 
 
-def test_a_tunnel_that_is_answered_already(doors: Any) -> None:
+def test_a_tunnel_that_is_answered_already(reader: Any) -> None:
     """Another addon's answer stays."""
     flow = tunnel()
     flow.response = tflow.tresp()
-    doors.doors.settings = Settings(builtin="scripted")
-    doors.doors.http_connect(flow)
+    reader.reader.settings = Settings(builtin="scripted")
+    reader.reader.http_connect(flow)
     assert flow.response.status_code == 200
 
 

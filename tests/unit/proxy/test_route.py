@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from support.each import each
-from toolsim.proxy.access import Incoming
+from toolsim.proxy.access import Incoming, user_of
 from toolsim.proxy.address import Upstream
 from toolsim.proxy.cors import Origins
+from toolsim.proxy.options.api_keys import ApiKeys
 from toolsim.proxy.options.models_file import ModelEntry, ModelsFile
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.route import (
@@ -43,8 +44,10 @@ UPGRADE = {"upgrade": "WebSocket"}
 EVIL = {"origin": "https://evil.example"}
 TO_BUILTIN = Incoming("POST", "localhost", PORT, CHAT, {}, is_reverse=True)
 
+KEYS = ApiKeys.single("k")
+USER = KEYS.user("k")
 PLAIN = Settings()
-KEYED = Settings(api_key="k")
+KEYED = Settings(api_key=KEYS)
 NO_SOCKETS = Settings(websocket=False)
 UPSTREAM_KEY = Settings(upstream_key="u")
 TAKING_OVER = Settings(upstream=UPSTREAM)
@@ -57,7 +60,8 @@ SERVED = Forward(Upstream("http", "127.0.0.1", PORT), CHAT, to_builtin=True)
 
 
 def of(request: Incoming, **changes: Any) -> Incoming:
-    return replace(request, **changes)
+    user = user_of(changes.get("headers", request.headers), None, KEYS)
+    return replace(request, **{"user": user} | changes)
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -127,7 +131,7 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
         replace(TAKING_OVER, store=STORING.store),
         Serve(),
     ),
-    "kept: without the key": (of(REVERSE, method="GET", path=KEPT), replace(STORING, api_key="k"), 401),
+    "kept: without the key": (of(REVERSE, method="GET", path=KEPT), replace(STORING, api_key=KEYS), 401),
     "kept: for a page that is not listed": (
         of(DIRECT, method="GET", path=KEPT, headers={"origin": "https://evil"}),
         replace(STORING, builtin="codex"),
@@ -211,15 +215,15 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
     "upstream's key: not for the built-in backend": (DIRECT, replace(SCRIPTED, upstream_key="u"), SERVED),
     "key: metrics too": (of(REVERSE, method="GET", path="/toolsim/metrics"), KEYED, 401),
     "key: not our business": (THROUGH, KEYED, Pass()),
-    "key: taken over": (THROUGH, replace(TAKING_OVER, api_key="k"), 401),
+    "key: taken over": (THROUGH, replace(TAKING_OVER, api_key=KEYS), 401),
     "key: opens codex to other machines": (
         of(DIRECT, is_local=False, headers=bearer("k")),
-        replace(CODEX, api_key="k"),
+        replace(CODEX, api_key=KEYS),
         replace(SERVED, authorization=""),
     ),
     "key: opens the built-in backend to any origin": (
         of(DIRECT, headers=bearer("k") | {"origin": "https://evil.example"}),
-        replace(SCRIPTED, api_key="k"),
+        replace(SCRIPTED, api_key=KEYS),
         replace(SERVED, authorization=""),
     ),
     "codex: another machine": (of(DIRECT, is_local=False), CODEX, 403),
@@ -257,8 +261,8 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
     ),
     "forward: a built-in backend": (FORWARD, SCRIPTED, 403),
     "forward: a built-in backend, with the key": (
-        of(FORWARD, has_proxy_key=True, headers=bearer("k")),
-        replace(SCRIPTED, api_key="k"),
+        of(FORWARD, proxy_user=USER, headers=bearer("k")),
+        replace(SCRIPTED, api_key=KEYS),
         403,
     ),
     "forward: a built-in backend's own port": (
@@ -274,16 +278,16 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
     ),
     "forward: no backend": (FORWARD, PLAIN, Pass()),
     "forward: without the key": (FORWARD, KEYED, 407),
-    "forward: with the key": (of(FORWARD, has_proxy_key=True), KEYED, Pass()),
-    "forward: taken over without the key": (FORWARD, replace(TAKING_OVER, api_key="k"), 401),
+    "forward: with the key": (of(FORWARD, proxy_user=USER), KEYED, Pass()),
+    "forward: taken over without the key": (FORWARD, replace(TAKING_OVER, api_key=KEYS), 401),
     "forward: taken over with the key": (
         of(FORWARD, headers=bearer("k")),
-        replace(TAKING_OVER, api_key="k"),
+        replace(TAKING_OVER, api_key=KEYS),
         replace(TAKEN_OVER, authorization=""),
     ),
     "forward: taken over with the key for the proxy": (
-        of(FORWARD, headers=bearer("other"), has_proxy_key=True),
-        replace(TAKING_OVER, api_key="k"),
+        of(FORWARD, headers=bearer("other"), proxy_user=USER),
+        replace(TAKING_OVER, api_key=KEYS),
         TAKEN_OVER,
     ),
     "forward: sent again by a person": (of(FORWARD, is_resent=True), KEYED, Pass()),
@@ -407,7 +411,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> ModelsFile:
 
 def test_where_the_model_decides(models: ModelsFile) -> None:
     """Turns and their auxiliary requests, and the list of models, wherever a backend is named; nothing else."""
-    plain, keyed = Settings(models=models), Settings(models=models, api_key="k")
+    plain, keyed = Settings(models=models), Settings(models=models, api_key=KEYS)
     scripted, upstream = Settings(models=models, builtin="scripted"), Settings(models=models, upstream=UPSTREAM)
     count, listing = "/v1/messages/count_tokens", "/v1/models/x"
     forward = of(FORWARD, headers={"authorization": "Bearer x"})
@@ -452,7 +456,7 @@ def test_where_the_model_decides(models: ModelsFile) -> None:
 def test_the_backend_of_a_model(models: ModelsFile) -> None:
     """With its own path and key, or the client's if the file has none, but never the operator's for this proxy."""
     plain, upstream_key = Settings(models=models), Settings(models=models, upstream_key="u")
-    client, keyed = of(DIRECT, headers=bearer("c")), Settings(models=models, api_key="k")
+    client, keyed = of(DIRECT, headers=bearer("c")), Settings(models=models, api_key=KEYS)
     ours = of(DIRECT, headers=bearer("k"))
     small = Forward(SMALL.upstream, CHAT, authorization="Bearer sk-small", key="sk-small", model="qwen")
     large = Forward(LARGE.upstream, CHAT)
@@ -463,7 +467,7 @@ def test_the_backend_of_a_model(models: ModelsFile) -> None:
         (client, plain, "gpt-5.1", large),
         (client, upstream_key, "gpt-5.1", large),
         (ours, keyed, "gpt-5.1", replace(large, authorization="")),
-        (of(client, has_proxy_key=True), keyed, "gpt-5.1", large),
+        (of(client, proxy_user=USER), keyed, "gpt-5.1", large),
         (client, plain, "free", Forward(FREE.upstream, CHAT, authorization="")),
         (of(client, path="/v2/chat/completions?x=1"), plain, "haiku", replace(small, path=f"{CHAT}?x=1")),
     ]

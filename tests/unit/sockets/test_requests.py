@@ -39,7 +39,7 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def posts(count: int) -> list[SocketRequest]:
     flow = tflow.twebsocketflow()
-    upgrade, backlog = Upgrade(flow, flow.request, "owner", has_proxy_key=False), Backlog()
+    upgrade, backlog = Upgrade(flow, flow.request, "owner"), Backlog()
     return [SocketRequest(upgrade, backlog, b"{}") for _ in range(count)]
 
 

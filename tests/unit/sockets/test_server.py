@@ -34,7 +34,7 @@ async def server() -> AsyncIterator[SocketServer]:
 
 def upgrade() -> Upgrade:
     flow = tflow.twebsocketflow()
-    return Upgrade(flow, flow.request, "owner", has_proxy_key=False)
+    return Upgrade(flow, flow.request, "owner")
 
 
 def opened(server: SocketServer, token: str, **options: Any) -> Any:

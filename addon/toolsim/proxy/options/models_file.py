@@ -18,8 +18,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -30,8 +28,7 @@ from typing import Any
 
 from toolsim.command_line import nearest
 from toolsim.proxy.address import Upstream, parse_url
-
-logger = logging.getLogger(__name__)
+from toolsim.proxy.options.reloaded_file import ReloadedFile
 
 _TABLE = "models"
 _ENTRIES = ("names", "url", "model", "key")
@@ -70,44 +67,18 @@ def entry_for(entries: Sequence[ModelEntry], model: str) -> ModelEntry | None:
     return next((entry for entry in entries if entry.has(model)), None)
 
 
-class ModelsFile:
+class ModelsFile(ReloadedFile[tuple[ModelEntry, ...]]):
     """The file, and the last valid version of its entries. Raises ValueError, with file and line, for an invalid one.
 
     ``environment``: the variables that keys can be taken from.
     """
 
     def __init__(self, file: Path, environment: Mapping[str, str]) -> None:
-        self.file = file
-        self._environment = environment
-        self._stamp = _stamp(file)
-        self._entries = read_entries(file, environment)
-        self._problem = ""
-        """What the log says about the current version; "" if it is valid."""
-
-    def __repr__(self) -> str:
-        return f"ModelsFile({str(self.file)!r})"
-
-    def entries(self) -> tuple[ModelEntry, ...]:
-        """Return the current entries; a file that has changed is read again."""
-        stamp = _stamp(self.file)
-        if stamp == self._stamp:
-            return self._entries
-        # Before it is read: a change in between is another one.
-        self._stamp = stamp
-        try:
-            self._entries = read_entries(self.file, self._environment)
-        except ValueError as problem:
-            if str(problem) != self._problem:
-                self._problem = str(problem)
-                logger.warning("toolsim_models: %s; the previous version stays in use", problem)
-        else:
-            self._problem = ""
-            logger.info("toolsim_models: %s was read again: %s", self.file, names_line(self._entries))
-        return self._entries
+        super().__init__("toolsim_models", file, lambda file: read_entries(file, environment), names_line)
 
     def leads_to(self, host: str, port: int) -> bool:
         """Return whether an address is that of a backend of the file."""
-        return any((entry.upstream.host, entry.upstream.port) == (host, port) for entry in self.entries())
+        return any((entry.upstream.host, entry.upstream.port) == (host, port) for entry in self.current())
 
 
 def names_line(entries: Sequence[ModelEntry]) -> str:
@@ -138,15 +109,6 @@ class _Wrong(Exception):
         super().__init__(message)
         self.number = number
         self.entry = entry
-
-
-def _stamp(file: Path) -> tuple[int, ...] | None:
-    """Return what changes when a file does, None if there is none."""
-    try:
-        found = os.stat(file)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev
 
 
 def _entries(document: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[ModelEntry, ...]:

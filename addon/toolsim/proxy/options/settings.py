@@ -23,6 +23,7 @@ from toolsim.core.plan import Policy
 from toolsim.plugins import BUILTIN
 from toolsim.proxy.address import Upstream, is_loopback, parse_url
 from toolsim.proxy.cors import Origins
+from toolsim.proxy.options.api_keys import FILE, ApiKeys
 from toolsim.proxy.options.models_file import ModelsFile
 from toolsim.proxy.options.option import Option
 from toolsim.proxy.options.table import OPTIONS
@@ -77,7 +78,8 @@ class Settings:
     upstream: Upstream | None = None
     models: ModelsFile | None = None
     """The file that names the backend of each model."""
-    api_key: str = ""
+    api_key: ApiKeys | None = None
+    """The keys that clients may send; None: no key is needed."""
     upstream_key: str = ""
     codex_command: tuple[str, ...] = ("codex", "app-server")
     model: Path | None = None
@@ -170,6 +172,12 @@ def _models(value: str) -> ModelsFile | None:
     return ModelsFile(Path(value).expanduser(), os.environ) if value else None
 
 
+def _api_key(value: str) -> ApiKeys | None:
+    if not value.startswith(FILE):
+        return ApiKeys.single(value) if value else None
+    return ApiKeys.of_file(Path(value.removeprefix(FILE)).expanduser())
+
+
 def _hosts(values: tuple[str, ...]) -> tuple[str, ...]:
     for value in values:
         if not re.fullmatch(r"[A-Za-z0-9.-]{1,253}(:\d{1,5})?|\[[0-9A-Fa-f:.]+\](:\d{1,5})?", value):
@@ -239,6 +247,7 @@ def _retry(value: int) -> int:
 _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "sentinel": _sentinel,
     "model": _model,
+    "api_key": _api_key,
     "models": _models,
     "mcp_config": _mcp_config,
     "mcp_hosts": _hosts,

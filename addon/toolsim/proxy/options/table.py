@@ -309,7 +309,8 @@ OPTIONS = (
         "",
         "Key that clients must send as their Bearer token; it is not forwarded. Requests without it are rejected on "
         "every path. Clients that use this listener as their proxy send it in Proxy-Authorization, as Bearer or as "
-        "the password of any name. Required before the codex backend is served to other machines.",
+        "the password of any name. Required before the codex backend is served to other machines. file:PATH names a "
+        "file with a key for each user, one line NAME KEY or NAME sha256:HEX each.",
     ),
     Option(
         "upstream_key",

@@ -167,6 +167,10 @@ class Metrics:
             known=self._known(client=_APIS),
         )
         self._profiles = Family("profiles_total", "Finished exchanges of models that have a profile, by profile.")
+        self._user_exchanges = Family(
+            "user_exchanges_total", "Finished exchanges of the users in a file of keys, with tools or without."
+        )
+        self._user_tokens = Family("user_tokens_total", "Tokens of these users, by user and kind.")
         self._hosted_calls = Family(
             "mcp_calls_total",
             "Calls of MCP tools that this proxy ran or refused, by what came of them.",
@@ -185,7 +189,7 @@ class Metrics:
         """Add one finished exchange; ``status`` None = no answer reached the client, ``first_byte`` in seconds."""
         model = {"model": report.model} if "model" in self.labels else {}
         client, stream = {"client": report.client}, {"stream": str(report.stream).lower()}
-        outcome = "aborted" if status is None else "failed" if report.error or status >= 400 else "ok"
+        outcome = _outcome(report, status)
         self._exchanges.add(client | {"backend": report.backend} | stream | {"outcome": outcome} | model)
         self._durations.observe(client | stream | model, seconds)
         if first_byte is not None:
@@ -202,6 +206,8 @@ class Metrics:
         for kind in _TOKENS:
             if number := report.tokens.get(kind):
                 self._tokens.add(client | {"kind": kind} | model, number)
+                if report.user:
+                    self._user_tokens.add({"user": report.user, "kind": kind}, number)
         if outcome == "failed":
             self._errors.add(client | {"code": report.error or f"http_{status}"} | model)
         if report.tool_cutoff:
@@ -210,6 +216,11 @@ class Metrics:
             if (family := self._tallies.get(tally.key)) is not None:
                 for entry, count in Counter(tally.entries).items():
                     family.add({"reason": code_of(entry)} | model | self._tool(entry.partition(":")[2]), count)
+
+    def count_user(self, report: Report, status: int | None) -> None:
+        """Add one finished turn to those of its user, with tools or without."""
+        if report.user:
+            self._user_exchanges.add({"user": report.user, "outcome": _outcome(report, status)})
 
     def text(self, in_flight: int, more: Iterable[Family] = ()) -> str:
         """Return all metrics in the text format; ``in_flight``: open exchanges; ``more``: further families."""
@@ -222,12 +233,16 @@ class Metrics:
             family.add({}, in_flight)
         families: list[Family | Histogram] = [self._build, self._exchanges, self._durations, self._first_bytes]
         families += [self._calls, self._rounds, self._profiles, self._hosted_calls]
-        families += [self._tokens, self._errors, self._cutoffs]
+        families += [self._tokens, self._errors, self._cutoffs, self._user_exchanges, self._user_tokens]
         families += [*self._tallies.values(), *in_progress, *more]
         return "\n".join(line for family in families for line in family.lines()) + "\n"
 
     def _tool(self, name: str) -> dict[str, str]:
         return {"tool": name} if "tool" in self.labels else {}
+
+
+def _outcome(report: Report, status: int | None) -> str:
+    return "aborted" if status is None else "failed" if report.error or status >= 400 else "ok"
 
 
 def _known_series(known: Known) -> Iterator[Labels]:

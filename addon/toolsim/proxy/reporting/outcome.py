@@ -108,6 +108,7 @@ class Reports:
         """Report an answer that was made without its client."""
         self.log_turn(report, status, seconds)
         self.metrics.count(report, status, seconds)
+        self.metrics.count_user(report, status)
 
     def log_turn(
         self, report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True
@@ -173,6 +174,8 @@ class Outcome(Feature):
         problem = exchange.problem() if status is not None and status >= 400 else ""
         shown = self._reports.dropped_tools.without_known(report, exchange.owner)
         self._reports.log_turn(shown, status, seconds, problem=problem, is_ours=is_ours)
+        if exchange.round is None:
+            self._reports.metrics.count_user(report, status)
         if not is_ours:
             # The comment explains why there are no calls. No report, since no recording depends on one.
             _comment(flow, summary.comment(report))

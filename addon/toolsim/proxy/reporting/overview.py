@@ -66,7 +66,7 @@ class Overview:
         backend = backend_words(self.settings, url)
         models = await self._ask(url)
         found: dict[str, Any] = {"version": __version__, "backend": backend, "backend_url": url}
-        named = self.settings.models.entries() if self.settings.models is not None else ()
+        named = self.settings.models.current() if self.settings.models is not None else ()
         names = [name for entry in named for name in entry.literal_names]
         found |= {"models": names, "problem": models} if isinstance(models, str) else {"models": [*names, *models]}
         return _response(flow, facts | found | {"turns": self.reports.recent_lines()})

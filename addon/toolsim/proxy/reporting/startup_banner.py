@@ -136,7 +136,7 @@ def backend_words(settings: Settings, url: str) -> str:
         backend = settings.model.name
     if settings.models is None:
         return backend
-    names = names_line(settings.models.entries())
+    names = names_line(settings.models.current())
     by_model = f"the backends of {settings.models.file.name} ({printable(names, _MAX_LINE_CHARS)})"
     return f"{by_model} and {backend}" if backend else by_model
 

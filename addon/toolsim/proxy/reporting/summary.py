@@ -79,6 +79,7 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
         yield "truncated"
     yield from remedies(report)
     yield place
+    yield report.user
     yield " ".join(filter(None, (report.model, report.client)))
     if report.profile:
         yield f"profile {report.profile}"
@@ -155,7 +156,8 @@ def log_line(report: Report, status: int | None, seconds: float, *, problem: str
     ``status``: what the client got, None = nothing. ``problem``: the message of an error that was the complete answer.
     ``is_ours``: tools were offered or used; otherwise the request passed unchanged.
     """
-    phrases = [printable(report.model, _MAX_NAME_CHARS) or "no model", _way(report)]
+    phrases = [report.user] if report.user else []
+    phrases += [printable(report.model, _MAX_NAME_CHARS) or "no model", _way(report)]
     phrases += _outcome(report, status, problem, is_ours=is_ours)
     phrases.append(f"{seconds:.1f} s")
     return f"{_MARKS[marker(report, status)]} {' · '.join(phrases)}"

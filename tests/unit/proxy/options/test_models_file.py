@@ -158,11 +158,11 @@ def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It counts from the next request on."""
     caplog.set_level(logging.INFO)
     models = ModelsFile(file, ENVIRONMENT)
-    assert models.entries() == ENTRIES
-    assert models.entries() is models.entries()
+    assert models.current() == ENTRIES
+    assert models.current() is models.current()
     write(file, ONE)
-    assert [entry.names for entry in models.entries()] == [("a*",)]
-    assert models.entries()
+    assert [entry.names for entry in models.current()] == [("a*",)]
+    assert models.current()
     assert [record.getMessage() for record in caplog.records] == [f"toolsim_models: {file} was read again: a*"]
 
 
@@ -172,24 +172,24 @@ def test_a_broken_version(file: Path, broken: str, caplog: pytest.LogCaptureFixt
     models = ModelsFile(file, ENVIRONMENT)
     write(file, broken)
     for _ in range(3):
-        assert models.entries() == ENTRIES
+        assert models.current() == ENTRIES
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith(f"toolsim_models: {file}:")
     assert line.endswith("; the previous version stays in use")
     write(file, ONE)
-    assert [entry.names for entry in models.entries()] == [("a*",)]
+    assert [entry.names for entry in models.current()] == [("a*",)]
 
 
 def test_a_file_that_is_gone(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     """As a broken one; it counts again once it is back."""
     models = ModelsFile(file, ENVIRONMENT)
     file.unlink()
-    assert models.entries() == models.entries() == ENTRIES
+    assert models.current() == models.current() == ENTRIES
     assert [record.getMessage() for record in caplog.records] == [
         f"toolsim_models: {file}: it cannot be read: No such file or directory; the previous version stays in use"
     ]
     write(file, ONE)
-    assert [entry.names for entry in models.entries()] == [("a*",)]
+    assert [entry.names for entry in models.current()] == [("a*",)]
 
 
 def test_a_file_that_is_replaced(file: Path, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_file_that_is_replaced(file: Path, tmp_path: Path) -> None:
     other.write_text(GOOD.replace("haiku", "mouse"))
     os.utime(other, ns=(file.stat().st_mtime_ns,) * 2)
     other.rename(file)
-    assert models.entries()[0].names == ("mouse*", "claude-mouse-4-5")
+    assert models.current()[0].names == ("mouse*", "claude-mouse-4-5")
 
 
 def test_no_file_at_the_start(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_defaults() -> None:
     """Without options: the policy's defaults, except where the backend's engine decides; no settings of the edge."""
     settings = load()
     assert settings.policy == Policy(engine="auto", sentinel="auto", constrain="auto")
-    assert (settings.builtin, settings.upstream, settings.api_key, settings.limits) == (None, None, "", Limits())
+    assert (settings.builtin, settings.upstream, settings.api_key, settings.limits) == (None, None, None, Limits())
 
 
 GOOD: list[tuple[str, str, object]] = [

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from mitmproxy.exceptions import OptionsError
+from toolsim.proxy.options.api_keys import ApiKeys
 from toolsim.proxy.options.settings import USELESS, Settings, check_together, parse
 from toolsim.proxy.options.table import OPTIONS
 
@@ -57,7 +58,7 @@ HOSTS = [
 @pytest.mark.parametrize(("host", "key", "allowed"), HOSTS)
 def test_codex_on_an_address(host: str, key: str, allowed: bool) -> None:
     """The codex backend on an address that others can reach needs a key."""
-    settings = Settings(builtin="codex", api_key=key)
+    settings = Settings(builtin="codex", api_key=ApiKeys.single(key) if key else None)
     if allowed:
         check_together(settings, [host])
     else:

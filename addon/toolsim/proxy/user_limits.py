@@ -1,0 +1,87 @@
+"""The limits of the users in a file of keys: turns at once, and turns per minute.
+
+A turn is a client's request to a model, however many rounds it takes; a background answer is one until it has ended.
+Counting tokens and listing models are no turns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from typing import override
+
+from mitmproxy.http import HTTPFlow
+
+from toolsim.core.rate import TokenBucket
+from toolsim.proxy.access import Refusal
+from toolsim.proxy.exchange import Exchange, Feature
+from toolsim.proxy.options.api_keys import User
+
+_MAX_USERS = 10_000
+_SECONDS = 60
+
+
+class Turn(Feature):
+    """A turn of a user, which counts until its exchange ends, or until ``end`` if that ``takes_longer``."""
+
+    def __init__(self, turns: _Turns) -> None:
+        self._turns: _Turns | None = turns
+        self._takes_longer = False
+        turns.running += 1
+
+    def take_longer(self) -> None:
+        """Count the turn beyond its exchange."""
+        self._takes_longer = True
+
+    def end(self) -> None:
+        """End the turn."""
+        if self._turns is not None:
+            self._turns.running -= 1
+            self._turns = None
+
+    @override
+    def on_close(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+        if not self._takes_longer:
+            self.end()
+
+
+class _Turns:
+    """The turns of one user: those in progress, and how many more can start now."""
+
+    __slots__ = ("per_minute", "running", "starts")
+
+    def __init__(self, per_minute: int) -> None:
+        self.running = 0
+        self.per_minute = per_minute
+        self.starts = TokenBucket(per_minute / _SECONDS, per_minute)
+
+
+class UserLimits:
+    """Counts the turns of all users that have limits."""
+
+    def __init__(self) -> None:
+        self._turns: OrderedDict[str, _Turns] = OrderedDict()
+
+    def begin(self, user: User) -> Turn | Refusal | None:
+        """Return the turn of a user that begins, or the error that refuses it; None for a user without limits."""
+        if not (user.concurrent or user.per_minute):
+            return None
+        turns = self._turns.setdefault(user.name, _Turns(user.per_minute))
+        self._turns.move_to_end(user.name)
+        if len(self._turns) > _MAX_USERS:
+            self._turns.popitem(last=False)
+        if turns.per_minute != user.per_minute:
+            # The file has changed.
+            turns.per_minute, turns.starts = user.per_minute, _Turns(user.per_minute).starts
+        if user.concurrent and turns.running >= user.concurrent:
+            return _refusal(f"{user.concurrent} at once", 1)
+        if user.per_minute and not turns.starts.take():
+            return _refusal(f"{user.per_minute} per minute", math.ceil(turns.starts.wait()))
+        return Turn(turns)
+
+
+def _refusal(most: str, seconds: int) -> Refusal:
+    message = f"Too many turns with this key: expected at most {most}."
+    return Refusal(
+        message, "rate_limit_error", "rate_limit_exceeded", status=429, retry_after=max(seconds, 1), reason="user_limit"
+    )

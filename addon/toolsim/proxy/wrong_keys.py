@@ -1,0 +1,51 @@
+"""A limit for attempts with wrong keys, per source.
+
+A source (see ``refusals``) that has sent too many is limited: only users whose keys it has sent before are accepted
+from there. So nobody can find a key by trying, and a program with a wrong key locks out no user at the same address.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from toolsim.core.rate import TokenBucket
+
+ATTEMPTS = 10
+"""The number of wrong keys that a source can send at once, and then in each minute."""
+MAX_SOURCES = 1_000
+"""The number of sources to keep in mind: the last ones with a wrong key."""
+MAX_KNOWN = 10_000
+"""The number of pairs of source and user to keep in mind: the last ones that were accepted."""
+_SECONDS = 60
+
+
+class WrongKeys:
+    """The sources that have sent wrong keys, and the users who were accepted from each source."""
+
+    def __init__(self) -> None:
+        self._sources: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    def add(self, source: str) -> None:
+        """Count a wrong key."""
+        bucket = self._sources.setdefault(source, TokenBucket(ATTEMPTS / _SECONDS, ATTEMPTS))
+        bucket.take()
+        self._sources.move_to_end(source)
+        if len(self._sources) > MAX_SOURCES:
+            self._sources.popitem(last=False)
+
+    def is_limited(self, source: str) -> bool:
+        """Return whether a source has sent too many wrong keys."""
+        bucket = self._sources.get(source)
+        return bucket is not None and bucket.wait() > 0
+
+    def accept(self, source: str, user: str) -> bool:
+        """Return whether to accept a user whose key a source has sent, and remember one that is."""
+        pair = source, user
+        if pair not in self._known and self.is_limited(source):
+            return False
+        self._known[pair] = None
+        self._known.move_to_end(pair)
+        if len(self._known) > MAX_KNOWN:
+            self._known.popitem(last=False)
+        return True

@@ -1,0 +1,41 @@
+"""The limit for attempts with wrong keys."""
+
+from __future__ import annotations
+
+import pytest
+from toolsim.core import rate
+from toolsim.proxy import wrong_keys
+from toolsim.proxy.wrong_keys import ATTEMPTS, WrongKeys
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [0.0]
+    monkeypatch.setattr(rate.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_a_source_that_tries_keys(clock: list[float]) -> None:
+    """Known users are not locked out, no new one gets in, and other sources are not affected."""
+    keys = WrongKeys()
+    assert keys.accept("a", "alice")
+    for _ in range(ATTEMPTS):
+        assert not keys.is_limited("a")
+        keys.add("a")
+    assert keys.is_limited("a")
+    assert keys.accept("a", "alice")
+    assert not keys.accept("a", "bob")
+    assert keys.accept("b", "bob")
+    clock[0] = 60 / ATTEMPTS
+    assert not keys.is_limited("a")
+    assert keys.accept("a", "bob")
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wrong_keys, "MAX_SOURCES", 3)
+    monkeypatch.setattr(wrong_keys, "MAX_KNOWN", 3)
+    keys = WrongKeys()
+    for number in range(10):
+        keys.add(f"source {number}")
+        assert keys.accept("a", f"user {number}")
+    assert (len(keys._sources), len(keys._known)) == (3, 3)
