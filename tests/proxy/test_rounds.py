@@ -308,10 +308,11 @@ def test_large_bodies_and_a_proxy_with_a_password(backend: TextBackend) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("size", [1_000, 1_000_000])
 @pytest.mark.parametrize("retry", [0, 1])
-def test_a_client_that_reads_nothing_stops_the_backend(retry: int) -> None:
+def test_a_client_that_reads_nothing_stops_the_backend(retry: int, size: int) -> None:
     """What waits for it is bounded, in rounds as on the direct path; once it reads, it gets all of it."""
-    size, count = 1_000, 24_000
+    count = 24_000_000 // size
     piece = chat_frame("x" * size)
 
     async def endless(answer: Answer) -> None:
@@ -334,10 +335,9 @@ def test_a_client_that_reads_nothing_stops_the_backend(retry: int) -> None:
             while sent < 1 or sent != backend.asked[0].sent or is_busy(proxy.pid):
                 assert time.monotonic() < end
                 sent = backend.asked[0].sent if backend.asked else -1
-            # Some 6 MB of it are in the system's buffers between the backend and the proxy.
-            assert sent * len(piece) < 10_000_000
+            # Some 6 to 10 MB of it are in the system's buffers between the backend and the proxy.
+            assert sent * len(piece) < 16_000_000
             received = 0
             while data := client.recv(1 << 20):
-                received += data.count(b"x" * size)
-        # Some are cut by the edges of what was received at once.
-        assert received > 0.9 * count
+                received += data.count(b"x")
+        assert received >= count * size
