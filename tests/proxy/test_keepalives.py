@@ -150,6 +150,34 @@ async def called_at_once(answer: Answer) -> None:
 
 
 @pytest.mark.parametrize("api", PATHS)
+def test_a_client_that_leaves_before_the_head(api: str, backend: RawBackend, impatient: Path) -> None:
+    """What the backend sends afterwards reaches nobody, and the backend is stopped; the next turn is right."""
+    left = threading.Event()
+
+    async def late(answer: Answer) -> None:
+        await until(left)
+        await called_at_once(answer)
+        await answer.wait_until_gone()
+
+    with Mitmdump(backend.url, script=impatient, toolsim_backend="chat") as proxy, Line(proxy.url) as line:
+        backend.play(late)
+        with Line(proxy.url) as leaver:
+            response = leaver.begin("POST", PATHS[api], {"model": "m", "stream": True, **body(api)})
+            assert response.status == 200
+            response.close()
+        left.set()
+        assert backend.asked[0].gone.wait(10)
+        proxy.wait_for(r'"error": "aborted"')
+        backend.play(called_at_once)
+        status, data = asked(line, api)
+        assert (status, data.count(STARTS[api])) == (200, 1)
+        assert b"get_weather" in data
+        metrics = line.request("GET", "/toolsim/metrics").body.decode()
+        assert "toolsim_exchanges_in_progress 0" in metrics
+        assert f'client="{api}",backend="chat",stream="true",outcome="aborted"}} 1' in metrics
+
+
+@pytest.mark.parametrize("api", PATHS)
 def test_a_backend_that_dies_late(api: str, backend: RawBackend, line: Line) -> None:
     """The same for a connection that breaks before a head."""
 
