@@ -15,7 +15,8 @@ from toolsim.proxy.address import parse_url
 from toolsim.proxy.options import table
 from toolsim.proxy.options.option import PREFIX
 
-_ENDPOINT = re.compile(r"/(?:chat/completions|completions|responses|models)/?$")
+_ENDPOINT = re.compile(r"/(?:chat/completions|completions|responses|messages|models)/?$")
+_OLLAMA_API = re.compile(r"/api(?:/(?:chat|generate|tags|show))/?$")
 MODEL_SUFFIX = ".gguf"
 """The suffix that identifies a model file."""
 DEFAULT_PORT = 8080
@@ -41,10 +42,11 @@ def backend_url(text: str) -> str:
     except ValueError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
     # Ollama answers on both paths, but only one has the supported API. On other servers /api can be right.
-    if (backend.port, backend.path) == (_OLLAMA_PORT, "/api"):
+    found = _OLLAMA_API.search(text)
+    if found or (backend.port, backend.path) == (_OLLAMA_PORT, "/api"):
         raise argparse.ArgumentTypeError(
             f"got {text!r}, which is Ollama's own API, expected its OpenAI-compatible one; did you mean "
-            f"{text.rstrip('/').removesuffix('/api')}/v1?"
+            f"{text.rstrip('/').rpartition('/api')[0]}/v1?"
         )
     if found := _ENDPOINT.search(text):
         raise argparse.ArgumentTypeError(

@@ -18,12 +18,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from toolsim.command_line import UsageError
-from toolsim.proxy.legacy import current_value
+from toolsim.command_line import UsageError, nearest
+from toolsim.proxy.legacy import RENAMED, current_value
 from toolsim.proxy.options import profiles, table
 from toolsim.proxy.options.option import PREFIX
 
 _ARGUMENTS = {"backend": str, "host": str, "port": int, "web": bool}
+# Options of mitmproxy such as web_port are less similar to these.
+_CUTOFF = 0.75
 _TYPES = {str: "a text", int: "a whole number", bool: "true or false"}
 
 
@@ -78,6 +80,12 @@ def _option(name: str, value: Any) -> list[str]:
     """Return an option's value as on the command line: a list is given item by item."""
     if isinstance(value, dict):
         raise ValueError("got a table, expected an option: names are not grouped")
+    known = [*(option.full_name for option in table.OPTIONS), *(PREFIX + renamed for renamed in RENAMED)]
+    if name.startswith(PREFIX) and name not in known:
+        raise ValueError(f"no such option{nearest(name, known)}")
+    # mitmproxy's own options are checked later: its addons have some.
+    if hint := nearest(name, _ARGUMENTS, cutoff=_CUTOFF):
+        raise ValueError(f"no such option{hint}")
     for option in table.OPTIONS:
         if option.name == name:
             raise ValueError(f"no such option; did you mean {option.full_name}?")

@@ -13,6 +13,7 @@ from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from toolsim.cli.arguments import DEFAULT_PORT
 from toolsim.cli.probe import Answer, Unreachable, ask
@@ -169,8 +170,18 @@ def _apis(url: str, key: str) -> tuple[Api, ...]:
         if answer.status not in NO_PATH and not answer.is_page:
             found.append(api)
     if not found:
-        raise DiagnosisError(f"{url} {NO_API}: is this the right path?")
+        raise DiagnosisError(f"{url} {NO_API}{_other_place(url, key)}")
     return tuple(found)
+
+
+def _other_place(url: str, key: str) -> str:
+    """Return a hint at the base URL of the API on the same server."""
+    parts = urlsplit(url)
+    for path in ("/v1", ""):
+        place = f"{parts.scheme}://{parts.netloc}{path}"
+        if place != url and (answer := _ask(f"{place}/models", key)).status == 200 and answer.body is not None:
+            return f"; did you mean {place}?"
+    return ": is this the right path?"
 
 
 def _about_key(url: str, answer: Answer, key: str) -> str:

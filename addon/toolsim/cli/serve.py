@@ -21,7 +21,7 @@ from typing import Any, TextIO, cast
 
 from mitmproxy import ctx
 from mitmproxy.master import Master
-from mitmproxy.options import Options
+from mitmproxy.options import CONF_BASENAME, CONF_DIR, Options
 from mitmproxy.tools import cmdline, main
 from mitmproxy.tools.dump import DumpMaster
 from mitmproxy.tools.web.master import WebMaster
@@ -29,6 +29,7 @@ from mitmproxy.tools.web.master import WebMaster
 from toolsim.cli.arguments import MODEL_SUFFIX, check_known, check_settings
 from toolsim.command_line import EXIT_PIPE, UsageError, addon_script, discard_output
 from toolsim.proxy.address import parse_url, url_host
+from toolsim.proxy.options.settings import folder_problem
 
 # Their lines below a warning are in the startup banner, or irrelevant to people who did not type the command
 # themselves.
@@ -66,7 +67,10 @@ def arguments(start: Start) -> list[str]:
         if target.path and not any(given.startswith("toolsim_upstream=") for given in settings):
             settings.insert(0, f"toolsim_upstream={start.backend}")
     if start.remembers and not any(given.startswith("toolsim_store=") for given in settings):
-        settings.append(f"toolsim_store=sqlite:{state_folder() / 'answers.sqlite'}")
+        if problem := _folder_problem(folder := state_folder()):
+            print(f"toolsim: no conversations are stored in {folder}: {problem}", file=sys.stderr)
+        else:
+            settings.append(f"toolsim_store=sqlite:{folder / 'answers.sqlite'}")
     for given in settings:
         words += ["--set", given]
     return words
@@ -82,6 +86,7 @@ def run(start: Start, *addons: object) -> int:
     """Serve until a signal arrives, with further ``addons``; return the exit code. Raises UsageError."""
     words = arguments(start)
     check_settings([*words[words.index("--set") + 1 :: 2]] if "--set" in words else [], host=start.host)
+    _check_confdir(start.settings)
     check_free(start.host, start.port, "--port ")
     if start.web:
         check_free("127.0.0.1", _web_port(start.settings), "--set web_port=")
@@ -109,6 +114,25 @@ def run(start: Start, *addons: object) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     return EXIT_PIPE if output.has_no_reader else 0
+
+
+def _folder_problem(folder: Path) -> str:
+    """Create a folder; return why files cannot be written to it, or ""."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        return str(problem.strerror)
+    return folder_problem(folder)
+
+
+def _check_confdir(settings: Sequence[str]) -> None:
+    """Raise UsageError if mitmproxy could not create its certificates."""
+    values = [given.partition("=")[2] for given in settings if given.startswith("confdir=")]
+    folder = Path(values[-1] if values else CONF_DIR).expanduser()
+    if not (folder / f"{CONF_BASENAME}-ca.pem").exists() and (problem := _folder_problem(folder)):
+        raise UsageError(
+            f"mitmproxy cannot write its certificates to {folder}: {problem}; name another folder, --set confdir=FOLDER"
+        )
 
 
 class _Output:

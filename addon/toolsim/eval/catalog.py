@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from toolsim.command_line import UsageError
 from toolsim.eval.flags import words
 
 
@@ -128,7 +129,7 @@ def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
 
     ``served``: the ids that the server lists, empty if unknown. A word that matches nothing in the catalog is the name
     of a model at the server, and a pattern can match the server's ids. A list that only excludes starts from the
-    default selection.
+    default selection. Raises UsageError for an exclusion that fits no model.
     """
     chosen: dict[str, Model] = {}
     given = words(selection)
@@ -137,9 +138,15 @@ def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
     for word in given:
         name = word.removeprefix("!")
         if word.startswith("!"):
-            for model in list(chosen.values()):
-                if name == model.id or (not _is_id(name) and is_selected(model, (name,))):
-                    del chosen[model.id]
+            excluded = [
+                model.id
+                for model in chosen.values()
+                if name == model.id or (not _is_id(name) and is_selected(model, (name,)))
+            ]
+            if not excluded:
+                raise UsageError(f"--models: {word} excludes none of {', '.join(chosen) or 'no model'}")
+            for id in excluded:
+                del chosen[id]
             continue
         for model in _named(name, served):
             chosen[model.id] = model

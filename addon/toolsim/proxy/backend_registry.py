@@ -250,13 +250,17 @@ async def page_client(pages: int = 1) -> SimpleAsyncHTTPClient:
     )
 
 
-def page_request(url: str, key: str, seconds: float) -> HTTPRequest:
-    """Return the request for a page of a backend, with the operator's key for it (rule 3)."""
+def page_request(url: str, key: str, seconds: float, body: str | None = None) -> HTTPRequest:
+    """Return the request for a page of a backend, with the operator's key for it (rule 3); ``body``: POST this JSON."""
     from tornado.httpclient import HTTPRequest
 
     return HTTPRequest(
         url,
-        headers={"accept": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {}),
+        method="GET" if body is None else "POST",
+        headers={"accept": "application/json"}
+        | ({} if body is None else {"content-type": "application/json"})
+        | ({"authorization": f"Bearer {key}"} if key else {}),
+        body=body,
         connect_timeout=seconds,
         request_timeout=seconds,
         follow_redirects=False,
@@ -274,4 +278,6 @@ async def _get(client: SimpleAsyncHTTPClient, root: Root, probe: Probe, key: str
     except (HTTPClientError, OSError, ValueError):
         # Tornado reports a timeout as an HTTP error, although there was no response.
         return None
+    # Below Ollama's own API, vLLM's page is one of Ollama's.
+    probe = next((other for other in PROBES if other.path == root.path + probe.path), probe)
     return engine_of(probe, answer.code, answer.headers, parse_object(answer.body) or {}) or "unknown"

@@ -162,8 +162,15 @@ async def _main(arguments: argparse.Namespace) -> int:
         return EXIT_USAGE
     by_hand = [setting.partition("=")[0] for setting in arguments.set]
     cut = uncut if arguments.cut is None else cut_by(random.Random(arguments.cut))
+    if missing := next((path for path in arguments.paths if not path.exists()), None):
+        print(f"{missing}: there is no such file or folder", file=sys.stderr)
+        return EXIT_USAGE
     results, seconds = [], []
-    for file in flow_files(arguments.paths):
+    files = flow_files(arguments.paths)
+    if not files:
+        print(f"no .flow file in {', '.join(map(str, arguments.paths))}", file=sys.stderr)
+        return EXIT_USAGE
+    for file in files:
         began = time.monotonic()
         results.append(replay_file(file, cut, update=arguments.update, by_hand=by_hand))
         seconds.append(time.monotonic() - began)
@@ -171,8 +178,6 @@ async def _main(arguments: argparse.Namespace) -> int:
     print(summary(results))
     if arguments.junit is not None:
         arguments.junit.write_bytes(junit(list(zip(results, seconds, strict=True))))
-    if not results:
-        return 2
     return int(any(result.problem or (result.differences and not arguments.update) for result in results))
 
 

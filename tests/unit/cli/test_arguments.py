@@ -37,6 +37,20 @@ SUCH = "expected a URL such as http://127.0.0.1:11434/v1"
             "got 'http://host/v1/chat/completions', expected a base URL, without /chat/completions; did you mean "
             "http://host/v1?",
         ),
+        (
+            arguments.backend_url,
+            "http://host/v1/messages/",
+            "got 'http://host/v1/messages/', expected a base URL, without /messages/; did you mean http://host/v1?",
+        ),
+        *(
+            (
+                arguments.backend_url,
+                text,
+                f"got {text!r}, which is Ollama's own API, expected its OpenAI-compatible one; did you mean "
+                f"http://{text.split('/')[2]}/v1?",
+            )
+            for text in ("http://host/api/chat", "http://host:9/api/generate/", "http://host:11434/api")
+        ),
         (arguments.recorded_backend, "ollama", "got 'ollama', expected a URL; did you mean http://127.0.0.1:11434/v1?"),
         (arguments.port, "http", "got 'http', expected a port number from 0 to 65535"),
         (arguments.port, "70000", "got '70000', expected a port number from 0 to 65535"),

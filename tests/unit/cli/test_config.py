@@ -84,6 +84,11 @@ WRONG = {
     ),
     "a date": ("x = 2026-01-01", r"toolsim.toml:1: x: got datetime.date.*, expected a text, a whole number"),
     "a table": ("\n[toolsim]\nlog = 'off'", r"toolsim.toml:2: toolsim: got a table, expected an option"),
+    "a typo": (
+        "\ntoolsim_bakend = 'chat'",
+        r"toolsim.toml:2: toolsim_bakend: no such option; did you mean toolsim_backend\?",
+    ),
+    "a typo in an argument": ("prt = 80", r"toolsim.toml:1: prt: no such option; did you mean port\?"),
     "without the prefix": ("retry = 1", r"toolsim.toml:1: retry: no such option; did you mean toolsim_retry\?"),
 }
 
@@ -98,6 +103,6 @@ def test_what_is_wrong_has_a_place(text: str, line: str, tmp_path: Path) -> None
 def test_a_name_that_is_no_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It is found where all options are known, as on the command line."""
     file = tmp_path / "toolsim.toml"
-    file.write_text("toolsim_bakend = 'chat'\nbackend = 'http://localhost:1'")
+    file.write_text("flow_detial = 1\nbackend = 'http://localhost:1'")
     assert main(["serve", "--config", str(file)]) == EXIT_USAGE
-    assert capsys.readouterr().err == "toolsim: toolsim_bakend: no such option; did you mean toolsim_backend?\n"
+    assert capsys.readouterr().err == "toolsim: flow_detial: no such option; did you mean flow_detail?\n"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from toolsim.cli.serve import Start, arguments, check_free, state_folder
+from toolsim.cli.serve import Start, _check_confdir, arguments, check_free, state_folder
 from toolsim.command_line import UsageError, addon_script
 
 
@@ -45,6 +45,30 @@ def test_answers_are_kept_for_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert state_folder() == tmp_path / ".local" / "state" / "toolsim"
+
+
+def test_a_state_folder_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is stored, and one line says so."""
+    (tmp_path / "toolsim").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert "store" not in str(arguments(Start("codex")))
+    said = capsys.readouterr().err
+    assert said == f"toolsim: no conversations are stored in {tmp_path / 'toolsim'}: File exists\n"
+
+
+def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
+    """The error names mitmproxy's option; a folder with certificates need not be written."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "ready").mkdir()
+    (tmp_path / "ready" / "mitmproxy-ca.pem").write_text("")
+    (tmp_path / "ready").chmod(0o500)
+    problem = f"mitmproxy cannot write its certificates to {tmp_path}/file/x: Not a directory; .* --set confdir=FOLDER"
+    with pytest.raises(UsageError, match=problem):
+        _check_confdir(["confdir=/elsewhere", f"confdir={tmp_path}/file/x"])
+    _check_confdir([f"confdir={tmp_path}/ready"])
+    _check_confdir([f"confdir={tmp_path}/new"])
 
 
 def test_the_script_is_the_addon() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
 import pytest
 from support.each import each
+from toolsim.command_line import UsageError
 from toolsim.eval.catalog import CATALOG, Model, differences, is_selected, missing, select
 from toolsim.eval.command import main
 
@@ -33,7 +36,6 @@ def test_ids_are_unique() -> None:
         ("mine,!mine", []),
         ("local,!qwen,qwen3:8b", ["llama3.2", "smollm2", "qwen3:8b"]),
         ("google,!google/gemini-*,!google/gemma-3-27b-it:*", []),
-        ("free,!google/gemma-3-27b-it", ["google/gemma-3-27b-it:free", "meta-llama/llama-3.3-70b-instruct:free"]),
         ("google/gemma-3-27b-it:*", ["google/gemma-3-27b-it", "google/gemma-3-27b-it:free"]),
         ("unreliable", ["qwen-0.5b", "qwen-1.5b"]),
         ("no/such-*", []),
@@ -42,6 +44,20 @@ def test_ids_are_unique() -> None:
 def test_words_select(words: str, expected: list[str]) -> None:
     """Exact ids, base ids, providers and tags; a word that is not in the catalog is a name at the server."""
     assert ids(words) == expected
+
+
+def test_an_exclusion_that_fits_no_model() -> None:
+    """A name without ``:free`` is another model."""
+    for words, problem in (
+        ("mine,llama3.2,!gemni-*", "!gemni-* excludes none of mine, llama3.2"),
+        ("mine,!mine,!mine", "!mine excludes none of no model"),
+        (
+            "free,!google/gemma-3-27b-it",
+            "!google/gemma-3-27b-it excludes none of google/gemma-3-27b-it:free, meta-llama",
+        ),
+    ):
+        with pytest.raises(UsageError, match=re.escape(f"--models: {problem}")):
+            select(words)
 
 
 def test_everything_and_a_tag() -> None:

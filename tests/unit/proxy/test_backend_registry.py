@@ -182,6 +182,15 @@ async def test_a_server_that_is_none_of_them(backends: BackendRegistry) -> None:
         assert backend.engine == "unknown"
 
 
+async def test_ollama_below_its_own_api(backends: BackendRegistry) -> None:
+    """The page of vLLM below /api is one of Ollama."""
+    async with serve({"/api/version": b'{"version": "0.13.5"}'}) as pages:
+        backend = backends.at("http", "127.0.0.1", pages.port, "/api")
+        await first_hook(backends, backend)
+        await settled(backends)
+        assert backend.engine == "ollama"
+
+
 async def test_a_server_that_hangs(backends: BackendRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first request waits a bounded time and the others not at all; after a rest, the server is asked again."""
     monkeypatch.setattr(backend_registry, "WAIT_SECONDS", 0.05)

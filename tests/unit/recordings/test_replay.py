@@ -270,7 +270,9 @@ def test_main(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert main([str(stream), "--update"]) == 0
     assert "expected" in capsys.readouterr().out
     assert main([str(stream)]) == 0
-    assert main([str(stream.parent / "nothing")]) == 1
+    capsys.readouterr()
+    assert main([str(stream.parent), str(stream.parent / "nothing")]) == 2
+    assert capsys.readouterr() == ("", f"{stream.parent / 'nothing'}: there is no such file or folder\n")
     stream.unlink()
     assert main([str(stream.parent)]) == 2
 

@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -39,6 +40,8 @@ MAX_RETRY = 3
 """A model that fails four times in a row fails the fifth time too."""
 
 METRICS_LABELS = ("model", "tool")
+
+_SQLITE = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +197,40 @@ def _model(value: str) -> Path | None:
     return file
 
 
+def _capture(value: str) -> str:
+    if value:
+        _check_folder(Path(value).expanduser(), value)
+    return value
+
+
+def _store(value: str) -> StoreUrl | None:
+    url = parse_store_url(value)
+    if url is not None and url.kind == "sqlite":
+        file = Path(url.location)
+        if file.is_dir():
+            raise ValueError(f"got {value!r}, expected a file: {file} is a folder")
+        _check_folder(file.parent, value)
+        if file.exists() and not os.access(file, os.R_OK | os.W_OK):
+            raise ValueError(f"got {value!r}, expected a file that can be written: {file} cannot")
+        with suppress(OSError), file.open("rb") as opened:
+            if (start := opened.read(len(_SQLITE))) and start != _SQLITE:
+                raise ValueError(f"got {value!r}, expected a store: {file} is another kind of file")
+    return url
+
+
+def _check_folder(folder: Path, value: str) -> None:
+    if problem := folder_problem(folder):
+        raise ValueError(f"got {value!r}, expected a folder that can be written: {problem}")
+
+
+def folder_problem(folder: Path) -> str:
+    """Return why no file can be written to a folder, which may have to be created, or ""."""
+    place = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    if not place.is_dir():
+        return f"{place} is a file"
+    return "" if os.access(place, os.W_OK | os.X_OK) else f"{place} is read-only for this user"
+
+
 def _delimiter(value: str) -> str:
     match value.lower():  # Parsed like the predecessor's flag.
         case "1" | "true" | "yes" | "on":
@@ -258,7 +295,8 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "request_defaults": _fields,
     "transforms": expand,
     "upstream": _upstream,
-    "store": parse_store_url,
+    "store": _store,
+    "capture": _capture,
     "cors_origins": _origins,
     "tool_allowlist": _tool_names,
     "metrics_labels": _metrics_labels,

@@ -11,7 +11,8 @@ import asyncio
 import logging
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from mitmproxy import ctx
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
@@ -28,7 +29,11 @@ from toolsim.proxy.reporting.summary import listed, printable
 from toolsim.proxy.route import METRICS, MODELS, OVERVIEW
 from toolsim.stores.url import StoreUrl
 from toolsim.version import __version__
+from toolsim.wire.apis import APIS
 from toolsim.wire.json_fields import loaded, mappings, string
+
+if TYPE_CHECKING:
+    from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +109,7 @@ async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
                     return f"it refuses toolsim_upstream_key (HTTP {problem.code})"
                 return "it wants a key: clients have to send it, or set toolsim_upstream_key"
             case 404 | 405:
-                return []
+                return await _other_place(client, url, settings)
             case 599:
                 return f"it gives no answer ({printable(explain(problem), _MAX_LINE_CHARS)})"
         return f"it answers {url}{MODELS} with HTTP {problem.code}"
@@ -114,6 +119,22 @@ async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
     if listed is None:
         return f"it answers {url}{MODELS}, but not with JSON: is this an API?"
     return [string(model.get("id")) for model in mappings(listed.get("data"))]
+
+
+async def _other_place(client: SimpleAsyncHTTPClient, url: str, settings: Settings) -> Sequence[str] | str:
+    """Return what is wrong with a base URL that has no list of models; nothing if it has an API."""
+    for api in APIS.values():
+        request = page_request(url + api.path_suffix, settings.upstream_key, ASK_SECONDS, "{}")
+        # An API rejects the empty body with another status.
+        if (await client.fetch(request, raise_error=False)).code not in (404, 405):
+            return []
+    parts = urlsplit(url)
+    places = [f"{url}/v1", f"{parts.scheme}://{parts.netloc}/v1", f"{parts.scheme}://{parts.netloc}"]
+    for place in dict.fromkeys(places):
+        answer = await client.fetch(page_request(place + MODELS, settings.upstream_key, ASK_SECONDS), raise_error=False)
+        if place != url and answer.code == 200 and loaded(answer.body.decode("utf-8", "replace")) is not None:
+            return f"{url} has no API; did you mean {place}?"
+    return f"{url} has no API: is this the right path?"
 
 
 def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:

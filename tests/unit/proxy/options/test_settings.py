@@ -113,6 +113,34 @@ def test_bad_values_are_refused(spec: str, reason: str) -> None:
     assert str(refused.value).startswith(f"toolsim_{spec.partition('=')[0]}: ")
 
 
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ("store=sqlite:FOLDER", "expected a file: FOLDER is a folder"),
+        ("store=sqlite:FOLDER/text", "expected a store: FOLDER/text is another kind of file"),
+        ("store=sqlite:FOLDER/text/x", "expected a folder that can be written: FOLDER/text is a file"),
+        ("capture=FOLDER/text", "expected a folder that can be written: FOLDER/text is a file"),
+        ("capture=FOLDER/text/x/y", "expected a folder that can be written: FOLDER/text is a file"),
+    ],
+)
+def test_files_that_cannot_be_written(spec: str, reason: str, tmp_path: Path) -> None:
+    """A store and a folder of recordings are checked before the start, not with the first answer."""
+    (tmp_path / "text").write_text("not a store")
+    with pytest.raises(OptionsError) as refused:
+        load(f"toolsim_{spec.replace('FOLDER', str(tmp_path))}")
+    value = spec.partition("=")[2].replace("FOLDER", str(tmp_path))
+    assert f"got {value!r}, {reason.replace('FOLDER', str(tmp_path))}" in str(refused.value)
+
+
+def test_files_that_can_be_written(tmp_path: Path) -> None:
+    """They need not exist, and an empty file is a store."""
+    (tmp_path / "empty").write_text("")
+    for place in ("empty", "new/store"):
+        assert load(f"toolsim_store=sqlite:{tmp_path}/{place}").store == StoreUrl("sqlite", f"{tmp_path}/{place}")
+    assert load(f"toolsim_capture={tmp_path}/new/folder").capture == f"{tmp_path}/new/folder"
+    assert not (tmp_path / "new").exists()
+
+
 def test_choice_that_mitmproxy_did_not_check() -> None:
     """A value that bypassed the option manager is checked too."""
     values = {option.full_name: option.default for option in OPTIONS} | {"toolsim_repair": "brave"}

@@ -74,7 +74,6 @@ async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | s
         (200, b"<html>", "", "not with JSON"),
         (401, b"{}", "", "it wants a key"),
         (401, b"{}", "k", "it refuses toolsim_upstream_key"),
-        (404, b"{}", "", []),
         (500, b"{}", "", "with HTTP 500"),
     ],
 )
@@ -82,6 +81,29 @@ async def test_models_or_what_is_wrong(status: int, body: bytes, key: str, expec
     """Either the models, or a description of what is wrong with the answer."""
     models = await answered(status, body, key)
     assert (expected in models) if isinstance(models, str) else (models == expected)
+
+
+@pytest.mark.parametrize(
+    ("pages", "expected"),
+    [
+        ({}, "URL/api has no API: is this the right path?"),
+        ({"/v1/models": 200}, "URL/api has no API; did you mean URL/v1?"),
+        ({"/api/v1/models": 200, "/v1/models": 200}, "URL/api has no API; did you mean URL/api/v1?"),
+        ({"/models": 200}, "URL/api has no API; did you mean URL?"),
+        ({"/api/chat/completions": 400, "/v1/models": 200}, []),
+        ({"/api/messages": 401}, []),
+    ],
+)
+async def test_a_wrong_base_path(pages: dict[str, int], expected: str | list[str]) -> None:
+    """Without a list of models, and without any API; the right place is on the same server."""
+
+    async def behave(answer: Answer) -> None:
+        await answer.whole(b'{"data": []}', status=pages.get(answer.asked.path, 404), Content_Type="application/json")
+
+    with RawBackend() as backend, taddons.context(ToolSim()):
+        backend.play(behave)
+        found = await ask_models(f"{backend.url}/api", Settings())
+    assert found == (expected.replace("URL", backend.url) if isinstance(expected, str) else expected)
 
 
 async def test_a_list_without_end_is_not_read() -> None:
