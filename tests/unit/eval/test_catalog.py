@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 
