@@ -30,6 +30,7 @@ from toolsim.proxy.address import host_of, is_address, is_loopback
 from toolsim.proxy.cors import Origins
 from toolsim.proxy.options.api_keys import ApiKeys, User, owner_of_token
 from toolsim.proxy.options.settings import Settings
+from toolsim.proxy.wrong_keys import SECONDS_PER_ATTEMPT
 from toolsim.wire.api import Api
 from toolsim.wire.apis import APIS
 
@@ -69,7 +70,7 @@ _WRONG_KEYS = Refusal(
     "rate_limit_error",
     "rate_limit_exceeded",
     status=429,
-    retry_after=60,
+    retry_after=SECONDS_PER_ATTEMPT,
     reason="wrong_key",
 )
 

@@ -10,13 +10,12 @@ from collections import OrderedDict
 
 from toolsim.core.rate import TokenBucket
 
-ATTEMPTS = 10
-"""The number of wrong keys that a source can send at once, and then in each minute."""
+ATTEMPTS, SECONDS_PER_ATTEMPT = 10, 6
+"""The number of wrong keys that a source can send at once, and the seconds until it can send another one."""
 MAX_SOURCES = 1_000
 """The number of sources to keep in mind: the last ones with a wrong key."""
 MAX_KNOWN = 10_000
 """The number of pairs of source and user to keep in mind: the last ones that were accepted."""
-_SECONDS = 60
 
 
 class WrongKeys:
@@ -28,7 +27,7 @@ class WrongKeys:
 
     def add(self, source: str) -> None:
         """Count a wrong key."""
-        bucket = self._sources.setdefault(source, TokenBucket(ATTEMPTS / _SECONDS, ATTEMPTS))
+        bucket = self._sources.setdefault(source, TokenBucket(1 / SECONDS_PER_ATTEMPT, ATTEMPTS))
         bucket.take()
         self._sources.move_to_end(source)
         if len(self._sources) > MAX_SOURCES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from toolsim.core import rate
 from toolsim.proxy import wrong_keys
-from toolsim.proxy.wrong_keys import ATTEMPTS, WrongKeys
+from toolsim.proxy.wrong_keys import ATTEMPTS, SECONDS_PER_ATTEMPT, WrongKeys
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def test_a_source_that_tries_keys(clock: list[float]) -> None:
     assert keys.accept("a", "alice")
     assert not keys.accept("a", "bob")
     assert keys.accept("b", "bob")
-    clock[0] = 60 / ATTEMPTS
+    clock[0] = SECONDS_PER_ATTEMPT
     assert not keys.is_limited("a")
     assert keys.accept("a", "bob")
 
