@@ -153,17 +153,17 @@ def test_settings_that_help_and_pages_name_exist() -> None:
 # -- words
 
 BUDGET: dict[str, int] = {
-    "house": 209,
+    "house": 0,
     "rooms?": 37,
     "wings?": 0,
     "guests?": 1,
-    "doors?": 71,
-    "circle": 19,
+    "doors?": 8,
+    "circle": 1,
     "in words": 84,
-    "in_words": 38,
+    "in_words": 27,
     "endable": 0,
     "spelt": 0,
-    "mend(?:s|ed|ing)?": 24,
+    "mend(?:s|ed|ing)?": 18,
     "anew": 16,
     "for ever": 3,
     "whoever": 23,
@@ -177,12 +177,12 @@ BUDGET: dict[str, int] = {
     "asked again": 24,
     "begun": 72,
     "lest": 0,
-    "ledger": 137,
+    "ledger": 0,
     "guardian": 15,
     "whatever": 190,
     "nothing but": 17,
     "as ever": 3,
-    "told": 99,
+    "told": 96,
 }
 """The uses that are left of each word that the glossary or the style guide replaced, by a pattern."""
 

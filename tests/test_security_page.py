@@ -145,6 +145,48 @@ Answers take turns with a local
 Damaged data is a 404
     unit/wire/responses/test_stored.py::test_a_damaged_record_is_not_found
     unit/proxy/test_response_store.py::test_a_store_that_lies
+`chmod 600` keeps the file
+    unit/proxy/options/test_api_keys.py::test_a_file_that_others_can_read
+The file is read again
+    proxy/test_users.py::test_changes_while_it_serves
+    unit/proxy/options/test_api_keys.py::test_a_new_version
+A user who is removed
+    proxy/test_users.py::test_changes_while_it_serves
+    proxy/test_users.py::test_a_forward_proxy_after_a_user_is_removed
+A file that is missing
+    proxy/test_users.py::test_a_file_that_is_missing_or_broken_stops_the_start
+    unit/proxy/options/test_api_keys.py::test_mistakes
+An invalid new version
+    proxy/test_users.py::test_changes_while_it_serves
+    unit/proxy/options/test_api_keys.py::test_a_new_version
+The name is the owner
+    proxy/test_users.py::test_names
+The name is in the log
+    proxy/test_users.py::test_names
+Each user of the proxy
+    proxy/test_users.py::test_names
+`concurrent` limits
+    proxy/test_users.py::test_turns_at_once
+    proxy/test_users.py::test_turns_per_minute
+That many can begin
+    unit/proxy/test_user_limits.py::test_turns_per_minute
+A turn beyond a limit
+    proxy/test_users.py::test_turns_at_once
+A turn is a request to a model
+    proxy/test_users.py::test_turns_per_minute
+A background answer is one
+    proxy/test_users.py::test_a_background_answer_is_a_turn_until_it_has_ended
+Token counts and lists
+    proxy/test_users.py::test_turns_per_minute
+A source that sends ten wrong keys
+    proxy/test_users.py::test_many_wrong_keys
+    unit/proxy/test_wrong_keys.py::test_a_source_that_tries_keys
+Users who were served
+    proxy/test_users.py::test_many_wrong_keys
+    unit/proxy/test_wrong_keys.py::test_a_source_that_tries_keys
+With a single key
+    unit/proxy/options/test_api_keys.py::test_one_key
+    unit/proxy/test_user_limits.py::test_without_limits
 A connection that returns
     attack/test_attack.py::test_a_proxy_that_is_its_own_upstream
     unit/proxy/test_loop_detection.py::test_a_request_that_comes_back
@@ -408,6 +450,12 @@ Captures (`toolsim_capture`)
 
 EXPLAINS = (
     "Clients without a key",
+    "The number of its turns",
+    "People who share",
+    "`toolsim_api_key=file:keys.txt` names",
+    "```text",
+    "`printf %s KEY",
+    "Behind a load balancer",
     "It can",
     "An output that a client sends as a user's message",
     "MCP tools can wait",

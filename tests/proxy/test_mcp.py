@@ -279,13 +279,13 @@ def test_no_secret_is_left_anywhere(
 
 @pytest.mark.slow
 def test_servers_end_with_the_proxy(backend: TextBackend, folder: Path) -> None:
-    """Servers that run here end with the proxy, and no process is left, though one and a guardian were killed."""
+    """Servers that run here end with the proxy, and no process is left, though one and a supervisor were killed."""
     with Mitmdump(backend.url, toolsim_mcp_config=str(folder / "mcp.json")) as proxy:
         backend.play([says(block("bad__environment")), says("Well.")])
         client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k")
         client.responses.create(model="m", input="hi")
         guardians = servers_of(proxy.pid)
-        servers = [pid for guardian in guardians for pid in servers_of(guardian)]
+        servers = [pid for supervisor in guardians for pid in servers_of(supervisor)]
         assert len(guardians) == len(servers) == 3
         os.kill(servers[0], signal.SIGKILL)
         os.kill(guardians[1], signal.SIGKILL)

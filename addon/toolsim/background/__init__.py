@@ -1,10 +1,10 @@
 """Background answers, made without a waiting client: requested, polled, followed, cancelled.
 
-    POST, background ─▶ edge.begin ─▶ runs.start ─▶ the rounds of ``rounds/``, as for an answer with a client
-                             │            │
-                             │            ├─▶ its events: ``event_log.py``, which streams follow
-                             ▼            ▼
-    GET, cancel, DELETE ─▶ edge.serve ─▶ ledger ─▶ the store
+    POST, background ─▶ endpoints.begin ─▶ runs.start ─▶ the rounds of ``rounds/``, as for an answer with a client
+                               │               │
+                               │               ├─▶ its events: ``event_log.py``, which streams follow
+                               ▼               ▼
+    GET, cancel, DELETE ─▶ endpoints.serve ─▶ background_store ─▶ the store
 
 1. The store is the source of truth for every proxy. The record of an answer exists before the client gets its id.
 2. The proxy that makes the answer holds its lease, a second record, and keeps renewing it. The end of an answer
@@ -14,8 +14,8 @@
    for it records that. A proxy that is stopped does so itself.
 4. The events are kept by the proxy that makes the answer, and in the store once it has ended; before that only if a
    client follows it at another proxy (``remote_follower.py``).
-5. A proxy that has lost its lease stops the model within ``ledger.RENEW_SECONDS``; if the proxy itself receives the
-   request to end the answer, at once.
+5. A proxy that has lost its lease stops the model within ``background_store.RENEW_SECONDS``; if the proxy itself
+   receives the request to end the answer, at once.
 6. A limit in ``toolsim_store`` bounds the answers in progress: further requests get a 429 rather than a place in a
    queue of unknown length. ``event_log.py`` bounds the stored events.
 """

@@ -54,10 +54,10 @@ class BackgroundAnswers:
     def __init__(self, parts: Parts) -> None:
         self._memory = parts.memory
         self._servers = parts.servers
-        self._ledger = BackgroundStore(parts.memory)
+        self._background_store = BackgroundStore(parts.memory)
         self._rounds = parts.rounds
         self._do = parts.do
-        self._runs = Runs(self._ledger, parts.rounds.keepalive, parts.finished)
+        self._runs = Runs(self._background_store, parts.rounds.keepalive, parts.finished)
         self._places = Slots(self._runs.partitions)
 
     def families(self) -> list[Family]:
@@ -135,7 +135,9 @@ class BackgroundAnswers:
         response, frames = writer.queue()
         shown = dump(response).encode()
         value = value_of(shown, own, stream=made.form.stream)
-        lease = await self._ledger.open(context.partition, context.stored_as.id, value, references.previous, names)
+        lease = await self._background_store.open(
+            context.partition, context.stored_as.id, value, references.previous, names
+        )
         log = EventLog() if made.form.stream else None
         run = Run(answer, lease, writer, log, own, names, references.previous, references.conversation)
         run.publish(frames)
@@ -167,7 +169,7 @@ class BackgroundAnswers:
         """Return the current state of an answer, False if it does not exist; store the changes of the call."""
         id = call.resource.id
         for _ in range(MAX_TRIES):
-            entry = await self._ledger.read(partition, id)
+            entry = await self._background_store.read(partition, id)
             if entry is None:
                 return False
             job = PageJob(replace(call, state=entry.state), entry.value, owner=partition)
@@ -176,8 +178,8 @@ class BackgroundAnswers:
                 return done.error or done.body
             _, value = done.change
             if not value:
-                await self._ledger.delete(partition, id)
-            elif not await self._ledger.finalize(entry, value):
+                await self._background_store.delete(partition, id)
+            elif not await self._background_store.finalize(entry, value):
                 continue
             if (run := self._runs.find(partition, id)) is not None:
                 await self._runs.end(run, CANCELLED if value else DELETED)
@@ -187,7 +189,7 @@ class BackgroundAnswers:
     async def _streamed(self, flow: HTTPFlow, exchange: Exchange, partition: str, call: Call) -> ApiError | bool:
         """Answer a flow with an answer's events; return an error if that is impossible, False if it does not exist."""
         id, run = call.resource.id, self._runs.find(partition, call.resource.id)
-        entry = await self._ledger.read(partition, id)
+        entry = await self._background_store.read(partition, id)
         if entry is None:
             return False
         after = cursor(call.query)
@@ -197,9 +199,9 @@ class BackgroundAnswers:
             self._rounds.show(flow, exchange, partial(run.log.follow, after))
             return True
         if run is None and entry.state:
-            self._rounds.show(flow, exchange, lambda: follow_stored(self._ledger, partition, id, after))
+            self._rounds.show(flow, exchange, lambda: follow_stored(self._background_store, partition, id, after))
             return True
-        stored = await self._ledger.events(partition, id)
+        stored = await self._background_store.events(partition, id)
         frames = frames_after(stored, after) if stored is not None else None
         if stored is None or frames is None:
             return NO_EVENTS

@@ -20,16 +20,18 @@ _LAST_SECONDS = RENEW_SECONDS + 2 * FOLLOW_SECONDS
 _KEEPALIVE_SECONDS = 10.0
 
 
-async def follow_stored(ledger: BackgroundStore, partition: str, id: str, after: int) -> AsyncGenerator[bytes]:
+async def follow_stored(
+    background_store: BackgroundStore, partition: str, id: str, after: int
+) -> AsyncGenerator[bytes]:
     """Yield the frames after the number ``after`` as they are stored, until the answer ends."""
     has_asked, failures, quiet = False, 0, 0.0
     while True:
         try:
-            entry = await ledger.read(partition, id)
+            entry = await background_store.read(partition, id)
             if entry is not None and entry.state and not has_asked:
-                await ledger.request_events(partition, id)
+                await background_store.request_events(partition, id)
                 has_asked = True
-            stored = await ledger.events(partition, id)
+            stored = await background_store.events(partition, id)
         except StoreError:
             failures += 1
             if failures > PATIENCE:

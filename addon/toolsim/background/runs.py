@@ -97,8 +97,8 @@ class Run:
 class Runs:
     """Starts, finds and ends these answers. ``keepalive``: as the addon's."""
 
-    def __init__(self, ledger: BackgroundStore, keepalive: float, finished: Finished) -> None:
-        self._ledger = ledger
+    def __init__(self, background_store: BackgroundStore, keepalive: float, finished: Finished) -> None:
+        self._background_store = background_store
         self._keepalive = keepalive
         self._finished = finished
         self._runs: dict[str, Run] = {}
@@ -187,9 +187,9 @@ class Runs:
         ending = run.ending(run.writer.body)
         for _ in range(PATIENCE):
             try:
-                match await self._ledger.end(run.lease, ending):
+                match await self._background_store.end(run.lease, ending):
                     case True:
-                        await self._ledger.clean_up(run.lease)
+                        await self._background_store.clean_up(run.lease)
                     case False:
                         run.fail(ENDED)
                         await self._store_events(run)
@@ -215,13 +215,13 @@ class Runs:
             run.fail(why)
         with suppress(StoreError):
             if why is STOPPED and run.writer.body is not None:
-                await self._ledger.end(run.lease, run.ending(run.writer.body))
+                await self._background_store.end(run.lease, run.ending(run.writer.body))
             elif why is not STOPPED:
                 await self._store_events(run)
 
     async def _store_events(self, run: Run) -> None:
         if run.log is not None:
-            await self._ledger.store_events(run.lease, run.log.value(run.end))
+            await self._background_store.store_events(run.lease, run.log.value(run.end))
 
     async def _renew(self, run: Run) -> None:
         """Keep renewing the lease, and store the events as they arrive once another proxy has requested them."""
@@ -232,9 +232,11 @@ class Runs:
             run.changed.clear()
             try:
                 events, log = b"", run.log
-                if log is not None and (is_wanted := is_wanted or await self._ledger.events_requested(run.lease)):
+                if log is not None and (
+                    is_wanted := is_wanted or await self._background_store.events_requested(run.lease)
+                ):
                     stored, events = log.last, log.value() if log.last > stored else b""
-                is_held = await self._ledger.renew(run.lease, events)
+                is_held = await self._background_store.renew(run.lease, events)
             except StoreError:
                 stored = -1
                 continue

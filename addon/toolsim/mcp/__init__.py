@@ -10,13 +10,13 @@ For the core, which needs no connection:
 
 The runtime, which the core finds by name (``MCP`` in ``plugins.py``) and imports for users with MCP servers:
 
-    engine       implements ``runtime``
-    declared     the known servers: the operator's file, and servers that requests name
-    pool         the connections of this proxy
-    connection   one server: started or connected to, queried, dropped, retried   (``stdio``, ``web``: how)
-    guardian     the parent process of a local server, a separate program
-    turns        a fair lock for servers that handle one request at a time
-    result       a server's answer as the outcome of a call
+    engine          implements ``runtime``
+    server_config   the known servers: the operator's file, and servers that requests name
+    pool            the connections of this proxy
+    connection      one server: started or connected to, queried, dropped, retried   (``stdio``, ``web``: how)
+    supervisor      the parent process of a local server, a separate program
+    fair_lock       a fair lock for servers that handle one request at a time
+    result          a server's answer as the outcome of a call
 
 Servers are untrusted. Their output is text for the model only. Their powers are limited:
 

@@ -37,7 +37,7 @@ _PIECE = 64 * 1024
 _END_SECONDS = 1.0
 _DRAIN_SECONDS = 0.3
 _MAX_WORDS = 2_000
-# Windows has neither: a server is ended without its children there, and no guardian watches it.
+# Windows has neither: a server is ended without its children there, and no supervisor watches it.
 _HAS_PROCESS_GROUPS = hasattr(os, "posix_spawnp") and hasattr(os, "killpg")
 
 Incoming = MemoryObjectSendStream[SessionMessage | Exception]
@@ -70,7 +70,7 @@ class OutputMeter:
 
 
 class Process:
-    """A server's process and all processes that it starts; ``lifeline``: its guardian's, None on Windows."""
+    """A server's process and all processes that it starts; ``lifeline``: its supervisor's, None on Windows."""
 
     def __init__(self, process: asyncio.subprocess.Process, lifeline: int | None) -> None:
         assert process.stdin is not None
@@ -131,7 +131,7 @@ class Process:
                 break
         self.kill()
         if self._has_guardian:
-            # If the guardian itself was killed, the server might have survived, and still hold its pipes.
+            # If the supervisor itself was killed, the server might have survived, and still hold its pipes.
             self._signal(signal.SIGKILL)
 
     def _terminate(self) -> None:
@@ -154,7 +154,7 @@ class Process:
 
 
 def _program(name: str, folder: str, environment: Mapping[str, str]) -> str:
-    """Return the path of a program. Raises FileNotFoundError: the guardian could report it only to the log."""
+    """Return the path of a program. Raises FileNotFoundError: the supervisor could report it only to the log."""
     path = os.path.join(folder, name) if os.path.dirname(name) else name
     if (found := shutil.which(path, path=environment.get("PATH"))) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)

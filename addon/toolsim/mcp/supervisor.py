@@ -1,13 +1,13 @@
 """The parent process of a local server, which ends everything that the server started when the proxy ends.
 
-It is a separate program between the proxy and the server: ``python guardian.py LIFELINE COMMAND …``.
-The server has the standard streams; the guardian only watches.
+It is a separate program between the proxy and the server: ``python supervisor.py LIFELINE COMMAND …``.
+The server has the standard streams; the supervisor only watches.
 
 - LIFELINE is the reading end of a pipe whose other end only the proxy has. When that end is closed, by the proxy or by
   the kernel because the proxy was killed, everything that the server started is killed. A byte in the pipe means: do
   the same once the server itself has exited.
 - Children that left the server's process group or session, and those whose parent has died, are still descendants of
-  the guardian, since Linux gives orphans to the nearest *subreaper*. Other systems have none: there the process group
+  the supervisor, since Linux gives orphans to the nearest *subreaper*. Other systems have none: there the process group
   is killed, and processes that have left it survive.
 
 It is started without site packages: it must import only small parts of the standard library.

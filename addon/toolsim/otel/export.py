@@ -43,10 +43,10 @@ class Export:
 
     def __init__(self, exporters: Sequence[SpanExporter], content: Content) -> None:
         self.content = content
-        self._told = LoggingExporter(exporters, content)
+        self._exporter = LoggingExporter(exporters, content)
         # The exit of the process must not wait for a collector that is gone.
         self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(self._told))
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self.tracer = self._provider.get_tracer("toolsim", __version__, schema_url=SCHEMA)
 
     @classmethod
@@ -76,7 +76,7 @@ class Export:
         while ending.is_alive() and time.monotonic() < until:
             await asyncio.sleep(_POLL_SECONDS)
         if ending.is_alive():
-            self._told.log_failure(f"the last ones took more than {FLUSH_SECONDS:g} s")
+            self._exporter.log_failure(f"the last ones took more than {FLUSH_SECONDS:g} s")
 
 
 class LoggingExporter(SpanExporter):

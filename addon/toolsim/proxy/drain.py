@@ -92,7 +92,7 @@ class Drain:
 
     def _end_now(self) -> None:
         if open_ := self.open():
-            logger.warning("toolsim: stopped at once, with %s open", _in_words(open_))
+            logger.warning("toolsim: stopped at once, with %s open", _counted(open_))
         # Any answer that breaks off from now on does so because of the shutdown.
         self._exchanges.end(STOPPED)
         ctx.master.shutdown()  # type: ignore[no-untyped-call]
@@ -103,7 +103,7 @@ class Drain:
         is_noted = is_watched or self.open()
         if is_noted:
             message = "toolsim: stopping; %s open, for at most %d s (a second signal stops at once)"
-            logger.info(message, _in_words(self.open()), self.seconds)
+            logger.info(message, _counted(self.open()), self.seconds)
         self._sockets.drain()
         try:
             if is_watched:
@@ -111,13 +111,13 @@ class Drain:
             shutdown.stop_listening()
             await self._wait(until=began + self.seconds)
             if left := self.open():
-                logger.warning("toolsim: %s did not end within %d s", _in_words(left), self.seconds)
+                logger.warning("toolsim: %s did not end within %d s", _counted(left), self.seconds)
                 self._exchanges.end(STOPPED)
                 self._rounds.end(STOPPED)
                 await self._background.stop()
                 await self._wait(until=time.monotonic() + END_SECONDS)
                 if cut := self.open():
-                    logger.warning("toolsim: %s broken off", _in_words(cut))
+                    logger.warning("toolsim: %s broken off", _counted(cut))
             if is_noted:
                 logger.info("toolsim: stopped after %.1f s", time.monotonic() - began)
         finally:
@@ -177,5 +177,5 @@ class Drain:
             response.headers["connection"] = "close"
 
 
-def _in_words(count: int) -> str:
+def _counted(count: int) -> str:
     return "1 exchange" if count == 1 else f"{count} exchanges"

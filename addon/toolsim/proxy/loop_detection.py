@@ -48,7 +48,7 @@ class ProxyLoopDetector:
         client = flow.client_conn
         # A flow that a person resends has the proxy's own mark from its first run.
         is_signed = not is_resent(flow) and self._via.has_passed(flow.request.headers.get(_VIA, ""), client)
-        return is_signed or self.connections.is_circle(client)
+        return is_signed or self.connections.is_loop(client)
 
     def add_via(self, flow: HTTPFlow) -> None:
         """Mark a request for a backend with the listener on which it arrived."""
@@ -73,7 +73,7 @@ class Connections:
         if (ends := _ends(data.server.sockname, data.server.peername)) is not None:
             self._passed.pop(ends, None)
 
-    def is_circle(self, client: Client) -> bool:
+    def is_loop(self, client: Client) -> bool:
         """Return whether the requests of a connection have passed its listener before."""
         return client.sockname is not None and _address(client.sockname) in self._before(client)
 

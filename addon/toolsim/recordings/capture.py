@@ -231,7 +231,7 @@ def _outcome(flow: HTTPFlow, report: Mapping[str, Any]) -> str:
 
 
 def both_sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
-    """Return both sides of a finished exchange (see ``proxy/backup.py``), each with its note."""
+    """Return both sides of a finished exchange (see ``mitmproxy12/backup.py``), each with its note."""
     note = flow.metadata[NOTE]
     if "side" in note:
         raise ValueError("this flow is one side of a recorded exchange already")

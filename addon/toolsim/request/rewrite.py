@@ -194,14 +194,14 @@ def rewrite_request(
     answer = b""
     if loop is not None and not request.form.compacts:
         report.warnings.append(entry(LOOP_ENDED, loggable_name(loop.call.name)))
-        answer = _answer_in_words(backend, answer_about(loop), request)
+        answer = _text_answer(backend, answer_about(loop), request)
         planned = replace(
             planned, tools=(), tool_choice=ToolChoice("none"), json_only=False, may_invent=False, attempts=frozenset()
         )
     return Rewritten(planned, written, path, request.items, asked, answer)
 
 
-def _answer_in_words(backend: Api, text: str, request: ClientRequest) -> bytes:
+def _text_answer(backend: Api, text: str, request: ClientRequest) -> bytes:
     """Return a backend's complete answer with this text."""
     writer = backend.writer(AnswerForm(model=request.form.model))
     for event in (Opened(), TextDelta(text), Ended({0: "stop"})):

@@ -134,7 +134,7 @@ def _from_string(text: str, *, repair: bool) -> Arguments | None:
                 case Json(value=dict() as value):
                     return Arguments(inner, value, lossy_repairs=(DOUBLE_ENCODED,))
         case None if repair:
-            return _repeated(text) or _mended(text)
+            return _repeated(text) or _repaired(text)
     return None
 
 
@@ -151,7 +151,7 @@ def _repeated(text: str) -> Arguments | None:
     return Arguments(source, first[0], codes=(REPEATED_ARGUMENTS,))
 
 
-def _mended(text: str) -> Arguments | None:
+def _repaired(text: str) -> Arguments | None:
     repaired = repair_json(text, len(text) - len(text.lstrip()))
     if repaired is None or text[repaired.end :].strip(" \t\r\n}]"):
         return None
@@ -168,7 +168,7 @@ def _unwrap_input(text: str, *, repair: bool) -> tuple[str, tuple[str, ...]]:
         case Json(value={"input": str() as inner}):
             return inner, ()
         case None if repair:
-            match _mended(text):
+            match _repaired(text):
                 case Arguments(value={"input": str() as inner}, lossy_repairs=lossy_repairs):
                     return inner, lossy_repairs
     return text, ()
@@ -216,7 +216,7 @@ def _inside(content: str, *, repair: bool) -> Arguments | Items | None:
                 return Arguments(text.strip(), value)
     inner = read_elements(content)
     if inner is None and repair:
-        return next(filter(None, map(_mended, texts)), None)
+        return next(filter(None, map(_repaired, texts)), None)
     return None if inner is None else tuple(inner)
 
 

@@ -110,7 +110,7 @@ class StructuredCalls:
             return [verdict]
         name = model_name(call.name, call.namespace)
         self._judge.report.drop_call(loggable_name(name), STRUCTURED_CALL)
-        return [replace(verdict, raw=in_words(name, call.arguments, verdict.reason), name=name)]
+        return [replace(verdict, raw=as_prose(name, call.arguments, verdict.reason), name=name)]
 
     def _verdict(self, call: StructuredCall, *, corrects: bool) -> Verdict:
         name = model_name(call.name, call.namespace)
@@ -151,7 +151,7 @@ class StructuredCalls:
         return lookup.tool
 
 
-def in_words(name: str, arguments: str, reason: str) -> str:
+def as_prose(name: str, arguments: str, reason: str) -> str:
     """Return the text that a client gets for a call that a backend emitted and that is not passed on."""
     called = loggable_name(name) if name else "a tool without a name"
     return f"Call of {called}, not passed on because {_REASONS[reason]}: {arguments}"

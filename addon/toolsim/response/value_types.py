@@ -215,7 +215,7 @@ class ElementTypes:
         if types and "string" not in types:
             if value is not None and conforms(schema, value.value):
                 return value
-            if (repaired := self._mended(bare)) is not None and conforms(schema, repaired.value):
+            if (repaired := self._repaired(bare)) is not None and conforms(schema, repaired.value):
                 return repaired
         if conforms(schema, text):
             return string
@@ -225,7 +225,7 @@ class ElementTypes:
             return value
         return string
 
-    def _mended(self, text: str) -> Json | None:
+    def _repaired(self, text: str) -> Json | None:
         """Return the object or array in a text after its slips are repaired."""
         repaired = repair_json(text) if self._repair else None
         return read_value(repaired.text) if repaired is not None and repaired.end == len(text) else None

@@ -1,7 +1,7 @@
 """Stores for finished answers: their protocol (``record``), the URL that names one (``url``), and two stores.
 
     record         the protocol, ``Store``, and the records that a store holds
-    opening        the URL of a store: its kind and its bounds
+    url            the URL of a store: its kind and its bounds
     sqlite         a SQLite file, or a database in memory
     redis_server   a Redis server that several proxies share
 

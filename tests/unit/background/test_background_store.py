@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toolsim.background import background_store as ledger_module
+from toolsim.background import background_store as background_store_module
 from toolsim.background.background_store import BackgroundStore, Ending, Lease
 from toolsim.proxy.response_store import LOST, ResponseStore
 from toolsim.stores.record import Record, StoreError
@@ -30,89 +30,89 @@ async def memory(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 @pytest.fixture
-def ledger(memory: ResponseStore) -> BackgroundStore:
+def background_store(memory: ResponseStore) -> BackgroundStore:
     return BackgroundStore(memory)
 
 
-async def opened(ledger: BackgroundStore) -> Lease:
-    return await ledger.open("p", "resp_1", WAITS, "", ["i1"])
+async def opened(background_store: BackgroundStore) -> Lease:
+    return await background_store.open("p", "resp_1", WAITS, "", ["i1"])
 
 
-async def test_a_life(ledger: BackgroundStore, memory: ResponseStore) -> None:
+async def test_a_life(background_store: BackgroundStore, memory: ResponseStore) -> None:
     """Queued, in progress, completed; meanwhile the lease is renewed, and in the end nothing is left of it."""
-    lease = await opened(ledger)
-    entry = await ledger.read("p", "resp_1")
+    lease = await opened(background_store)
+    entry = await background_store.read("p", "resp_1")
     assert entry is not None
     assert (entry.value, entry.state) == (WAITS, "queued")
     lease.state = "in_progress"
     for _ in "12":
-        assert await ledger.renew(lease)
-    entry = await ledger.read("p", "resp_1")
+        assert await background_store.renew(lease)
+    entry = await background_store.read("p", "resp_1")
     assert entry is not None
     assert entry.state == "in_progress"
-    assert await ledger.end(lease, Ending(OVER, "", ("i1", "o1"), b"0\nevents")) is True
-    await ledger.clean_up(lease)
-    entry = await ledger.read("p", "resp_1")
+    assert await background_store.end(lease, Ending(OVER, "", ("i1", "o1"), b"0\nevents")) is True
+    await background_store.clean_up(lease)
+    entry = await background_store.read("p", "resp_1")
     assert entry is not None
     assert (entry.value, entry.state, entry.version) == (OVER, "", 0)
-    assert await ledger.events("p", "resp_1") == b"0\nevents"
+    assert await background_store.events("p", "resp_1") == b"0\nevents"
     assert set(await memory.find("p", ["i1", "o1", lease.name])) == {"i1", "o1"}
     for partition, id in ("q", "resp_1"), ("p", "i1"), ("p", "resp_2"), ("p", lease.name):
-        assert await ledger.read(partition, id) is None
+        assert await background_store.read(partition, id) is None
 
 
-async def test_it_ends_once(ledger: BackgroundStore) -> None:
+async def test_it_ends_once(background_store: BackgroundStore) -> None:
     """Whoever comes second changes nothing, whether its producer or whoever cancels it."""
-    lease = await opened(ledger)
-    entry = await ledger.read("p", "resp_1")
+    lease = await opened(background_store)
+    entry = await background_store.read("p", "resp_1")
     assert entry is not None
-    assert await ledger.finalize(entry, CUT)
-    assert not await ledger.finalize(entry, CUT)
-    assert not await ledger.renew(lease)
-    assert await ledger.end(lease, Ending(OVER)) is False
-    lease = await ledger.open("p", "resp_2", WAITS, "", [])
-    entry = await ledger.read("p", "resp_2")
+    assert await background_store.finalize(entry, CUT)
+    assert not await background_store.finalize(entry, CUT)
+    assert not await background_store.renew(lease)
+    assert await background_store.end(lease, Ending(OVER)) is False
+    lease = await background_store.open("p", "resp_2", WAITS, "", [])
+    entry = await background_store.read("p", "resp_2")
     assert entry is not None
-    assert await ledger.end(lease, Ending(OVER)) is True
-    assert not await ledger.finalize(entry, CUT)
-    await ledger.clean_up(lease)
-    assert not await ledger.finalize(entry, CUT)
-    entry = await ledger.read("p", "resp_2")
+    assert await background_store.end(lease, Ending(OVER)) is True
+    assert not await background_store.finalize(entry, CUT)
+    await background_store.clean_up(lease)
+    assert not await background_store.finalize(entry, CUT)
+    entry = await background_store.read("p", "resp_2")
     assert entry is not None
     assert entry.value == OVER
 
 
-async def test_what_is_deleted_does_not_come_back(ledger: BackgroundStore, memory: ResponseStore) -> None:
+async def test_what_is_deleted_does_not_come_back(background_store: BackgroundStore, memory: ResponseStore) -> None:
     """Its producer can write nothing more, and its events are deleted with it."""
-    lease = await opened(ledger)
-    await ledger.delete("p", "resp_1")
-    assert not await ledger.renew(lease)
-    assert await ledger.end(lease, Ending(OVER, events=b"0\n")) is False
-    assert await ledger.read("p", "resp_1") is None
-    lease = await opened(ledger)
-    assert await ledger.end(lease, Ending(OVER, events=b"0\n")) is True
-    await ledger.delete("p", "resp_1")
-    assert await ledger.events("p", "resp_1") is None
+    lease = await opened(background_store)
+    await background_store.delete("p", "resp_1")
+    assert not await background_store.renew(lease)
+    assert await background_store.end(lease, Ending(OVER, events=b"0\n")) is False
+    assert await background_store.read("p", "resp_1") is None
+    lease = await opened(background_store)
+    assert await background_store.end(lease, Ending(OVER, events=b"0\n")) is True
+    await background_store.delete("p", "resp_1")
+    assert await background_store.events("p", "resp_1") is None
     assert await memory.find("p", ["resp_1", lease.name]) == {}
 
 
-async def test_a_lease_that_is_over(ledger: BackgroundStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lease_that_is_over(background_store: BackgroundStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The answer counts as abandoned; but its producer may continue until somebody writes that it failed."""
-    lease = await opened(ledger)
-    monkeypatch.setattr(ledger_module, "LEASE_SECONDS", -1.0)
-    entry = await ledger.read("p", "resp_1")
+    lease = await opened(background_store)
+    monkeypatch.setattr(background_store_module, "LEASE_SECONDS", -1.0)
+    entry = await background_store.read("p", "resp_1")
     assert entry is not None
     assert entry.state == ""
-    assert await ledger.renew(lease)
-    assert not await ledger.finalize(entry, CUT)
+    assert await background_store.renew(lease)
+    assert not await background_store.finalize(entry, CUT)
     monkeypatch.undo()
-    entry = await ledger.read("p", "resp_1")
+    entry = await background_store.read("p", "resp_1")
     assert entry is not None
     assert entry.state == "queued"
 
 
 async def test_a_write_that_was_too_late(
-    ledger: BackgroundStore, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
+    background_store: BackgroundStore, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was reported as an error, yet it was done: the producer recognises it as its own."""
     put = memory._put
@@ -124,21 +124,21 @@ async def test_a_write_that_was_too_late(
             late.pop()
             raise StoreError("too late")
 
-    lease = await opened(ledger)
+    lease = await opened(background_store)
     monkeypatch.setattr(memory, "_put", slow)
     with pytest.raises(StoreError):
-        await ledger.renew(lease)
-    assert await ledger.renew(lease)
+        await background_store.renew(lease)
+    assert await background_store.renew(lease)
     late.append(True)
     with pytest.raises(StoreError):
-        await ledger.end(lease, Ending(OVER))
-    assert await ledger.end(lease, Ending(OVER)) is True
+        await background_store.end(lease, Ending(OVER))
+    assert await background_store.end(lease, Ending(OVER)) is True
 
 
-async def test_a_conversation(ledger: BackgroundStore, memory: ResponseStore) -> None:
+async def test_a_conversation(background_store: BackgroundStore, memory: ResponseStore) -> None:
     """Its items are added with the answer despite concurrent writes; if it is gone, nothing is written."""
     await memory.write("p", [Record("conv_1", b'{"conversation":{},"items":[{"id":"i0"}]}')], {})
-    lease = await opened(ledger)
+    lease = await opened(background_store)
     find = memory.last
 
     async def disturbed(partition: str, id: str) -> Record | None:
@@ -149,44 +149,44 @@ async def test_a_conversation(ledger: BackgroundStore, memory: ResponseStore) ->
 
     memory.last = disturbed  # type: ignore[method-assign]
     ending = Ending(OVER, "", (), b"", "conv_1", b'[{"id":"i1"}]', [{"id": "o1"}])
-    assert await ledger.end(lease, ending) is True
+    assert await background_store.end(lease, ending) is True
     found = await memory.last("p", "conv_1")
     assert found is not None
     assert [item["id"] for item in json.loads(found.value)["items"]] == ["x", "i1", "o1"]
-    lease = await ledger.open("p", "resp_2", WAITS, "", [])
+    lease = await background_store.open("p", "resp_2", WAITS, "", [])
     await memory.forget("p", ["conv_1"])
-    assert await ledger.end(lease, ending) == LOST
-    assert await ledger.renew(lease)
+    assert await background_store.end(lease, ending) == LOST
+    assert await background_store.renew(lease)
     await memory.forget("p", [lease.name])
     await memory.write("p", [found], {})
-    assert await ledger.end(lease, ending) is False
+    assert await background_store.end(lease, ending) is False
 
 
-async def test_events_on_the_way(ledger: BackgroundStore, memory: ResponseStore) -> None:
+async def test_events_on_the_way(background_store: BackgroundStore, memory: ResponseStore) -> None:
     """They are stored with the lease once somebody wants them; after the end too, unless the answer was deleted."""
-    lease = await opened(ledger)
-    assert not await ledger.events_requested(lease)
-    await ledger.request_events("p", "resp_1")
-    assert await ledger.events_requested(lease)
-    assert await ledger.renew(lease, b"0\none")
-    assert await ledger.events("p", "resp_1") == b"0\none"
-    assert await ledger.renew(lease)
-    assert await ledger.events("p", "resp_1") == b"0\none"
-    entry = await ledger.read("p", "resp_1")
+    lease = await opened(background_store)
+    assert not await background_store.events_requested(lease)
+    await background_store.request_events("p", "resp_1")
+    assert await background_store.events_requested(lease)
+    assert await background_store.renew(lease, b"0\none")
+    assert await background_store.events("p", "resp_1") == b"0\none"
+    assert await background_store.renew(lease)
+    assert await background_store.events("p", "resp_1") == b"0\none"
+    entry = await background_store.read("p", "resp_1")
     assert entry is not None
-    assert await ledger.finalize(entry, CUT)
-    assert not await ledger.renew(lease, b"0\nmore")
-    await ledger.store_events(lease, b"0\nall")
-    assert await ledger.events("p", "resp_1") == b"0\nall"
-    assert not await ledger.events_requested(lease)
-    await ledger.request_events("p", "resp_1")
-    await ledger.delete("p", "resp_1")
-    await ledger.store_events(lease, b"0\nall")
-    assert await ledger.events("p", "resp_1") is None
-    assert not await ledger.events_requested(lease)
+    assert await background_store.finalize(entry, CUT)
+    assert not await background_store.renew(lease, b"0\nmore")
+    await background_store.store_events(lease, b"0\nall")
+    assert await background_store.events("p", "resp_1") == b"0\nall"
+    assert not await background_store.events_requested(lease)
+    await background_store.request_events("p", "resp_1")
+    await background_store.delete("p", "resp_1")
+    await background_store.store_events(lease, b"0\nall")
+    assert await background_store.events("p", "resp_1") is None
+    assert not await background_store.events_requested(lease)
 
 
 def test_damaged_leases() -> None:
     """A lease that cannot be parsed belongs to nobody."""
     for wrong in b"", b"x y z", b"1", b"\xff \xff \xff":
-        assert ledger_module._read(Record("lease_r", wrong)) == ("", "")
+        assert background_store_module._read(Record("lease_r", wrong)) == ("", "")

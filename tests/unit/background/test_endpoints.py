@@ -38,7 +38,7 @@ async def do(job: Job) -> JobResult:
     return run(job)
 
 
-class House:
+class Setup:
     """Background answers over a memory store, whose runs are recorded instead of started: the test has no proxy."""
 
     def __init__(self, bounds: Bounds) -> None:
@@ -71,10 +71,10 @@ class House:
 
 
 @pytest.fixture
-async def house(request: pytest.FixtureRequest) -> AsyncIterator[House]:
-    house = House(getattr(request, "param", Bounds()))
-    yield house
-    await house.answers._rounds.stop()
+async def setup(request: pytest.FixtureRequest) -> AsyncIterator[Setup]:
+    setup = Setup(getattr(request, "param", Bounds()))
+    yield setup
+    await setup.answers._rounds.stop()
 
 
 def response_of(flow: HTTPFlow) -> tuple[int, dict[str, Any]]:
@@ -82,16 +82,16 @@ def response_of(flow: HTTPFlow) -> tuple[int, dict[str, Any]]:
     return flow.response.status_code, json.loads(flow.response.content or b"")
 
 
-async def test_it_is_stored_before_its_client_gets_a_response(house: House) -> None:
+async def test_it_is_stored_before_its_client_gets_a_response(setup: Setup) -> None:
     """The client gets what is stored; asking for the answer is a separate flow."""
-    flow = await house.begin()
+    flow = await setup.begin()
     status, response = response_of(flow)
     assert (status, response["id"], response["status"], response["background"]) == (200, "resp_0", "queued", True)
     assert flow.comment == "in the background: resp_0"
-    served, flow = await house.ask("response", "GET", "resp_0")
+    served, flow = await setup.ask("response", "GET", "resp_0")
     assert served
     assert response_of(flow) == (200, response)
-    assert [run.lease.id for run in house.started] == ["resp_0"]
+    assert [run.lease.id for run in setup.started] == ["resp_0"]
 
 
 @pytest.mark.parametrize(
@@ -103,60 +103,60 @@ async def test_it_is_stored_before_its_client_gets_a_response(house: House) -> N
         (BODY | {"input": "x" * 6000}, 413, "too large"),
     ],
 )
-async def test_a_bad_request_is_refused_at_once(house: House, body: dict[str, Any], status: int, words: str) -> None:
+async def test_a_bad_request_is_refused_at_once(setup: Setup, body: dict[str, Any], status: int, words: str) -> None:
     """Then nothing is started, and nothing stored."""
-    got, response = response_of(await house.begin(body))
+    got, response = response_of(await setup.begin(body))
     assert got == status
     assert words in json.dumps(response)
-    assert (house.started, house.memory.size.records) == ([], 0)
+    assert (setup.started, setup.memory.size.records) == ([], 0)
 
 
-@pytest.mark.parametrize("house", [Bounds(bytes=300)], indirect=True)
-async def test_what_the_store_has_no_place_for(house: House) -> None:
+@pytest.mark.parametrize("setup", [Bounds(bytes=300)], indirect=True)
+async def test_what_the_store_has_no_place_for(setup: Setup) -> None:
     """It is a 413, since nobody could ever fetch it."""
-    assert response_of(await house.begin())[0] == 413
-    assert house.started == []
+    assert response_of(await setup.begin())[0] == 413
+    assert setup.started == []
 
 
-async def test_a_store_that_is_down(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_is_down(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is started, and the state of earlier answers is unknown: a 503 for each request."""
-    await house.begin()
+    await setup.begin()
 
     async def down(*_: Sequence[object]) -> None:
         raise StoreError("down")
 
-    monkeypatch.setattr(house.memory, "_put", down)
-    assert response_of(await house.begin())[0] == 503
-    assert len(house.started) == 1
-    served, flow = await house.ask("cancel", "POST", "resp_0")
+    monkeypatch.setattr(setup.memory, "_put", down)
+    assert response_of(await setup.begin())[0] == 503
+    assert len(setup.started) == 1
+    served, flow = await setup.ask("cancel", "POST", "resp_0")
     assert served
     assert response_of(flow)[0] == 503
 
 
-async def test_one_more_than_allowed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_more_than_allowed(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers that are still being started count too; one that failed to start no longer counts."""
-    house.settings = Settings(store=StoreUrl("memory", background=1))
+    setup.settings = Settings(store=StoreUrl("memory", background=1))
     refused: list[int] = []
-    open_ = house.answers._ledger.open
+    open_ = setup.answers._background_store.open
 
     async def slow(*arguments: Any) -> Any:
         if not refused:
-            refused.append(response_of(await house.begin())[0])
+            refused.append(response_of(await setup.begin())[0])
             raise StoreError("down")
         return await open_(*arguments)
 
-    monkeypatch.setattr(house.answers._ledger, "open", slow)
-    assert response_of(await house.begin())[0] == 503
+    monkeypatch.setattr(setup.answers._background_store, "open", slow)
+    assert response_of(await setup.begin())[0] == 503
     assert refused == [429]
-    assert response_of(await house.begin())[0] == 200
+    assert response_of(await setup.begin())[0] == 200
 
 
-async def test_what_is_none_of_these(house: House) -> None:
+async def test_what_is_none_of_these(setup: Setup) -> None:
     """Others are served elsewhere: answers that had a client, other resources, and missing ones."""
-    await house.memory.store(
+    await setup.memory.store(
         StoredContext("p", stored_as=StoredAs("resp_x"), own=b"[]"), b'{"status":"completed","output":[]}', []
     )
-    await house.begin()
+    await setup.begin()
     for kind, method, id in (
         ("response", "GET", "resp_x"),
         ("cancel", "POST", "resp_x"),
@@ -165,56 +165,56 @@ async def test_what_is_none_of_these(house: House) -> None:
         ("input_items", "GET", "resp_0"),
         ("conversation", "GET", "resp_0"),
     ):
-        served, flow = await house.ask(kind, method, id, "stream=true" if method == "GET" else "")
+        served, flow = await setup.ask(kind, method, id, "stream=true" if method == "GET" else "")
         assert (served, flow.response) == (False, None)
 
 
 @pytest.mark.parametrize(("kind", "method", "why"), [("cancel", "POST", CANCELLED), ("response", "DELETE", DELETED)])
 async def test_the_one_that_is_made_here_is_ended(
-    house: House, kind: str, method: str, why: ApiError, monkeypatch: pytest.MonkeyPatch
+    setup: Setup, kind: str, method: str, why: ApiError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run is ended with the reason: cancelled, or deleted."""
-    await house.begin()
-    [run] = house.started
+    await setup.begin()
+    [run] = setup.started
     ended: list[tuple[object, ApiError]] = []
 
     async def end(run: object, why: ApiError) -> None:
         ended.append((run, why))
 
-    monkeypatch.setattr(house.answers._runs, "find", lambda *_: run)
-    monkeypatch.setattr(house.answers._runs, "end", end)
-    served, _ = await house.ask(kind, method, "resp_0")
+    monkeypatch.setattr(setup.answers._runs, "find", lambda *_: run)
+    monkeypatch.setattr(setup.answers._runs, "end", end)
+    served, _ = await setup.ask(kind, method, "resp_0")
     assert (served, ended) == (True, [(run, why)])
 
 
-async def test_one_that_is_made_elsewhere_is_followed(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_is_made_elsewhere_is_followed(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its flow is handed over to the stream that reads its events from the store."""
-    await house.begin(BODY | {"stream": True})
+    await setup.begin(BODY | {"stream": True})
     shown: list[tuple[HTTPFlow, Any]] = []
 
     def show(flow: HTTPFlow, _exchange: Any, stream: Any) -> None:
         shown.append((flow, stream))
         return SimpleNamespace(take=lambda _: None)
 
-    monkeypatch.setattr(house.answers._rounds, "show", show)
-    served, flow = await house.ask("response", "GET", "resp_0", "stream=true")
+    monkeypatch.setattr(setup.answers._rounds, "show", show)
+    served, flow = await setup.ask("response", "GET", "resp_0", "stream=true")
     assert served
     [(shown_flow, stream)] = shown
     assert (shown_flow, flow.response) == (flow, None)
-    await house.ask("response", "DELETE", "resp_0")
+    await setup.ask("response", "DELETE", "resp_0")
     assert DELETED.message in (await anext(stream())).decode()
 
 
 @pytest.mark.parametrize(("last", "tail"), [(END, END + DONE), (b"", error_frame(NO_END, 2))])
-async def test_stored_events_are_sent_again(house: House, last: bytes, tail: bytes) -> None:
+async def test_stored_events_are_sent_again(setup: Setup, last: bytes, tail: bytes) -> None:
     """From the client's cursor to the end; if the end is not stored, one more event reports that."""
-    await house.begin(BODY | {"stream": True})
-    [run], ledger = house.started, house.answers._ledger
-    entry = await ledger.read("p", "resp_0")
+    await setup.begin(BODY | {"stream": True})
+    [run], background_store = setup.started, setup.answers._background_store
+    entry = await background_store.read("p", "resp_0")
     assert entry is not None
     frames = [f"event: e\ndata: {number}\n\n".encode() for number in range(2)]
-    assert await ledger.end(run.lease, Ending(entry.value, events=events_value(0, [*frames, last]))) is True
-    served, flow = await house.ask("response", "GET", "resp_0", "stream=true&starting_after=0")
+    assert await background_store.end(run.lease, Ending(entry.value, events=events_value(0, [*frames, last]))) is True
+    served, flow = await setup.ask("response", "GET", "resp_0", "stream=true&starting_after=0")
     assert served
     assert flow.response is not None
     assert (flow.response.status_code, flow.response.content) == (200, frames[1] + tail)

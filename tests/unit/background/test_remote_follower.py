@@ -21,13 +21,13 @@ END = encode('{"sequence_number":3}', "response.completed")
 WAITS = value_of(b'{"status":"queued"}', b"[]", stream=True)
 
 
-class House:
-    """A ledger over a memory store with one answer, and what happens while its follower waits."""
+class Setup:
+    """A background_store over a memory store with one answer, and what happens while its follower waits."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         memory = ResponseStore()
         memory.configure(StoreUrl("memory"))
-        self.ledger = BackgroundStore(memory)
+        self.background_store = BackgroundStore(memory)
         self.lease = Lease("p", "resp_1")
         self.happens: list[Any] = []
         self.waits = 0
@@ -39,77 +39,77 @@ class House:
             await self.happens.pop(0)
 
     async def follow(self, after: int = -1) -> list[bytes]:
-        self.lease = await self.ledger.open("p", "resp_1", WAITS, "", [])
-        return [data async for data in follow_stored(self.ledger, "p", "resp_1", after)]
+        self.lease = await self.background_store.open("p", "resp_1", WAITS, "", [])
+        return [data async for data in follow_stored(self.background_store, "p", "resp_1", after)]
 
 
 @pytest.fixture
-def house(monkeypatch: pytest.MonkeyPatch) -> House:
-    return House(monkeypatch)
+def setup(monkeypatch: pytest.MonkeyPatch) -> Setup:
+    return Setup(monkeypatch)
 
 
 def words_of(frame: bytes) -> str:
     return str(json.loads(frame.partition(b"data: ")[2])["message"])
 
 
-async def kept(house: House, count: int, *, first: int = 0) -> None:
-    assert await house.ledger.events_requested(house.lease)
-    await house.ledger.renew(house.lease, events_value(first, FRAMES[first:count]))
+async def kept(setup: Setup, count: int, *, first: int = 0) -> None:
+    assert await setup.background_store.events_requested(setup.lease)
+    await setup.background_store.renew(setup.lease, events_value(first, FRAMES[first:count]))
 
 
-async def ended(house: House) -> None:
-    assert await house.ledger.end(house.lease, Ending(WAITS, events=events_value(0, [*FRAMES, END]))) is True
+async def ended(setup: Setup) -> None:
+    assert await setup.background_store.end(setup.lease, Ending(WAITS, events=events_value(0, [*FRAMES, END]))) is True
 
 
-async def nothing(house: House) -> None:
+async def nothing(setup: Setup) -> None:
     """Do nothing: no event arrives."""
 
 
-async def test_events_as_they_come(house: House) -> None:
+async def test_events_as_they_come(setup: Setup) -> None:
     """Each event once, from the cursor to the end; the answer's producer was asked to store them."""
-    house.happens = [kept(house, 1), kept(house, 2), nothing(house), kept(house, 3), ended(house)]
-    assert await house.follow(0) == [FRAMES[1], FRAMES[2], END, DONE]
+    setup.happens = [kept(setup, 1), kept(setup, 2), nothing(setup), kept(setup, 3), ended(setup)]
+    assert await setup.follow(0) == [FRAMES[1], FRAMES[2], END, DONE]
 
 
-async def test_silence(house: House) -> None:
+async def test_silence(setup: Setup) -> None:
     """While there are no events, a comment shows that the stream is alive."""
-    house.happens = [*(nothing(house) for _ in range(25)), ended(house)]
-    received = await house.follow()
+    setup.happens = [*(nothing(setup) for _ in range(25)), ended(setup)]
+    received = await setup.follow()
     assert 1 <= len(received[:-2]) <= 3
     assert all(frame.startswith(b":") for frame in received[:-2])
     assert received[-2:] == [b"".join([*FRAMES, END]), DONE]
 
 
-async def test_an_answer_that_is_deleted(house: House) -> None:
+async def test_an_answer_that_is_deleted(setup: Setup) -> None:
     """The stream ends with an error that reports it."""
-    house.happens = [kept(house, 1), house.ledger.delete("p", "resp_1")]
-    received = await house.follow()
+    setup.happens = [kept(setup, 1), setup.background_store.delete("p", "resp_1")]
+    received = await setup.follow()
     assert received[0] == FRAMES[0]
     assert words_of(received[1]) == "The response was deleted."
     assert len(received) == 2
 
 
-async def test_an_answer_whose_last_events_never_come(house: House) -> None:
+async def test_an_answer_whose_last_events_never_come(setup: Setup) -> None:
     """The producer is gone: the stream ends with an error, a little later."""
-    house.happens = [kept(house, 2), house.ledger.clean_up(house.lease)]
-    received = await house.follow()
+    setup.happens = [kept(setup, 2), setup.background_store.clean_up(setup.lease)]
+    received = await setup.follow()
     assert received[0] == b"".join(FRAMES[:2])
     assert "are not stored" in words_of(received[1])
-    assert house.waits < 10
+    assert setup.waits < 10
 
 
-async def test_events_that_are_gone(house: House) -> None:
+async def test_events_that_are_gone(setup: Setup) -> None:
     """A reader who has fallen behind the stored events gets an error."""
-    house.happens = [kept(house, 1), kept(house, 3, first=2)]
-    received = await house.follow()
+    setup.happens = [kept(setup, 1), kept(setup, 3, first=2)]
+    received = await setup.follow()
     assert received[0] == FRAMES[0]
     assert "no longer stored" in words_of(received[1])
 
 
 @pytest.mark.parametrize("times", [3, 1000])
-async def test_a_store_that_is_down(house: House, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_is_down(setup: Setup, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is retried, and if it stays down, the stream ends with that error."""
-    read, left = house.ledger.read, [None] * times
+    read, left = setup.background_store.read, [None] * times
 
     async def failing(partition: str, id: str) -> Any:
         if left:
@@ -117,10 +117,10 @@ async def test_a_store_that_is_down(house: House, times: int, monkeypatch: pytes
             raise StoreError("down")
         return await read(partition, id)
 
-    monkeypatch.setattr(house.ledger, "read", failing)
-    house.happens = [nothing(house) for _ in range(min(times, PATIENCE))]
-    house.happens += [ended(house)] if times < PATIENCE else []
-    received = await house.follow()
+    monkeypatch.setattr(setup.background_store, "read", failing)
+    setup.happens = [nothing(setup) for _ in range(min(times, PATIENCE))]
+    setup.happens += [ended(setup)] if times < PATIENCE else []
+    received = await setup.follow()
     if times < PATIENCE:
         assert received == [b"".join([*FRAMES, END]), DONE]
     else:

@@ -31,22 +31,24 @@ from unit.rounds.test_server import WORDS, Round1
 STALL = TextDelta("STALL")
 
 
-class House:
+class Setup:
     """Runs over a memory store; ``over``: the finished answers that they reported."""
 
     def __init__(self) -> None:
         self.memory = ResponseStore()
         self.memory.configure(StoreUrl("memory"))
-        self.ledger = BackgroundStore(self.memory)
+        self.background_store = BackgroundStore(self.memory)
         self.over: list[tuple[Report, int | None]] = []
-        self.runs = Runs(self.ledger, 0.05, lambda report, status, seconds: self.over.append((report, status)))
+        self.runs = Runs(
+            self.background_store, 0.05, lambda report, status, seconds: self.over.append((report, status))
+        )
 
     async def begin(self, *events: RoundEvent, stream: bool = True, conversation: str = "") -> tuple[Run, Round1]:
         round_, form = Round1(*events), AnswerForm(stream, "m", id="resp_1", echo={"background": True})
         writer = ResponsesWriter(form)
         response, frames = writer.queue()
         value = value_of(json.dumps(response).encode(), b"[]", stream=stream)
-        lease = await self.ledger.open("p", "resp_1", value, "", [])
+        lease = await self.background_store.open("p", "resp_1", value, "", [])
         job = Job(RESPONSES, {}, form, Policy(), round_.ask)
         log = EventLog(100_000) if stream else None
         run = Run(job, lease, writer, log, b'[{"id":"i1"}]', ("i1",), conversation=conversation)
@@ -55,21 +57,21 @@ class House:
         return run, round_
 
     async def kept(self) -> dict[str, Any]:
-        entry = await self.ledger.read("p", "resp_1")
+        entry = await self.background_store.read("p", "resp_1")
         assert entry is not None
         response: dict[str, Any] = json.loads(entry.value)["response"]
         return {**response, "state": entry.state}
 
     async def is_streamed(self) -> bool:
-        entry = await self.ledger.read("p", "resp_1")
+        entry = await self.background_store.read("p", "resp_1")
         return entry is not None and is_streamed(entry.value)
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
-    house = House()
-    yield house
-    await house.runs.stop()
+async def setup() -> AsyncIterator[Setup]:
+    setup = Setup()
+    yield setup
+    await setup.runs.stop()
 
 
 async def events_of(run: Run) -> list[dict[str, Any]]:
@@ -81,27 +83,27 @@ async def events_of(run: Run) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_an_answer_is_made(house: House, stream: bool) -> None:
+async def test_an_answer_is_made(setup: Setup, stream: bool) -> None:
     """Nobody reads it; it is stored as it was emitted, counted and reported, and its run is dropped."""
-    run, _ = await house.begin(*WORDS, stream=stream)
-    assert house.runs.find("p", "resp_1") is run
-    assert house.runs.find("q", "resp_1") is None
+    run, _ = await setup.begin(*WORDS, stream=stream)
+    assert setup.runs.find("p", "resp_1") is run
+    assert setup.runs.find("q", "resp_1") is None
     assert run.task is not None
     await run.task
-    kept = await house.kept()
+    kept = await setup.kept()
     assert (kept["status"], kept["state"], kept["output"][0]["content"][0]["text"]) == ("completed", "", "Hello")
-    assert await house.is_streamed() == stream
-    assert [status for _, status in house.over] == [200]
-    assert house.runs.partitions() == []
-    lines = [line for family in house.runs.families() for line in family.lines()]
+    assert await setup.is_streamed() == stream
+    assert [status for _, status in setup.over] == [200]
+    assert setup.runs.partitions() == []
+    lines = [line for family in setup.runs.families() for line in family.lines()]
     assert 'toolsim_background_answers_total{status="completed"} 1' in lines
     if stream:
         events = await events_of(run)
         assert [event["sequence_number"] for event in events] == list(range(len(events)))
         assert events[-1]["response"] == {key: value for key, value in kept.items() if key != "state"}
-        assert await house.ledger.events("p", "resp_1") == (run.log.value() if run.log else None)
+        assert await setup.background_store.events("p", "resp_1") == (run.log.value() if run.log else None)
     else:
-        assert await house.ledger.events("p", "resp_1") is None
+        assert await setup.background_store.events("p", "resp_1") is None
 
 
 REFUSAL = Refused(500, {}, b'{"error": {"message": "no model"}}')
@@ -115,77 +117,79 @@ REFUSAL = Refused(500, {}, b'{"error": {"message": "no model"}}')
         ((), "has no end"),
     ],
 )
-async def test_an_answer_that_fails(house: House, events: Sequence[RoundEvent], words: str) -> None:
+async def test_an_answer_that_fails(setup: Setup, events: Sequence[RoundEvent], words: str) -> None:
     """Whatever the failure, it is stored, and the stream ends with it."""
-    run, _ = await house.begin(*events)
+    run, _ = await setup.begin(*events)
     assert run.task is not None
     await run.task
-    kept = await house.kept()
+    kept = await setup.kept()
     assert kept["status"] == "failed"
     assert words in kept["error"]["message"]
     assert (await events_of(run))[-1]["type"] == "response.failed"
-    assert house.over[0][0].error
+    assert setup.over[0][0].error
 
 
-async def test_a_bug_is_an_answer_that_failed(house: House, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_is_an_answer_that_failed(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
     """It is logged, and nobody waits forever."""
     bad: Any = Ended(None)  # type: ignore[arg-type]
-    run, _ = await house.begin(Opened(), bad)
+    run, _ = await setup.begin(Opened(), bad)
     assert run.task is not None
     await run.task
-    assert (await house.kept())["status"] == "failed"
+    assert (await setup.kept())["status"] == "failed"
     assert "please report" in caplog.text
 
 
-async def test_an_answer_that_is_ended(house: House) -> None:
+async def test_an_answer_that_is_ended(setup: Setup) -> None:
     """Its model is stopped first, its stream ends with the reason, and nothing more is written."""
-    run, round_ = await house.begin(Opened(), STALL)
+    run, round_ = await setup.begin(Opened(), STALL)
     await round_.stalls.wait()
-    while (await house.kept())["state"] != "in_progress":
+    while (await setup.kept())["state"] != "in_progress":
         await asyncio.sleep(0.01)
-    while (entry := await house.ledger.read("p", "resp_1")) is not None:
+    while (entry := await setup.background_store.read("p", "resp_1")) is not None:
         # The answer's own proxy may have renewed its lease in between.
-        if await house.ledger.finalize(entry, value_of(b'{"status":"cancelled"}', b"[]", stream=True)):
+        if await setup.background_store.finalize(entry, value_of(b'{"status":"cancelled"}', b"[]", stream=True)):
             break
-    await house.runs.end(run, CANCELLED)
+    await setup.runs.end(run, CANCELLED)
     assert round_.stopped.is_set()
-    assert (await house.kept())["status"] == "cancelled"
+    assert (await setup.kept())["status"] == "cancelled"
     error, failed = (await events_of(run))[-2:]
     assert (error["message"], failed["type"]) == ("The response was cancelled.", "response.failed")
-    assert [(report.error, status) for report, status in house.over] == [("response_cancelled", None)]
-    assert await house.ledger.events("p", "resp_1") == (run.log.value() if run.log else None)
-    await house.runs.end(run, CANCELLED)
+    assert [(report.error, status) for report, status in setup.over] == [("response_cancelled", None)]
+    assert await setup.background_store.events("p", "resp_1") == (run.log.value() if run.log else None)
+    await setup.runs.end(run, CANCELLED)
 
 
-async def test_a_lease_that_was_taken(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lease_that_was_taken(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another proxy has cancelled or deleted the answer: the model is stopped here."""
     monkeypatch.setattr(runs_module, "RENEW_SECONDS", 0.02)
-    run, round_ = await house.begin(Opened(), STALL)
+    run, round_ = await setup.begin(Opened(), STALL)
     await round_.stalls.wait()
-    await house.ledger.delete("p", "resp_1")
+    await setup.background_store.delete("p", "resp_1")
     await asyncio.wait_for(round_.stopped.wait(), 5)
     assert run.task is not None
     await run.task
-    assert await house.ledger.read("p", "resp_1") is None
+    assert await setup.background_store.read("p", "resp_1") is None
     assert "cancelled or deleted" in (await events_of(run))[-2]["message"]
 
 
-async def test_an_answer_that_is_followed_elsewhere(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_is_followed_elsewhere(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its events are stored as they come, once there is a follower; after a lost lease the last ones are stored too."""
     monkeypatch.setattr(runs_module, "RENEW_SECONDS", 0.02)
     monkeypatch.setattr(runs_module, "FOLLOW_SECONDS", 0.02)
-    run, round_ = await house.begin(Opened(), TextDelta("Hel"), STALL)
+    run, round_ = await setup.begin(Opened(), TextDelta("Hel"), STALL)
     await round_.stalls.wait()
     await asyncio.sleep(0.1)
-    assert await house.ledger.events("p", "resp_1") is None
-    stream = follow_stored(house.ledger, "p", "resp_1", 0)
+    assert await setup.background_store.events("p", "resp_1") is None
+    stream = follow_stored(setup.background_store, "p", "resp_1", 0)
     monkeypatch.setattr(remote_follower, "FOLLOW_SECONDS", 0.02)
     read = await anext(stream)
     assert b'"delta":"Hel"' in read
     assert b"response.created" not in read
     cancelled = value_of(b'{"status":"cancelled"}', b"[]", stream=True)
     # The run renews its lease all the time, perhaps just now.
-    while (entry := await house.ledger.read("p", "resp_1")) and not await house.ledger.finalize(entry, cancelled):
+    while (entry := await setup.background_store.read("p", "resp_1")) and not await setup.background_store.finalize(
+        entry, cancelled
+    ):
         pass
     assert entry is not None
     rest = b"".join([data async for data in stream])
@@ -193,18 +197,18 @@ async def test_an_answer_that_is_followed_elsewhere(house: House, monkeypatch: p
     assert rest.endswith(DONE)
     assert run.log is not None
     assert (read + rest).count(b"\n\n") >= run.log.last + 1
-    assert house.runs.partitions() == []
+    assert setup.runs.partitions() == []
 
 
-async def test_a_proxy_that_stops(house: House) -> None:
+async def test_a_proxy_that_stops(setup: Setup) -> None:
     """Its unfinished answer has failed, and its events are stored."""
-    run, round_ = await house.begin(Opened(), TextDelta("Hel"), STALL)
+    run, round_ = await setup.begin(Opened(), TextDelta("Hel"), STALL)
     await round_.stalls.wait()
-    await house.runs.stop()
-    kept = await house.kept()
+    await setup.runs.stop()
+    kept = await setup.kept()
     assert (kept["status"], kept["state"]) == ("failed", "")
     assert "was stopped" in kept["error"]["message"]
-    assert await house.ledger.events("p", "resp_1") == (run.log.value() if run.log else None)
+    assert await setup.background_store.events("p", "resp_1") == (run.log.value() if run.log else None)
 
 
 class Down:
@@ -224,63 +228,63 @@ class Down:
 
 @pytest.mark.parametrize(("times", "status"), [(3, "completed"), (1000, "")])
 async def test_a_store_that_is_down_at_the_end(
-    house: House, times: int, status: str, monkeypatch: pytest.MonkeyPatch
+    setup: Setup, times: int, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is retried, and until then the answer is not over; if it stays down, the stream ends as failed."""
     monkeypatch.setattr(runs_module, "RETRY_SECONDS", 0.001)
-    run, _ = await house.begin(*WORDS)
-    monkeypatch.setattr(house.memory, "_put", Down(house.memory, times))
+    run, _ = await setup.begin(*WORDS)
+    monkeypatch.setattr(setup.memory, "_put", Down(setup.memory, times))
     assert run.task is not None
     await run.task
     last = (await events_of(run))[-1]
     if status:
-        assert (last["type"], (await house.kept())["status"]) == ("response.completed", status)
+        assert (last["type"], (await setup.kept())["status"]) == ("response.completed", status)
     else:
         assert last["type"] == "response.failed"
-        assert (await house.kept())["state"]
+        assert (await setup.kept())["state"]
 
 
-async def test_an_answer_that_the_store_has_no_place_for(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_that_the_store_has_no_place_for(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has failed, with the reason: it can be fetched, without its words."""
     monkeypatch.setattr(runs_module, "RETRY_SECONDS", 0.001)
-    house.memory.configure(StoreUrl("memory", bounds=Bounds(bytes=2500)))
-    run, _ = await house.begin(Opened(), TextDelta("word " * 400), Ended({0: "stop"}))
+    setup.memory.configure(StoreUrl("memory", bounds=Bounds(bytes=2500)))
+    run, _ = await setup.begin(Opened(), TextDelta("word " * 400), Ended({0: "stop"}))
     assert run.task is not None
     await run.task
-    kept = await house.kept()
+    kept = await setup.kept()
     assert (kept["status"], kept["output"], kept["state"]) == ("failed", [], "")
     assert "too large" in kept["error"]["message"]
     assert (await events_of(run))[-1]["type"] == "response.failed"
-    assert house.over[0][0].error == "server_error"
+    assert setup.over[0][0].error == "server_error"
 
 
-async def test_an_answer_that_never_had_a_turn(house: House) -> None:
+async def test_an_answer_that_never_had_a_turn(setup: Setup) -> None:
     """It is ended as soon as it is started: nothing is left of it here."""
-    run, _ = await house.begin(Opened(), STALL)
-    await house.runs.end(run, CANCELLED)
-    assert house.runs.partitions() == []
+    run, _ = await setup.begin(Opened(), STALL)
+    await setup.runs.end(run, CANCELLED)
+    assert setup.runs.partitions() == []
 
 
-async def test_a_proxy_that_stops_while_the_store_is_down(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_proxy_that_stops_while_the_store_is_down(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer that only waits to be stored is tried once more, as it is."""
     monkeypatch.setattr(runs_module, "RETRY_SECONDS", 60)
-    run, _ = await house.begin(*WORDS)
-    down = Down(house.memory, 1)
-    monkeypatch.setattr(house.memory, "_put", down)
+    run, _ = await setup.begin(*WORDS)
+    down = Down(setup.memory, 1)
+    monkeypatch.setattr(setup.memory, "_put", down)
     await down.failed.wait()
     await asyncio.sleep(0)
-    await house.runs.stop()
-    assert (await house.kept())["status"] == "completed"
+    await setup.runs.stop()
+    assert (await setup.kept())["status"] == "completed"
     assert (await events_of(run))[-1]["type"] == "response.completed"
 
 
-async def test_a_conversation_that_is_gone(house: House) -> None:
+async def test_a_conversation_that_is_gone(setup: Setup) -> None:
     """The answer has failed, since the next turn would lack it."""
-    run, _ = await house.begin(*WORDS, conversation="conv_1")
+    run, _ = await setup.begin(*WORDS, conversation="conv_1")
     assert run.task is not None
     await run.task
-    kept = await house.kept()
+    kept = await setup.kept()
     assert kept["status"] == "failed"
     assert "could not be added" in kept["error"]["message"]
     assert (await events_of(run))[-1]["type"] == "response.failed"
-    assert house.over[0][0].error == "store_unavailable"
+    assert setup.over[0][0].error == "store_unavailable"

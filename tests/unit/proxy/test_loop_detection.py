@@ -28,31 +28,31 @@ def test_a_request_that_comes_back() -> None:
     """A connection is recognised by the address it left from, while it is open, also through other listeners."""
     connections = Connections()
     outside, outgoing = client(("10.0.0.9", 1)), server(("127.0.0.1", 50000))
-    assert not connections.is_circle(outside)
+    assert not connections.is_loop(outside)
     opened(connections, outside, outgoing)
-    assert connections.is_circle(client(("127.0.0.1", 50000)))
-    assert not connections.is_circle(client(("127.0.0.1", 50001)))
+    assert connections.is_loop(client(("127.0.0.1", 50000)))
+    assert not connections.is_loop(client(("127.0.0.1", 50001)))
     opened(connections, outside, server(("127.0.0.1", 50000), OTHER_LISTENER))
     between = client(("127.0.0.1", 50000), OTHER_LISTENER)
-    assert not connections.is_circle(between)
+    assert not connections.is_loop(between)
     opened(connections, between, server(("127.0.0.1", 50002)))
-    assert connections.is_circle(client(("127.0.0.1", 50002)))
+    assert connections.is_loop(client(("127.0.0.1", 50002)))
     connections.server_disconnected(ServerConnectionHookData(outgoing, outside))
-    assert not connections.is_circle(client(("127.0.0.1", 50000)))
+    assert not connections.is_loop(client(("127.0.0.1", 50000)))
 
 
 def test_a_client_with_the_port_of_another_connection() -> None:
     """The system reuses a port for connections to different targets: only both ends together identify one."""
     connections = Connections()
     opened(connections, client(("10.0.0.9", 1)), server(("127.0.0.1", 50000), ("127.0.0.1", 11434)))
-    assert not connections.is_circle(client(("127.0.0.1", 50000)))
+    assert not connections.is_loop(client(("127.0.0.1", 50000)))
 
 
 def test_addresses_of_dual_stack_sockets() -> None:
     """An IPv4 connection may arrive at an IPv6 socket."""
     connections = Connections()
     opened(connections, client(("10.0.0.9", 1)), server(("127.0.0.1", 50000)))
-    assert connections.is_circle(client(("::ffff:127.0.0.1", 50000), ("::ffff:127.0.0.1", 8080)))
+    assert connections.is_loop(client(("::ffff:127.0.0.1", 50000), ("::ffff:127.0.0.1", 8080)))
 
 
 def test_each_listener_knows_its_own_name_alone() -> None:

@@ -63,7 +63,7 @@ class Answers:
         self._deadline = deadline
         self._api = api
         self._clock = clock
-        self._open: dict[Setting, _Door] = {}
+        self._open: dict[Setting, _Target] = {}
 
     async def __call__(self, setting: Setting, question: Question) -> bool | None:
         """Return whether the answer was right, None for an error. Raises Unavailable and Ended."""
@@ -72,11 +72,11 @@ class Answers:
         started = self._clock()
         if (left := self._deadline - started) <= 0:
             raise Ended(TIME_OVER)
-        door = self._open.get(setting)
-        if door is None:
-            door = self._open[setting] = await _Door.at(self._url, self._key, self._model, setting, self._api)
+        target = self._open.get(setting)
+        if target is None:
+            target = self._open[setting] = await _Target.at(self._url, self._key, self._model, setting, self._api)
         limit = "max_tokens" if self._api == "chat" else "max_output_tokens"
-        asking = Asking(door.send, {"temperature": 0, limit: MAX_TOKENS}, SECONDS)
+        asking = Asking(target.send, {"temperature": 0, limit: MAX_TOKENS}, SECONDS)
         try:
             async with asyncio.timeout(left):
                 answer = await asking(question.request())
@@ -98,8 +98,8 @@ class Answers:
 
     async def close(self, setting: Setting) -> None:
         """Stop the proxy of a setting."""
-        if (door := self._open.pop(setting, None)) is not None:
-            self._memory.add_requests(await door.close())
+        if (target := self._open.pop(setting, None)) is not None:
+            self._memory.add_requests(await target.close())
 
     async def close_all(self) -> None:
         """Stop all proxies."""
@@ -119,7 +119,7 @@ def _judge(error: ProviderError, setting: Setting) -> None:
         raise Unavailable(f"the backend refuses it (HTTP {error.status}: {error})")
 
 
-class _Door:
+class _Target:
     """A mitmdump with one setting, and a client in front of it."""
 
     def __init__(self, proxies: Proxies, proxy: Proxy, client: openai.AsyncOpenAI, send: Send) -> None:
@@ -129,7 +129,7 @@ class _Door:
         self.send = send
 
     @classmethod
-    async def at(cls, url: str, key: str, model: str, setting: Setting, api: Api) -> _Door:
+    async def at(cls, url: str, key: str, model: str, setting: Setting, api: Api) -> _Target:
         import openai
 
         from toolsim.eval.runtime.openai_client import sender

@@ -73,7 +73,7 @@ class StartupBanner:
         url = backend_url(settings, modes)
         listeners = _listeners()
         origins = [f"http://{url_host(host)}:{port}" for host, port in listeners]
-        text = _in_words(settings, url, origins, getattr(ctx.master, "web_url", ""))
+        text = _as_text(settings, url, origins, getattr(ctx.master, "web_url", ""))
         logger.info("%s", text, extra={FIELDS: _as_fields(settings, url, origins)})
         if not is_text:
             return
@@ -162,7 +162,7 @@ def backend_words(settings: Settings, url: str) -> str:
     return f"{by_model} and {backend}" if backend else by_model
 
 
-def _in_words(settings: Settings, url: str, origins: Sequence[str], web: str) -> str:
+def _as_text(settings: Settings, url: str, origins: Sequence[str], web: str) -> str:
     """Return the banner as text for people. ``web``: the address of mitmweb, or ""."""
     backend = backend_words(settings, url) or "no backend: set one, or a reverse mode"
     lines = [f"toolsim {__version__} in front of {backend}"]
