@@ -284,15 +284,15 @@ def test_servers_end_with_the_proxy(backend: TextBackend, folder: Path) -> None:
         backend.play([says(block("bad__environment")), says("Well.")])
         client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k")
         client.responses.create(model="m", input="hi")
-        guardians = servers_of(proxy.pid)
-        servers = [pid for supervisor in guardians for pid in servers_of(supervisor)]
-        assert len(guardians) == len(servers) == 3
+        supervisors = servers_of(proxy.pid)
+        servers = [pid for supervisor in supervisors for pid in servers_of(supervisor)]
+        assert len(supervisors) == len(servers) == 3
         os.kill(servers[0], signal.SIGKILL)
-        os.kill(guardians[1], signal.SIGKILL)
+        os.kill(supervisors[1], signal.SIGKILL)
         backend.play([says(ADD), says("It is 3.")])
         assert kinds(client.responses.create(model="m", input="hi"))[-1] == "message"
     end = time.monotonic() + 10
-    while left := [pid for pid in (*guardians, *servers) if is_running(pid)]:
+    while left := [pid for pid in (*supervisors, *servers) if is_running(pid)]:
         assert time.monotonic() < end, left
 
 

@@ -78,7 +78,7 @@ class Process:
         assert process.stderr is not None
         self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
         self._process = process
-        self._has_guardian = lifeline is not None
+        self._has_supervisor = lifeline is not None
         # Closed by this object or by the end of this proxy, however it ends.
         self._lifeline = lifeline
 
@@ -130,7 +130,7 @@ class Process:
                 await asyncio.wait_for(self._process.wait(), _END_SECONDS)
                 break
         self.kill()
-        if self._has_guardian:
+        if self._has_supervisor:
             # If the supervisor itself was killed, the server might have survived, and still hold its pipes.
             self._signal(signal.SIGKILL)
 
@@ -139,7 +139,7 @@ class Process:
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            if self._has_guardian:
+            if self._has_supervisor:
                 os.killpg(self._process.pid, number)
             else:
                 self._process.terminate()
@@ -149,7 +149,7 @@ class Process:
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
-        elif not self._has_guardian and self._process.returncode is None:
+        elif not self._has_supervisor and self._process.returncode is None:
             self._process.kill()
 
 
