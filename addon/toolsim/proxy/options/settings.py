@@ -13,7 +13,6 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,8 +39,6 @@ MAX_RETRY = 3
 """A model that fails four times in a row fails the fifth time too."""
 
 METRICS_LABELS = ("model", "tool")
-
-_SQLITE = b"SQLite format 3\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +209,6 @@ def _store(value: str) -> StoreUrl | None:
         _check_folder(file.parent, value)
         if file.exists() and not os.access(file, os.R_OK | os.W_OK):
             raise ValueError(f"got {value!r}, expected a file that can be written: {file} cannot")
-        with suppress(OSError), file.open("rb") as opened:
-            if (start := opened.read(len(_SQLITE))) and start != _SQLITE:
-                raise ValueError(f"got {value!r}, expected a store: {file} is another kind of file")
     return url
 
 

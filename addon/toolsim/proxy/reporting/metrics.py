@@ -79,6 +79,11 @@ class Family:
         key = _bounded(tuple(labels.items()), self._values)
         self._values[key] = self._values.get(key, 0) + amount
 
+    @property
+    def has_values(self) -> bool:
+        """Whether the family has any series."""
+        return bool(self._values)
+
     def lines(self) -> Iterator[str]:
         """Yield the family in the text format."""
         yield from self._head
@@ -233,7 +238,8 @@ class Metrics:
             family.add({}, in_flight)
         families: list[Family | Histogram] = [self._build, self._exchanges, self._durations, self._first_bytes]
         families += [self._calls, self._rounds, self._profiles, self._hosted_calls]
-        families += [self._tokens, self._errors, self._cutoffs, self._user_exchanges, self._user_tokens]
+        families += [self._tokens, self._errors, self._cutoffs]
+        families += [family for family in (self._user_exchanges, self._user_tokens) if family.has_values]
         families += [*self._tallies.values(), *in_progress, *more]
         return "\n".join(line for family in families for line in family.lines()) + "\n"
 
