@@ -176,7 +176,7 @@ def test_turns_per_minute(text_backend: TextBackend, tmp_path: Path) -> None:
             assert sdk.responses.create(model="m", input="Hi").output_text == "Hello."
             with pytest.raises(openai.RateLimitError, match="at most 2 per minute") as raised:
                 sdk.responses.create(model="m", input="Hi")
-            assert 20 <= int(raised.value.response.headers["retry-after"]) <= 30
+            assert 1 <= int(raised.value.response.headers["retry-after"]) <= 30
         client = anthropic.Anthropic(base_url=proxy.url, api_key=ALICE, max_retries=0)
         with client, pytest.raises(anthropic.RateLimitError, match="at most 2 per minute"):
             client.messages.create(model="m", max_tokens=9, messages=[{"role": "user", "content": "Hi"}])
