@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from proxy.conftest import CALL
-from support.line import Line, Reply
+from support.line import Line, Reply, arrivals
 from support.mitmdump import Mitmdump
 from support.ports import free_port
 from support.raw_backend import Answer, Behaviour, RawBackend, stream_of
@@ -287,12 +287,18 @@ addons = [ToolSim(keepalive=0.2)]
 
 def test_keep_alives_while_a_call_is_held_back(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
     """While a block is buffered, whether data arrives or not, the client gets keep-alives; afterwards the call."""
+    received = b""
+
+    def keepalives(data: bytes) -> int:
+        return data.count(b'"delta":{},"logprobs":null,"finish_reason":null')
 
     async def slow(answer: Answer) -> None:
         await answer.head(Content_Type=SSE)
-        for piece in (CALL[:20], CALL[20:40], CALL[40:]):
+        end = time.monotonic() + 20
+        for piece, wanted in ((CALL[:20], 2), (CALL[20:40], 4), (CALL[40:], 0)):
             await answer.send(chat_frame(piece))
-            await asyncio.sleep(0.7)
+            while keepalives(received) < wanted and time.monotonic() < end:
+                await asyncio.sleep(0.02)
         await answer.send(chat_frame(finish="stop"))
         await answer.send(DONE)
         await answer.end()
@@ -301,10 +307,12 @@ def test_keep_alives_while_a_call_is_held_back(backend: RawBackend, tmp_path: Pa
     script = tmp_path / "impatient.py"
     script.write_text(SHORT_KEEPALIVE)
     with Mitmdump(backend.url, script=script) as proxy, Line(proxy.url) as line:
-        events = line.post("/v1/chat/completions", ask(stream=True)).events()
-        call = next(i for i, event in enumerate(events) if event["choices"][0]["delta"].get("tool_calls"))
-        keepalives = [event for event in events[:call] if event["choices"][0]["delta"] == {}]
-        assert 3 <= len(keepalives) <= 8
+        started = time.monotonic()
+        for _, chunk in arrivals(line.begin("POST", "/v1/chat/completions", ask(stream=True))):
+            received += chunk
+        before, is_called, _ = received.partition(b'"tool_calls":[')
+        assert is_called
+        assert 4 <= keepalives(before) <= (time.monotonic() - started) / 0.2 + 1
         assert works(line, backend, ask)
 
 

@@ -34,6 +34,8 @@ def test_another_script_that_raises(path: str, hook: str, tmp_path: Path) -> Non
         with Mitmdump(
             backend.url, script=None, arguments=arguments, allow_crashes=True, toolsim_api_key="k", toolsim_log="json"
         ) as proxy:
+            # mitmproxy exits if an error is logged during its start.
+            proxy.wait_for("toolsim is up")
             with Line(proxy.url) as line:
                 reply = line.post(path, BODY, authorization="Bearer k")
             assert reply.status in (500, 502)
