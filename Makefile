@@ -124,7 +124,7 @@ demo: $(VENV)/.addon  ## Demo: one turn of each kind with the scripted model, th
 # By file: a file starts its proxy or backend only once. In the order of conftest.py: pytest-xdist would begin with the
 # files of most tests, which are the quickest. Many more workers than cores break tests that depend on time.
 BY_FILE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-test: setup  ## Run the tests in about six minutes (WORKERS=0 for one after the other)
+test: setup  ## Run the tests (WORKERS=0 for one after the other)
 	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest $(BY_FILE) -m 'not extended' $(ARGS)
 
 # With more examples, a cut at every place, packages and images, and what only costs time.

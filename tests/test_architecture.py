@@ -33,6 +33,7 @@ CORE_LAYERS = (
         "core.rate",
         "core.report",
         "core.fair_cache",
+        "core.recent",
         "core.tasks",
     ),
     ("core.custom_forms", "core.events", "core.outputs"),

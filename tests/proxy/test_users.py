@@ -6,7 +6,7 @@ import asyncio
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from memory.test_background import ended
 from proxy.test_websocket import connected, words
 from support.line import Line
 from support.mitmdump import MITMDUMP, Mitmdump
-from support.raw_backend import Answer, RawBackend
+from support.raw_backend import Answer, Behaviour, RawBackend
 from support.text_backend import TextBackend, says
 from support.wire import DONE, chat_frame
 from toolsim.proxy.refusals import SOURCE_LINES
@@ -47,6 +47,22 @@ def written(folder: Path, text: str) -> Path:
 def text_backend() -> Iterator[TextBackend]:
     with TextBackend() as backend:
         yield backend
+
+
+def held_while(is_held: Callable[[], bool], *texts: str) -> Behaviour:
+    """Return a stream whose last text arrives when it is held no longer; the others arrive at once."""
+
+    async def behave(answer: Answer) -> None:
+        await answer.head(Content_Type="text/event-stream")
+        for text in texts[:-1]:
+            await answer.send(chat_frame(text))
+        while is_held():
+            await asyncio.sleep(0.02)
+        for data in (chat_frame(texts[-1]), chat_frame(finish="stop"), DONE):
+            await answer.send(data)
+        await answer.end()
+
+    return behave
 
 
 def rows(proxy: Mitmdump) -> list[dict[str, Any]]:
@@ -82,17 +98,7 @@ def test_names(text_backend: TextBackend, tmp_path: Path) -> None:
 def test_changes_while_it_serves(backend: RawBackend, tmp_path: Path) -> None:
     """A stream of a user who is removed goes on; a WebSocket connection of theirs answers no further turn."""
     keys = written(tmp_path, f"alice {ALICE}\nbob {BOB}\n")
-
-    async def slow(answer: Answer) -> None:
-        await answer.head(Content_Type="text/event-stream")
-        await answer.send(chat_frame("Hel"))
-        while keys.read_text().startswith("alice"):
-            await asyncio.sleep(0.02)
-        for data in (chat_frame("lo."), chat_frame(finish="stop"), DONE):
-            await answer.send(data)
-        await answer.end()
-
-    backend.play(slow)
+    backend.play(held_while(lambda: keys.read_text().startswith("alice"), "Hel", "lo."))
     body = BODIES["/v1/chat/completions"] | {"stream": True}
     with (
         Mitmdump(backend.url, toolsim_backend="chat", toolsim_api_key=f"file:{keys}") as proxy,
@@ -119,17 +125,7 @@ def test_turns_at_once(backend: RawBackend, tmp_path: Path) -> None:
     """In each API's own shape, with retry-after; over WebSocket an error that leaves the connection open."""
     silent = tmp_path / "silent"
     silent.touch()
-
-    async def held(answer: Answer) -> None:
-        await answer.head(Content_Type="text/event-stream")
-        await answer.send(chat_frame("Hel"))
-        while silent.exists():
-            await asyncio.sleep(0.02)
-        for data in (chat_frame("lo."), chat_frame(finish="stop"), DONE):
-            await answer.send(data)
-        await answer.end()
-
-    backend.play(held)
+    backend.play(held_while(silent.exists, "Hel", "lo."))
     keys = written(tmp_path, f"alice {ALICE} concurrent=1\nbob {BOB}\n")
     body = BODIES["/v1/chat/completions"] | {"stream": True}
     with (
@@ -185,16 +181,7 @@ def test_turns_per_minute(text_backend: TextBackend, tmp_path: Path) -> None:
 def test_a_background_answer_is_a_turn_until_it_has_ended(backend: RawBackend, tmp_path: Path) -> None:
     silent = tmp_path / "silent"
     silent.touch()
-
-    async def held(answer: Answer) -> None:
-        await answer.head(Content_Type="text/event-stream")
-        while silent.exists():
-            await asyncio.sleep(0.02)
-        for data in (chat_frame("Hello."), chat_frame(finish="stop"), DONE):
-            await answer.send(data)
-        await answer.end()
-
-    backend.play(held)
+    backend.play(held_while(silent.exists, "Hello."))
     keys = written(tmp_path, f"alice {ALICE} concurrent=1\n")
     options: dict[str, Any] = {"toolsim_api_key": f"file:{keys}", "toolsim_store": "memory"}
     with Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy:

@@ -16,7 +16,7 @@ from toolsim.proxy.options import table
 from toolsim.proxy.options.option import PREFIX
 
 _ENDPOINT = re.compile(r"/(?:chat/completions|completions|responses|messages|models)/?$")
-_OLLAMA_API = re.compile(r"/api(?:/(?:chat|generate|tags|show))/?$")
+_OLLAMA_API = re.compile(r"/api/(?:chat|generate|tags|show)/?$")
 MODEL_SUFFIX = ".gguf"
 """The suffix that identifies a model file."""
 DEFAULT_PORT = 8080

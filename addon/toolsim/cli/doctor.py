@@ -13,13 +13,12 @@ from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from toolsim.cli.arguments import DEFAULT_PORT
 from toolsim.cli.probe import Answer, Unreachable, ask
 from toolsim.command_line import UsageError
 from toolsim.core.plan import most_specific_profile
-from toolsim.proxy.address import is_loopback, parse_url
+from toolsim.proxy.address import is_loopback, other_places, parse_url
 from toolsim.proxy.options.profiles import read_profiles
 from toolsim.proxy.reporting.summary import listed, printable
 from toolsim.wire.api import Api
@@ -176,10 +175,8 @@ def _apis(url: str, key: str) -> tuple[Api, ...]:
 
 def _other_place(url: str, key: str) -> str:
     """Return a hint at the base URL of the API on the same server."""
-    parts = urlsplit(url)
-    for path in ("/v1", ""):
-        place = f"{parts.scheme}://{parts.netloc}{path}"
-        if place != url and (answer := _ask(f"{place}/models", key)).status == 200 and answer.body is not None:
+    for place in other_places(url):
+        if (answer := _ask(f"{place}/models", key)).status == 200 and answer.body is not None:
             return f"; did you mean {place}?"
     return ": is this the right path?"
 

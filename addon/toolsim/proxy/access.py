@@ -102,6 +102,11 @@ class Incoming:
     # The Host by which the client has reached the proxy, as host and port; "" = unknown.
     reached_at: str = ""
 
+    @property
+    def any_user(self) -> User | None:
+        """The user whose request it is, whichever key shows that."""
+        return self.user or self.proxy_user
+
 
 def own_names(hostname: str, listen_hosts: Iterable[str], origins: Origins) -> frozenset[str]:
     """Return the lower-case names that lead to the listener in addition to ``localhost``.

@@ -52,6 +52,13 @@ def _parsed(url: str) -> Upstream | None:
 
 
 @lru_cache(maxsize=1024)
+def other_places(url: str) -> list[str]:
+    """Return the base URLs at which the API of a server may be, if it is not at ``url``."""
+    parts = urlsplit(url)
+    origin = f"{parts.scheme}://{parts.netloc}"
+    return [place for place in dict.fromkeys((f"{url}/v1", f"{origin}/v1", origin)) if place != url]
+
+
 def is_loopback(address: str) -> bool:
     """Return whether an IP address in any spelling, or the name ``localhost``, stays on this machine."""
     name = address.lower().rstrip(".")

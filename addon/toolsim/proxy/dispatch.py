@@ -95,8 +95,7 @@ class Dispatcher:
             return None
         # The client's key might be replaced by the backend's below.
         client = api_of_path(flow.request.path) or api_of_headers(incoming.headers)
-        user = incoming.user or incoming.proxy_user
-        owner = owner_of(flow.request.headers.fields, client, user)
+        owner = owner_of(flow.request.headers.fields, client, incoming.any_user)
         match route.decide(incoming, self.settings, self._builtin_port):
             case route.Answer() as answer:
                 return self._answer(flow, answer)
@@ -240,7 +239,7 @@ class Dispatcher:
         # A live round was handled before; this one is from a file.
         asked = round_of(flow) if not flow.live else None
         report = asked.report if asked is not None else Report()
-        if (user := incoming.user or incoming.proxy_user) is not None:
+        if (user := incoming.any_user) is not None:
             report.user = user.name
             is_turn = api is not None and action != "input_tokens" and flow.live
             turn = self.user_limits.begin(user) if is_turn else None

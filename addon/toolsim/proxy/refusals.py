@@ -11,7 +11,7 @@ network of an IPv6 address, in which one client can have any number of addresses
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 
@@ -20,6 +20,7 @@ from mitmproxy.http import HTTPFlow
 
 from toolsim.core.errors import ApiError
 from toolsim.core.rate import TokenBucket
+from toolsim.core.recent import RecentDict
 from toolsim.proxy.access import REASONS, Refusal
 from toolsim.proxy.api_format import convert
 from toolsim.proxy.guard import reporting
@@ -43,7 +44,7 @@ class Refusals:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._counts = Counter(dict.fromkeys(REASONS, 0))
-        self._sources: OrderedDict[str, _Source] = OrderedDict()
+        self._sources: RecentDict[str, _Source] = RecentDict(MAX_SOURCES)
         self._lines = _lines(ALL_LINES)
 
     def answer(self, flow: HTTPFlow, error: ApiError, headers: Mapping[str, str] | None = None) -> None:
@@ -68,10 +69,7 @@ class Refusals:
         if not flow.comment:
             flow.comment = flow.metadata[COMMENT] = f"refused: {error.reason}"
         name = source_of(flow.client_conn)
-        source = self._sources.setdefault(name, _Source())
-        self._sources.move_to_end(name)
-        if len(self._sources) > MAX_SOURCES:
-            self._sources.popitem(last=False)
+        source = self._sources[name] = self._sources.get(name) or _Source()
         if source.lines.take() and self._lines.take():
             unlogged, source.unlogged = source.unlogged, 0
             request = flow.request

@@ -7,12 +7,12 @@ Counting tokens and listing models are no turns.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from typing import override
 
 from mitmproxy.http import HTTPFlow
 
 from toolsim.core.rate import TokenBucket
+from toolsim.core.recent import RecentDict
 from toolsim.proxy.access import Refusal
 from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.options.api_keys import User
@@ -22,7 +22,7 @@ _SECONDS = 60
 
 
 class Turn(Feature):
-    """A turn of a user, which counts until its exchange ends, or until ``end`` if that ``takes_longer``."""
+    """A turn of a user, which counts until its exchange ends, or until ``end`` after ``take_longer``."""
 
     def __init__(self, turns: _Turns) -> None:
         self._turns: _Turns | None = turns
@@ -60,16 +60,13 @@ class UserLimits:
     """Counts the turns of all users that have limits."""
 
     def __init__(self) -> None:
-        self._turns: OrderedDict[str, _Turns] = OrderedDict()
+        self._turns: RecentDict[str, _Turns] = RecentDict(_MAX_USERS)
 
     def begin(self, user: User) -> Turn | Refusal | None:
         """Return the turn of a user that begins, or the error that refuses it; None for a user without limits."""
         if not (user.concurrent or user.per_minute):
             return None
-        turns = self._turns.setdefault(user.name, _Turns(user.per_minute))
-        self._turns.move_to_end(user.name)
-        if len(self._turns) > _MAX_USERS:
-            self._turns.popitem(last=False)
+        turns = self._turns[user.name] = self._turns.get(user.name) or _Turns(user.per_minute)
         if turns.per_minute != user.per_minute:
             # The file has changed.
             turns.per_minute, turns.starts = user.per_minute, _Turns(user.per_minute).starts

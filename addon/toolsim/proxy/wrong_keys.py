@@ -6,9 +6,8 @@ from there. So nobody can find a key by trying, and a program with a wrong key l
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from toolsim.core.rate import TokenBucket
+from toolsim.core.recent import RecentDict
 
 ATTEMPTS, SECONDS_PER_ATTEMPT = 10, 6
 """The number of wrong keys that a source can send at once, and the seconds until it can send another one."""
@@ -22,16 +21,14 @@ class WrongKeys:
     """The sources that have sent wrong keys, and the users who were accepted from each source."""
 
     def __init__(self) -> None:
-        self._sources: OrderedDict[str, TokenBucket] = OrderedDict()
-        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._sources: RecentDict[str, TokenBucket] = RecentDict(MAX_SOURCES)
+        self._known: RecentDict[tuple[str, str], None] = RecentDict(MAX_KNOWN)
 
     def add(self, source: str) -> None:
         """Count a wrong key."""
-        bucket = self._sources.setdefault(source, TokenBucket(1 / SECONDS_PER_ATTEMPT, ATTEMPTS))
+        bucket = self._sources.get(source) or TokenBucket(1 / SECONDS_PER_ATTEMPT, ATTEMPTS)
+        self._sources[source] = bucket
         bucket.take()
-        self._sources.move_to_end(source)
-        if len(self._sources) > MAX_SOURCES:
-            self._sources.popitem(last=False)
 
     def is_limited(self, source: str) -> bool:
         """Return whether a source has sent too many wrong keys."""
@@ -44,7 +41,4 @@ class WrongKeys:
         if pair not in self._known and self.is_limited(source):
             return False
         self._known[pair] = None
-        self._known.move_to_end(pair)
-        if len(self._known) > MAX_KNOWN:
-            self._known.popitem(last=False)
         return True

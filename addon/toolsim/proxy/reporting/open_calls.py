@@ -8,11 +8,12 @@ made the call.
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from mitmproxy.http import HTTPFlow
+
+from toolsim.core.recent import RecentDict
 
 _MAX_CONVERSATIONS = 1000
 
@@ -29,16 +30,13 @@ class OpenCalls:
     """The latest turn with calls of each conversation."""
 
     def __init__(self) -> None:
-        self._turns: OrderedDict[int, OpenTurn] = OrderedDict()
+        self._turns: RecentDict[int, OpenTurn] = RecentDict(_MAX_CONVERSATIONS)
 
     def add(self, conversation: int, place: str, call_ids: Sequence[str], flow: HTTPFlow | None) -> None:
         """Note the calls of a finished turn."""
-        if not call_ids:
-            return
-        self._turns[conversation] = OpenTurn(place, tuple(call_ids), weakref.ref(flow) if flow is not None else None)
-        self._turns.move_to_end(conversation)
-        if len(self._turns) > _MAX_CONVERSATIONS:
-            self._turns.popitem(last=False)
+        if call_ids:
+            held = weakref.ref(flow) if flow is not None else None
+            self._turns[conversation] = OpenTurn(place, tuple(call_ids), held)
 
     def lost(self, conversation: int, unanswered: Collection[str]) -> OpenTurn | None:
         """Return the turn whose calls a request of the conversation leaves ``unanswered``, with only these calls.

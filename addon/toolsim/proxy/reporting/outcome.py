@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from dataclasses import replace
 from typing import NamedTuple, override
 
 from mitmproxy.http import HTTPFlow
 
 from toolsim.core.conversation import ConversationLabel
+from toolsim.core.recent import RecentDict
 from toolsim.core.report import Report, code_of
 from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.guard import reporting
@@ -32,7 +33,7 @@ class Conversations:
     """Numbers conversations in the order in which they start."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[bytes, int] = OrderedDict()
+        self._known: RecentDict[bytes, int] = RecentDict(_MAX_KNOWN)
         self._count = 0
 
     def number(self, topic: ConversationLabel) -> int:
@@ -44,9 +45,6 @@ class Conversations:
             number = self._count
         if topic.keys:
             self._known[topic.keys[-1]] = number
-            self._known.move_to_end(topic.keys[-1])
-        if len(self._known) > _MAX_KNOWN:
-            self._known.popitem(last=False)
         return number
 
 
@@ -57,7 +55,7 @@ class DroppedTools:
     """
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._known: RecentDict[tuple[str, str], None] = RecentDict(_MAX_KNOWN)
 
     def without_known(self, report: Report, owner: str) -> Report:
         """Return a report without the warnings of dropped tools that this owner has had before."""
@@ -71,9 +69,6 @@ class DroppedTools:
         key = owner, warning
         is_new = key not in self._known
         self._known[key] = None
-        self._known.move_to_end(key)
-        if len(self._known) > _MAX_KNOWN:
-            self._known.popitem(last=False)
         return is_new
 
 

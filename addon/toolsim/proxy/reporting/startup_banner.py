@@ -12,13 +12,12 @@ import logging
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from mitmproxy import ctx
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 
 from toolsim.plugins import BUILTIN
-from toolsim.proxy.address import is_loopback, url_host
+from toolsim.proxy.address import is_loopback, other_places, url_host
 from toolsim.proxy.backend_registry import page_client, page_request
 from toolsim.proxy.builtin import BuiltinBackend
 from toolsim.proxy.options.models_file import names_line
@@ -128,11 +127,9 @@ async def _other_place(client: SimpleAsyncHTTPClient, url: str, settings: Settin
         # An API rejects the empty body with another status.
         if (await client.fetch(request, raise_error=False)).code not in (404, 405):
             return []
-    parts = urlsplit(url)
-    places = [f"{url}/v1", f"{parts.scheme}://{parts.netloc}/v1", f"{parts.scheme}://{parts.netloc}"]
-    for place in dict.fromkeys(places):
+    for place in other_places(url):
         answer = await client.fetch(page_request(place + MODELS, settings.upstream_key, ASK_SECONDS), raise_error=False)
-        if place != url and answer.code == 200 and loaded(answer.body.decode("utf-8", "replace")) is not None:
+        if answer.code == 200 and loaded(answer.body.decode("utf-8", "replace")) is not None:
             return f"{url} has no API; did you mean {place}?"
     return f"{url} has no API: is this the right path?"
 

@@ -1,0 +1,19 @@
+"""A bounded dict of what was set last."""
+
+from __future__ import annotations
+
+from toolsim.core.recent import RecentDict
+
+
+def test_the_latest_stay() -> None:
+    """Setting a key again makes it the latest; reading one does not."""
+    recent: RecentDict[str, int] = RecentDict(3)
+    for number, key in enumerate("abca"):
+        recent[key] = number
+    assert recent["b"] == 1
+    recent["d"] = 4
+    assert [*recent.items()] == [("c", 2), ("a", 3), ("d", 4)]
+    recent["e"] = 5
+    assert recent.pop("a") == 3
+    recent["f"] = 6
+    assert [*recent] == ["d", "e", "f"]
