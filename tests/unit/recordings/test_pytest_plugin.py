@@ -76,11 +76,13 @@ def project(tmp_path: Path) -> Path:
 def pytest_in(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
     installed = any(found.value == PLUGIN for found in entry_points(group="pytest11"))
     loaded = [] if installed else ["-p", PLUGIN]
-    command = [sys.executable, "-m", "pytest", "-q", "--rootdir", ".", "-p", "no:cacheprovider", *loaded, *options]
+    # The plugins of our other tools: importing them takes longer than all that the project does.
+    foreign = [word for name in ("hypothesispytest", "langsmith_plugin") for word in ("-p", f"no:{name}")]
+    command = [sys.executable, "-m", "pytest", "-q", "--rootdir", ".", "-p", "no:cacheprovider", *foreign, *loaded]
     # In CI pytest repeats whole messages in its summary.
     environment = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
     return subprocess.run(
-        command, cwd=project, env=environment, capture_output=True, text=True, timeout=120, check=False
+        [*command, *options], cwd=project, env=environment, capture_output=True, text=True, timeout=120, check=False
     )
 
 
