@@ -128,7 +128,7 @@ test: setup  ## Run the tests (WORKERS=0 for one after the other)
 	HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest $(BY_FILE) -m 'not extended' $(ARGS)
 
 # With more examples, a cut at every place, packages and images, and what only costs time.
-test-all: setup  ## Run all tests, as CI does
+test-all: setup  ## Run all tests
 	$(BIN)/python -m pytest $(BY_FILE) $(ARGS)
 
 # On all cores: the inner loop of development.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
 import struct
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from attack.cases import TOOL, ask, request
+from support.cuts import step
 from support.line import Line
 from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, Behaviour
@@ -29,8 +29,7 @@ RESET = struct.pack("ii", 1, 0)
 # (see answer.py), and after its finish nothing is left to be lost.
 CALLED = len(b"".join(map(chat_frame, ("Hel", "lo ", CALL[:9], CALL[9:])))) - 2
 FINISHED = len(STREAM) - len(DONE) - 2
-# Testing every single byte takes minutes (CUTS=1).
-STEP = int(os.environ.get("CUTS", "9"))
+STEP = step(9)
 
 
 def ask_responses(*, stream: bool) -> bytes:

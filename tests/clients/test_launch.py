@@ -50,6 +50,10 @@ PROGRAMS = {
     "copilot": Program(("--allow-all-tools", "-p"), "bash", {"command": COMMAND, "description": "Write."}),
 }
 every_program = pytest.mark.parametrize("name", PROGRAMS)
+# Each start of a program takes seconds, and what these tests show is mostly ours: `make test` tries one.
+one_program = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.extended] * (name != "codex")) for name in PROGRAMS]
+)
 
 
 def needs(name: str) -> None:
@@ -146,7 +150,7 @@ def test_a_file_is_written(name: str, backend: TextBackend, launch: Launch) -> N
     assert all(not exchange.body.get("tools") for exchange in backend.exchanges)
 
 
-@every_program
+@one_program
 def test_the_exit_code(name: str, backend: TextBackend, launch: Launch) -> None:
     """A flag that the program does not know: its error, and its exit code."""
     needs(name)
@@ -161,7 +165,7 @@ def test_the_exit_code(name: str, backend: TextBackend, launch: Launch) -> None:
     assert members(process.pid) == []
 
 
-@every_program
+@one_program
 def test_ctrl_c(name: str, backend: TextBackend, launch: Launch) -> None:
     """While the model writes: the program ends as it does by itself, and so does the proxy."""
     needs(name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 import struct
 from collections.abc import AsyncIterator, Iterator
@@ -20,6 +19,7 @@ from typing import Any
 import httpx
 import pytest
 from support.answers import plan, tool
+from support.cuts import step
 from support.stub_model import Reply
 from toolsim.backends.codex import child as child_module
 from toolsim.backends.codex.backend import CodexBackend
@@ -37,8 +37,7 @@ WORDS = ["Hel", "lo ", CALL[:9], CALL[9:]]
 QUESTION = {"model": "stub-1", "input": "hi"}
 TOOLS = [tool("f", a="number")]
 RESET = struct.pack("ii", 1, 0)
-# Every single byte takes minutes (CUTS=1).
-STEP = int(os.environ.get("CUTS", "97"))
+STEP = step(97)
 
 
 @dataclass(frozen=True)

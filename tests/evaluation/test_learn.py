@@ -247,6 +247,7 @@ def test_a_gain_that_does_not_hold(learner: Learner) -> None:
     assert learner.learned()["tuned"]["confirming_won"] == 0
 
 
+@pytest.mark.extended
 def test_next_to_the_built_in_questions(learner: Learner) -> None:
     """Both are asked; the recorded ones confirm."""
     turns = recorded(learner.folder, 40)
