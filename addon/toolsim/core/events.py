@@ -107,6 +107,13 @@ class StructuredCall:
 
 
 @dataclass(frozen=True, slots=True)
+class StructuredCallBegun:
+    """The backend has begun to emit a call, which a ``StructuredCall`` completes, perhaps after other events."""
+
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class StructuredDelta:
     """A fragment of the arguments of an unfinished function call, which a ``StructuredCall`` follows.
 
@@ -198,6 +205,7 @@ BackendEvent = (
     | RefusalDelta
     | ReasoningDelta
     | StructuredCall
+    | StructuredCallBegun
     | StructuredDelta
     | HostedEvent
     | Finished

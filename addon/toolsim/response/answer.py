@@ -38,6 +38,7 @@ from toolsim.core.events import (
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
+    StructuredCallBegun,
     StructuredDelta,
     TextDelta,
     Usage,
@@ -136,6 +137,9 @@ class Answer:
                     self._written.write(f"{event.name}({event.arguments})\n")
                 choice = self._choice(event.choice)
                 return self.checked(choice, choice.structured(event))
+            case StructuredCallBegun():
+                self._choice(event.choice).sequencer.calls_begun += 1
+                return []
             case StructuredDelta():
                 choice = self._choice(event.choice)
                 return self.checked(choice, choice.arriving(event))

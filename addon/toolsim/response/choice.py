@@ -146,6 +146,7 @@ class Choice:
 
     def structured(self, call: StructuredCall) -> list[ClientEvent]:
         """Process a call that the backend emitted as one."""
+        self.sequencer.calls_begun = max(0, self.sequencer.calls_begun - 1)
         self._release_text()
         # Rule 2: it counts from the end of the open call on, unless it is that call.
         if self._calls.is_open and not self._calls.is_arriving_as(call.key):
@@ -281,6 +282,8 @@ class Choice:
             return passed_over
         # It may be the one that the backend is emitting, which the client has already.
         if structured is None and self._calls.is_arriving:
+            # Text that follows it comes after a call all the same.
+            self.sequencer.called(made=True)
             self._after_call(broke=self._calls.postpone(call))
             return f"call {call.tool.name}"
         outcome = self._calls.make(call, structured.key if structured else None)

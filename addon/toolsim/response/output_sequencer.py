@@ -11,7 +11,7 @@ The state is a method that takes visible text. Between one state and the next:
 
 1. Whitespace next to a call is not text: before text and after a call it is held back until other text follows.
 2. The plan decides what other text does after a call: it ends the turn (stop after tools), is dropped (suppress tail),
-   or is emitted.
+   or is emitted. It ends nothing while the backend is emitting another call, which would be lost: then it is dropped.
 3. Another item (reasoning, a refusal, an item of a built-in tool) interrupts the text. It ends nothing, except that a
    refusal counts as text under rule 2.
 4. An announced call that breaks is such an item too; then the choice ends as cut ("length").
@@ -79,6 +79,7 @@ class OutputSequencer:
         self._gap = Gap()
         self._has_spoken = False  # Whether the client has any text.
         self._ended_in_text = False  # Whether text was the last thing it got, and a message has ended since.
+        self.calls_begun = 0  # Calls that the backend has begun to emit, and not completed.
         self.state = self.state_before_text
         self.has_ended = False  # Whether nothing more is taken.
         self.is_cut = False  # Whether it ended before the backend did.
@@ -119,9 +120,9 @@ class OutputSequencer:
         """There was a call, and no text since (rule 2)."""
         if self._gap.hold(text):
             return
-        if self._stops:
+        if self._stops and not self.calls_begun:
             self.end_early("text after tools")
-        elif self._drops:
+        elif self._stops or self._drops:
             self._gap.take()
         else:
             self._speak(text)

@@ -48,6 +48,7 @@ from toolsim.core.events import (
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
+    StructuredCallBegun,
     StructuredDelta,
     TextDelta,
     ToolKind,
@@ -209,15 +210,19 @@ class _Choice:
         calls = delta.get("tool_calls")
         for position, call in enumerate([calls] if isinstance(calls, dict) else mappings(calls)):
             key = self._latest = self._key(call, position)
-            same = self._calls.setdefault(key, [_CallParts(self._offered)])
-            if same[-1].is_followed_by(call):
-                same.append(_CallParts(self._offered, string(_function(call).get("name")) or same[-1].name))
+            same = self._calls.setdefault(key, [])
+            if not same or same[-1].is_followed_by(call):
+                name = (string(_function(call).get("name")) or same[-1].name) if same else ""
+                same.append(_CallParts(self._offered, name))
+                events.append(StructuredCallBegun(self._index))
             piece = same[-1].add(call)
             is_only = key == 0 and len(self._calls) == len(same) == 1 and self._legacy is None  # Rule 14.
             if self._streams_ahead and is_only:
                 events += same[0].ahead(piece, self._index, is_named=_is_named(call))
         if isinstance(delta.get("function_call"), dict):
-            self._legacy = self._legacy or _CallParts(self._offered)
+            if self._legacy is None:
+                self._legacy = _CallParts(self._offered)
+                events.append(StructuredCallBegun(self._index))
             self._legacy.add({"function": delta["function_call"]})
         return events
 

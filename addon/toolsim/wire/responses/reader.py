@@ -59,6 +59,7 @@ from toolsim.core.events import (
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
+    StructuredCallBegun,
     StructuredDelta,
     TextDelta,
 )
@@ -181,8 +182,9 @@ class ResponsesReader(Reader):
                 return self._reasoning(delta, where, "text")
             case "response.output_item.added" if isinstance(item, dict):
                 self._announced[where[0]] = item
-                self._kinds[where[0]] = string(item.get("type"))
-                return self._hosted_added(item, where[0])
+                kind = self._kinds[where[0]] = string(item.get("type"))
+                begun: list[BackendEvent] = [StructuredCallBegun()] if kind in _CALLS else []
+                return begun + self._hosted_added(item, where[0])
             case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" if delta:
                 self._arguments.setdefault(where[0], []).append(delta)
                 return self._call_delta(where[0], delta) if self.streams_ahead else []

@@ -15,6 +15,7 @@ from toolsim.core.events import (
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
+    StructuredCallBegun,
     StructuredDelta,
     TextDelta,
     Usage,
@@ -31,7 +32,7 @@ def stream(*chunks: dict[str, Any] | str) -> list[BackendEvent]:
     for chunk in chunks:
         data = chunk if isinstance(chunk, str) else json.dumps(chunk)
         emitted += reader.event(ServerSentEvent("", data))
-    return [event for event in emitted + reader.end() if not isinstance(event, Opened)]
+    return [event for event in emitted + reader.end() if not isinstance(event, Opened | StructuredCallBegun)]
 
 
 def chunk(finish: str | None = None, index: int = 0, **delta: Any) -> dict[str, Any]:
@@ -243,6 +244,7 @@ def test_a_whole_answer_that_leaves_open_why_it_ended(reason: object) -> None:
     emitted = ChatReader().whole({"choices": [{"message": message, "finish_reason": reason}]})
     assert emitted[1:] == [
         TextDelta("Hi"),
+        StructuredCallBegun(),
         TextDelta("\ufffd"),
         StructuredCall("f", "{}"),
         Finished("stop"),
@@ -365,7 +367,7 @@ def streamed_ahead(*chunks: dict[str, Any]) -> list[BackendEvent]:
     reader = ChatReader()
     reader.streams_ahead = True
     emitted = [event for part in chunks for event in reader.event(ServerSentEvent("", json.dumps(part)))]
-    return [event for event in emitted + reader.end() if not isinstance(event, Opened)]
+    return [event for event in emitted + reader.end() if not isinstance(event, Opened | StructuredCallBegun)]
 
 
 def fragment(index: int, arguments: str, **function: str) -> dict[str, Any]:
@@ -415,3 +417,18 @@ def test_a_name_in_two_fragments(more: dict[str, str], ahead: bool) -> None:
     apart = [("get_", '{"a":1}')] if more else [("get_", ""), ("weather", '{"a":1}')]
     for offered in ((), ("get_weather", "weather"), ("get_weather", "get_")):
         assert calls(read(*offered)) == apart
+
+
+def test_a_call_is_announced_at_its_first_fragment() -> None:
+    """Once per call, whether or not it is streamed ahead: text that follows must not end the turn before it."""
+    first = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{"}}
+    more = {"index": 0, "function": {"arguments": "}"}}
+    second = {"index": 1, "id": "b", "function": {"name": "g", "arguments": "{}"}}
+    for ahead in (False, True):
+        reader = ChatReader()
+        reader.streams_ahead = ahead
+        read = [
+            [event for event in reader.event(ServerSentEvent("", json.dumps(part))) if event == StructuredCallBegun()]
+            for part in (chunk(tool_calls=[first]), chunk(content="x"), chunk(tool_calls=[more, second]))
+        ]
+        assert [len(begun) for begun in read] == [1, 0, 1]

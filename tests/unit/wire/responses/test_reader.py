@@ -20,6 +20,7 @@ from toolsim.core.events import (
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
+    StructuredCallBegun,
     StructuredDelta,
     TextDelta,
     Usage,
@@ -38,7 +39,7 @@ def stream(*events: dict[str, Any] | str) -> list[BackendEvent]:
     for event in events:
         data = event if isinstance(event, str) else json.dumps(event)
         emitted += reader.event(ServerSentEvent("", data))
-    return emitted + reader.end()
+    return [event for event in emitted + reader.end() if event != StructuredCallBegun()]
 
 
 def delta(text: str, output_index: int = 0, **fields: Any) -> dict[str, Any]:
@@ -368,7 +369,8 @@ def test_events_without_data_and_space_around_the_terminator() -> None:
 def streamed_ahead(*events: dict[str, Any]) -> list[BackendEvent]:
     reader = ResponsesReader()
     reader.streams_ahead = True
-    return [emitted for event in events for emitted in reader.event(ServerSentEvent("", json.dumps(event)))]
+    emitted = [each for event in events for each in reader.event(ServerSentEvent("", json.dumps(event)))]
+    return [event for event in emitted if event != StructuredCallBegun()]
 
 
 def added(index: int, kind: str = "function_call", **fields: str) -> dict[str, Any]:
