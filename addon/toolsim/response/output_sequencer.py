@@ -79,6 +79,7 @@ class OutputSequencer:
         self._gap = Gap()
         self._has_spoken = False  # Whether the client has any text.
         self._ended_in_text = False  # Whether text was the last thing it got, and a message has ended since.
+        self._has_called = False  # Whether there was a call, even if it waits for an open one.
         self.calls_begun = 0  # Calls that the backend has begun to emit, and not completed.
         self.state = self.state_before_text
         self.has_ended = False  # Whether nothing more is taken.
@@ -140,20 +141,22 @@ class OutputSequencer:
 
     def item(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> None:
         """Emit another item, unless it ends the turn (rule 3)."""
-        if isinstance(event, RefusalDelta) and self._calls.made and self._stops:
-            self.end_early("refusal after tools")
+        if isinstance(event, RefusalDelta) and self._has_called and self._stops:
+            if not self.calls_begun:
+                self.end_early("refusal after tools")
             return
         self._calls.emit(event)
         self.interrupt()
 
     def interrupt(self) -> None:
         """Note that something has come between the text so far and what follows (rules 3 and 4)."""
-        self.state = self.state_call if self._calls.made else self.state_before_text
+        self.state = self.state_call if self._has_called else self.state_before_text
 
     def called(self, *, made: bool) -> None:
         """Note that a call has come; ``made``: the client gets it."""
         self._ended_in_text = False
         if made:
+            self._has_called = True
             self._gap.take()
             self.state = self.state_call
 

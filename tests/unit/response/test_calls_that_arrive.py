@@ -76,8 +76,12 @@ class Received:
 
     @property
     def whole(self) -> tuple[str, str, list[list[str]], str]:
-        """The answer regardless of the order of its calls: one in text counts before it is emitted."""
-        return self.text, self.thought, sorted(self.calls), self.end
+        """The answer regardless of the order of its calls, since one in text counts before it is emitted.
+
+        Of a call that came in both ways, either spelling of its end counts.
+        """
+        calls = sorted([name, arguments.strip(), status] for name, arguments, status in self.calls)
+        return self.text, self.thought, calls, self.end
 
 
 def client_events(the_plan: Plan, *pieces: bytes) -> Iterator[ClientEvent]:
