@@ -13,9 +13,11 @@ A case does not catch ProviderError: it becomes ``http_error`` or ``timeout`` of
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.resources import files
 from typing import Any, Literal, Protocol, get_args
 
 from toolsim.eval.runtime.turn import Call, Message, Send, Tool
@@ -172,3 +174,8 @@ def sample(cases: Sequence[Case], size: int | None, seed: int) -> list[Case]:
         return list(cases)
     chance = random.Random(f"{seed}:{cases[0].suite if cases else ''}")
     return [cases[place] for place in sorted(chance.sample(range(len(cases)), size))]
+
+
+def data_file(name: str) -> Any:
+    """Return the content of one of the evaluation's JSON files."""
+    return json.loads(files("toolsim.eval").joinpath(name).read_text("utf-8"))

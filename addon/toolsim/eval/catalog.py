@@ -1,4 +1,4 @@
-"""A small catalog of models as data, and the words that select models from it.
+"""A small catalog of models, ``catalog.json``, and the words that select models from it.
 
 ``tags``: ``stable`` = in the default selection of hosted models; ``open`` = open weights; ``local`` = runs on a laptop;
 ``tools`` = trained and documented for tool calls. ``tool_calling_reliable`` is narrower: whether its native calls
@@ -16,7 +16,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from toolsim.command_line import UsageError
-from toolsim.eval.flags import words
+from toolsim.eval.case import data_file
+from toolsim.eval.flags import DEFAULT_MODELS, words
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,79 +36,9 @@ class Model:
     tool_calling_reliable: bool | None = None
 
 
-_QWEN3 = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0}
-_QWEN25 = {"temperature": 0.7, "top_p": 0.8, "top_k": 20}
-_LLAMA = {"temperature": 0.6, "top_p": 0.9}
-
-DEFAULT_SELECTION = "stable"
 _RELIABLE = {True: ("reliable",), False: ("unreliable",), None: ()}
 
-CATALOG = (
-    Model("openai/gpt-4o", "gpt-4o", "openai", ("tools",), tool_calling_reliable=True),
-    Model("openai/gpt-4.1", "gpt-4.1", "openai", ("tools",), tool_calling_reliable=True),
-    Model("openai/gpt-5-mini", "gpt-5-mini", "openai", ("tools",), tool_calling_reliable=True),
-    Model("openai/gpt-oss-20b", "gpt-oss-20b", "openai", ("open", "tools")),
-    Model("openai/gpt-oss-120b", "gpt-oss-120b", "openai", ("open", "tools")),
-    Model("anthropic/claude-sonnet-4", "claude-sonnet-4", "anthropic", ("tools",), tool_calling_reliable=True),
-    Model("google/gemini-2.5-flash", "gemini-2.5-flash", "google", ("tools",)),
-    Model("google/gemini-2.5-pro", "gemini-2.5-pro", "google", ("tools",)),
-    Model("google/gemma-3-27b-it", "gemma-3-27b", "google", ("open",)),
-    Model("google/gemma-3-27b-it:free", "gemma-3-27b", "google", ("open", "free")),
-    Model("meta-llama/llama-3.3-70b-instruct:free", "llama-3.3-70b", "meta-llama", ("open", "free", "tools")),
-    Model("qwen/qwen3-32b", "qwen3-32b", "qwen", ("open", "tools")),
-    Model("qwen/qwen3-235b-a22b", "qwen3-235b", "qwen", ("open", "tools")),
-    Model("deepseek/deepseek-r1", "deepseek-r1", "deepseek", ("open",)),
-    Model("moonshotai/kimi-k2", "kimi-k2", "moonshotai", ("open", "tools")),
-    Model("z-ai/glm-4.5-air", "glm-4.5-air", "z-ai", ("open", "tools")),
-    Model("openai/gpt-4o-mini", "gpt-4o-mini", "openai", ("stable", "tools"), tool_calling_reliable=True),
-    Model("openai/gpt-4.1-mini", "gpt-4.1-mini", "openai", ("stable", "tools"), tool_calling_reliable=True),
-    Model(
-        "anthropic/claude-3.5-haiku", "claude-3.5-haiku", "anthropic", ("stable", "tools"), tool_calling_reliable=True
-    ),
-    Model("google/gemini-2.0-flash-001", "gemini-2.0-flash", "google", ("stable", "tools")),
-    Model(
-        "mistralai/mistral-small-3.2-24b-instruct",
-        "mistral-small-3.2-24b",
-        "mistralai",
-        ("stable", "open", "tools"),
-        recommended={"temperature": 0.15},
-    ),
-    Model(
-        "meta-llama/llama-3.3-70b-instruct",
-        "llama-3.3-70b",
-        "meta-llama",
-        ("stable", "open", "tools"),
-        recommended=_LLAMA,
-    ),
-    Model("qwen/qwen-2.5-72b-instruct", "qwen2.5-72b", "qwen", ("stable", "open", "tools"), recommended=_QWEN25),
-    Model(
-        "deepseek/deepseek-chat-v3-0324",
-        "deepseek-v3",
-        "deepseek",
-        ("stable", "open", "tools"),
-        recommended={"temperature": 0.3},
-    ),
-    Model("openai/gpt-5.2", "gpt-5.2", "openai", ("tools",)),
-    Model("openai/gpt-oss-120b:nitro", "gpt-oss-120b", "openai", ("open", "tools")),
-    Model("anthropic/claude-haiku-4.5", "claude-haiku-4.5", "anthropic", ("tools",)),
-    Model("anthropic/claude-opus-4.6", "claude-opus-4.6", "anthropic", ("tools",)),
-    Model("google/gemini-3-flash-preview", "gemini-3-flash", "google", ("tools",)),
-    Model("x-ai/grok-4.1-fast", "grok-4.1-fast", "x-ai", ("tools",)),
-    Model("qwen/qwen3-next-80b-a3b-instruct", "qwen3-next", "qwen", ("open", "tools"), recommended=_QWEN3),
-    Model("deepseek/deepseek-v3.2", "deepseek-v3.2", "deepseek", ("open", "tools")),
-    Model("qwen3:4b", "qwen3-4b", "qwen", ("open", "local", "tools"), recommended=_QWEN3),
-    Model("qwen3:8b", "qwen3-8b", "qwen", ("open", "local", "tools"), recommended=_QWEN3),
-    Model("llama3.2", "llama-3.2-3b", "meta-llama", ("open", "local", "tools"), recommended=_LLAMA),
-    Model(
-        "qwen-0.5b", "qwen2.5-coder-0.5b", "qwen", ("open", "local"), recommended=_QWEN25, tool_calling_reliable=False
-    ),
-    Model(
-        "qwen-1.5b", "qwen2.5-coder-1.5b", "qwen", ("open", "local"), recommended=_QWEN25, tool_calling_reliable=False
-    ),
-    Model(
-        "smollm2", "smollm2-135m", "huggingfacetb", ("open", "local"), recommended={"temperature": 0.2, "top_p": 0.9}
-    ),
-)
+CATALOG = tuple(Model(**{**entry, "tags": tuple(entry["tags"])}) for entry in data_file("catalog.json"))
 
 
 def is_selected(model: Model, named: Sequence[str]) -> bool:
@@ -134,7 +65,7 @@ def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
     chosen: dict[str, Model] = {}
     given = words(selection)
     if given and all(word.startswith("!") for word in given):
-        given = [DEFAULT_SELECTION, *given]
+        given = [DEFAULT_MODELS, *given]
     for word in given:
         name = word.removeprefix("!")
         if word.startswith("!"):

@@ -11,10 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
-from toolsim.eval.case import Case, Label, Verdict
+from toolsim.eval.case import Case, Label, Verdict, data_file
 from toolsim.eval.runtime.turn import Answer, Call, Request, Send, Tool
 
 _MAX_DETAIL = 300
@@ -25,7 +24,7 @@ FILES: Mapping[str, str] = {"questions": "questions.json", "unseen": "unseen_que
 
 def cases(suite: str = "questions") -> Sequence[Case]:
     """Return all questions of a suite of ``FILES``, in the order of the file."""
-    document = json.loads(files("toolsim.eval").joinpath(FILES[suite]).read_text("utf-8"))
+    document = data_file(FILES[suite])
     tools = {tool["name"]: Tool(**tool) for tool in document["tools"]}
     return [
         Case(

@@ -10,10 +10,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
-from toolsim.eval.case import Case, Verdict
+from toolsim.eval.case import Case, Verdict, data_file
 from toolsim.eval.runtime.turn import Message, Request, Send, Tool
 
 SUITE = "which_output"
@@ -24,7 +23,7 @@ _MAX_DETAIL = 300
 
 def cases() -> Sequence[Case]:
     """Return all cases, in the order of the file; those of one conversation and order have the same beginning."""
-    document = json.loads(files("toolsim.eval").joinpath("which_output.json").read_text("utf-8"))
+    document = data_file("which_output.json")
     tools = tuple(Tool(**tool) for tool in document["tools"])
     return [case for conversation in document["conversations"] for case in _cases(conversation, tools)]
 

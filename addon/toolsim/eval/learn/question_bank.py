@@ -11,15 +11,14 @@ client could not run and its user would have to read, nor the record of an outpu
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from importlib.resources import files
 from itertools import cycle, pairwise
 from typing import Any
 
 from toolsim.eval.call_as_text import holds_call, looks_like_call
+from toolsim.eval.case import data_file
 from toolsim.eval.questions import mistake
 from toolsim.eval.runtime.turn import Answer, Message, Request, Tool
 from toolsim.request.record import OUTPUT
@@ -65,11 +64,6 @@ class Question:
         return not self.says or any(said in answer.text for said in self.says)
 
 
-def text() -> str:
-    """Return the text of the questions' file."""
-    return files("toolsim.eval.learn").joinpath("questions.json").read_text("utf-8")
-
-
 def fingerprint() -> str:
     """Return a digest of all questions."""
     return sha256(repr(questions()).encode()).hexdigest()[:16]
@@ -77,7 +71,7 @@ def fingerprint() -> str:
 
 def questions() -> Sequence[Question]:
     """Return all questions, derived ones last."""
-    document = json.loads(text())
+    document = data_file("learn/questions.json")
     tools = {tool["name"]: Tool(**tool) for tool in document["tools"]}
     catalogs = {name: tuple(tools[tool] for tool in names) for name, names in document["catalogs"].items()}
     asked = [_question(entry, catalogs) for entry in document["questions"]]
