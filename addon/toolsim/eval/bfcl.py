@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from toolsim.command_line import UsageError
 from toolsim.eval import bfcl_multi_turn, bfcl_package
 from toolsim.eval.bfcl_label import decode, label_unread, label_wrong
 from toolsim.eval.bfcl_prompt import BfclPrompt, tools_of
@@ -37,12 +38,9 @@ _MAX_DETAIL = 300
 
 
 def cases(category: str) -> Sequence[Case]:
-    """Return all cases of a category, in the order of the package's file.
-
-    Raises ValueError for an unknown category, and bfcl_package.NotInstalled.
-    """
+    """Return all cases of a category, in the order of the package's file. Raises UsageError."""
     if category not in CATEGORIES:
-        raise ValueError(f"no such category: {category}; there are {', '.join(CATEGORIES)}")
+        raise UsageError(f"no such category: {category}; there are {', '.join(CATEGORIES)}")
     entries = bfcl_package.load_entries(category)
     answers = {} if category in IRRELEVANCE else bfcl_package.load_answers(category)
     made = []

@@ -31,6 +31,7 @@ from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from toolsim.command_line import UsageError
 from toolsim.installation import install_command
 
 INSTALL = install_command(("bfcl-eval==2026.3.23", "filelock", "mpmath", "tenacity"), dependencies=False)
@@ -57,17 +58,13 @@ _BOUNDED = ("base", "exponent", "precision")
 _MAX_BOUNDED = 1000
 
 
-class NotInstalled(ImportError):
-    """The package, or one of the three that it needs, is missing; the message names what to install."""
-
-
 class Unreadable(ValueError):
     """A model's text is not a list of calls."""
 
 
 @cache
 def _module(name: str) -> Any:
-    """Return a module of the package, imported with the precautions above. Raises NotInstalled."""
+    """Return a module of the package, imported with the precautions above. Raises UsageError."""
     try:
         importlib.import_module("bfcl_eval")
         for stand_in, names in _STAND_INS.items():
@@ -77,7 +74,7 @@ def _module(name: str) -> Any:
         with _Folder():
             module = importlib.import_module(f"bfcl_eval.{name}")
     except ImportError as missing:
-        raise NotInstalled(f"BFCL is not installed ({missing}); install it with: {INSTALL}") from missing
+        raise UsageError(f"BFCL is not installed ({missing}); install it with: {INSTALL}") from missing
     if sys.version_info >= (3, 14):
         vars(ast).setdefault("NameConstant", ast.Constant)
     return module
@@ -104,13 +101,13 @@ def _temporary_folder() -> str:
 
 
 def load_entries(category: str) -> list[Entry]:
-    """Return the cases of a category, in the order of its file. Raises NotInstalled."""
+    """Return the cases of a category, in the order of its file. Raises UsageError."""
     entries: list[Entry] = _module("utils").load_dataset_entry(category)
     return entries
 
 
 def load_answers(category: str) -> dict[str, Any]:
-    """Return the right answers of a category by case id. Raises NotInstalled."""
+    """Return the right answers of a category by case id. Raises UsageError."""
     return {entry["id"]: entry["ground_truth"] for entry in _module("utils").load_ground_truth_entry(category)}
 
 

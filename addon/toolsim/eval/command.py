@@ -16,7 +16,7 @@ from toolsim.command_line import UsageError
 from toolsim.core.tasks import cancelled_by_signals
 from toolsim.eval import catalog, compare, flags, journal, measure, merge, report, settings
 from toolsim.eval.case import Run, with_current_names
-from toolsim.eval.journal import Journal, NotAReport, Secrets
+from toolsim.eval.journal import Journal, Secrets
 from toolsim.eval.markdown import rate_text
 from toolsim.eval.measure import Job
 from toolsim.eval.methods import Methods, Target
@@ -29,6 +29,7 @@ SCRIPTED = "the scripted provider (offline)"
 
 EXIT_RIGHT, EXIT_WRONG, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
+_COMMANDS = {"compare": compare.main, "join": merge.main}
 # Settings of the command itself, not of the measurement: --resume does not restore them.
 _UNSAVED = frozenset({"resume", "out", "quiet", "verbose", "flows", "jobs"})
 
@@ -39,17 +40,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     A live evaluation that finishes is a success, regardless of its results.
     """
     arguments = flags.with_current_names(list(sys.argv[1:] if argv is None else argv))
-    for name, command in (("compare", compare.main), ("join", merge.main)):
-        if arguments[:1] == [name]:
-            return command(arguments[1:])
+    name, command = "toolsim eval", _COMMANDS.get("".join(arguments[:1]))
     try:
+        if command is not None:
+            name = f"{name} {arguments[0]}"
+            return command(arguments[1:])
         parser = flags.parser(os.environ)
         if arguments[:1] == ["models"]:
             return asyncio.run(_compare_catalog(parser.parse_args(arguments[1:])))
         args, folder = _resumed(parser, arguments)
         return asyncio.run(_evaluate(args, folder))
-    except (UsageError, NotAReport, ValueError) as error:
-        print(f"toolsim eval: {error}", file=sys.stderr)
+    except (UsageError, ValueError) as error:
+        print(f"{name}: {error}", file=sys.stderr)
         return EXIT_USAGE
 
 

@@ -10,14 +10,13 @@ to compare two methods or two values within one report::
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from toolsim.command_line import Parser
+from toolsim.command_line import Parser, UsageError
 from toolsim.eval.case import FORMER_METHOD, Cell, Run
-from toolsim.eval.journal import NotAReport, read_runs
+from toolsim.eval.journal import read_runs
 from toolsim.eval.markdown import rate_text, table
 from toolsim.eval.measures import mcnemar
 from toolsim.eval.summary import Rate, method_name
@@ -25,10 +24,6 @@ from toolsim.eval.summary import Rate, method_name
 _FIELDS = tuple(field.name for field in fields(Cell))
 
 Key = tuple[str, ...]
-
-
-class Incomparable(Exception):
-    """The two reports have no run in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +47,14 @@ class Comparison:
 
 
 def pair(a: Sequence[Run], b: Sequence[Run]) -> Comparison:
-    """Pair the runs of two reports. Raises Incomparable."""
+    """Pair the runs of two reports. Raises UsageError."""
     varying = [
         field for field in _FIELDS if any(len({getattr(run.cell, field) for run in side}) > 1 for side in (a, b))
     ]
     left, right = _by_key(a, varying), _by_key(b, varying)
     pairs = [(run, right[key]) for key, run in left.items() if key in right]
     if not pairs:
-        raise Incomparable("the two reports have no case in common")
+        raise UsageError("the two reports have no case in common")
     return Comparison(pairs, len(a) - len(pairs), len(b) - len(pairs))
 
 
@@ -120,7 +115,7 @@ def _p_text(p: float) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; return its exit code."""
+    """Run the command; return its exit code. Raises UsageError."""
     parser = Parser(prog="toolsim eval compare", description="Compare two reports, case by case.")
     parser.add_argument("a", type=Path, metavar="A", help="a report folder")
     parser.add_argument("b", type=Path, metavar="B", help="another one, or the same with --a and --b")
@@ -135,13 +130,9 @@ def main(argv: Sequence[str]) -> int:
             help=f"only these runs of {side.upper()}: {', '.join(('suite', *_FIELDS))}",
         )
     args = parser.parse_args(argv)
-    try:
-        a = chosen(read_runs(args.a), dict(args.only_a))
-        b = chosen(read_runs(args.b), dict(args.only_b))
-        print(render(pair(a, b)), end="")
-    except (NotAReport, Incomparable) as error:
-        print(f"toolsim eval compare: {error}", file=sys.stderr)
-        return 2
+    a = chosen(read_runs(args.a), dict(args.only_a))
+    b = chosen(read_runs(args.b), dict(args.only_b))
+    print(render(pair(a, b)), end="")
     return 0
 
 

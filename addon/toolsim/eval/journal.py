@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from toolsim.command_line import UsageError
 from toolsim.eval.case import Run
 
 RUNS = "runs.jsonl"
@@ -39,10 +40,6 @@ class Secrets:
 def _forms(secret: str) -> tuple[str, ...]:
     """Return a secret as it is, and as JSON strings escape it."""
     return secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
-
-
-class NotAReport(Exception):
-    """The folder is not a report folder, or not one that can be resumed."""
 
 
 class Journal:
@@ -97,29 +94,29 @@ def new_folder(out: Path, now: datetime) -> Path:
 
 
 def latest(out: Path) -> Path:
-    """Return the newest report folder in ``out``. Raises NotAReport when there is none."""
+    """Return the newest report folder in ``out``. Raises UsageError when there is none."""
     folders = [folder for folder in out.glob("*Z*") if (folder / SETTINGS).is_file()] if out.is_dir() else []
     if not folders:
-        raise NotAReport(f"no report to resume in {out}")
+        raise UsageError(f"no report to resume in {out}")
     return max(folders, key=lambda folder: folder.name)
 
 
 def read_settings(folder: Path) -> Mapping[str, Any]:
-    """Return the settings that a report was made with. Raises NotAReport."""
+    """Return the settings that a report was made with. Raises UsageError."""
     try:
         settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:
-        raise NotAReport(f"{folder} is not a report folder: {problem}") from problem
+        raise UsageError(f"{folder} is not a report folder: {problem}") from problem
     if not isinstance(settings, dict):
-        raise NotAReport(f"{folder / SETTINGS} is not an object")
+        raise UsageError(f"{folder / SETTINGS} is not an object")
     return settings
 
 
 def read_runs(folder: Path) -> list[Run]:
-    """Return the finished runs of a report. Raises NotAReport."""
+    """Return the finished runs of a report. Raises UsageError."""
     path = folder / RUNS
     if not path.is_file():
-        raise NotAReport(f"{folder} is not a report folder: there is no {RUNS}")
+        raise UsageError(f"{folder} is not a report folder: there is no {RUNS}")
     return [Run.from_dict(json.loads(line)) for line in _whole_lines(path)]
 
 

@@ -10,25 +10,20 @@ the server, from the current one::
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from toolsim.command_line import Parser
+from toolsim.command_line import Parser, UsageError
 from toolsim.eval import report
 from toolsim.eval.case import METHODS, Run
-from toolsim.eval.journal import RUNS, SETTINGS, Journal, NotAReport, Secrets, read_runs, read_settings
+from toolsim.eval.journal import RUNS, SETTINGS, Journal, Secrets, read_runs, read_settings
 from toolsim.eval.summary import grouped, method_name
 
 # Settings in which parts can differ and still ask the same question.
 _FREE = frozenset(
     {"base_url", "models", "method", "suite", "sample", "setting", "stream", "api", "trials", "offline", "options"}
 )
-
-
-class SettingsMismatch(ValueError):
-    """The parts have different settings."""
 
 
 def shared_runs(runs: Sequence[Run]) -> list[Run]:
@@ -43,12 +38,12 @@ def shared_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def named(runs: Sequence[Run], name: str) -> list[Run]:
-    """Return the runs renamed to another method: a method, and a suffix that distinguishes it. Raises ValueError."""
+    """Return the runs renamed to another method: a method, and a suffix that distinguishes it. Raises UsageError."""
     method, _, rest = name.partition(" ")
     for known in METHODS:
         if method == known:
             return [replace(run, cell=replace(run.cell, method=known, setting=rest)) for run in runs]
-    raise ValueError(f"expected a name that begins with {', '.join(METHODS)}, got {name}")
+    raise UsageError(f"expected a name that begins with {', '.join(METHODS)}, got {name}")
 
 
 def joined(parts: Sequence[Sequence[Run]]) -> list[Run]:
@@ -58,7 +53,7 @@ def joined(parts: Sequence[Sequence[Run]]) -> list[Run]:
 
 
 def common_settings(folders: Sequence[Path]) -> dict[str, object]:
-    """Return the settings that all parts share. Raises Unlike, NotAReport."""
+    """Return the settings that all parts share. Raises UsageError."""
     first, *others = [
         {name: value for name, value in read_settings(folder).items() if name not in _FREE} for folder in folders
     ]
@@ -66,12 +61,12 @@ def common_settings(folders: Sequence[Path]) -> dict[str, object]:
         unlike = sorted(name for name in {*first, *other} if first.get(name) != other.get(name))
         if unlike:
             name = unlike[0]
-            raise SettingsMismatch(f"{folders[0]} has {name} {first.get(name)!r}, {folder} has {other.get(name)!r}")
+            raise UsageError(f"{folders[0]} has {name} {first.get(name)!r}, {folder} has {other.get(name)!r}")
     return first
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; return its exit code."""
+    """Run the command; return its exit code. Raises UsageError."""
     parser = Parser(prog="toolsim eval join", description="Join reports over the same cases.")
     parser.add_argument("out", type=Path, metavar="OUT", help="folder for the joined report; must be new")
     parser.add_argument("parts", type=Path, nargs="+", metavar="REPORT", help="a report folder")
@@ -86,15 +81,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--target", default="", help="what was asked, for people")
     parser.add_argument("--note", default="", help="a paragraph for the report's head")
     args = parser.parse_args(argv)
-    try:
-        names = dict(_name(text, args.parts) for text in args.name)
-        settings = common_settings(args.parts)
-        parts = [named(read_runs(part), names[part]) if part in names else read_runs(part) for part in args.parts]
-        if (args.out / RUNS).exists():
-            raise NotAReport(f"{args.out} holds a report already")
-    except (NotAReport, ValueError) as error:
-        print(f"toolsim eval join: {error}", file=sys.stderr)
-        return 2
+    names = dict(_name(text, args.parts) for text in args.name)
+    settings = common_settings(args.parts)
+    parts = [named(read_runs(part), names[part]) if part in names else read_runs(part) for part in args.parts]
+    if (args.out / RUNS).exists():
+        raise UsageError(f"{args.out} holds a report already")
     all_runs = joined(parts)
     kept = [replace(run, steps=()) if args.slim else run for run in shared_runs(all_runs)]
     log = Journal(args.out, Secrets())
@@ -114,5 +105,5 @@ def main(argv: Sequence[str]) -> int:
 def _name(text: str, parts: Sequence[Path]) -> tuple[Path, str]:
     folder, equals, name = text.partition("=")
     if not equals or Path(folder) not in parts:
-        raise ValueError(f"--name: expected REPORT=NAME with one of the reports, got {text}")
+        raise UsageError(f"--name: expected REPORT=NAME with one of the reports, got {text}")
     return Path(folder), name

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from toolsim.command_line import UsageError
 from toolsim.eval.catalog import Model, is_selected
 from toolsim.eval.flags import words
 
@@ -53,17 +54,13 @@ PROFILES = (
 )
 
 
-class UnknownProfile(ValueError):
-    """No profile has this id or tag."""
-
-
 def select(selection: str) -> Sequence[Profile]:
-    """Return the profiles of a list of ids and tags; ``*`` = all, ``!`` excludes. Raises UnknownProfile."""
+    """Return the profiles of a list of ids and tags; ``*`` = all, ``!`` excludes. Raises UsageError."""
     chosen: dict[str, Profile] = {}
     for name in words(selection):
         found = [profile for profile in PROFILES if name.lstrip("!") in ("*", profile.id, *profile.tags)]
         if not found:
-            raise UnknownProfile(f"no such profile: {name}; there are {', '.join(profile.id for profile in PROFILES)}")
+            raise UsageError(f"no such profile: {name}; there are {', '.join(profile.id for profile in PROFILES)}")
         for profile in found:
             if name.startswith("!"):
                 chosen.pop(profile.id, None)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from toolsim.command_line import UsageError
 from toolsim.eval.case import Case, Verdict
 from toolsim.eval.diagnosis import DONE, diagnose
 from toolsim.eval.runtime.dispatcher import MAX_TOOL_BYTES, ToolDispatcher
@@ -204,17 +205,13 @@ PRESETS = {
 }
 
 
-class UnknownScenario(ValueError):
-    """No scenario or preset has that name."""
-
-
 def select(names: str, settings: ScenarioSettings | None = None) -> list[Case]:
-    """Return the scenarios of a list such as ``default,happy_path_parallel``, each once. Raises UnknownScenario."""
+    """Return the scenarios of a list such as ``default,happy_path_parallel``, each once. Raises UsageError."""
     by_id = {scenario.id: scenario for scenario in SCENARIOS}
     chosen: dict[str, Case] = {}
     for name in filter(None, (word.strip() for word in names.split(","))):
         for id in PRESETS.get(name, (name,)):
             if id not in by_id:
-                raise UnknownScenario(f"no such scenario: {id}; there are {', '.join([*PRESETS, *by_id])}")
+                raise UsageError(f"no such scenario: {id}; there are {', '.join([*PRESETS, *by_id])}")
             chosen[id] = case(by_id[id], settings or ScenarioSettings())
     return list(chosen.values())

@@ -45,10 +45,7 @@ def setup(args: Namespace, *, offline: bool, served: Sequence[str] = ()) -> Setu
     models = [model for model in catalog.select(args.models, served) if model.id not in gone]
     if not models:
         raise UsageError("no model is selected; name some with --models")
-    try:
-        cases = [case for name in words(args.suite) for case in _cases(name, args, offline)]
-    except (suites.UnknownSuite, ValueError) as error:
-        raise UsageError(str(error)) from error
+    cases = [case for name in words(args.suite) for case in _cases(name, args, offline)]
     if not cases:
         raise UsageError("no case is selected")
     cells = list(_cells(args, models, offline))
@@ -135,10 +132,7 @@ def notices(args: Namespace, setup: Setup) -> list[str]:
 
 
 def _cells(args: Namespace, models: Iterable[Model], offline: bool) -> Iterator[tuple[Cell, Sampling]]:
-    try:
-        chosen = profiles.select(args.profiles)
-    except profiles.UnknownProfile as error:
-        raise UsageError(str(error)) from error
+    chosen = profiles.select(args.profiles)
     methods = _known(words(args.method), METHODS, "--method")
     # The scripted provider costs nothing: both APIs, streamed and non-streamed.
     apis = _known(words(args.api) or (list(APIS) if offline else ["chat"]), APIS, "--api")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support import bfcl_truth
 from support.each import each
+from toolsim.command_line import UsageError
 from toolsim.eval import bfcl, bfcl_package
 from toolsim.eval.bfcl_package import Decoded
 from toolsim.eval.case import Case, Verdict, sample
@@ -104,5 +105,5 @@ def test_the_same_seed_gives_the_same_cases() -> None:
 
 def test_an_unknown_category_is_refused() -> None:
     """The message names the categories that exist."""
-    with pytest.raises(ValueError, match="no such category: java; there are simple_python, multiple"):
+    with pytest.raises(UsageError, match="no such category: java; there are simple_python, multiple"):
         bfcl.cases("java")

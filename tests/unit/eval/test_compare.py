@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from toolsim.command_line import UsageError
+from toolsim.eval import command
 from toolsim.eval.case import Run
-from toolsim.eval.compare import Incomparable, chosen, main, pair, render
+from toolsim.eval.compare import chosen, pair, render
 from toolsim.eval.journal import Journal, Secrets
 from toolsim.eval.measures import mcnemar
 
@@ -60,7 +62,7 @@ def test_trials_are_paired_one_by_one() -> None:
 
 def test_nothing_in_common_is_an_error() -> None:
     """Not an empty comparison."""
-    with pytest.raises(Incomparable):
+    with pytest.raises(UsageError):
         pair([run("a")], [run("b")])
 
 
@@ -79,10 +81,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
             journal.add(entry)
         journal.close()
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
-    assert main([a, b, "--b", "method=toolsim"]) == 0
+    assert command.main(["compare", a, b, "--b", "method=toolsim"]) == 0
     assert "scenarios case_0" in capsys.readouterr().out
-    assert main([b, b, "--a", "method=toolsim", "--b", "method=native"]) == 0
+    assert command.main(["compare", b, b, "--a", "method=toolsim", "--b", "method=native"]) == 0
     assert "1 only in A, 1 only in B" in capsys.readouterr().out
-    assert main([a, str(tmp_path)]) == 2
+    assert command.main(["compare", a, str(tmp_path)]) == 2
     with pytest.raises(SystemExit):
-        main([a, b, "--a", "colour=red"])
+        command.main(["compare", a, b, "--a", "colour=red"])

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from toolsim.command_line import UsageError
 from toolsim.eval.case import Cell, Run
 from toolsim.eval.journal import (
     RUNS,
     SETTINGS,
     Journal,
-    NotAReport,
     Secrets,
     latest,
     new_folder,
@@ -42,7 +42,7 @@ def test_folders_do_not_collide(tmp_path: Path) -> None:
     second = journal.folder
     assert second.name == "20260207T123628Z-2"
     assert latest(tmp_path) == second
-    with pytest.raises(NotAReport):
+    with pytest.raises(UsageError):
         latest(tmp_path / "nothing")
 
 
@@ -94,8 +94,8 @@ def test_short_words_are_no_secrets() -> None:
 def test_what_is_no_report(tmp_path: Path) -> None:
     """A folder without settings or runs is refused by name."""
     for read in (read_runs, read_settings):
-        with pytest.raises(NotAReport):
+        with pytest.raises(UsageError):
             read(tmp_path)
     (tmp_path / SETTINGS).write_text("[]")
-    with pytest.raises(NotAReport):
+    with pytest.raises(UsageError):
         read_settings(tmp_path)

@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from toolsim.command_line import UsageError
 from toolsim.eval import command, report
 from toolsim.eval.case import MethodName, Run
 from toolsim.eval.journal import Journal, Secrets, read_runs
-from toolsim.eval.merge import joined, main, named, shared_runs
+from toolsim.eval.merge import joined, named, shared_runs
 
 from .runs import run
 
@@ -66,7 +67,7 @@ def test_a_part_can_have_another_name() -> None:
     """An older toolsim, asked as if it were the server, is shown beside the current one."""
     (only,) = named(runs("native", "a"), "toolsim 0.1.0")
     assert (only.cell.method, only.cell.setting) == ("toolsim", "0.1.0")
-    with pytest.raises(ValueError, match="begins with toolsim, native, prompt"):
+    with pytest.raises(UsageError, match="begins with toolsim, native, prompt"):
         named([], "yesterday")
 
 
@@ -107,7 +108,7 @@ def test_what_cannot_be_joined_is_refused(
     a = folder(tmp_path / "a", runs("toolsim", "a"))
     other = folder(tmp_path / "b", runs("native", "a"), {**SETTINGS, "seed": 12})
     filled = [argument.format(out=tmp_path / "out", a=a, other=other) for argument in arguments]
-    assert main(filled) == 2
+    assert command.main(["join", *filled]) == 2
     error = capsys.readouterr().err
     assert error.startswith("toolsim eval join: ")
     assert error.count("\n") == 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from toolsim.command_line import UsageError
 from toolsim.eval.catalog import Model, select
-from toolsim.eval.profiles import PROFILES, UnknownProfile
+from toolsim.eval.profiles import PROFILES
 from toolsim.eval.profiles import select as select_profiles
 
 BY_ID = {profile.id: profile for profile in PROFILES}
@@ -33,5 +34,5 @@ def test_selection() -> None:
     """By id and tag, with exclusions; an unknown word is an error."""
     assert [profile.id for profile in select_profiles("chat,default")] == ["creative", "conversation", "default"]
     assert [profile.id for profile in select_profiles("*,!chat,!card")] == ["default", "tool_calling"]
-    with pytest.raises(UnknownProfile, match="nothing"):
+    with pytest.raises(UsageError, match="nothing"):
         select_profiles("default,nothing")

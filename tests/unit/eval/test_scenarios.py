@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from toolsim.command_line import UsageError
 from toolsim.eval.case import Verdict
 from toolsim.eval.runtime.turn import Answer, Call, Request
-from toolsim.eval.scenarios import PRESETS, SCENARIOS, ScenarioSettings, UnknownScenario, case, select
+from toolsim.eval.scenarios import PRESETS, SCENARIOS, ScenarioSettings, case, select
 from toolsim.eval.workspace import WORKSPACE_ID
 
 BY_ID = {scenario.id: scenario for scenario in SCENARIOS}
@@ -95,7 +96,7 @@ def test_presets_and_lists() -> None:
     ids = [scenario.id for scenario in select("default,happy_path_parallel,chat_only")]
     assert ids == list(BY_ID)
     assert [scenario.id for scenario in select("all")] == ids
-    with pytest.raises(UnknownScenario, match="sad_path"):
+    with pytest.raises(UsageError, match="sad_path"):
         select("happy_path,sad_path")
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from toolsim.eval.suites import UnknownSuite, load
+from toolsim.command_line import UsageError
+from toolsim.eval.suites import load
 
 
 @pytest.mark.parametrize("name", ["", "nothing", "bfcl", "bfcl:"])
 def test_an_unknown_suite_is_named(name: str) -> None:
     """An unknown name is an error that lists the suites."""
-    with pytest.raises(UnknownSuite, match="which_output and bfcl:CATEGORY"):
+    with pytest.raises(UsageError, match="which_output and bfcl:CATEGORY"):
         load(name)
 
 
@@ -22,5 +23,5 @@ def test_the_other_suites() -> None:
     """Each case belongs to the requested suite; a missing benchmark's error says how to get it."""
     for name in ("questions", "unseen", "which_output"):
         assert {case.suite for case in load(name)} == {name}
-    with pytest.raises(UnknownSuite, match="bfcl:nothing"):
+    with pytest.raises(UsageError, match="bfcl:nothing"):
         load("bfcl:nothing")
