@@ -115,6 +115,21 @@ class Cell:
     stream: bool = False
     setting: str = ""
 
+    @property
+    def method_name(self) -> str:
+        """The method with the addon options that were set for it."""
+        return f"{self.method} {self.setting}".rstrip()
+
+    @property
+    def api_name(self) -> str:
+        """The API, and whether it is streamed."""
+        return f"{self.api} stream" if self.stream else self.api
+
+    @property
+    def name(self) -> str:
+        """The cell in one line, for people."""
+        return f"{self.model} · {self.profile} · {self.method_name} · {self.api_name}"
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -147,10 +162,8 @@ class Run:
     def key(self) -> str:
         """The run's identity within its evaluation; in resumed or compared reports, equal keys ask the same."""
         cell = self.cell
-        api = f"{cell.api} stream" if cell.stream else cell.api
-        return "|".join(
-            (self.suite, self.case, cell.model, cell.profile, cell.method, api, cell.setting, str(self.trial))
-        )
+        where = (cell.model, cell.profile, cell.method, cell.api_name, cell.setting)
+        return "|".join((self.suite, self.case, *where, str(self.trial)))
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as in ``runs.jsonl``."""

@@ -19,7 +19,7 @@ from toolsim.eval.case import FORMER_METHOD, Cell, Run
 from toolsim.eval.journal import read_runs
 from toolsim.eval.markdown import rate_text, table
 from toolsim.eval.measures import mcnemar
-from toolsim.eval.summary import Rate, method_name
+from toolsim.eval.summary import Rate
 
 _FIELDS = tuple(field.name for field in fields(Cell))
 
@@ -107,7 +107,7 @@ def _direction(a: Run) -> str:
 
 
 def _result(run: Run) -> str:
-    return f"{method_name(run.cell)}: {'right' if run.ok else run.label}"
+    return f"{run.cell.method_name}: {'right' if run.ok else run.label}"
 
 
 def _p_text(p: float) -> str:

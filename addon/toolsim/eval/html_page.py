@@ -14,14 +14,14 @@ from toolsim.eval.case import Run
 from toolsim.eval.summary import (
     CELL_HEAD,
     CELL_WORDS,
-    Combinations,
+    Figures,
     Rate,
     by_case,
+    by_method,
     cell_rows,
-    count_failures,
+    combinations,
     duration,
     grouped,
-    method_name,
 )
 from toolsim.recordings.web_page import cut, document, quoted, table, tile
 
@@ -33,7 +33,7 @@ _NO_ANSWER = frozenset({"timeout", "http_error", "internal_error"})
 
 def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str) -> str:
     """Return the page."""
-    methods = list(grouped(runs, lambda run: method_name(run.cell)))
+    methods = list(by_method(runs))
     colours = {method: number % _COLOURS for number, method in enumerate(methods)}
     body = [_head(runs, planned, stamp, target), _tiles(runs)]
     if runs:
@@ -53,16 +53,16 @@ def _head(runs: Sequence[Run], planned: int, stamp: str, target: str) -> str:
 
 
 def _tiles(runs: Sequence[Run]) -> str:
-    found = Combinations.of(runs)
+    total, (every, at_100, at_96) = Figures.of(runs), combinations(runs)
     tiles = [
-        _rate_tile("overall", Rate.of(runs)),
+        _rate_tile("overall", total.rate),
         _rate_tile("with tools", Rate.of(run for run in runs if run.kind == "tools")),
         _rate_tile("chat", Rate.of(run for run in runs if run.kind == "chat")),
-        tile("combinations at 100 %", f"{found.at_100} of {found.all}", f"{found.at_96} at 96 % or more"),
+        tile("combinations at 100 %", f"{len(at_100)} of {len(every)}", f"{len(at_96)} at 96 % or more"),
         tile(
             "calls corrected by toolsim",
-            str(sum(run.repaired + run.untagged for run in runs)),
-            f"{sum(run.repaired for run in runs)} repaired, {sum(run.untagged for run in runs)} without the tag",
+            str(total.repaired + total.untagged),
+            f"{total.repaired} repaired, {total.untagged} without the tag",
         ),
     ]
     return f'<section class="tiles">{"".join(tiles)}</section>'
@@ -77,7 +77,7 @@ def _rate_tile(name: str, rate: Rate) -> str:
 
 def _success(runs: Sequence[Run], colours: dict[str, int]) -> str:
     groups = [
-        (case, {method: Rate.of(found) for method, found in grouped(own, lambda run: method_name(run.cell)).items()})
+        (case, {method: Rate.of(found) for method, found in by_method(own).items()})
         for case, own in by_case(runs).items()
     ]
     return _figure("Success by case and method", _legend(colours), charts.rates(groups, colours))
@@ -86,7 +86,7 @@ def _success(runs: Sequence[Run], colours: dict[str, int]) -> str:
 def _latency(runs: Sequence[Run], colours: dict[str, int]) -> str:
     strips = [
         (f"{model} · {method}", colours[method], [run.ms for run in own if run.label not in _NO_ANSWER])
-        for (model, method), own in grouped(runs, lambda run: (run.cell.model, method_name(run.cell))).items()
+        for (model, method), own in grouped(runs, lambda run: (run.cell.model, run.cell.method_name)).items()
     ]
     plot = charts.latencies(strips)
     note = '<p class="note">A dot is a run, from its first question to its last answer; the scale is logarithmic.</p>'
@@ -103,7 +103,7 @@ def _legend(colours: dict[str, int]) -> str:
 
 
 def _cells(runs: Sequence[Run]) -> str:
-    rows = table(CELL_HEAD, cell_rows(runs), numbers=CELL_WORDS)
+    rows = table(CELL_HEAD[:-1], (row[:-1] for row in cell_rows(runs)), numbers=CELL_WORDS)
     return f"<section><h2>By model, sampling profile and method</h2>{rows}</section>"
 
 
@@ -112,8 +112,8 @@ def _failures(runs: Sequence[Run]) -> Iterator[str]:
     if not failed:
         yield "<section><h2>Failures</h2><p>None.</p></section>"
         return
-    methods = list(grouped(failed, lambda run: method_name(run.cell)))
-    rows = (_label_row(label, count, failed, methods) for label, count in count_failures(failed).items())
+    methods = list(by_method(failed))
+    rows = (_label_row(label, count, failed, methods) for label, count in Figures.of(failed).failures.items())
     yield f"<section><h2>Failures by label</h2>{table(('label', *methods, 'all'), rows, numbers=1)}</section>"
     shown = "".join(_failure(run) for run in failed[:MAX_FAILURES])
     more = len(failed) - MAX_FAILURES
@@ -122,13 +122,12 @@ def _failures(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _label_row(label: str, count: int, failed: Sequence[Run], methods: Sequence[str]) -> Sequence[str]:
-    by_method = (sum(run.label == label and method_name(run.cell) == method for run in failed) for method in methods)
+    by_method = (sum(run.label == label and run.cell.method_name == method for run in failed) for method in methods)
     return (label, *(str(number or "") for number in by_method), str(count))
 
 
 def _failure(run: Run) -> str:
-    api = f"{run.cell.api}{' stream' if run.cell.stream else ''}"
-    where = " · ".join((run.cell.model, run.cell.profile, method_name(run.cell), api, f"trial {run.trial + 1}"))
+    where = f"{run.cell.name} · trial {run.trial + 1}"
     steps = "".join(_step(number, step) for number, step in enumerate(run.steps, 1))
     return (
         f"<details><summary><b>{escape(run.case)}</b><em>{escape(run.label or '')}</em>"

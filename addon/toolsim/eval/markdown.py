@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from toolsim.eval.case import Run
-from toolsim.eval.summary import (
-    CELL_HEAD,
-    NEARLY_ALL,
-    Combinations,
-    Rate,
-    by_case,
-    cell_rows,
-    count_as_text,
-    count_failures,
-    dependable,
-    grouped,
-    method_name,
-)
+from toolsim.eval.summary import CELL_HEAD, Figures, Rate, by_case, by_method, cell_rows, combinations
 
 _MAX_FAILURES = 50
 
@@ -43,30 +31,27 @@ def _cell(text: str) -> str:
 def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: str = "") -> str:
     """Return the report. ``note``: a paragraph by its author below the head."""
     parts = [f"# Evaluation {stamp}", _head(runs, planned, target), *([note] if note else [])]
-    methods = list(grouped(runs, lambda run: method_name(run.cell)))
+    methods = list(by_method(runs))
     parts += [
         "## By case and method",
         table(
             ["case", *methods],
             (
-                [
-                    case,
-                    *(rate_text(Rate.of(run for run in own if method_name(run.cell) == method)) for method in methods),
-                ]
+                [case, *(rate_text(Rate.of(by_method(own).get(method, ()))) for method in methods)]
                 for case, own in by_case(runs).items()
             ),
         ),
         "## By model, sampling profile and method",
-        table((*CELL_HEAD, "notes"), _rows_with_notes(runs)),
+        table(CELL_HEAD, cell_rows(runs)),
     ]
-    if failures := count_failures(runs):
+    if failures := Figures.of(runs).failures:
         parts += ["## Failures", table(["label", "runs"], ([label, str(n)] for label, n in failures.items()))]
         failed = [run for run in runs if not run.ok]
         parts.append(
             table(
                 ["case", "model", "method", "label", "what happened"],
                 (
-                    [f"{run.suite} {run.case}", run.cell.model, method_name(run.cell), run.label or "", run.detail]
+                    [f"{run.suite} {run.case}", run.cell.model, run.cell.method_name, run.label or "", run.detail]
                     for run in failed[:_MAX_FAILURES]
                 ),
             )
@@ -76,38 +61,24 @@ def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: 
     return "\n\n".join(parts) + "\n"
 
 
-def _rows_with_notes(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
-    """Yield the rows of figures; each row's notes count its failures by label."""
-    groups = grouped(runs, lambda run: (run.suite, run.cell)).values()
-    for row, own in zip(cell_rows(runs), groups, strict=True):
-        yield (*row, ", ".join(f"{label} {count}" for label, count in count_failures(own).items()))
-
-
 def _head(runs: Sequence[Run], planned: int, target: str) -> str:
-    found = Combinations.of(runs)
+    total, (every, at_100, at_96) = Figures.of(runs), combinations(runs)
+    # Answers in which a client finds a call as text.
+    as_text = {method: Figures.of(own).as_text for method, own in by_method(runs).items()}
     lines = [
-        f"- overall: {rate_text(Rate.of(runs))}",
+        f"- overall: {rate_text(total.rate)}",
         f"- with tools: {rate_text(Rate.of(run for run in runs if run.kind == 'tools'))}",
         f"- chat: {rate_text(Rate.of(run for run in runs if run.kind == 'chat'))}",
-        f"- combinations of model, profile, method and API: {found.all}, "
-        f"{found.at_100} of them at 100 %, {found.at_96} at 96 % or more",
-        f"- calls corrected by toolsim: {sum(run.repaired for run in runs)} repaired, "
-        f"{sum(run.untagged for run in runs)} found without the tag",
-        *(
-            f"- at {label}: {', '.join(dependable(runs, least)) or 'none'}"
-            for label, least in (("100 %", 1), ("96 % or more", NEARLY_ALL))
-        ),
-        *_as_text(runs),
+        f"- combinations of model, profile, method and API: {len(every)}, "
+        f"{len(at_100)} of them at 100 %, {len(at_96)} at 96 % or more",
+        f"- calls corrected by toolsim: {total.repaired} repaired, {total.untagged} found without the tag",
+        f"- at 100 %: {', '.join(at_100) or 'none'}",
+        f"- at 96 % or more: {', '.join(at_96) or 'none'}",
         f"- target: {target}",
     ]
+    if None not in as_text.values():
+        listed = ", ".join(f"{method} {count}" for method, count in as_text.items())
+        lines.insert(-1, f"- answers that hold a call as text: {listed}")
     if len(runs) < planned:
         lines.insert(0, f"- **broken off: {len(runs)} of {planned} runs were made**")
     return "\n".join([*lines, "", "Rates are right/runs, with Wilson's 95 % interval."])
-
-
-def _as_text(runs: Sequence[Run]) -> Iterator[str]:
-    """Yield the answers in which a client finds a call as text, method by method."""
-    counts = {method: count_as_text(own) for method, own in grouped(runs, lambda run: method_name(run.cell)).items()}
-    if None not in counts.values():
-        listed = ", ".join(f"{method} {count}" for method, count in counts.items())
-        yield f"- answers that hold a call as text: {listed}"

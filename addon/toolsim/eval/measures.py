@@ -46,10 +46,4 @@ def mcnemar(only_a: int, only_b: int) -> float:
     for count in range(fewer):
         ways = ways * (pairs - count) // (count + 1)
         tail += ways
-    return min(1.0, float(2 * tail / 2**pairs)) if pairs < 1000 else min(1.0, _ratio(2 * tail, pairs))
-
-
-def _ratio(numerator: int, exponent: int) -> float:
-    """Return ``numerator / 2**exponent`` if neither fits a float."""
-    shift = max(numerator.bit_length() - 64, 0)
-    return math.ldexp(numerator >> shift, shift - exponent)
+    return min(1.0, 2 * tail / (1 << pairs))

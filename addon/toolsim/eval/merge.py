@@ -18,7 +18,7 @@ from toolsim.command_line import Parser, UsageError
 from toolsim.eval import report
 from toolsim.eval.case import METHODS, Run
 from toolsim.eval.journal import RUNS, SETTINGS, Journal, Secrets, read_runs, read_settings
-from toolsim.eval.summary import grouped, method_name
+from toolsim.eval.summary import by_method, grouped
 
 # Settings in which parts can differ and still ask the same question.
 _FREE = frozenset(
@@ -94,7 +94,7 @@ def main(argv: Sequence[str]) -> int:
     log.close()
     log.write(SETTINGS, report.as_text(settings))
     report.write(log, kept, planned=len(kept), target=args.target, settings=settings, note=args.note)
-    methods = ", ".join(grouped(kept, lambda run: method_name(run.cell)))
+    methods = ", ".join(by_method(kept))
     print(
         f"{len(kept)} of {len(all_runs)} runs are of cases that all methods answered ({methods}); "
         f"{args.out / 'report.html'}"

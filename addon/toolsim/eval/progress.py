@@ -9,7 +9,6 @@ from typing import Any, Self
 
 from toolsim.eval.case import Run
 from toolsim.eval.measure import Job
-from toolsim.eval.summary import method_name
 
 
 class Progress:
@@ -18,7 +17,6 @@ class Progress:
     def __init__(self, total: int, verbosity: int, *, quiet: bool) -> None:
         self._verbosity = verbosity
         self._runs = self._ok = 0
-        self._total = total
         self._live: Any = None
         self._task: Any = None
         if not quiet and sys.stderr.isatty():
@@ -39,7 +37,7 @@ class Progress:
         """Show a run that starts (None), or one that is over."""
         if run is None:
             if self._live is not None:
-                self._live.update(self._task, description=f"{job.cell.model} · {method_name(job.cell)} · {job.case.id}")
+                self._live.update(self._task, description=f"{job.cell.model} · {job.cell.method_name} · {job.case.id}")
             return
         self._runs += 1
         self._ok += run.ok
@@ -61,9 +59,7 @@ class Progress:
 
 def _line(run: Run) -> str:
     verdict = "right" if run.ok else f"WRONG {run.label}"
-    api = f"{run.cell.api}{' stream' if run.cell.stream else ''}"
-    where = f"{run.cell.model} · {run.cell.profile} · {method_name(run.cell)} · {api}"
-    return f"{run.ms / 1000:7.1f} s  {run.suite} {run.case} · {where}: {verdict}"
+    return f"{run.ms / 1000:7.1f} s  {run.suite} {run.case} · {run.cell.name}: {verdict}"
 
 
 def _turn(number: int, step: Mapping[str, Any], *, with_sizes: bool) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from toolsim.eval.case import LABELS, Cell, Run
+from toolsim.eval.case import LABELS, Run
 from toolsim.eval.measures import percentile, wilson
 
 NEARLY_ALL = 0.96
-"""The rate above which a combination counts as dependable."""
+"""The rate from which on a combination is listed as nearly right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,12 @@ class Figures:
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Figures:
-        """Count runs. Latency covers only runs that ended by themselves: a timeout would just repeat its limit."""
+        """Count runs. Latency covers only runs that ended by themselves: a timeout would just repeat its limit.
+
+        ``as_text`` is None if that was not counted for all runs; ``failures`` are in the labels' order.
+        """
+        as_text = [run.as_text for run in runs if run.as_text is not None]
+        failures = Counter(run.label for run in runs if not run.ok)
         times = [run.ms for run in runs if run.label not in ("timeout", "http_error", "internal_error")]
         return cls(
             Rate.of(runs),
@@ -72,40 +77,15 @@ class Figures:
             sum(run.output_tokens for run in runs),
             sum(run.repaired for run in runs),
             sum(run.untagged for run in runs),
-            count_as_text(runs),
-            count_failures(runs),
+            sum(as_text) if len(as_text) == len(runs) else None,
+            {label: failures[label] for label in LABELS if failures[label]},
         )
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data."""
-        return {
-            **self.rate.as_dict(),
-            "p50_ms": self.p50_ms,
-            "p95_ms": self.p95_ms,
-            "turns": self.turns,
-            "input_tokens": self.input_tokens,
-            "output_tokens": self.output_tokens,
-            "repaired": self.repaired,
-            "untagged": self.untagged,
-            "as_text": self.as_text,
-            "failures": self.failures,
-        }
-
-
-def count_as_text(runs: Iterable[Run]) -> int | None:
-    """Return how many answers contain a call as text; None if that was not counted for all runs."""
-    total = 0
-    for run in runs:
-        if run.as_text is None:
-            return None
-        total += run.as_text
-    return total
-
-
-def count_failures(runs: Iterable[Run]) -> dict[str, int]:
-    """Return the failures by label, in the labels' order."""
-    counts = Counter(run.label for run in runs if not run.ok)
-    return {label: counts[label] for label in LABELS if counts[label]}
+        figures = asdict(self)
+        del figures["rate"]
+        return self.rate.as_dict() | figures
 
 
 def grouped[Key: Hashable](runs: Iterable[Run], key: Callable[[Run], Key]) -> dict[Key, list[Run]]:
@@ -130,16 +110,17 @@ def by_case(runs: Sequence[Run]) -> dict[str, list[Run]]:
     return grouped(runs, name)
 
 
-def method_name(cell: Cell) -> str:
-    """Return a cell's method with the addon options that were set for it."""
-    return f"{cell.method} {cell.setting}".rstrip()
+def by_method(runs: Iterable[Run]) -> dict[str, list[Run]]:
+    """Group runs by method, with its addon options."""
+    return grouped(runs, lambda run: run.cell.method_name)
 
 
 CELL_HEAD = (
     *("suite", "model", "profile", "method", "API"),
     *("right", "%", "95 % interval", "p50", "p95", "tokens in", "out", "repaired", "untagged", "as text"),
+    "notes",
 )
-"""The columns of ``cell_rows``; those after the API hold numbers."""
+"""The columns of ``cell_rows``; those after the API hold numbers, the notes count the failures by label."""
 CELL_WORDS = 5
 
 
@@ -152,7 +133,7 @@ def cell_rows(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
             suite,
             cell.model,
             cell.profile,
-            method_name(cell),
+            cell.method_name,
             f"{cell.api}{', streamed' if cell.stream else ''}",
             f"{figures.rate.ok}/{figures.rate.runs}",
             f"{figures.rate.percent:.1f}",
@@ -164,6 +145,7 @@ def cell_rows(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
             str(figures.repaired),
             str(figures.untagged),
             "–" if figures.as_text is None else str(figures.as_text),
+            ", ".join(f"{label} {count}" for label, count in figures.failures.items()),
         )
 
 
@@ -176,61 +158,38 @@ def duration(ms: float) -> str:
     return f"{ms / 60_000:.1f} min".replace(".0 min", " min")
 
 
-@dataclass(frozen=True, slots=True)
-class Combinations:
-    """How many combinations of model, profile, method, API and setting there are, and how many depend on nothing."""
-
-    all: int
-    at_100: int
-    at_96: int
-
-    @classmethod
-    def of(cls, runs: Sequence[Run]) -> Combinations:
-        """Count them."""
-        return cls(len({run.cell for run in runs}), len(dependable(runs, 1)), len(dependable(runs, NEARLY_ALL)))
-
-
-def dependable(runs: Iterable[Run], least: float) -> list[str]:
-    """Return the names of the combinations of which at least this share of the runs is right."""
-    rates = {cell: Rate.of(own) for cell, own in grouped(runs, lambda run: run.cell).items()}
-    return [
-        f"{cell.model} · {cell.profile} · {method_name(cell)} · {cell.api}{' stream' if cell.stream else ''}"
-        for cell, rate in rates.items()
-        if rate.ok >= least * rate.runs
-    ]
+def combinations(runs: Iterable[Run]) -> tuple[list[str], list[str], list[str]]:
+    """Return the names of all combinations of model, profile, method and API, those at 100 %, and at 96 % or more."""
+    rates = {cell.name: Rate.of(own) for cell, own in grouped(runs, lambda run: run.cell).items()}
+    at_100, at_96 = (
+        [name for name in rates if rates[name].ok >= least * rates[name].runs] for least in (1, NEARLY_ALL)
+    )
+    return list(rates), at_100, at_96
 
 
 def summarise(runs: Sequence[Run], *, planned: int, stamp: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the content of ``report.json``. ``planned``: the planned number of runs."""
     cells = [
-        {
-            "suite": suite,
-            "model": cell.model,
-            "profile": cell.profile,
-            "method": cell.method,
-            "api": cell.api,
-            "stream": cell.stream,
-            "setting": cell.setting,
-            **Figures.of(own).as_dict(),
-        }
+        {"suite": suite, **asdict(cell), **Figures.of(own).as_dict()}
         for (suite, cell), own in grouped(runs, lambda run: (run.suite, run.cell)).items()
     ]
     cases = [
         {"case": case, "method": method, **Rate.of(method_runs).as_dict()}
         for case, own in by_case(runs).items()
-        for method, method_runs in grouped(own, lambda run: method_name(run.cell)).items()
+        for method, method_runs in by_method(own).items()
     ]
+    total, found = Figures.of(runs), combinations(runs)
     return {
         "stamp": stamp,
         "planned": planned,
-        "overall": Rate.of(runs).as_dict(),
+        "overall": total.rate.as_dict(),
         "tools": Rate.of(run for run in runs if run.kind == "tools").as_dict(),
         "chat": Rate.of(run for run in runs if run.kind == "chat").as_dict(),
-        "combinations": asdict(Combinations.of(runs)),
-        "failures": count_failures(runs),
-        "repaired": sum(run.repaired for run in runs),
-        "untagged": sum(run.untagged for run in runs),
-        "as_text": count_as_text(runs),
+        "combinations": dict(zip(("all", "at_100", "at_96"), map(len, found), strict=True)),
+        "failures": total.failures,
+        "repaired": total.repaired,
+        "untagged": total.untagged,
+        "as_text": total.as_text,
         "cases": cases,
         "cells": cells,
         "settings": settings,
