@@ -41,9 +41,12 @@ def seconds(text: str) -> float:
     return number
 
 
+_METAVARS = {boolean: "BOOL", positive: "N", int: "N", float: "X", seconds: "S"}
+
+
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag. ``env``: the variable that changes its default, without the prefix."""
+    """One flag. ``env``: the variable that changes its default, without the prefix. ``metavar``: of a text."""
 
     name: str
     help: str
@@ -87,16 +90,10 @@ FLAGS = (
         env="SCENARIOS",
         metavar="LIST",
     ),
-    Flag(
-        "sample",
-        "how many cases of each suite, chosen by the seed; all of them by default",
-        None,
-        positive,
-        metavar="N",
-    ),
-    Flag("seed", "seed of the sample", 1, int, metavar="N"),
-    Flag("trials", "how often each case is asked", 1, positive, env="TRIALS", metavar="N"),
-    Flag("jobs", "how many models are asked at a time", 1, positive, env="JOBS", metavar="N"),
+    Flag("sample", "how many cases of each suite, chosen by the seed; all of them by default", None, positive),
+    Flag("seed", "seed of the sample", 1, int),
+    Flag("trials", "how often each case is asked", 1, positive, env="TRIALS"),
+    Flag("jobs", "how many models are asked at a time", 1, positive, env="JOBS"),
     Flag("api", "APIs to ask by: chat, responses", "", metavar="LIST"),
     Flag("profiles", "sampling profiles by id or tag", "default", env="SAMPLING_PROFILE_FILTER", metavar="LIST"),
     Flag(
@@ -105,12 +102,11 @@ FLAGS = (
         True,
         boolean,
         env="SAMPLING_PROFILE_ENFORCE_APPLICABILITY",
-        metavar="BOOL",
     ),
-    Flag("temperature", "temperature, instead of the profile's", None, float, env="TEMPERATURE", metavar="X"),
-    Flag("top-p", "top_p, likewise", None, float, env="TOP_P", metavar="X"),
-    Flag("top-k", "top_k, likewise", None, int, env="TOP_K", metavar="N"),
-    Flag("min-p", "min_p, likewise", None, float, env="MIN_P", metavar="X"),
+    Flag("temperature", "temperature, instead of the profile's", None, float, env="TEMPERATURE"),
+    Flag("top-p", "top_p, likewise", None, float, env="TOP_P"),
+    Flag("top-k", "top_k, likewise", None, int, env="TOP_K"),
+    Flag("min-p", "min_p, likewise", None, float, env="MIN_P"),
     Flag(
         "llm-options",
         "further request fields as a JSON object, below those of profiles",
@@ -156,7 +152,6 @@ FLAGS = (
         0,
         int,
         env="TOOL_CALLING_FALLBACK_RETRY_COUNT",
-        metavar="N",
     ),
     Flag(
         "allowlist",
@@ -165,53 +160,25 @@ FLAGS = (
         env="TOOL_ALLOWLIST",
         metavar="LIST",
     ),
-    Flag(
-        "fix-empty-final",
-        "scenarios: retry when the last answer is empty",
-        True,
-        boolean,
-        env="FIX_EMPTY_FINAL",
-        metavar="BOOL",
-    ),
+    Flag("fix-empty-final", "scenarios: retry when the last answer is empty", True, boolean, env="FIX_EMPTY_FINAL"),
     Flag(
         "content-tag-fallback",
         "native: count tagged calls in an answer's text",
         False,
         boolean,
         env="ENABLE_CONTENT_TAG_TOOL_CALL_FALLBACK",
-        metavar="BOOL",
     ),
     Flag(
-        "fallback-matrix",
-        "native: with and without that fallback, side by side",
-        False,
-        boolean,
-        env="FALLBACK_MATRIX",
-        metavar="BOOL",
+        "fallback-matrix", "native: with and without that fallback, side by side", False, boolean, env="FALLBACK_MATRIX"
     ),
-    Flag(
-        "client-timeout",
-        "seconds that one question may take, 0 = no limit",
-        120.0,
-        seconds,
-        env="CLIENT_TIMEOUT",
-        metavar="S",
-    ),
-    Flag(
-        "open-timeout",
-        "seconds that a connection may take, 0 = no limit",
-        10.0,
-        seconds,
-        env="OPEN_TIMEOUT",
-        metavar="S",
-    ),
+    Flag("client-timeout", "seconds that one question may take, 0 = no limit", 120.0, seconds, env="CLIENT_TIMEOUT"),
+    Flag("open-timeout", "seconds that a connection may take, 0 = no limit", 10.0, seconds, env="OPEN_TIMEOUT"),
     Flag(
         "read-timeout",
         "seconds of silence before a question has failed, 0 = no limit; the client timeout by default",
         None,
         seconds,
         env="READ_TIMEOUT",
-        metavar="S",
     ),
     Flag("out", "folder for report folders", DEFAULT_OUT, metavar="DIR"),
 )
@@ -237,7 +204,7 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
             default=_default(flag, environment),
             type=flag.type,
             choices=flag.choices or None,
-            metavar=flag.metavar or None,
+            metavar=flag.metavar or _METAVARS.get(flag.type),
         )
     made.add_argument("--offline", action="store_true", help="no network, whatever the environment says")
     made.add_argument("--stream", action="store_true", help="stream the answers")
