@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from toolsim.eval.case import Case, Cell, Run
 from toolsim.eval.measure import Job, run
 from toolsim.eval.methods import Methods, Target
 from toolsim.eval.provider import MODEL, scripted_provider
-from toolsim.eval.proxy_process import proxies
+from toolsim.eval.proxy_process import Proxies
 from toolsim.eval.runtime import registry
 from toolsim.eval.runtime.dispatcher import ToolDispatcher
 from toolsim.eval.runtime.loop import ToolLoopRunner, _Conversation
@@ -31,7 +32,7 @@ Removal = Callable[[pytest.MonkeyPatch], None]
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def methods() -> AsyncIterator[Methods]:
-    async with scripted_provider(scripts()) as url, proxies(url) as started:
+    async with scripted_provider(scripts()) as url, aclosing(Proxies(url)) as started:
         made = Methods(Target(url), started)
         yield made
         await made.close()

@@ -22,7 +22,7 @@ from toolsim.eval.measure import Job
 from toolsim.eval.methods import Methods, Target
 from toolsim.eval.progress import Progress
 from toolsim.eval.provider import MODEL, scripted_provider
-from toolsim.eval.proxy_process import proxies
+from toolsim.eval.proxy_process import Proxies
 from toolsim.eval.summary import Rate
 
 SCRIPTED = "the scripted provider (offline)"
@@ -108,7 +108,8 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         # 0 is no limit.
         seconds = [limit or None for limit in (args.client_timeout, args.open_timeout, read_timeout)]
         target = Target(url, key or "none", *seconds)
-        started = await stack.enter_async_context(proxies(url, flows=folder / "flows" if args.flows else None))
+        started = Proxies(url, flows=folder / "flows" if args.flows else None)
+        stack.push_async_callback(started.aclose)
         methods = Methods(target, started)
         stack.push_async_callback(methods.close)
         interrupted = await _measure(jobs, methods, log, args)

@@ -13,10 +13,10 @@ from toolsim.eval.call_as_text import holds_call
 from toolsim.eval.case import Case, Cell, Label, Run, Verdict
 from toolsim.eval.methods import Methods
 from toolsim.eval.profiles import Sampling
-from toolsim.eval.proxy_process import ProxyFailed
 from toolsim.eval.question_run import Asking, common_prefix
 from toolsim.eval.recorded import Captures, Recorded
 from toolsim.eval.runtime.turn import ProviderError
+from toolsim.recordings.child import StartFailed
 
 _MAX_DETAIL = 500
 
@@ -92,7 +92,7 @@ async def run(job: Job, methods: Methods, seconds: float | None) -> Run:
         verdict = await job.case.play(asking)
     except ProviderError as error:
         verdict = Verdict.failed(_label(error), f"HTTP {error.status}: {error}" if error.status else str(error))
-    except ProxyFailed as error:
+    except StartFailed as error:
         verdict = Verdict.failed("internal_error", str(error))
     except Exception as error:  # a bug in a case is one failed run, not the end of an evaluation that takes hours
         place = "".join(traceback.format_exception(error)[-2:])

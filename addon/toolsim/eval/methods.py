@@ -41,7 +41,7 @@ class Methods:
         self._captures: dict[str, Captures] = {}
 
     async def open(self, cell: Cell, case: Case, user: str) -> tuple[Send, Captures | None]:
-        """Return a Send, and for the method toolsim its recordings. Raises ProxyFailed."""
+        """Return a Send, and for the method toolsim its recordings. Raises StartFailed."""
         from toolsim.eval.runtime.openai_client import sender
 
         if cell.method != "toolsim":

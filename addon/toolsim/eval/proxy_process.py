@@ -7,25 +7,14 @@ before the addon turned that into calls.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from toolsim.recordings import child
-
-# The first start creates a certificate authority, on a machine that may be busy.
-START_SECONDS = 60.0
-STOP_SECONDS = 10.0
-
-
-class ProxyFailed(Exception):
-    """mitmdump did not start; the message contains the end of its log."""
+from toolsim.proxy.address import parse_url
+from toolsim.recordings.child import Child, in_front_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,110 +23,58 @@ class Proxy:
 
     base_url: str
     captures: Path
+    _child: Child
+
+    @classmethod
+    async def start(cls, target: str, options: Iterable[str], folder: Path) -> Proxy:
+        """Start one with these addon options; ``folder``: a new one for it. Raises StartFailed.
+
+        Proxies whose folders have the same parent share a certificate authority, which the first one creates.
+        """
+        captures = folder.with_name(f"{folder.name}-captures")
+        captures.mkdir(parents=True)
+        # Unless the options say otherwise, the result must not depend on the user's own profiles.
+        settings = {"toolsim_profiles": "off", "toolsim_upstream": target}
+        settings |= {name: value for name, _, value in (option.partition("=") for option in options)}
+        given = [f"toolsim_capture={captures}", *(f"{name}={value}" for name, value in settings.items())]
+        starting = asyncio.create_task(asyncio.to_thread(Child, in_front_of(target), given, folder))
+        try:
+            child = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # The thread cannot be interrupted.
+            (await starting).stop()
+            raise
+        return cls(f"http://127.0.0.1:{child.port}{parse_url(target).path}", captures, child)
+
+    async def stop(self) -> None:
+        """Stop it, once it has written what it records."""
+        await asyncio.to_thread(self._child.stop)
 
 
 class Proxies:
-    """Starts one mitmdump per user and set of addon options, on first use; they share a certificate authority."""
+    """Starts one mitmdump per user and set of addon options, on first use."""
 
     def __init__(self, target: str, *, flows: Path | None = None) -> None:
         self._target = target
         self._flows = flows
         self._folder = Path(tempfile.mkdtemp(prefix="toolsim-eval-"))
-        self._running: dict[tuple[str, tuple[str, ...]], tuple[Proxy, asyncio.subprocess.Process]] = {}
+        self._running: dict[tuple[str, tuple[str, ...]], Proxy] = {}
         # The first one creates the authority; two at once would overwrite each other's.
         self._starting = asyncio.Lock()
 
-    async def get(self, user: str, options: Sequence[str]) -> Proxy:
-        """Return the proxy of one user (who makes one request at a time) with these options. Raises ProxyFailed."""
+    async def get(self, user: str, options: Iterable[str]) -> Proxy:
+        """Return the proxy of one user (who makes one request at a time) with these options. Raises StartFailed."""
         key = (user, tuple(options))
         async with self._starting:
             if key not in self._running:
-                self._running[key] = await self._start(key[1])
-        return self._running[key][0]
+                folder = self._folder / f"proxy-{len(self._running)}"
+                self._running[key] = await Proxy.start(self._target, key[1], folder)
+        return self._running[key]
 
-    async def _start(self, options: Sequence[str]) -> tuple[Proxy, asyncio.subprocess.Process]:
-        origin = urlsplit(self._target)
-        folder = self._folder / f"proxy-{len(self._running)}"
-        captures = folder / "captures"
-        captures.mkdir(parents=True)
-        settings = [f"confdir={self._folder / 'confdir'}", f"toolsim_capture={captures}", *options]
-        if not any(option.startswith("toolsim_log=") for option in options):
-            # JSON logging: the startup banner would query the target's model list.
-            settings.append("toolsim_log=json")
-        if not any(option.startswith("toolsim_profiles=") for option in options):
-            # The result must not depend on the user's own profiles.
-            settings.append("toolsim_profiles=off")
-        if not any(option.startswith("toolsim_upstream=") for option in options):
-            settings.append(f"toolsim_upstream={self._target}")
-        command = child.command(["--mode", f"reverse:{origin.scheme}://{origin.netloc}"], settings)
-        log = folder / "log"
-        with log.open("wb") as output:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=output,
-                stderr=output,
-                cwd=folder,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-                # Ctrl-C is meant for the evaluation, which still has to write a report.
-                start_new_session=True,
-            )
-        try:
-            port = await asyncio.wait_for(_listening(process, log), START_SECONDS)
-        except TimeoutError:
-            await _stop(process)
-            raise ProxyFailed(f"mitmdump did not start:\n{child.tail(_read(log))}") from None
-        except BaseException:
-            await _stop(process)
-            raise
-        return Proxy(f"http://127.0.0.1:{port}{origin.path.rstrip('/')}", captures), process
-
-    async def halt(self) -> None:
-        """Stop all of them; their recordings stay until ``stop``."""
-        await asyncio.gather(*(_stop(process) for _, process in self._running.values()))
-
-    async def stop(self) -> None:
+    async def aclose(self) -> None:
         """Stop all of them, move their recordings to the folder of flows if any, and remove temporary files."""
-        await self.halt()
+        await asyncio.gather(*(proxy.stop() for proxy in self._running.values()))
         if self._flows is not None:
-            for number, (proxy, _) in enumerate(self._running.values()):
-                kept = self._flows / f"proxy-{number}"
-                shutil.copytree(proxy.captures, kept, dirs_exist_ok=True)
+            for number, proxy in enumerate(self._running.values()):
+                shutil.copytree(proxy.captures, self._flows / f"proxy-{number}", dirs_exist_ok=True)
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-@asynccontextmanager
-async def proxies(target: str, *, flows: Path | None = None) -> AsyncIterator[Proxies]:
-    """Stop all of them, move their recordings to the folder of flows, if any, and clean up."""
-    started = Proxies(target, flows=flows)
-    try:
-        yield started
-    finally:
-        await started.stop()
-
-
-async def _listening(process: asyncio.subprocess.Process, log: Path) -> int:
-    while True:
-        try:
-            port = child.port(_read(log))
-        except ValueError as problem:
-            raise ProxyFailed(str(problem)) from problem
-        if process.returncode is not None:
-            raise ProxyFailed(f"mitmdump cannot run with the addon:\n{child.tail(_read(log))}")
-        if port is not None:
-            return port
-        await asyncio.sleep(0.05)
-
-
-def _read(log: Path) -> str:
-    return log.read_text(errors="replace")
-
-
-async def _stop(process: asyncio.subprocess.Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), STOP_SECONDS)
-    except TimeoutError:
-        process.kill()
-        await process.wait()

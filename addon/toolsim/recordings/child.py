@@ -46,7 +46,10 @@ class Child:
     def __init__(self, words: Iterable[str], settings: Iterable[str], folder: Path) -> None:
         folder.mkdir(parents=True)
         self._log = folder / "log"
-        settings = [f"confdir={folder.parent / 'confdir'}", "toolsim_log=json", *settings]
+        settings = [f"confdir={folder.parent / 'confdir'}", *settings]
+        if not any(setting.startswith("toolsim_log=") for setting in settings):
+            # Unlike text, JSON has no banner, which would ask the backend for its models.
+            settings.append("toolsim_log=json")
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 command(words, settings),

@@ -9,10 +9,10 @@ import pytest
 from toolsim.eval.case import Case, Cell, Label, Run, Verdict
 from toolsim.eval.measure import Job, measure, plan, run, run_of
 from toolsim.eval.methods import Methods
-from toolsim.eval.proxy_process import ProxyFailed
 from toolsim.eval.question_run import Asking
 from toolsim.eval.recorded import Captures, Recorded
 from toolsim.eval.runtime.turn import Answer, Call, ProviderError, Request, Send, Tool
+from toolsim.recordings.child import StartFailed
 
 CELL = Cell("m", "default", "native", "chat")
 TOOLS = (Tool("echo", "", {"type": "object"}),)
@@ -27,7 +27,7 @@ class Direct(Methods):
         self.seconds = seconds
 
     async def open(self, cell: Cell, case: Case, user: str) -> tuple[Send, Captures | None]:
-        if isinstance(self.problem, ProxyFailed):
+        if isinstance(self.problem, StartFailed):
             raise self.problem
 
         async def send(request: Request) -> Answer:
@@ -64,7 +64,7 @@ async def test_a_run_is_the_verdict_and_what_it_took() -> None:
         (ProviderError("late", timed_out=True), "timeout"),
         (ProviderError("bad call", status=422, code="invalid_tool_call"), "schema_violation"),
         (ValueError("a bug"), "internal_error"),
-        (ProxyFailed("no port"), "internal_error"),
+        (StartFailed("no port"), "internal_error"),
     ],
 )
 async def test_whatever_goes_wrong_is_the_runs(problem: Exception, label: Label) -> None:

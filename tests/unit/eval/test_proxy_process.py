@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from contextlib import aclosing
 from pathlib import Path
 
 import httpx
 import pytest
-from toolsim.eval.proxy_process import ProxyFailed, proxies
+from toolsim.eval import proxy_process
+from toolsim.eval.proxy_process import Proxies, Proxy
+from toolsim.recordings.child import StartFailed
 
 
 @pytest.mark.slow
 async def test_it_serves_the_path_of_the_target_and_goes_away() -> None:
     """One proxy per user and options, started once; nothing is left afterwards."""
-    async with proxies("http://127.0.0.1:9/api/v1") as started:
+    async with aclosing(Proxies("http://127.0.0.1:9/api/v1")) as started:
         proxy = await started.get("m", ("toolsim_repair=off",))
         assert await started.get("m", ("toolsim_repair=off",)) is proxy
         assert proxy.base_url.endswith("/api/v1")
@@ -27,6 +32,38 @@ async def test_it_serves_the_path_of_the_target_and_goes_away() -> None:
 @pytest.mark.slow
 async def test_a_bad_option_is_reported_with_the_log(tmp_path: Path) -> None:
     """The message holds what mitmdump logged."""
-    async with proxies("http://127.0.0.1:9/v1", flows=tmp_path) as started:
-        with pytest.raises(ProxyFailed, match="toolsim_repair"):
+    async with aclosing(Proxies("http://127.0.0.1:9/v1", flows=tmp_path)) as started:
+        with pytest.raises(StartFailed, match="toolsim_repair"):
             await started.get("m", ("toolsim_repair=perhaps",))
+
+
+@pytest.mark.slow
+async def test_the_log_of_a_proxy_can_be_an_option() -> None:
+    """An option that is given replaces the evaluation's own value; mitmproxy would refuse two."""
+    async with aclosing(Proxies("http://127.0.0.1:9/v1")) as started:
+        assert (await started.get("m", ("toolsim_log=text", "toolsim_profiles=off"))).base_url
+
+
+async def test_interrupted_while_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proxy that was about to start does not stay."""
+    happened = []
+
+    class SlowChild:
+        port = 1
+
+        def __init__(self, *_: object) -> None:
+            happened.append("begins")
+            time.sleep(0.1)
+            happened.append("runs")
+
+        def stop(self) -> None:
+            happened.append("stopped")
+
+    monkeypatch.setattr(proxy_process, "Child", SlowChild)
+    starting = asyncio.create_task(Proxy.start("http://127.0.0.1:9/v1", (), tmp_path / "proxy"))
+    while not happened:
+        await asyncio.sleep(0.001)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert happened == ["begins", "runs", "stopped"]

@@ -14,8 +14,10 @@ None of them counts as a wrong answer: a failing server must not decide anything
 from __future__ import annotations
 
 import asyncio
+import shutil
+import tempfile
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -25,7 +27,7 @@ from toolsim.eval.learn.decisions import Setting
 from toolsim.eval.learn.memory import Memory
 from toolsim.eval.learn.question_bank import Question
 from toolsim.eval.learn.session import Ended, Unavailable
-from toolsim.eval.proxy_process import Proxies, Proxy
+from toolsim.eval.proxy_process import Proxy
 from toolsim.eval.question_run import Asking
 from toolsim.eval.runtime.turn import ProviderError, Send
 from toolsim.proxy.options.option import PREFIX
@@ -63,7 +65,9 @@ class Answers:
         self._deadline = deadline
         self._api = api
         self._clock = clock
-        self._open: dict[Setting, _Target] = {}
+        self._folder = Path(tempfile.mkdtemp(prefix="toolsim-tune-"))
+        self._open: dict[Setting, tuple[Proxy, openai.AsyncOpenAI]] = {}
+        self._started = 0
 
     async def __call__(self, setting: Setting, question: Question) -> bool | None:
         """Return whether the answer was right, None for an error. Raises Unavailable and Ended."""
@@ -72,11 +76,8 @@ class Answers:
         started = self._clock()
         if (left := self._deadline - started) <= 0:
             raise Ended(TIME_OVER)
-        target = self._open.get(setting)
-        if target is None:
-            target = self._open[setting] = await _Target.at(self._url, self._key, self._model, setting, self._api)
         limit = "max_tokens" if self._api == "chat" else "max_output_tokens"
-        asking = Asking(target.send, {"temperature": 0, limit: MAX_TOKENS}, SECONDS)
+        asking = Asking(await self._sender(setting), {"temperature": 0, limit: MAX_TOKENS}, SECONDS)
         try:
             async with asyncio.timeout(left):
                 answer = await asking(question.request())
@@ -96,15 +97,35 @@ class Answers:
         )
         return right
 
+    async def _sender(self, setting: Setting) -> Send:
+        import openai
+
+        from toolsim.eval.runtime.openai_client import sender
+
+        if setting not in self._open:
+            # Each option is set explicitly, so that no profile applies.
+            values = [f"{PREFIX}{name}={value}" for name, value in setting.values().items()]
+            self._started += 1
+            proxy = await Proxy.start(self._url, values, self._folder / f"proxy-{self._started}")
+            timeout = openai.Timeout(SECONDS, connect=OPEN_SECONDS)
+            key = self._key or "none"
+            client = openai.AsyncOpenAI(base_url=proxy.base_url, api_key=key, max_retries=0, timeout=timeout)
+            self._open[setting] = proxy, client
+        return sender(self._open[setting][1], self._model, api=self._api)
+
     async def close(self, setting: Setting) -> None:
-        """Stop the proxy of a setting."""
-        if (target := self._open.pop(setting, None)) is not None:
-            self._memory.add_requests(await target.close())
+        """Stop the proxy of a setting, and count the requests that the backend got from it: it has recorded each."""
+        if setting in self._open:
+            proxy, client = self._open.pop(setting)
+            await client.close()
+            await proxy.stop()
+            self._memory.add_requests(len(list(proxy.captures.glob("*.flow"))))
 
     async def close_all(self) -> None:
-        """Stop all proxies."""
+        """Stop all proxies, and remove temporary files."""
         for setting in list(self._open):
             await self.close(setting)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _judge(error: ProviderError, setting: Setting) -> None:
@@ -117,38 +138,3 @@ def _judge(error: ProviderError, setting: Setting) -> None:
     asked += ["constraint"] if "constrain" in setting.changed() else []
     if error.status is not None and any(is_refusal(feature, error.status, str(error)) for feature in asked):
         raise Unavailable(f"the backend refuses it (HTTP {error.status}: {error})")
-
-
-class _Target:
-    """A mitmdump with one setting, and a client in front of it."""
-
-    def __init__(self, proxies: Proxies, proxy: Proxy, client: openai.AsyncOpenAI, send: Send) -> None:
-        self._proxies = proxies
-        self._proxy = proxy
-        self._client = client
-        self.send = send
-
-    @classmethod
-    async def at(cls, url: str, key: str, model: str, setting: Setting, api: Api) -> _Target:
-        import openai
-
-        from toolsim.eval.runtime.openai_client import sender
-
-        async with AsyncExitStack() as stack:
-            proxies = Proxies(url)
-            stack.push_async_callback(proxies.stop)
-            # Each option is set explicitly, so that no profile applies.
-            values = [f"{PREFIX}{name}={value}" for name, value in setting.values().items()]
-            proxy = await proxies.get(model, (*values, f"{PREFIX}profiles=off"))
-            timeout = openai.Timeout(SECONDS, connect=OPEN_SECONDS)
-            client = openai.AsyncOpenAI(base_url=proxy.base_url, api_key=key or "none", max_retries=0, timeout=timeout)
-            stack.pop_all()
-        return cls(proxies, proxy, client, sender(client, model, api=api))
-
-    async def close(self) -> int:
-        """Stop it; return the number of requests that the backend got from it: the proxy has recorded each."""
-        await self._client.close()
-        await self._proxies.halt()
-        requests = len(list(self._proxy.captures.glob("*.flow")))
-        await self._proxies.stop()
-        return requests

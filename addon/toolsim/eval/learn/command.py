@@ -33,9 +33,9 @@ from toolsim.eval.learn.own_questions import FEWEST, OWN_KINDS, OwnQuestions, ow
 from toolsim.eval.learn.question_bank import Question
 from toolsim.eval.learn.rule import PATIENCE, Comparison
 from toolsim.eval.learn.session import Choice, Course, learn
-from toolsim.eval.proxy_process import ProxyFailed
 from toolsim.proxy.address import is_loopback, parse_url
 from toolsim.proxy.options.profiles import own_folder
+from toolsim.recordings.child import StartFailed
 from toolsim.request.engine import PROBES, engine_of
 from toolsim.version import __version__
 
@@ -81,7 +81,7 @@ def main(words: Sequence[str]) -> int:
     args = parser().parse_args(words)
     try:
         return asyncio.run(_learn(args))
-    except (UsageError, DiagnosisError, ProxyFailed) as error:
+    except (UsageError, DiagnosisError, StartFailed) as error:
         print(f"toolsim tune: {error}", file=sys.stderr)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_ENDED
     except Busy as busy:
