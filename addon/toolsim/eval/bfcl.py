@@ -19,7 +19,7 @@ from toolsim.eval import bfcl_multi_turn, bfcl_package
 from toolsim.eval.bfcl_label import decode, label_unread, label_wrong
 from toolsim.eval.bfcl_prompt import BfclPrompt, tools_of
 from toolsim.eval.case import Case, Verdict
-from toolsim.eval.runtime.turn import Answer, Request, Send
+from toolsim.eval.runtime.turn import Request, Send
 
 IRRELEVANCE = ("irrelevance", "live_irrelevance")
 SINGLE_TURN = (
@@ -32,9 +32,6 @@ SINGLE_TURN = (
     *IRRELEVANCE,
 )
 CATEGORIES = (*SINGLE_TURN, "multi_turn_base")
-
-# A detail is one line of a table that people read.
-_MAX_DETAIL = 300
 
 
 def cases(category: str) -> Sequence[Case]:
@@ -65,17 +62,11 @@ class _SingleTurn:
         if self.category in IRRELEVANCE:
             names = ", ".join(call.name for call in answer.calls)
             return Verdict.failed("needless_call", names) if answer.calls else Verdict.passed()
-        if not answer.calls:
-            return Verdict.failed(label_unread(answer), answer.text[:_MAX_DETAIL])
         calls = decode(answer.calls)
-        if calls is None:
-            return Verdict.failed(label_unread(answer), _written(answer))
+        if not calls:
+            return Verdict.failed(label_unread(answer), answer.in_short())
         functions = self.entry["function"]
         error = bfcl_package.error_of(functions, calls, self.answers, self.category)
         if error is None:
             return Verdict.passed()
-        return Verdict.failed(label_wrong(functions, calls, self.answers), f"{error}: {_written(answer)}")
-
-
-def _written(answer: Answer) -> str:
-    return "; ".join(f"{call.name}({call.arguments})" for call in answer.calls)[:_MAX_DETAIL]
+        return Verdict.failed(label_wrong(functions, calls, self.answers), f"{error}: {answer.in_short()}")

@@ -31,16 +31,9 @@ _LABELS: dict[str, Label] = {
 
 def decode(calls: Sequence[Call]) -> list[Decoded] | None:
     """Return calls in the checker's form, or None if the arguments of one are not a JSON object."""
-    decoded: list[Decoded] = []
-    for call in calls:
-        try:
-            arguments = json.loads(call.arguments or "{}")
-        except ValueError:
-            return None
-        if not isinstance(arguments, dict):
-            return None
-        decoded.append({call.name: arguments})
-    return decoded
+    decoded = [(call.name, call.parsed()) for call in calls]
+    found: list[Decoded] = [{name: arguments} for name, arguments in decoded if arguments is not None]
+    return found if len(found) == len(decoded) else None
 
 
 def label_unread(answer: Answer) -> Label:

@@ -17,7 +17,7 @@ from toolsim.eval import bfcl_package
 from toolsim.eval.bfcl_label import decode, label_unread
 from toolsim.eval.bfcl_prompt import tools_of
 from toolsim.eval.case import Label, Verdict
-from toolsim.eval.runtime.turn import Answer, Message, Request, Send
+from toolsim.eval.runtime.turn import Answer, Message, Request, Send, output_message
 
 # The leaderboard's own limit of requests within one turn.
 MAX_STEPS = 20
@@ -68,7 +68,7 @@ class MultiTurn:
             steps.append(lines)
             outputs = bfcl_package.execute(lines, self.entry, run)
             for call, output in zip(answer.calls, outputs, strict=True):
-                messages.append({"role": "tool", "tool_call_id": call.id, "content": output})
+                messages.append(output_message(call, output))
             if len(steps) == MAX_STEPS:
                 return steps, answer
 

@@ -30,7 +30,8 @@ class PlainPrompt:
         written = [_as_text(message) for message in messages]
         if not tools:
             return written
-        head = _HEAD.format(tools="\n".join(_declared(tool) for tool in tools))
+        declared = ({"type": "function", "function": tool.declaration()} for tool in tools)
+        head = _HEAD.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in declared))
         if written and written[0]["role"] == "system":
             written[0] = {"role": "system", "content": f"{written[0]['content']}\n\n{head}"}
         else:
@@ -41,11 +42,6 @@ class PlainPrompt:
         """Return the prose and the calls between the tags."""
         answer = calls_from_content_tags(Answer(text))
         return answer.text, answer.calls
-
-
-def _declared(tool: Tool) -> str:
-    declared = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-    return json.dumps({"type": "function", "function": declared}, ensure_ascii=False)
 
 
 def _as_text(message: Message) -> Message:

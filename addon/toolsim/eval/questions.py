@@ -16,9 +16,6 @@ from typing import Any
 from toolsim.eval.case import Case, Label, Verdict, data_file
 from toolsim.eval.runtime.turn import Answer, Call, Request, Send, Tool
 
-_MAX_DETAIL = 300
-
-
 FILES: Mapping[str, str] = {"questions": "questions.json", "unseen": "unseen_questions.json"}
 
 
@@ -47,10 +44,7 @@ class _Question:
     async def play(self, send: Send) -> Verdict:
         answer = await send(Request(({"role": "user", "content": self.text},), self.tools))
         label = mistake(answer, self.calls)
-        if label is None:
-            return Verdict.passed()
-        written = "; ".join(f"{call.name}({call.arguments})" for call in answer.calls) or answer.text
-        return Verdict.failed(label, written[:_MAX_DETAIL])
+        return Verdict.passed() if label is None else Verdict.failed(label, answer.in_short())
 
 
 def mistake(answer: Answer, calls: Sequence[Mapping[str, Any]]) -> Label | None:
@@ -79,11 +73,8 @@ def _nearest(calls: Sequence[Call], right: Mapping[str, Any]) -> int:
 def _mistake(call: Call, right: Mapping[str, Any]) -> Label | None:
     if call.name != right["name"]:
         return "wrong_tool"
-    try:
-        arguments = json.loads(call.arguments or "{}")
-    except ValueError:
-        return "malformed_json"
-    if not isinstance(arguments, dict):
+    arguments = call.parsed()
+    if arguments is None:
         return "malformed_json"
     if not arguments.keys() <= right["arguments"].keys():
         return "hallucinated_parameter"

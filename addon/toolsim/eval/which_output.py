@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolsim.eval.case import Case, Verdict, data_file
-from toolsim.eval.runtime.turn import Message, Request, Send, Tool
+from toolsim.eval.runtime.turn import Answer, Call, Message, Request, Send, Tool, output_message
 
 SUITE = "which_output"
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-_MAX_DETAIL = 300
 
 
 def cases() -> Sequence[Case]:
@@ -42,26 +41,15 @@ def _cases(conversation: Mapping[str, Any], tools: tuple[Tool, ...]) -> Iterator
 
 def _history(conversation: Mapping[str, Any], order: Sequence[int]) -> list[Message]:
     """Return the user's message, the calls, and their outputs in ``order``."""
-    calls = [
-        {
-            "id": f"call_{number:03}",
-            "type": "function",
-            "function": {"name": conversation["tool"], "arguments": json.dumps({conversation["argument"]: name})},
-        }
+    calls = tuple(
+        Call(f"call_{number:03}", conversation["tool"], json.dumps({conversation["argument"]: name}))
         for number, (name, _) in enumerate(conversation["values"], 1)
-    ]
-    outputs = [
-        {
-            "role": "tool",
-            "tool_call_id": calls[number]["id"],
-            "content": json.dumps({conversation["result"]: conversation["values"][number][1]}),
-        }
-        for number in order
-    ]
+    )
+    outputs = [json.dumps({conversation["result"]: value}) for _, value in conversation["values"]]
     return [
         {"role": "user", "content": conversation["user"]},
-        {"role": "assistant", "content": None, "tool_calls": calls},
-        *outputs,
+        Answer("", calls).message(),
+        *(output_message(calls[number], outputs[number]) for number in order),
     ]
 
 
@@ -74,8 +62,7 @@ class _Asked:
     async def play(self, send: Send) -> Verdict:
         answer = await send(Request(self.messages, self.tools))
         if answer.calls:
-            written = "; ".join(f"{call.name}({call.arguments})" for call in answer.calls)
-            return Verdict.failed("needless_call", written[:_MAX_DETAIL])
+            return Verdict.failed("needless_call", answer.in_short())
         if {float(number) for number in _NUMBER.findall(answer.text)} != {float(self.value)}:
-            return Verdict.failed("wrong_value", f"expected {self.value}, got {answer.text[:_MAX_DETAIL]!r}")
+            return Verdict.failed("wrong_value", f"expected {self.value}, got {answer.in_short()!r}")
         return Verdict.passed()

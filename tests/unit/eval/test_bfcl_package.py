@@ -87,9 +87,10 @@ def test_a_missing_package_is_reported_in_one_line() -> None:
     code = (
         "import sys\n"
         "sys.modules['bfcl_eval'] = None\n"
+        "from toolsim.command_line import UsageError\n"
         "from toolsim.eval import bfcl\n"
         "try: bfcl.cases('multiple')\n"
-        "except ImportError as error: print(error)\n"
+        "except UsageError as error: print(error)\n"
     )
     assert _run(code).strip().endswith(f"install it with: {bfcl_package.INSTALL}")
     assert len(_run(code).strip().splitlines()) == 1

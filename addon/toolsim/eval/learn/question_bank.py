@@ -20,7 +20,7 @@ from typing import Any
 from toolsim.eval.call_as_text import holds_call, looks_like_call
 from toolsim.eval.case import data_file
 from toolsim.eval.questions import mistake
-from toolsim.eval.runtime.turn import Answer, Message, Request, Tool
+from toolsim.eval.runtime.turn import Answer, Call, Message, Request, Tool, output_message
 from toolsim.request.record import OUTPUT
 from toolsim.wire.json_codec import dump
 
@@ -155,20 +155,9 @@ def _made(
     order: Sequence[int] | None = None,
 ) -> list[Message]:
     """Return finished calls and their outputs; ``order``: the order of the outputs, if it differs."""
-    named = [(f"call_{number}", *call) for number, call in enumerate(calls, 1)]
-    written: Message = {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [
-            {"id": id, "type": "function", "function": {"name": name, "arguments": dump(arguments)}}
-            for id, name, arguments in named
-        ],
-    }
-    results = [
-        {"role": "tool", "tool_call_id": id, "content": dump(output)}
-        for (id, *_), output in zip(named, outputs, strict=True)
-    ]
-    return [written, *(results if order is None else [results[number] for number in order])]
+    made = tuple(Call(f"call_{number}", name, dump(arguments)) for number, (name, arguments) in enumerate(calls, 1))
+    results = [output_message(call, dump(output)) for call, output in zip(made, outputs, strict=True)]
+    return [Answer("", made).message(), *(results if order is None else [results[number] for number in order])]
 
 
 def blocks(asked: Sequence[Question], kinds: Collection[str]) -> list[Sequence[Question]]:

@@ -31,7 +31,7 @@ from toolsim.eval.runtime.dispatcher import ToolDispatcher
 from toolsim.eval.runtime.prompt import PromptRunner
 from toolsim.eval.runtime.registry import ToolResult
 from toolsim.eval.runtime.step_log import Trace, untraced
-from toolsim.eval.runtime.turn import Answer, Call, Message, ProviderError, Request, Tool
+from toolsim.eval.runtime.turn import Answer, Call, Message, ProviderError, Request, Tool, output_message
 
 ToolUseMode = Literal["enforced", "relaxed", "disabled"]
 ToolFailurePolicy = Literal["fatal", "tolerated"]
@@ -207,8 +207,7 @@ class _Conversation:
 
     def add_result(self, call: Call, result: ToolResult) -> None:
         self.executions.append(Execution(len(self.answers), call, result))
-        content = json.dumps(result.envelope(), ensure_ascii=False)
-        self.messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
+        self.messages.append(output_message(call, json.dumps(result.envelope(), ensure_ascii=False)))
 
     def end(self, stop: Stop) -> Outcome:
         text = self.answers[-1].text if self.answers else ""

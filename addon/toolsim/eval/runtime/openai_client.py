@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import openai
 
-from toolsim.eval.runtime.turn import Answer, Call, Finish, Message, ProviderError, Request, Send, Tool
+from toolsim.eval.runtime.turn import Answer, Call, Finish, Message, ProviderError, Request, Send
 
 Api = Literal["chat", "responses"]
 
@@ -72,7 +72,10 @@ def _seconds(header: str | None) -> float | None:
 async def _chat(client: openai.AsyncOpenAI, model: str, request: Request, stream: bool) -> Answer:
     body: dict[str, Any] = {"model": model, "messages": list(request.messages)}
     if request.tools:
-        body["tools"] = [{"type": "function", "function": _declared(tool)} for tool in request.tools]
+        body["tools"] = [
+            {"type": "function", "function": tool.declaration() | ({"strict": True} if tool.strict else {})}
+            for tool in request.tools
+        ]
         body["tool_choice"] = _choice(request.tool_choice, lambda name: {"function": {"name": name}})
         if not request.parallel:
             body["parallel_tool_calls"] = False
@@ -87,11 +90,6 @@ async def _chat(client: openai.AsyncOpenAI, model: str, request: Request, stream
 
 def _choice(choice: str, named: Callable[[str], dict[str, Any]]) -> str | dict[str, Any]:
     return choice if choice in ("auto", "required", "none") else {"type": "function", **named(choice)}
-
-
-def _declared(tool: Tool) -> dict[str, Any]:
-    declared = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-    return declared | ({"strict": True} if tool.strict else {})
 
 
 def _whole_chat(completion: Any) -> Answer:
@@ -148,7 +146,7 @@ async def _responses(client: openai.AsyncOpenAI, model: str, request: Request, s
     body: dict[str, Any] = {"model": model, "input": _input(request.messages), "store": False}
     if request.tools:
         # In this API strict is the default, unlike in chat completions.
-        body["tools"] = [{"type": "function", **_declared(tool), "strict": tool.strict} for tool in request.tools]
+        body["tools"] = [{"type": "function", **tool.declaration(), "strict": tool.strict} for tool in request.tools]
         body["tool_choice"] = _choice(request.tool_choice, lambda name: {"name": name})
         if not request.parallel:
             body["parallel_tool_calls"] = False

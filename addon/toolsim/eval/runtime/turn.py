@@ -6,6 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from toolsim.wire.json_codec import parse_object
+
+_MAX_SHORT = 300
+
 Message = dict[str, Any]
 """A chat completions message: ``role``, ``content``, and for tools ``tool_calls`` or ``tool_call_id``."""
 
@@ -23,6 +27,10 @@ class Tool:
     parameters: Mapping[str, Any]
     strict: bool = False
 
+    def declaration(self) -> dict[str, Any]:
+        """Return the tool as an API declares it, but for ``strict``."""
+        return {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -31,6 +39,13 @@ class Call:
     id: str
     name: str
     arguments: str
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.arguments})"
+
+    def parsed(self) -> dict[str, Any] | None:
+        """Return the arguments, None if they are not a JSON object; missing ones are an empty object."""
+        return parse_object((self.arguments or "{}").encode(errors="surrogatepass"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +71,22 @@ class Answer:
 
     def message(self) -> Message:
         """Return the answer as the assistant message that continues the conversation."""
-        message: Message = {"role": "assistant", "content": self.text or None}
-        if self.calls:
-            message["tool_calls"] = [
-                {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-                for call in self.calls
-            ]
-        else:
-            message["content"] = self.text
-        return message
+        if not self.calls:
+            return {"role": "assistant", "content": self.text}
+        calls = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in self.calls
+        ]
+        return {"role": "assistant", "content": self.text or None, "tool_calls": calls}
+
+    def in_short(self) -> str:
+        """Return the calls in one line, or the text if there are none; not all of a long one."""
+        return ("; ".join(map(str, self.calls)) or self.text)[:_MAX_SHORT]
+
+
+def output_message(call: Call, output: str) -> Message:
+    """Return the output of a call as the message that follows it."""
+    return {"role": "tool", "tool_call_id": call.id, "content": output}
 
 
 class ProviderError(Exception):
