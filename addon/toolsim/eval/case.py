@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 from typing import Any, Literal, Protocol, get_args
 
-from toolsim.eval.runtime.turn import Call, Message, Send, Tool
+from toolsim.eval.runtime.turn import Api, Call, Message, Send, Tool
 
 Label = Literal[
     "no_call",
@@ -55,8 +55,6 @@ MethodName = Literal["toolsim", "native", "prompt"]
 METHODS: tuple[MethodName, ...] = get_args(MethodName)
 FORMER_METHOD = "way"
 """The name of the field, and of the flag, in reports and command lines of toolsim 0.2."""
-
-Api = Literal["chat", "responses"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ model's own profile from the catalog, by its model card or generation_config. It
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from toolsim.command_line import UsageError
@@ -20,37 +20,29 @@ Sampling = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One profile; None leaves a value to the server."""
+    """One profile. ``values``: its request options, None for those that the model's maker recommends."""
 
     id: str
-    tags: tuple[str, ...] = ()
+    tags: tuple[str, ...]
+    values: Sampling | None
     models: tuple[str, ...] = ("*",)
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    own: bool = field(default=False)
-    """Use the model's recommended values."""
 
     def applies(self, model: Model) -> bool:
         """Return whether the profile is meant for a model."""
-        return is_selected(model, self.models) and (not self.own or bool(model.recommended))
+        return is_selected(model, self.models) and (self.values is not None or bool(model.recommended))
 
     def sampling(self, model: Model) -> Sampling:
         """Return the request options for a model."""
-        if self.own:
-            return dict(model.recommended)
-        values = {name: getattr(self, name) for name in ("temperature", "top_p", "top_k", "min_p")}
-        return {name: value for name, value in values.items() if value is not None}
+        return dict(model.recommended if self.values is None else self.values)
 
 
 PROFILES = (
     # Without sampling a report is reproducible, and a comparison shows only what was changed.
-    Profile("default", ("deterministic",), temperature=0.0),
-    Profile("recommended", ("card",), own=True),
-    Profile("creative", ("chat",), temperature=1.0, top_p=0.95),
-    Profile("conversation", ("chat",), temperature=0.7, top_p=0.9),
-    Profile("tool_calling", ("tools",), ("tools",), temperature=0.2, top_p=0.9),
+    Profile("default", ("deterministic",), {"temperature": 0.0}),
+    Profile("recommended", ("card",), None),
+    Profile("creative", ("chat",), {"temperature": 1.0, "top_p": 0.95}),
+    Profile("conversation", ("chat",), {"temperature": 0.7, "top_p": 0.9}),
+    Profile("tool_calling", ("tools",), {"temperature": 0.2, "top_p": 0.9}, ("tools",)),
 )
 
 

@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlsplit
 
 from toolsim.cli import arguments
@@ -19,11 +19,12 @@ from toolsim.eval.flags import DEFAULT_MODELS, ENV, words
 from toolsim.eval.methods import CONTENT_TAGS
 from toolsim.eval.profiles import Sampling
 from toolsim.eval.runtime.loop import LoopSettings
+from toolsim.eval.runtime.turn import Api
 from toolsim.eval.scenarios import ScenarioSettings
 from toolsim.eval.workspace import TOOL_PROFILES
 from toolsim.proxy.options.option import PREFIX
 
-APIS = ("chat", "responses")
+APIS = get_args(Api)
 OPENROUTER = "https://openrouter.ai/api/v1"
 RESERVED = frozenset(
     {"model", "messages", "input", "tools", "parallel_tool_calls", "stream", "stream_options", "store"}
@@ -137,11 +138,11 @@ def _cells(args: Namespace, models: Iterable[Model], offline: bool) -> Iterator[
     # The scripted provider costs nothing: both APIs, streamed and non-streamed.
     apis = _known(words(args.api) or (list(APIS) if offline else ["chat"]), APIS, "--api")
     streams = [False, True] if offline and not args.stream else [args.stream]
-    fields = _fields(args)
+    defaults, overrides = _fields(args)
     for model, profile in product(models, chosen):
         if args.enforce_applicability and not profile.applies(model):
             continue
-        sampling = {**model.options, **fields.defaults, **profile.sampling(model), **fields.overrides}
+        sampling = {**model.options, **defaults, **profile.sampling(model), **overrides}
         for api, stream, method in product(apis, streams, methods):
             for setting in _settings(args, method):
                 yield Cell(model.id, profile.id, method, api, stream, setting), sampling
@@ -175,13 +176,8 @@ def _values(option: str) -> list[str]:
     return chosen
 
 
-@dataclass(frozen=True, slots=True)
-class _Fields:
-    defaults: Mapping[str, Any]
-    overrides: Mapping[str, Any]
-
-
-def _fields(args: Namespace) -> _Fields:
+def _fields(args: Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the request options below those of the profiles, and those above them."""
     sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "top_k", "min_p")}
     overrides: dict[str, Any] = {name: value for name, value in sampling.items() if value is not None}
     if args.route:
@@ -195,7 +191,7 @@ def _fields(args: Namespace) -> _Fields:
     defaults = _object(args.llm_options, "--llm-options")
     if choice := args.tool_choice or overrides.get("tool_choice") or defaults.get("tool_choice"):
         overrides["tool_choice"] = _choice(choice)
-    return _Fields(defaults, overrides)
+    return defaults, overrides
 
 
 def _choice(choice: Any) -> str:

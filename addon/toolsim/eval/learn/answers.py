@@ -22,14 +22,13 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from toolsim.core.plan import Feature
-from toolsim.eval.case import Api
 from toolsim.eval.learn.decisions import Setting
 from toolsim.eval.learn.memory import Memory
 from toolsim.eval.learn.question_bank import Question
 from toolsim.eval.learn.session import Ended, Unavailable
 from toolsim.eval.proxy_process import Proxy
 from toolsim.eval.question_run import Asking
-from toolsim.eval.runtime.turn import ProviderError, Send
+from toolsim.eval.runtime.turn import Api, ProviderError, Send
 from toolsim.proxy.options.option import PREFIX
 from toolsim.request.engine import is_refusal
 

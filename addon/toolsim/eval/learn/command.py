@@ -24,7 +24,6 @@ from toolsim.cli.serve import state_folder
 from toolsim.command_line import Parser, UsageError
 from toolsim.core.plan import Engine
 from toolsim.core.tasks import cancelled_by_signals
-from toolsim.eval.case import Api
 from toolsim.eval.learn import profile_file, question_bank
 from toolsim.eval.learn.answers import MAX_TOKENS, Answers
 from toolsim.eval.learn.decisions import Decision, Setting, count, decisions
@@ -33,6 +32,7 @@ from toolsim.eval.learn.own_questions import FEWEST, OWN_KINDS, OwnQuestions, ow
 from toolsim.eval.learn.question_bank import Question
 from toolsim.eval.learn.rule import PATIENCE, Comparison
 from toolsim.eval.learn.session import Choice, Course, learn
+from toolsim.eval.runtime.turn import Api
 from toolsim.proxy.address import is_loopback, parse_url
 from toolsim.proxy.options.profiles import own_folder
 from toolsim.recordings.child import StartFailed

@@ -8,32 +8,23 @@ that have never been seen to win.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-
-DEFAULTS: Mapping[str, str] = {
-    "manifest": "auto",
-    "mode": "inject",
-    "second_opinion": "undeclared",
-    "constrain": "auto",
-    "history": "auto",
-}
-"""The tuned options, with the values that are kept unless another one is preferred."""
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """Values of the tuned options."""
 
-    manifest: str = DEFAULTS["manifest"]
-    mode: str = DEFAULTS["mode"]
-    second_opinion: str = DEFAULTS["second_opinion"]
-    constrain: str = DEFAULTS["constrain"]
-    history: str = DEFAULTS["history"]
+    manifest: str = "auto"
+    mode: str = "inject"
+    second_opinion: str = "undeclared"
+    constrain: str = "auto"
+    history: str = "auto"
 
     def values(self) -> dict[str, str]:
         """Return all values by the short names of their options."""
-        return {name: getattr(self, name) for name in DEFAULTS}
+        return asdict(self)
 
     def changed(self) -> dict[str, str]:
         """Return the values that differ from the defaults."""
@@ -41,6 +32,10 @@ class Setting:
 
     def __str__(self) -> str:
         return " ".join(f"{name}={value}" for name, value in self.changed().items()) or "defaults"
+
+
+DEFAULTS = Setting().values()
+"""The values that are kept unless another one is preferred."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import re
 import sqlite3
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TextIO
@@ -111,10 +111,6 @@ class Memory:
         with suppress(OSError):  # Windows: a file that is open, here or in a process that waits for it.
             self._lock_path.unlink()
         self._lock.close()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the effort as plain data."""
-        return asdict(self.spent)
 
 
 def _locked(path: Path) -> sqlite3.Connection:

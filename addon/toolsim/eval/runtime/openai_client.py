@@ -12,13 +12,11 @@ import json
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any
 
 import openai
 
-from toolsim.eval.runtime.turn import Answer, Call, Finish, Message, ProviderError, Request, Send
-
-Api = Literal["chat", "responses"]
+from toolsim.eval.runtime.turn import Answer, Api, Call, Finish, Message, ProviderError, Request, Send
 
 _FINISHES: dict[str, Finish] = {
     "stop": "stop",

@@ -13,6 +13,8 @@ _MAX_SHORT = 300
 Message = dict[str, Any]
 """A chat completions message: ``role``, ``content``, and for tools ``tool_calls`` or ``tool_call_id``."""
 
+Api = Literal["chat", "responses"]
+
 ToolChoice = str
 """``auto``, ``required``, ``none``, or the name of the tool that must be called."""
 Finish = Literal["stop", "tool_calls", "length", "content_filter", "unknown"]
