@@ -1,7 +1,11 @@
 """The Berkeley Function Calling Leaderboard (v4) as suites, with its own cases, prompt and checkers only.
 
 A single-turn case is right when the package's own AST checker says so, or, in the categories of irrelevance, when no
-call was made. The methods ``toolsim`` and ``native`` offer the functions as ``tools``, as the leaderboard does for
+call was made. In a multi-turn case, each user turn continues until the model answers without a call; the calls run on
+the package's simulated classes, which keep state (files, tickets, trades …), and their outputs go back. After each turn
+the package's checker compares state and outputs with those of the right calls; the first wrong turn ends the case.
+
+The methods ``toolsim`` and ``native`` offer the functions as ``tools``, as the leaderboard does for
 function calling models; ``prompt`` is its default prompt and parser for all other models.
 
 The checker compares with a list of right answers, so its figures are comparable between the methods and with the
@@ -10,16 +14,17 @@ leaderboard's own. Whether each answer is the only right one is up to the leader
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from toolsim.command_line import UsageError
-from toolsim.eval import bfcl_multi_turn, bfcl_package
+from toolsim.eval import bfcl_package
 from toolsim.eval.bfcl_label import decode, label_unread, label_wrong
 from toolsim.eval.bfcl_prompt import BfclPrompt, tools_of
-from toolsim.eval.case import Case, Verdict
-from toolsim.eval.runtime.turn import Request, Send
+from toolsim.eval.case import Case, Label, Verdict
+from toolsim.eval.runtime.turn import Answer, Message, Request, Send, output_message
 
 IRRELEVANCE = ("irrelevance", "live_irrelevance")
 SINGLE_TURN = (
@@ -32,6 +37,10 @@ SINGLE_TURN = (
     *IRRELEVANCE,
 )
 CATEGORIES = (*SINGLE_TURN, "multi_turn_base")
+MAX_STEPS = 20
+"""The leaderboard's own limit of requests within one turn."""
+
+_RUNS = itertools.count()
 
 
 def cases(category: str) -> Sequence[Case]:
@@ -44,7 +53,7 @@ def cases(category: str) -> Sequence[Case]:
     for entry in entries:
         answer = answers.get(entry["id"], [])
         single = _SingleTurn(category, entry, answer)
-        play = bfcl_multi_turn.MultiTurn(entry, answer).play if category == "multi_turn_base" else single.play
+        play = _MultiTurn(entry, answer).play if category == "multi_turn_base" else single.play
         made.append(Case(f"bfcl:{category}", entry["id"], play, form=BfclPrompt(entry)))
     return made
 
@@ -70,3 +79,56 @@ class _SingleTurn:
         if error is None:
             return Verdict.passed()
         return Verdict.failed(label_wrong(functions, calls, self.answers), f"{error}: {answer.in_short()}")
+
+
+@dataclass(frozen=True, slots=True)
+class _MultiTurn:
+    """One case. ``answers``: the right calls of each turn, as lines of Python."""
+
+    entry: bfcl_package.Entry
+    answers: Sequence[Any]
+
+    async def play(self, send: Send) -> Verdict:
+        run = f"toolsim_{next(_RUNS)}"
+        messages: list[Message] = []
+        turns: list[list[list[str]]] = []
+        try:
+            for number, asked in enumerate(self.entry["question"]):
+                messages += asked
+                steps, last = await self._turn(send, messages, run)
+                turns.append(steps)
+                if len(steps) == MAX_STEPS:
+                    return Verdict.failed("turn_limit", f"turn {number}: {MAX_STEPS} requests")
+                checked = f"{run}_{number}"
+                error = bfcl_package.multi_turn_error(turns, self.answers[: number + 1], self.entry, checked)
+                if error is not None:
+                    return Verdict.failed(_label(error, last), f"turn {number}: {error}")
+            return Verdict.passed()
+        finally:
+            bfcl_package.forget(run)
+
+    async def _turn(self, send: Send, messages: list[Message], run: str) -> tuple[list[list[str]], Answer]:
+        """Return the lines of each step of one turn, and its last answer; continues ``messages``."""
+        tools = tools_of(self.entry)
+        names = [tool.name for tool in tools]
+        steps: list[list[str]] = []
+        while True:
+            answer = await send(Request(tuple(messages), tools))
+            messages.append(answer.message())
+            calls = decode(answer.calls)
+            # Calls that cannot be parsed end the turn, as they do on the leaderboard.
+            if not calls:
+                return steps, answer
+            lines = bfcl_package.source(calls, names)
+            steps.append(lines)
+            outputs = bfcl_package.execute(lines, self.entry, run)
+            for call, output in zip(answer.calls, outputs, strict=True):
+                messages.append(output_message(call, output))
+            if len(steps) == MAX_STEPS:
+                return steps, answer
+
+
+def _label(error: str, last: Answer) -> Label:
+    if error.endswith("empty_turn_model_response"):
+        return label_unread(last)
+    return "wrong_state"

@@ -26,7 +26,7 @@ import sys
 import tempfile
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -170,9 +170,13 @@ def error_of(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequ
     """Return the kind of mistake that the package's AST checker finds (``missing_required`` …), or None if right."""
     checker = _module("eval_checker.ast_eval.ast_checker")
     language = _module("constants.enums").Language.PYTHON
+    return _mistake(checker.ast_checker, functions, list(calls), list(answers), language, category, _MODEL)
+
+
+def _mistake(check: Callable[..., dict[str, Any]], *args: Any) -> str | None:
     try:
-        result = checker.ast_checker(functions, list(calls), list(answers), language, category, _MODEL)
-    except Exception as error:  # It indexes the model's output, and compares values that cannot be compared.
+        result = check(*args)
+    except Exception as error:  # They index the model's output, and compare values that cannot be compared.
         return f"checker_error:{type(error).__name__}"
     return None if result["valid"] else str(result["error_type"])
 
@@ -215,11 +219,7 @@ def multi_turn_error(
     """Return the mistake that the package's multi-turn checker finds in lines by turn and step, or None if right."""
     checker = _module("eval_checker.multi_turn_eval.multi_turn_checker")
     steps = [[list(step) for step in turn] for turn in turns]
-    try:
-        result = checker.multi_turn_checker(steps, list(answers), entry, "multi_turn_base", run)
-    except Exception as error:  # Raises like the parser.
-        return f"checker_error:{type(error).__name__}"
-    return None if result["valid"] else str(result["error_type"])
+    return _mistake(checker.multi_turn_checker, steps, list(answers), entry, "multi_turn_base", run)
 
 
 def forget(run: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support import bfcl_truth
 from toolsim.eval import bfcl, bfcl_package
-from toolsim.eval.bfcl_multi_turn import MAX_STEPS
+from toolsim.eval.bfcl import MAX_STEPS
 from toolsim.eval.bfcl_package import Decoded
 from toolsim.eval.case import Case, Verdict, sample
 from toolsim.eval.runtime.turn import Answer, Call, Request, Send
