@@ -18,20 +18,48 @@ the last result of each tool must be a success. ``tolerated``: at least one resu
 
 A call's id is the only link from a result to its call, and models repeat ids: a call whose id is already in the
 conversation gets a new id in the history, so that results never mix.
+
+Each step can be traced: question, answer, call and result (``JsonLines``).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from toolsim.eval.runtime.dispatcher import ToolDispatcher
 from toolsim.eval.runtime.prompt import PromptRunner
 from toolsim.eval.runtime.registry import ToolResult
-from toolsim.eval.runtime.step_log import Trace, untraced
 from toolsim.eval.runtime.turn import Answer, Call, Message, ProviderError, Request, Tool, output_message
+
+Step = dict[str, Any]
+"""``step`` names the kind: ``request``, ``answer``, ``error``, ``result``, ``end``."""
+
+Trace = Callable[[Step], None]
+
+
+def untraced(step: Step) -> None:
+    """Discard the step."""
+
+
+class JsonLines:
+    """A trace that appends to a file and flushes each line, so that it survives a crash."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", encoding="utf-8")
+
+    def __call__(self, step: Step) -> None:
+        """Write one step."""
+        self._file.write(json.dumps(step, ensure_ascii=False, default=str) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
 
 ToolUseMode = Literal["enforced", "relaxed", "disabled"]
 ToolFailurePolicy = Literal["fatal", "tolerated"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from toolsim.eval.runtime.dispatcher import ToolDispatcher
-from toolsim.eval.runtime.loop import FINAL_PROMPT, LoopSettings, Outcome, ToolLoopRunner
+from toolsim.eval.runtime.loop import FINAL_PROMPT, JsonLines, LoopSettings, Outcome, ToolLoopRunner
 from toolsim.eval.runtime.prompt import PromptRunner
 from toolsim.eval.runtime.registry import ToolRegistry, ToolResult
 from toolsim.eval.runtime.turn import Answer, Call, ProviderError, Request, Tool
@@ -200,3 +201,18 @@ async def test_each_step_is_traced() -> None:
         "end",
     ]
     assert len({step["fingerprint"] for step in steps if step["step"] == "answer"}) == 2
+
+
+def test_each_step_is_one_line_at_once(tmp_path: Path) -> None:
+    """A step can be read before the file is closed, and a second trace appends to the first."""
+    path = tmp_path / "trace.jsonl"
+    trace = JsonLines(path)
+    trace({"step": "answer", "text": "two\nlines, ünicode"})
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"step": "answer", "text": "two\nlines, ünicode"}
+    ]
+    trace.close()
+    again = JsonLines(path)
+    again({"step": "end"})
+    again.close()
+    assert len(path.read_text().splitlines()) == 2
