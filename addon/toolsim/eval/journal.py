@@ -53,8 +53,8 @@ class Journal:
         path = folder / RUNS
         if path.exists():
             kept = list(_whole_lines(path))
-            self.runs = [Run.from_dict(json.loads(line)) for line in kept]
-            path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+            self.runs = [run for _, run in kept]
+            path.write_text("".join(f"{line}\n" for line, _ in kept), encoding="utf-8")
         self._file = path.open("a", encoding="utf-8")
 
     def add(self, run: Run) -> Run:
@@ -117,13 +117,12 @@ def read_runs(folder: Path) -> list[Run]:
     path = folder / RUNS
     if not path.is_file():
         raise UsageError(f"{folder} is not a report folder: there is no {RUNS}")
-    return [Run.from_dict(json.loads(line)) for line in _whole_lines(path)]
+    return [run for _, run in _whole_lines(path)]
 
 
-def _whole_lines(path: Path) -> Iterator[str]:
+def _whole_lines(path: Path) -> Iterator[tuple[str, Run]]:
     for line in path.read_text(encoding="utf-8").split("\n"):
         try:
-            Run.from_dict(json.loads(line))
+            yield line, Run.from_dict(json.loads(line))
         except (ValueError, TypeError, KeyError):
             continue
-        yield line

@@ -68,15 +68,13 @@ def _seconds(header: str | None) -> float | None:
 
 
 async def _chat(client: openai.AsyncOpenAI, model: str, request: Request, stream: bool) -> Answer:
-    body: dict[str, Any] = {"model": model, "messages": list(request.messages)}
-    if request.tools:
-        body["tools"] = [
-            {"type": "function", "function": tool.declaration() | ({"strict": True} if tool.strict else {})}
-            for tool in request.tools
-        ]
-        body["tool_choice"] = _choice(request.tool_choice, lambda name: {"function": {"name": name}})
-        if not request.parallel:
-            body["parallel_tool_calls"] = False
+    tools = [
+        {"type": "function", "function": tool.declaration() | ({"strict": True} if tool.strict else {})}
+        for tool in request.tools
+    ]
+    body = _body(model, request, tools, lambda name: {"function": {"name": name}}) | {
+        "messages": list(request.messages)
+    }
     extra = dict(request.options)
     if not stream:
         completion = await client.chat.completions.create(**body, extra_body=extra)
@@ -86,8 +84,16 @@ async def _chat(client: openai.AsyncOpenAI, model: str, request: Request, stream
         return await _streamed_chat(chunks)
 
 
-def _choice(choice: str, named: Callable[[str], dict[str, Any]]) -> str | dict[str, Any]:
-    return choice if choice in ("auto", "required", "none") else {"type": "function", **named(choice)}
+def _body(
+    model: str, request: Request, tools: list[dict[str, Any]], named: Callable[[str], dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the fields of both APIs, with their own ``tools``; ``named``: how they require a tool by its name."""
+    if not tools:
+        return {"model": model}
+    choice = request.tool_choice
+    is_word = choice in ("auto", "required", "none")
+    body = {"model": model, "tools": tools, "tool_choice": choice if is_word else {"type": "function", **named(choice)}}
+    return body if request.parallel else body | {"parallel_tool_calls": False}
 
 
 def _whole_chat(completion: Any) -> Answer:
@@ -141,13 +147,10 @@ def _chat_usage(usage: Any) -> tuple[int | None, int | None]:
 
 
 async def _responses(client: openai.AsyncOpenAI, model: str, request: Request, stream: bool) -> Answer:
-    body: dict[str, Any] = {"model": model, "input": _input(request.messages), "store": False}
-    if request.tools:
-        # In this API strict is the default, unlike in chat completions.
-        body["tools"] = [{"type": "function", **tool.declaration(), "strict": tool.strict} for tool in request.tools]
-        body["tool_choice"] = _choice(request.tool_choice, lambda name: {"name": name})
-        if not request.parallel:
-            body["parallel_tool_calls"] = False
+    # In this API strict is the default, unlike in chat completions.
+    tools = [{"type": "function", **tool.declaration(), "strict": tool.strict} for tool in request.tools]
+    body = _body(model, request, tools, lambda name: {"name": name})
+    body |= {"input": _input(request.messages), "store": False}
     extra = dict(request.options)
     if not stream:
         return _whole_response(await client.responses.create(**body, extra_body=extra))
