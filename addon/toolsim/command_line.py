@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
@@ -29,6 +29,17 @@ def addon_script() -> str:
     if not script.is_file():
         raise UsageError(f"the mitmproxy script is missing: reinstall toolsim, which has it at {script}")
     return str(script)
+
+
+def key_of(variable: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the API key that an environment variable holds, "" without a name. Raises UsageError."""
+    if not variable:
+        return ""
+    if not (key := environment.get(variable, "").strip()):
+        raise UsageError(f"--key-env: the environment variable {variable} is not set")
+    if not key.isascii() or not key.isprintable():
+        raise UsageError(f"--key-env: {variable} holds characters that no key has")
+    return key
 
 
 def discard_output() -> None:

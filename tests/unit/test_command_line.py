@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 from support.mitmdump import ROOT
-from toolsim.command_line import REQUIREMENTS, Parser, missing, nearest
+from toolsim.command_line import REQUIREMENTS, Parser, UsageError, key_of, missing, nearest
 
 
 def parser() -> Parser:
@@ -44,6 +44,17 @@ def test_nearest() -> None:
     """The case does not matter; without a close word there is no suggestion."""
     assert nearest("SERV", ["serve", "record"]) == "; did you mean serve?"
     assert nearest("xyz", ["serve", "record"]) == ""
+
+
+def test_a_key_is_named_by_its_variable() -> None:
+    """White space around it is that of a file; what no header can carry is reported without the key."""
+    assert key_of("") == ""
+    assert key_of("KEY", {"KEY": " k\n"}) == "k"
+    with pytest.raises(UsageError, match="the environment variable KEY is not set"):
+        key_of("KEY", {"KEY": " "})
+    for key in ("k\nsecret", "k€secret"):
+        with pytest.raises(UsageError, match=r"^--key-env: KEY holds characters that no key has$"):
+            key_of("KEY", {"KEY": key})
 
 
 def test_what_is_missing_is_named_with_its_interpreter() -> None:

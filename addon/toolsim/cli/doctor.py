@@ -16,7 +16,7 @@ from typing import Any
 
 from toolsim.cli.arguments import DEFAULT_PORT
 from toolsim.cli.probe import Answer, Unreachable, ask
-from toolsim.command_line import UsageError
+from toolsim.command_line import key_of
 from toolsim.core.plan import most_specific_profile
 from toolsim.proxy.address import is_loopback, other_places, parse_url
 from toolsim.proxy.options.profiles import read_profiles
@@ -52,11 +52,7 @@ class ProbeResult:
 
 def main(args: Namespace) -> int:
     """Run the checks and print the result; return the exit code."""
-    key = ""
-    if args.key_env and not (key := os.environ.get(args.key_env, "")):
-        raise UsageError(f"--key-env: the environment variable {args.key_env} is not set")
-    if not (key := key.strip()).isascii() or not key.isprintable():
-        raise UsageError(f"--key-env: {args.key_env} holds characters that no key has")
+    key = key_of(args.key_env)
     try:
         found = examine(args.url.rstrip("/"), key)
         model = args.model or (found.models[0] if found.models else "")

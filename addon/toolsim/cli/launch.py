@@ -28,7 +28,7 @@ from toolsim.cli.agents import AGENTS, Agent, Endpoint, named_model
 from toolsim.cli.arguments import DEFAULT_PORT, LOCAL_SERVERS, MODEL_SUFFIX
 from toolsim.cli.context_window import context_window
 from toolsim.cli.probe import Answer, Unreachable, ask
-from toolsim.command_line import UsageError, resolved
+from toolsim.command_line import UsageError, key_of, resolved
 from toolsim.plugins import BUILTIN
 from toolsim.proxy.address import is_loopback, parse_url, url_host
 from toolsim.proxy.options.api_keys import FILE
@@ -62,9 +62,7 @@ def run(args: Namespace, arguments: Sequence[str], with_file: Callable[[Path], N
     agent = AGENTS[args.agent]
     if shutil.which(agent.command) is None:
         raise UsageError(f"{agent.title} is not installed: {agent.installation}")
-    key = ""
-    if args.key_env and not (key := os.environ.get(args.key_env, "").strip()):
-        raise UsageError(f"--key-env: the environment variable {args.key_env} is not set")
+    key = key_of(args.key_env)
     # A running proxy would ignore these.
     is_plain = not (args.set or args.web)
     if args.config is not None:

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from urllib.parse import urlsplit
 
 from toolsim.cli import arguments
-from toolsim.command_line import UsageError
+from toolsim.command_line import UsageError, key_of
 from toolsim.eval import catalog, profiles, suites
 from toolsim.eval.case import METHODS, Case, Cell, sample
 from toolsim.eval.catalog import Model
@@ -80,14 +80,11 @@ def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
     ``--key-env``.
     """
     if args.key_env:
-        key = environment.get(args.key_env, "")
-        if not key:
-            raise UsageError(f"--key-env: {args.key_env} is not set")
-        return key
+        return key_of(args.key_env, environment)
     host = urlsplit(url).hostname or ""
     is_meant = host == "openrouter.ai" or host.endswith(".openrouter.ai")
     if is_meant or args.base_url == environment.get(f"{ENV}BASE_URL"):
-        return environment.get(f"{ENV}API_KEY", "")
+        return environment.get(f"{ENV}API_KEY", "").strip()
     return ""
 
 

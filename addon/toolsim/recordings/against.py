@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -24,7 +23,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
-from toolsim.command_line import UsageError
+from toolsim.command_line import UsageError, key_of
 from toolsim.core.conversation import CallOutput, Message, last_user_items
 from toolsim.proxy.address import parse_url
 from toolsim.recordings.agreement import OUTCOMES, Agreement, Outcome, compare
@@ -75,7 +74,7 @@ class Compared:
 
 def run(arguments: argparse.Namespace) -> int:
     """Give the turns to the backend, and report; return the exit code. Raises UsageError."""
-    url, key = _url(arguments.against), _key(arguments.key_env)
+    url, key = _url(arguments.against), key_of(arguments.key_env)
     files = flow_files(arguments.paths)
     turns, left_out = read_turns(files)
     for file, reason in left_out.items():
@@ -302,13 +301,6 @@ def _url(text: str) -> str:
     except ValueError as problem:
         raise UsageError(f"--against: {problem}") from problem
     return text.rstrip("/")
-
-
-def _key(variable: str) -> str:
-    key = os.environ.get(variable, "").strip() if variable else ""
-    if variable and not key:
-        raise UsageError(f"--key-env: the environment variable {variable} is not set")
-    return key
 
 
 def _new_folder(out: Path | None) -> Path:

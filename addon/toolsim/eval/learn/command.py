@@ -21,7 +21,7 @@ from toolsim.cli import arguments
 from toolsim.cli.doctor import DiagnosisError, examine
 from toolsim.cli.probe import Unreachable, ask
 from toolsim.cli.serve import state_folder
-from toolsim.command_line import Parser, UsageError
+from toolsim.command_line import Parser, UsageError, key_of
 from toolsim.core.plan import Engine
 from toolsim.core.tasks import cancelled_by_signals
 from toolsim.eval.learn import profile_file, question_bank
@@ -92,7 +92,7 @@ def main(words: Sequence[str]) -> int:
 async def _learn(args: argparse.Namespace) -> int:
     import_module("openai")
     own = _own_questions(args)
-    key = _key(args.key_env)
+    key = key_of(args.key_env)
     found = examine(args.url.rstrip("/"), key)
     model = args.model or next(iter(found.models), "")
     if not model:
@@ -297,13 +297,6 @@ def _most(decided: Sequence[Decision], asked: Sequence[Question], *, is_hosted: 
 def _tokens(question: Question) -> int:
     shown = json.dumps([question.messages, [[tool.name, tool.description, tool.parameters] for tool in question.tools]])
     return round(len(shown) / _CHARACTERS_A_TOKEN) + _RULE_TOKENS
-
-
-def _key(variable: str) -> str:
-    key = os.environ.get(variable, "").strip() if variable else ""
-    if variable and not key:
-        raise UsageError(f"--key-env: the environment variable {variable} is not set")
-    return key
 
 
 def _minutes(text: str) -> float:
