@@ -74,7 +74,6 @@ async def _compare_catalog(args: Namespace) -> int:
     import_module("openai")
     if not (url := settings.base_url(args, os.environ)):
         raise UsageError("models: name the server with --base-url")
-    args.models = ""  # A selection would hide that the server cannot list its models.
     print(catalog.differences(await _served(url, settings.api_key(args, url, os.environ), args)))
     return EXIT_RIGHT
 
@@ -89,7 +88,13 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         if offline:
             url = await stack.enter_async_context(scripted_provider())
             args.models = MODEL
-        served = [] if offline or catalog.are_ids(args.models) else await _served(url, key, args)
+        served: list[str] = []
+        if not offline and not catalog.are_ids(args.models):
+            try:
+                served = await _served(url, key, args)
+            except UsageError as problem:
+                if not args.models:
+                    raise UsageError(f"name the models with --models: {problem}") from problem
         if not args.models:
             args.models = settings.default_models(url, served)
         setup = settings.setup(args, offline=offline, served=served)
@@ -154,6 +159,7 @@ def _models(setup: settings.Setup) -> str:
 
 
 async def _served(url: str, key: str, args: Namespace) -> list[str]:
+    """Return the models that the server lists. Raises UsageError."""
     import openai
 
     timeout = openai.Timeout(args.open_timeout or None)
@@ -161,6 +167,4 @@ async def _served(url: str, key: str, args: Namespace) -> list[str]:
         try:
             return [model.id for model in (await client.models.list()).data]
         except openai.APIError as error:
-            if args.models:
-                return []
-            raise UsageError(f"name the models with --models: {url} cannot say which it has ({error})") from error
+            raise UsageError(f"{url} cannot say which models it has ({error})") from error

@@ -194,7 +194,8 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     made = Parser(
         prog="toolsim eval",
         description="How often does it work? Without a base URL: offline, against a scripted provider.",
-        epilog="toolsim eval compare A B compares two reports. Variables in brackets give other defaults.",
+        epilog="toolsim eval compare A B compares two reports, toolsim eval join OUT A B makes one of several, and "
+        "toolsim eval models compares the catalog with a server's list. Variables in brackets give other defaults.",
     )
     for flag in FLAGS:
         named = f" [{ENV}{flag.env}]" if flag.env else ""

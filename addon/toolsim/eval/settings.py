@@ -42,10 +42,11 @@ class Setup:
 
 def setup(args: Namespace, *, offline: bool, served: Sequence[str] = ()) -> Setup:
     """Return the input; ``served``: the models that the server lists. Raises UsageError."""
-    gone = set(catalog.missing(args.models, served)) if served else set()
+    gone = catalog.missing(args.models, served) if served else []
     models = [model for model in catalog.select(args.models, served) if model.id not in gone]
     if not models:
-        raise UsageError("no model is selected; name some with --models")
+        why = f": the server does not list {', '.join(gone)}" if gone else ""
+        raise UsageError(f"no model is selected{why}; name some with --models")
     cases = [case for name in words(args.suite) for case in _cases(name, args, offline)]
     if not cases:
         raise UsageError("no case is selected")

@@ -116,3 +116,5 @@ def test_the_command_asks_the_server(capsys: pytest.CaptureFixture[str]) -> None
     assert "the catalog lacks (1 of 1): new/model\n" in capsys.readouterr().out
     assert main(["models", "--offline"]) == 2
     assert "--base-url" in capsys.readouterr().err
+    assert main(["models", "--base-url", "http://127.0.0.1:9/v1"]) == 2
+    assert "toolsim eval: http://127.0.0.1:9/v1 cannot say which models it has (" in capsys.readouterr().err

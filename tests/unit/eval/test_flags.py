@@ -73,6 +73,8 @@ def test_help_names_every_flag_and_variable(capsys: pytest.CaptureFixture[str]) 
     for flag in FLAGS:
         assert f"--{flag.name}" in text
         assert not flag.env or flag.env in text
+    for command in ("models", "compare", "join"):
+        assert f"toolsim eval {command}" in text
 
 
 def test_words() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import aclosing
 
 from toolsim.eval.case import Case, Cell, Verdict
 from toolsim.eval.methods import CONTENT_TAGS, Methods, Target, prompted, with_content_tags
@@ -65,11 +66,12 @@ async def test_the_content_tag_fallback() -> None:
 
 async def test_only_the_way_toolsim_starts_a_proxy() -> None:
     """The other methods ask the server directly and record nothing."""
-    methods = Methods(Target("http://127.0.0.1:9/v1"), Proxies("http://127.0.0.1:9/v1"))
-    for cell in (
-        Cell("m", "p", "native", "chat"),
-        Cell("m", "p", "prompt", "chat"),
-        Cell("m", "p", "native", "chat", False, CONTENT_TAGS),
-    ):
-        assert (await methods.open(cell, Case("s", "c", play), "m"))[1] is None
-    await methods.close()
+    async with aclosing(Proxies("http://127.0.0.1:9/v1")) as proxies:
+        methods = Methods(Target("http://127.0.0.1:9/v1"), proxies)
+        for cell in (
+            Cell("m", "p", "native", "chat"),
+            Cell("m", "p", "prompt", "chat"),
+            Cell("m", "p", "native", "chat", False, CONTENT_TAGS),
+        ):
+            assert (await methods.open(cell, Case("s", "c", play), "m"))[1] is None
+        await methods.close()

@@ -215,3 +215,9 @@ def test_settings_without_effect_get_a_notice() -> None:
     ):
         args = parser({}).parse_args(arguments)
         assert notices(args, setup(args, offline=False)) == []
+
+
+def test_models_that_are_all_gone_are_named() -> None:
+    """The words selected models; the server has none of them any more."""
+    with pytest.raises(UsageError, match=r"no model is selected: the server does not list google/gemini-2\.5-flash, "):
+        setup(args("--models", "google"), offline=False, served=["mine"])
