@@ -84,7 +84,7 @@ def _text(option: Option, value: Any) -> str:
     """Return a value as it would be given; keys and passwords are left out."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    text = " ".join(value) if isinstance(value, list | tuple) else str(value)
+    text = (" ".join(value) if isinstance(value, list | tuple) else str(value)).replace("\n", r"\n")
     if not text:
         return "empty"
     return "(set)" if option.name in _SECRETS else re.sub(r"//[^/@]*@", "//", text)

@@ -58,6 +58,12 @@ def test_current_values(home: Path, capsys: pytest.CaptureFixture[str], monkeypa
         assert shown in text
 
 
+def test_line_breaks_are_printed_as_they_are_given(capsys: pytest.CaptureFixture[str]) -> None:
+    """A value with real ones, as from the environment, does not tear its line."""
+    text = printed(capsys, "tool_block_delimiter", "--set", "toolsim_tool_block_delimiter=\n---\n")
+    assert text.splitlines()[0] == r"toolsim_tool_block_delimiter = \n---\n  (default: \n)"
+
+
 def test_keys_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """Nor passwords in the address of a store."""
     values = {"api_key": "s3cret", "upstream_key": "s3cret", "store": "redis://:s3cret@host:6379"}
