@@ -45,6 +45,11 @@ def diagnose(outcome: Outcome, goal: str | None, *, final: str = DONE) -> Verdic
         return Verdict.failed("turn_limit", f"still calling after {len(outcome.answers)} turns")
     if goal is not None:
         return Verdict.failed("wrong_state", goal)
+    if outcome.stop == "tool_failed":
+        last = {execution.call.name: execution for execution in outcome.executions}
+        culprit = next(execution for execution in last.values() if not execution.result.ok)
+        why = f"{culprit.call.name} ended with {', '.join(culprit.result.errors)}"
+        return Verdict.failed(_label(culprit), f"the tool failure policy is not met: {why}")
     return Verdict.failed("wrong_final_text", f"expected {final!r}, got {_short(outcome.text)}")
 
 

@@ -57,6 +57,22 @@ def test_the_first_label_that_applies(ended: Outcome, goal: str | None, label: L
     assert verdict.detail
 
 
+def test_a_failure_policy_that_is_not_met() -> None:
+    """Everything else is right, so the label and the line are those of the tool whose last result is the failure."""
+    calls = [
+        ("state_get", ToolResult.failed("UNKNOWN_WORKSPACE", "x")),
+        ("state_patch", ToolResult.failed("TYPE_ERROR", "not the last")),
+        ("state_patch", ToolResult(True)),
+    ]
+    executions = tuple(Execution(1, Call("1", name, "{}"), result) for name, result in calls)
+    ended = Outcome("tool_failed", "Done.", (Answer("Done."),), executions, ())
+    verdict = diagnose(ended, None)
+    assert (verdict.label, verdict.detail) == (
+        "wrong_value",
+        "the tool failure policy is not met: state_get ended with UNKNOWN_WORKSPACE, x",
+    )
+
+
 def test_the_words_are_those_of_the_validator() -> None:
     """The labels by mismatch match the messages of the real schema check."""
     from toolsim.schema import compile_schema
