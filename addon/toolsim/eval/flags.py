@@ -17,31 +17,32 @@ DEFAULT_OUT = "build/eval"
 DEFAULT_MODELS = "stable"
 
 
-def boolean(text: str) -> bool:
-    """Return a flag's value in the spelling of environment variables. Raises ValueError."""
-    value = text.strip().lower()
-    if value in ("1", "true", "yes", "on"):
-        return True
-    if value in ("0", "false", "no", "off", ""):
-        return False
-    raise ValueError(f"expected true or false, got {text!r}")
+def value_type(
+    expected: str, read: Callable[[str], Any], is_valid: Callable[[Any], bool] = lambda _: True
+) -> Callable[[str], Any]:
+    """Return a type for argparse, whose error says what was ``expected``; ``read`` raises ValueError or KeyError."""
+
+    def parse(text: str) -> Any:
+        try:
+            if is_valid(value := read(text)):
+                return value
+        except (ValueError, KeyError):
+            pass
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected {expected}")
+
+    return parse
 
 
-def positive(text: str) -> int:
-    """Return a whole number above zero. Raises ValueError."""
-    if (number := int(text)) < 1:
-        raise ValueError(f"expected a number above zero, got {text}")
-    return number
+# As in environment variables.
+_BOOLEANS = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off", ""), False)}
 
+boolean = value_type("true or false", lambda text: _BOOLEANS[text.strip().lower()])
+whole = value_type("a whole number", int)
+number = value_type("a number", float)
+positive = value_type("a whole number above zero", int, lambda value: value >= 1)
+seconds = value_type("seconds, or 0 for no limit", float, lambda value: 0 <= value < 1e6)
 
-def seconds(text: str) -> float:
-    """Return a time; 0 is none. Raises ValueError."""
-    if not 0 <= (number := float(text)) < 1e6:
-        raise ValueError(f"expected seconds, or 0 for no limit, got {text}")
-    return number
-
-
-_METAVARS = {boolean: "BOOL", positive: "N", int: "N", float: "X", seconds: "S"}
+_METAVARS = {boolean: "BOOL", positive: "N", whole: "N", number: "X", seconds: "S"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ FLAGS = (
         metavar="LIST",
     ),
     Flag("sample", "how many cases of each suite, chosen by the seed; all of them by default", None, positive),
-    Flag("seed", "seed of the sample", 1, int),
+    Flag("seed", "seed of the sample", 1, whole),
     Flag("trials", "how often each case is asked", 1, positive, env="TRIALS"),
     Flag("jobs", "how many models are asked at a time", 1, positive, env="JOBS"),
     Flag("api", "APIs to ask by: chat, responses", "", metavar="LIST"),
@@ -103,10 +104,10 @@ FLAGS = (
         boolean,
         env="SAMPLING_PROFILE_ENFORCE_APPLICABILITY",
     ),
-    Flag("temperature", "temperature, instead of the profile's", None, float, env="TEMPERATURE"),
-    Flag("top-p", "top_p, likewise", None, float, env="TOP_P"),
-    Flag("top-k", "top_k, likewise", None, int, env="TOP_K"),
-    Flag("min-p", "min_p, likewise", None, float, env="MIN_P"),
+    Flag("temperature", "temperature, instead of the profile's", None, number, env="TEMPERATURE"),
+    Flag("top-p", "top_p, likewise", None, number, env="TOP_P"),
+    Flag("top-k", "top_k, likewise", None, whole, env="TOP_K"),
+    Flag("min-p", "min_p, likewise", None, number, env="MIN_P"),
     Flag(
         "llm-options",
         "further request fields as a JSON object, below those of profiles",
@@ -150,7 +151,7 @@ FLAGS = (
         "fallback-retry-count",
         "scenarios: tries without tools after a provider's error, in mode relaxed",
         0,
-        int,
+        whole,
         env="TOOL_CALLING_FALLBACK_RETRY_COUNT",
     ),
     Flag(
@@ -242,7 +243,7 @@ def _default(flag: Flag, environment: Mapping[str, str]) -> Any:
         return flag.default
     try:
         value = flag.type(text)
-    except ValueError as error:
+    except argparse.ArgumentTypeError as error:
         raise ValueError(f"{ENV}{flag.env}: {error}") from error
     if flag.choices and value not in flag.choices:
         raise ValueError(f"{ENV}{flag.env}: expected one of {', '.join(flag.choices)}, got {text!r}")

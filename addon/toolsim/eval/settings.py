@@ -21,7 +21,7 @@ from toolsim.eval.profiles import Sampling
 from toolsim.eval.runtime.loop import LoopSettings
 from toolsim.eval.runtime.turn import Api
 from toolsim.eval.scenarios import ScenarioSettings
-from toolsim.eval.workspace import TOOL_PROFILES
+from toolsim.eval.workspace import TOOL_PROFILES, Workspace
 from toolsim.proxy.options.option import PREFIX
 
 APIS = get_args(Api)
@@ -107,7 +107,8 @@ def _cases(suite: str, args: Namespace, offline: bool) -> list[Case]:
 
 def scenario_settings(args: Namespace) -> ScenarioSettings:
     """Return the flags for all scenarios."""
-    named = words(args.allowlist)
+    tools = [tool.name for tool in Workspace().registry().offered()]
+    named = _known(words(args.allowlist), ("all", *TOOL_PROFILES, *tools), "--allowlist")
     allowed = None if "all" in named else tuple(tool for word in named for tool in TOOL_PROFILES.get(word, (word,)))
     loop = LoopSettings(
         tool_use_mode=args.tool_use_mode,
@@ -147,9 +148,9 @@ def _cells(args: Namespace, models: Iterable[Model], offline: bool) -> Iterator[
 
 
 def _known(chosen: list[str], known: Sequence[str], flag: str) -> list[str]:
-    for word in chosen:
+    for word in chosen or [""]:
         if word not in known:
-            raise UsageError(f"{flag}: expected {', '.join(known)}, got {word}")
+            raise UsageError(f"{flag}: expected {', '.join(known)}, got {word or 'nothing'}")
     return chosen
 
 

@@ -42,6 +42,7 @@ def test_a_variable_changes_the_default(flag: object) -> None:
         ("TRIALS", "0"),
         ("TOOL_USE_MODE", "sometimes"),
         ("FIX_EMPTY_FINAL", "perhaps"),
+        ("TOP_K", "1.5"),
         ("CLIENT_TIMEOUT", "-1"),
         ("CLIENT_TIMEOUT", "nan"),
     ],
@@ -50,6 +51,26 @@ def test_a_bad_variable_is_named(name: str, value: str) -> None:
     """The message names the variable."""
     with pytest.raises(ValueError, match=f"OPENROUTER_{name}"):
         parser({f"OPENROUTER_{name}": value})
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "expected"),
+    [
+        ("sample", "0", "a whole number above zero"),
+        ("jobs", "x", "a whole number above zero"),
+        ("top-k", "1.5", "a whole number"),
+        ("min-p", "little", "a number"),
+        ("client-timeout", "-1", "seconds, or 0 for no limit"),
+        ("fix-empty-final", "perhaps", "true or false"),
+    ],
+)
+def test_a_bad_value_is_reported_with_what_is_expected(
+    flag: str, value: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same words for a flag and for its variable."""
+    with pytest.raises(SystemExit):
+        parser({}).parse_args([f"--{flag}", value])
+    assert capsys.readouterr().err == f"toolsim eval: --{flag}: got {value!r}, expected {expected}\n"
 
 
 def test_a_time_of_zero() -> None:

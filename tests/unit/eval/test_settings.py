@@ -221,3 +221,17 @@ def test_models_that_are_all_gone_are_named() -> None:
     """The words selected models; the server has none of them any more."""
     with pytest.raises(UsageError, match=r"no model is selected: the server does not list google/gemini-2\.5-flash, "):
         setup(args("--models", "google"), offline=False, served=["mine"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--allowlist", "read,state_pat"), "--allowlist: expected .*state_patch.*, got state_pat$"),
+        (("--method", ","), "--method: expected toolsim, native, prompt, got nothing"),
+        (("--allowlist", ""), "--allowlist: .* got nothing"),
+    ],
+)
+def test_a_list_of_known_words(arguments: tuple[str, ...], says: str) -> None:
+    """A word that is none of them, and a list without words, would ask something else than was meant."""
+    with pytest.raises(UsageError, match=says):
+        live(*arguments)

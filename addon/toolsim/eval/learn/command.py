@@ -24,6 +24,7 @@ from toolsim.cli.serve import state_folder
 from toolsim.command_line import Parser, UsageError, key_of
 from toolsim.core.plan import Engine
 from toolsim.core.tasks import cancelled_by_signals
+from toolsim.eval.flags import value_type
 from toolsim.eval.learn import profile_file, question_bank
 from toolsim.eval.learn.answers import MAX_TOKENS, Answers
 from toolsim.eval.learn.decisions import Decision, Setting, count, decisions
@@ -45,6 +46,7 @@ _CHARACTERS_A_TOKEN = 3.5
 _RULE_TOKENS = 120
 """The text of the manifest in addition to the tools."""
 _ENDED = "interrupted"
+_MINUTES = value_type("a number of minutes above 0", float, lambda value: 0 < value < 100_000)
 
 
 def parser() -> Parser:
@@ -52,7 +54,7 @@ def parser() -> Parser:
     made = Parser(prog="toolsim tune", description="Ask a model which settings suit it, and write its profile.")
     made.add_argument("url", metavar="URL", type=arguments.backend_url, help="its base URL: http://127.0.0.1:11434/v1")
     made.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
-    made.add_argument("--minutes", type=_minutes, default=10.0, metavar="N", help="how long it may take (default: 10)")
+    made.add_argument("--minutes", type=_MINUTES, default=10.0, metavar="N", help="how long it may take (default: 10)")
     made.add_argument(
         "--only",
         action="append",
@@ -297,16 +299,6 @@ def _most(decided: Sequence[Decision], asked: Sequence[Question], *, is_hosted: 
 def _tokens(question: Question) -> int:
     shown = json.dumps([question.messages, [[tool.name, tool.description, tool.parameters] for tool in question.tools]])
     return round(len(shown) / _CHARACTERS_A_TOKEN) + _RULE_TOKENS
-
-
-def _minutes(text: str) -> float:
-    try:
-        minutes = float(text)
-    except ValueError:
-        minutes = 0.0
-    if not 0 < minutes < 100_000:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a number of minutes above 0")
-    return minutes
 
 
 def _clock(seconds: float) -> str:
