@@ -34,7 +34,6 @@ class Asking:
         self._last: tuple[Message, ...] = ()
         self.steps: list[dict[str, Any]] = []
         self.waited = 0.0
-        self.answered = 0
         self.rewritten = 0
         """Answered questions with tools or calls, which the proxy records."""
         self.input_tokens = 0
@@ -57,7 +56,6 @@ class Asking:
         finally:
             step["ms"] = round((monotonic() - started - (self.waited - waited)) * 1000, 1)
         step["answer"] = asdict(answer)
-        self.answered += 1
         self.rewritten += _has_tools(request)
         self.input_tokens += answer.input_tokens or 0
         self.output_tokens += answer.output_tokens or 0

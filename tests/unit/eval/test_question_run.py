@@ -37,7 +37,7 @@ async def test_steps_record_what_is_new() -> None:
     assert 0 < first["messages"] < second["messages"]
     assert [step["answer"]["text"] for step in ask.steps] == ["a", "b"]
     assert all(step["ms"] >= 0 for step in ask.steps)
-    assert (ask.input_tokens, ask.output_tokens, ask.answered, ask.rewritten) == (12, 3, 2, 2)
+    assert (ask.input_tokens, ask.output_tokens, ask.rewritten) == (12, 3, 2)
 
 
 async def test_sampling_goes_with_each_question() -> None:
