@@ -107,7 +107,7 @@ class StructuredCall:
 
 
 @dataclass(frozen=True, slots=True)
-class StructuredCallBegun:
+class StructuredCallStarted:
     """The backend has begun to emit a call, which a ``StructuredCall`` completes, perhaps after other events."""
 
     choice: int = 0
@@ -205,7 +205,7 @@ BackendEvent = (
     | RefusalDelta
     | ReasoningDelta
     | StructuredCall
-    | StructuredCallBegun
+    | StructuredCallStarted
     | StructuredDelta
     | HostedEvent
     | Finished

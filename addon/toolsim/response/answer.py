@@ -38,7 +38,7 @@ from toolsim.core.events import (
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
-    StructuredCallBegun,
+    StructuredCallStarted,
     StructuredDelta,
     TextDelta,
     Usage,
@@ -137,8 +137,8 @@ class Answer:
                     self._written.write(f"{event.name}({event.arguments})\n")
                 choice = self._choice(event.choice)
                 return self.checked(choice, choice.structured(event))
-            case StructuredCallBegun():
-                self._choice(event.choice).sequencer.calls_begun += 1
+            case StructuredCallStarted():
+                self._choice(event.choice).sequencer.calls_started += 1
                 return []
             case StructuredDelta():
                 choice = self._choice(event.choice)

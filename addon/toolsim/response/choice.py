@@ -146,7 +146,7 @@ class Choice:
 
     def structured(self, call: StructuredCall) -> list[ClientEvent]:
         """Process a call that the backend emitted as one."""
-        self.sequencer.calls_begun = max(0, self.sequencer.calls_begun - 1)
+        self.sequencer.calls_started = max(0, self.sequencer.calls_started - 1)
         self._release_text()
         # Rule 2: it counts from the end of the open call on, unless it is that call.
         if self._calls.is_open and not self._calls.is_arriving_as(call.key):

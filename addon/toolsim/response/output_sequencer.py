@@ -80,7 +80,7 @@ class OutputSequencer:
         self._has_spoken = False  # Whether the client has any text.
         self._ended_in_text = False  # Whether text was the last thing it got, and a message has ended since.
         self._has_called = False  # Whether there was a call, even if it waits for an open one.
-        self.calls_begun = 0  # Calls that the backend has begun to emit, and not completed.
+        self.calls_started = 0  # Calls that the backend has started to emit, and not completed.
         self.state = self.state_before_text
         self.has_ended = False  # Whether nothing more is taken.
         self.is_cut = False  # Whether it ended before the backend did.
@@ -121,7 +121,7 @@ class OutputSequencer:
         """There was a call, and no text since (rule 2)."""
         if self._gap.hold(text):
             return
-        if self._stops and not self.calls_begun:
+        if self._stops and not self.calls_started:
             self.end_early("text after tools")
         elif self._stops or self._drops:
             self._gap.take()
@@ -142,7 +142,7 @@ class OutputSequencer:
     def item(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> None:
         """Emit another item, unless it ends the turn (rule 3)."""
         if isinstance(event, RefusalDelta) and self._has_called and self._stops:
-            if not self.calls_begun:
+            if not self.calls_started:
                 self.end_early("refusal after tools")
             return
         self._calls.emit(event)

@@ -48,7 +48,7 @@ from toolsim.core.events import (
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
-    StructuredCallBegun,
+    StructuredCallStarted,
     StructuredDelta,
     TextDelta,
     ToolKind,
@@ -214,7 +214,7 @@ class _Choice:
             if not same or same[-1].is_followed_by(call):
                 name = (string(_function(call).get("name")) or same[-1].name) if same else ""
                 same.append(_CallParts(self._offered, name))
-                events.append(StructuredCallBegun(self._index))
+                events.append(StructuredCallStarted(self._index))
             piece = same[-1].add(call)
             is_only = key == 0 and len(self._calls) == len(same) == 1 and self._legacy is None  # Rule 14.
             if self._streams_ahead and is_only:
@@ -222,7 +222,7 @@ class _Choice:
         if isinstance(delta.get("function_call"), dict):
             if self._legacy is None:
                 self._legacy = _CallParts(self._offered)
-                events.append(StructuredCallBegun(self._index))
+                events.append(StructuredCallStarted(self._index))
             self._legacy.add({"function": delta["function_call"]})
         return events
 

@@ -31,7 +31,7 @@ from toolsim.core.events import (
     Opened,
     ReasoningDelta,
     StructuredCall,
-    StructuredCallBegun,
+    StructuredCallStarted,
     StructuredDelta,
     TextDelta,
     Usage,
@@ -152,7 +152,7 @@ class MessagesReader(Reader):
                 return [*events, HostedProgress(PROOF, kind, {"data": block.get("data")})]
             case "tool_use":
                 open_block.input = mapping(block.get("input"))
-                events.append(StructuredCallBegun())
+                events.append(StructuredCallStarted())
             case _ if kind not in _SILENT_BLOCKS and not kind.endswith("_tool_result"):
                 self.unknown[kind[:40]] = None
         return events

@@ -59,7 +59,7 @@ from toolsim.core.events import (
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
-    StructuredCallBegun,
+    StructuredCallStarted,
     StructuredDelta,
     TextDelta,
 )
@@ -183,7 +183,7 @@ class ResponsesReader(Reader):
             case "response.output_item.added" if isinstance(item, dict):
                 self._announced[where[0]] = item
                 kind = self._kinds[where[0]] = string(item.get("type"))
-                begun: list[BackendEvent] = [StructuredCallBegun()] if kind in _CALLS else []
+                begun: list[BackendEvent] = [StructuredCallStarted()] if kind in _CALLS else []
                 return begun + self._hosted_added(item, where[0])
             case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" if delta:
                 self._arguments.setdefault(where[0], []).append(delta)

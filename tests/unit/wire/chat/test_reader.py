@@ -15,7 +15,7 @@ from toolsim.core.events import (
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
-    StructuredCallBegun,
+    StructuredCallStarted,
     StructuredDelta,
     TextDelta,
     Usage,
@@ -32,7 +32,7 @@ def stream(*chunks: dict[str, Any] | str) -> list[BackendEvent]:
     for chunk in chunks:
         data = chunk if isinstance(chunk, str) else json.dumps(chunk)
         emitted += reader.event(ServerSentEvent("", data))
-    return [event for event in emitted + reader.end() if not isinstance(event, Opened | StructuredCallBegun)]
+    return [event for event in emitted + reader.end() if not isinstance(event, Opened | StructuredCallStarted)]
 
 
 def chunk(finish: str | None = None, index: int = 0, **delta: Any) -> dict[str, Any]:
@@ -244,7 +244,7 @@ def test_a_whole_answer_that_leaves_open_why_it_ended(reason: object) -> None:
     emitted = ChatReader().whole({"choices": [{"message": message, "finish_reason": reason}]})
     assert emitted[1:] == [
         TextDelta("Hi"),
-        StructuredCallBegun(),
+        StructuredCallStarted(),
         TextDelta("\ufffd"),
         StructuredCall("f", "{}"),
         Finished("stop"),
@@ -367,7 +367,7 @@ def streamed_ahead(*chunks: dict[str, Any]) -> list[BackendEvent]:
     reader = ChatReader()
     reader.streams_ahead = True
     emitted = [event for part in chunks for event in reader.event(ServerSentEvent("", json.dumps(part)))]
-    return [event for event in emitted + reader.end() if not isinstance(event, Opened | StructuredCallBegun)]
+    return [event for event in emitted + reader.end() if not isinstance(event, Opened | StructuredCallStarted)]
 
 
 def fragment(index: int, arguments: str, **function: str) -> dict[str, Any]:
@@ -428,7 +428,7 @@ def test_a_call_is_announced_at_its_first_fragment() -> None:
         reader = ChatReader()
         reader.streams_ahead = ahead
         read = [
-            [event for event in reader.event(ServerSentEvent("", json.dumps(part))) if event == StructuredCallBegun()]
+            [event for event in reader.event(ServerSentEvent("", json.dumps(part))) if event == StructuredCallStarted()]
             for part in (chunk(tool_calls=[first]), chunk(content="x"), chunk(tool_calls=[more, second]))
         ]
         assert [len(begun) for begun in read] == [1, 0, 1]

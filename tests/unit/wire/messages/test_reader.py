@@ -20,7 +20,7 @@ from toolsim.core.events import (
     Opened,
     ReasoningDelta,
     StructuredCall,
-    StructuredCallBegun,
+    StructuredCallStarted,
     StructuredDelta,
     TextDelta,
     Usage,
@@ -43,7 +43,7 @@ def decoded(chunks: Iterable[bytes], *, ahead: bool = False) -> tuple[MessagesRe
     for chunk in (*chunks, b""):
         for sse in decoder.feed(chunk):
             events += reader.event(sse)
-    return reader, [event for event in events + reader.end() if event != StructuredCallBegun()]
+    return reader, [event for event in events + reader.end() if event != StructuredCallStarted()]
 
 
 def told(*frames: dict[str, Any] | str) -> list[BackendEvent]:
@@ -110,7 +110,7 @@ def test_a_whole_answer_says_what_its_stream_says() -> None:
     stream, whole = answer()
     Message.model_validate(whole)
     streamed = decoded([stream])[1]
-    read = [event for event in MessagesReader().whole(whole) if event != StructuredCallBegun()]
+    read = [event for event in MessagesReader().whole(whole) if event != StructuredCallStarted()]
     counts = [event for event in read if isinstance(event, Counted)]
     assert read.index(counts[0]) == 1
     assert [type(event) for event in read if event not in counts] == [

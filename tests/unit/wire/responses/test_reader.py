@@ -20,7 +20,7 @@ from toolsim.core.events import (
     ReasoningDelta,
     RefusalDelta,
     StructuredCall,
-    StructuredCallBegun,
+    StructuredCallStarted,
     StructuredDelta,
     TextDelta,
     Usage,
@@ -39,7 +39,7 @@ def stream(*events: dict[str, Any] | str) -> list[BackendEvent]:
     for event in events:
         data = event if isinstance(event, str) else json.dumps(event)
         emitted += reader.event(ServerSentEvent("", data))
-    return [event for event in emitted + reader.end() if event != StructuredCallBegun()]
+    return [event for event in emitted + reader.end() if event != StructuredCallStarted()]
 
 
 def delta(text: str, output_index: int = 0, **fields: Any) -> dict[str, Any]:
@@ -370,7 +370,7 @@ def streamed_ahead(*events: dict[str, Any]) -> list[BackendEvent]:
     reader = ResponsesReader()
     reader.streams_ahead = True
     emitted = [each for event in events for each in reader.event(ServerSentEvent("", json.dumps(event)))]
-    return [event for event in emitted if event != StructuredCallBegun()]
+    return [event for event in emitted if event != StructuredCallStarted()]
 
 
 def added(index: int, kind: str = "function_call", **fields: str) -> dict[str, Any]:
