@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import pytest
 from support.chromium import CHROMIUM, Chromium
@@ -227,10 +228,10 @@ def test_a_reverted_request_can_be_replayed(page: Chromium, backend: TextBackend
     assert "▸ the tool catalog, folded" in shown(page, "as the backend gets it")
     page.click("Response")
     assert "The client got the same." in shown(page, "Now I can.")
-    assert "❌" not in rows(page)[-1]
+    assert "✖" not in rows(page)[-1]
 
 
-def test_a_request_can_be_replayed_as_it_is(page: Chromium, backend: TextBackend) -> None:
+def test_a_request_can_be_replayed_as_it_is(page: Chromium, backend: TextBackend, proxy: Mitmdump) -> None:
     """ "Replay" alone does the same: the rewritten request, without tools, would get the call as text."""
     open_flow(page, -2)
     page.click("Request")
@@ -243,6 +244,7 @@ def test_a_request_can_be_replayed_as_it_is(page: Chromium, backend: TextBackend
     )
     page.click("Response")
     assert "✓ call of write_file" in shown(page, "Once more.")
+    assert rows(page)[-2] == f"{proxy.url}/v1/responses"
 
 
 def test_the_list_distinguishes_turns(chromium: Chromium, tmp_path: Path) -> None:
@@ -278,7 +280,12 @@ def test_the_list_distinguishes_turns(chromium: Chromium, tmp_path: Path) -> Non
         open_list(chromium, web_port)
         # A row appears with its request, and is updated when the answer arrives.
         chromium.wait_for("[...document.querySelectorAll('td.col-status')].filter(e => e.innerText).length >= 9")
-        assert not any("metrics" in row for row in rows(chromium))
+        own = f"{proxy.url}/v1/chat/completions"
+        assert rows(chromium) == [*[own] * 4, f"✖\n{own}", own, f"⚠\n{own}", own, f"{proxy.url}/v1/models"]
+        listed = Request(f"http://127.0.0.1:{web_port}/flows?token={quote(PASSWORD)}")
+        with urlopen(listed, timeout=10) as answer:
+            requests = [flow["request"] for flow in json.load(answer)]
+        assert {(each["port"], each["path"]) for each in requests[:-1]} == {(proxy.port, "/v1/chat/completions")}
         assert comments(chromium) == [
             "2 calls: get_weather, get_weather · #1 turn 1 · m chat · “What is the weather in Bonn and in Paris?”",
             "no call · #2 turn 1 · m chat · “Hello”",
@@ -326,8 +333,8 @@ def test_the_catalog_can_be_unfolded(page: Chromium, tmp_path: Path) -> None:
 def test_a_failed_turn_is_marked_and_explained(page: Chromium) -> None:
     """A refusal by the backend has a mark in the list, and its message on its page."""
     before, failed = rows(page)[-2:]
-    assert "❌" in failed
-    assert "❌" not in before
+    assert "✖" in failed
+    assert "✖" not in before
     open_flow(page, -1)
     page.click("Response")
     assert "429" in shown(page, "Slow down, please.")
@@ -349,9 +356,12 @@ def test_filters_of_readme(page: Chromium, web_port: int) -> None:
     # mitmproxy's language has ~meta, mitmweb's does not.
     assert [recipe for recipe, is_so in understood.items() if not is_so] == ["~meta x"]
     found = {}
-    for recipe in ('~comment "#[0-9]+ turn"', "~marked", '~comment "[0-9] repair"', '~comment "HTTP 429"'):
+    failed, doubtful = '~marker "[✖x]"', '~marker "[⚠w]"'
+    assert failed in understood
+    assert doubtful in understood
+    for recipe in ('~comment "#[0-9]+ turn"', "~marked", '~comment "[0-9] repair"', '~comment "HTTP 429"', failed):
         open_list(page, web_port, recipe)
         found[recipe] = len(rows(page))
     assert found['~comment "#[0-9]+ turn"'] == everything
     assert 0 < found['~comment "[0-9] repair"'] < everything
-    assert 0 < found['~comment "HTTP 429"'] == found["~marked"]
+    assert 0 < found['~comment "HTTP 429"'] == found["~marked"] == found[failed]

@@ -37,7 +37,7 @@ from toolsim.proxy.incoming import IncomingReader, with_names
 from toolsim.proxy.loop_detection import ProxyLoopDetector
 from toolsim.proxy.mcp_servers import Servers
 from toolsim.proxy.metadata import PAGE, SOCKET
-from toolsim.proxy.mitmproxy12 import deferred, patches, web
+from toolsim.proxy.mitmproxy12 import deferred, patches, rows, web
 from toolsim.proxy.mitmproxy12.backpressure import ClientBackpressure
 from toolsim.proxy.mitmproxy12.connect import ConnectTimeout
 from toolsim.proxy.mitmproxy12.gc_freeze import GcFreeze
@@ -159,6 +159,7 @@ class ToolSim:
         web.show_comments(loader.master.options)
         patches.check()
         patches.install(self.exchanges, self.guard)
+        rows.install()
 
     def configure(self, updated: Iterable[str]) -> None:
         """Parse the options. Raises OptionsError for a bad value."""
@@ -205,6 +206,7 @@ class ToolSim:
         """Stop it. Not async, for the same reason; at mitmproxy's end the returned task is awaited."""
         self._is_running = False
         patches.uninstall()
+        rows.uninstall()
         self._reports.log.restore()
         self._greeting.stop()
         self._backends.stop()

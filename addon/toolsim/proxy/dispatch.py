@@ -27,7 +27,7 @@ from toolsim.proxy.exchange import Exchange, Exchanges, Feature
 from toolsim.proxy.head import authorize, for_backend
 from toolsim.proxy.incoming import IncomingReader
 from toolsim.proxy.loop_detection import LOOP, ProxyLoopDetector
-from toolsim.proxy.metadata import PAGE, is_recorded, is_resent, is_stored
+from toolsim.proxy.metadata import CLIENT_URL, PAGE, is_recorded, is_resent, is_stored
 from toolsim.proxy.model_list import ModelList
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.refusals import Refusals
@@ -87,6 +87,9 @@ class Dispatcher:
         upgrade = upgrade_of(flow) if is_replay and flow.live else None
         if upgrade is not None:
             flow.is_replay, is_replay = None, False
+        if flow.live and not is_replay:
+            scheme = "https" if flow.client_conn.tls_established else "http"
+            flow.metadata[CLIENT_URL] = f"{scheme}://{reached_at}{flow.request.path}"
         features = [ReplayedRequest(flow)] if is_replay else []
         proxy_user = upgrade.proxy_user if upgrade is not None else None
         incoming = self.incoming_reader.incoming(flow, reached_at, proxy_user)
@@ -274,9 +277,8 @@ class Dispatcher:
             exchange.stored_context = StoredContext(exchange.owner, resource=resource_of(flow.request.path))
 
     def _open(self, flow: HTTPFlow, owner: str, report: Report, backend: Backend, *features: Feature) -> Exchange:
-        if is_resent(flow) or flow.metadata:
-            # It might have passed before.
-            forget(flow)
+        # It might have passed before.
+        forget(flow)
         exchange = Exchange(
             report,
             client_id=flow.client_conn.id,

@@ -18,6 +18,8 @@ from toolsim.wire.apis import RESPONSES
 
 REPORT = "toolsim"
 """The key of the report, on every finished exchange that toolsim handled."""
+CLIENT_URL = "toolsim_client_url"
+"""The key of the URL that the client requested: the flow has that of the backend."""
 SENT = "toolsim_sent"
 """The key of a digest of the body that was sent in place of the client's."""
 PAGE = "toolsim_page"

@@ -22,7 +22,7 @@ def finished() -> HTTPFlow:
     flow.response = Response.make(200, b"to the client")
     flow.metadata["toolsim"] = {"calls": ["f"]}
     flow.comment = flow.metadata["toolsim_comment"] = "1 call: f"
-    flow.marked = ":x:"
+    flow.marked = ":heavy_multiplication_x:"
     backup.set_incoming_response(flow, Response.make(200, b"raw"))
     return flow
 
@@ -85,9 +85,9 @@ def test_what_a_person_wrote_stays() -> None:
     forget(flow)
     assert (flow.comment, flow.marked) == ("look at this", ":pig:")
     stranger = tflow.tflow()
-    stranger.comment, stranger.marked = "1 call: f", ":x:"
+    stranger.comment, stranger.marked = "1 call: f", ":heavy_multiplication_x:"
     forget(stranger)
-    assert (stranger.comment, stranger.marked) == ("1 call: f", ":x:")
+    assert (stranger.comment, stranger.marked) == ("1 call: f", ":heavy_multiplication_x:")
 
 
 def test_only_a_person_resends() -> None:

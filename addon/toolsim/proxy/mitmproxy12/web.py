@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 COLUMNS = ("icon", "path", "comment", "status", "size", "time")
 """mitmweb's columns, including the comments; method and TLS are the same in each row."""
 
-# The address of the backend is the same in each row too: of a URL that is too long, its end is shown.
+# The host is the same in each row too: of a URL that is too long, its end is shown.
 STYLE = """
-.flow-table .col-path { width: 175px; }
+.flow-table .col-path { width: 195px; }
 .flow-table td.col-path { direction: rtl; text-align: left; }
 .flow-table .col-comment { width: auto; }
 .flow-table td.col-comment { text-align: left; }

@@ -28,8 +28,11 @@ _COUNTED_IN_HEADERS = ("parse_failures", "strict_failures", "repairs")
 NO_TOOLS = "no tools"
 """The reason for no call: the request offered no tools."""
 
-MARKERS = (":x:", ":warning:")
-"""Emoji, by mitmproxy's names: something failed for the client; something needs attention."""
+MARKERS = (":heavy_multiplication_x:", ":warning:")
+"""Marks, by mitmproxy's names: something failed for the client; something needs attention.
+
+Most names stand for emoji, which many fonts lack; these two are symbols of ordinary fonts.
+"""
 _MARKS = {MARKERS[0]: "✗", MARKERS[1]: "⚠", "": "✓"}
 _MAX_NAMES = 8
 _MAX_NAME_CHARS = 60

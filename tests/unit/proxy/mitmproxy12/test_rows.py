@@ -1,0 +1,118 @@
+"""The rows of mitmweb and the console, as drawn; the real programs are tested in tests/web."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from mitmproxy.http import HTTPFlow
+from mitmproxy.test import tflow
+from mitmproxy.tools.console import common
+from mitmproxy.tools.web import app
+from toolsim.proxy.metadata import CLIENT_URL, SENT
+from toolsim.proxy.mitmproxy12 import backup, rows
+
+OWN = "http://localhost:8080/v1/chat/completions?a=b"
+BACKEND = "http://127.0.0.1:41623/v1/responses"
+
+
+@pytest.fixture
+def _installed() -> Iterator[None]:
+    rows.install()
+    rows.install()
+    yield
+    rows.uninstall()
+
+
+def flow_of(url: object = OWN, comment: str = "") -> HTTPFlow:
+    flow = tflow.tflow(resp=True)
+    flow.request.url = BACKEND
+    flow.comment = comment
+    flow.metadata[CLIENT_URL] = url
+    return flow
+
+
+def web_url(flow: HTTPFlow) -> str:
+    """Return a flow's URL as mitmweb's page writes it."""
+    shown = app.flow_to_json(flow)["request"]
+    port = "" if {"http": 80, "https": 443}[shown["scheme"]] == shown["port"] else f":{shown['port']}"
+    return f"{shown['scheme']}://{shown['pretty_host']}{port}{shown['path']}"
+
+
+def console_text(flow: HTTPFlow, mode: common.RenderMode = common.RenderMode.TABLE, **how: Any) -> str:
+    """Return a row of the console as text; its columns are separated by a space."""
+    widget = common.format_flow(flow, render_mode=mode, focused=False, **how)
+    # urwid has no types.
+    drawn: Any = widget.render((200,))
+    return "\n".join(line.decode().rstrip() for line in drawn.text)
+
+
+@pytest.mark.parametrize(
+    "url", [OWN, "https://api.openai.com/v1/responses", "http://[::1]:8080/", "http://localhost/v1/models"]
+)
+@pytest.mark.usefixtures("_installed")
+def test_the_client_s_own_url_is_drawn_and_the_flow_stays(url: str) -> None:
+    """Routing, recordings and replays see the request as its backend gets it."""
+    flow = flow_of(url)
+    before = flow.get_state()
+    # mitmproxy writes all addresses without brackets.
+    drawn = url.replace("[::1]", "::1")
+    assert web_url(flow) == drawn
+    for how in ({}, {"hostheader": True}):
+        assert console_text(flow, common.RenderMode.LIST, **how).splitlines()[0].split()[1] == drawn
+    assert flow.get_state() == before
+
+
+@pytest.mark.usefixtures("_installed")
+def test_the_console_draws_the_comment() -> None:
+    """After the path, in one line, and below each other."""
+    long, short = flow_of(comment="1 call: f · “a\nb”"), flow_of("http://a/v1/models", "no call")
+    row = console_text(long)
+    assert "/v1/chat/completions?a=b  1 call: f · “a b” " in row
+    assert "/v1/models            no call " in console_text(short)
+    assert web_url(long) == OWN
+
+
+@pytest.mark.parametrize("url", ["", "http://", "http:///v1/responses", "nonsense", "http://a", 7, None])
+@pytest.mark.usefixtures("_installed")
+def test_other_flows_are_drawn_as_by_mitmproxy(url: object) -> None:
+    """A flow from a file can have anything as metadata."""
+    flow = flow_of(url)
+    assert web_url(flow) == BACKEND
+    assert "41623" not in console_text(flow)
+    assert "/v1/responses" in console_text(flow)
+    assert app.flow_to_json(tflow.tdnsflow())["type"] == "dns"
+    assert "DNS" in console_text(tflow.tdnsflow())
+
+
+@pytest.mark.usefixtures("_installed")
+def test_an_edited_request_is_drawn_as_edited() -> None:
+    """Where "Replay" sends the flow's request; that of a turn is the client's own, even if its URL was edited."""
+    flow = flow_of()
+    flow.backup()
+    flow.request.path = "/edited"
+    assert web_url(flow).endswith(":41623/edited")
+    backup.begin(flow)
+    flow.metadata[SENT] = "digest"
+    assert web_url(flow) == OWN
+
+
+def test_it_ends_with_the_addon() -> None:
+    """An unloaded script changes nothing."""
+    original = app.flow_to_json, common.format_flow
+    rows.install()
+    assert (app.flow_to_json, common.format_flow) != original
+    rows.uninstall()
+    rows.uninstall()
+    assert (app.flow_to_json, common.format_flow) == original
+
+
+def test_other_programs_load_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In mitmdump neither list exists, and a mitmproxy without the functions is left alone."""
+    monkeypatch.delattr(app, "flow_to_json")
+    monkeypatch.delitem(rows.sys.modules, "mitmproxy.tools.console.common")
+    rows.install()
+    rows.uninstall()
+    assert not hasattr(app, "flow_to_json")
+    assert "mitmproxy.tools.console.common" not in rows.sys.modules
