@@ -16,11 +16,12 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 from typing import Any, Literal, Protocol, get_args
 
-from toolsim.eval.runtime.turn import Api, Call, Message, Send, Tool
+from toolsim.eval.runtime.turn import Answer, Api, Call, Message, Request, Send, Tool
 
 Label = Literal[
     "no_call",
@@ -177,6 +178,27 @@ class Run:
 def with_current_names(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields of a cell, or settings, with their present names; toolsim 0.2 called the method a way."""
     return {"method" if name == FORMER_METHOD else name: value for name, value in data.items()}
+
+
+async def tools_of(case: Case) -> frozenset[str]:
+    """Return the names of the tools that a case offers with its first question.
+
+    A case decides that while it plays, so it is played up to there.
+    """
+    offered: frozenset[str] = frozenset()
+
+    async def send(request: Request) -> Answer:
+        nonlocal offered
+        offered = frozenset(tool.name for tool in request.tools)
+        raise _Enough
+
+    with suppress(_Enough):
+        await case.play(send)
+    return offered
+
+
+class _Enough(BaseException):
+    """Ends a case at its first question; no Exception, since a case may handle those."""
 
 
 def sample(cases: Sequence[Case], size: int | None, seed: int) -> list[Case]:

@@ -98,6 +98,7 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         if not args.models:
             args.models = settings.default_models(url, served)
         setup = settings.setup(args, offline=offline, served=served)
+        await settings.check_tool_choice(setup)
         jobs = measure.plan(setup.cells, setup.cases, args.trials)
         if not args.quiet:
             print(f"{SCRIPTED}: no model is asked" if offline else f"asking {url}: {_models(setup)}", flush=True)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from toolsim.cli import arguments
 from toolsim.command_line import UsageError, key_of
 from toolsim.eval import catalog, profiles, suites
-from toolsim.eval.case import METHODS, Case, Cell, sample
+from toolsim.eval.case import METHODS, Case, Cell, sample, tools_of
 from toolsim.eval.catalog import Model
 from toolsim.eval.flags import DEFAULT_MODELS, ENV, words
 from toolsim.eval.methods import CONTENT_TAGS
@@ -26,6 +26,8 @@ from toolsim.proxy.options.option import PREFIX
 
 APIS = get_args(Api)
 OPENROUTER = "https://openrouter.ai/api/v1"
+_CHOICES = ("auto", "required", "none")
+"""The values of tool_choice that name no tool."""
 RESERVED = frozenset(
     {"model", "messages", "input", "tools", "parallel_tool_calls", "stream", "stream_options", "store"}
 )
@@ -54,6 +56,17 @@ def setup(args: Namespace, *, offline: bool, served: Sequence[str] = ()) -> Setu
     if not cells:
         raise UsageError("no sampling profile applies to any model; --enforce-applicability no takes them all the same")
     return Setup(cells, cases)
+
+
+async def check_tool_choice(chosen: Setup) -> None:
+    """Raise UsageError if the tool that each question has to call is in no selected case."""
+    names = {str(sampling.get("tool_choice", "")) for _, sampling in chosen.cells} - {"", *_CHOICES}
+    if not names:
+        return
+    offered = frozenset[str]().union(*[await tools_of(case) for case in chosen.cases])
+    for name in sorted(names - offered):
+        there = f"they have {', '.join(sorted(offered))}" if offered else "they have none"
+        raise UsageError(f"tool_choice: no selected case has a tool {name}; {there}")
 
 
 def base_url(args: Namespace, environment: Mapping[str, str]) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
-from toolsim.eval.case import Case, Cell, Run, Verdict, sample
-from toolsim.eval.runtime.turn import Send
+import pytest
+from toolsim.eval import suites
+from toolsim.eval.case import Case, Cell, Run, Verdict, sample, tools_of
+from toolsim.eval.runtime.turn import Answer, ProviderError, Request, Send, Tool
 
 
 async def play(send: Send) -> Verdict:
@@ -29,6 +32,31 @@ def test_a_sample_that_is_not_smaller_is_the_suite() -> None:
     assert sample(CASES, None, 1) == CASES
     assert sample(CASES, 999, 1) == CASES
     assert sample([], 3, 1) == []
+
+
+@pytest.mark.parametrize("name", ["scenarios", "questions", "unseen", "which_output"])
+async def test_the_tools_of_a_case_are_known_without_a_model(name: str) -> None:
+    """They are those of its first question, even if the case catches exceptions."""
+
+    async def careful(send: Send) -> Verdict:
+        try:
+            await send(Request((), (Tool("f", "", {}),)))
+        except Exception:
+            return Verdict.passed()
+        raise AssertionError("the case went on")
+
+    assert await tools_of(Case("s", "id", careful)) == {"f"}
+    assert await tools_of(CASES[0]) == frozenset()
+    for case in suites.load(name):
+        asked: list[frozenset[str]] = []
+
+        async def send(request: Request, asked: list[frozenset[str]] = asked) -> Answer:
+            asked.append(frozenset(tool.name for tool in request.tools))
+            raise ProviderError("enough")
+
+        with suppress(ProviderError):
+            await case.play(send)
+        assert await tools_of(case) == asked[0]
 
 
 def test_a_run_survives_its_file() -> None:

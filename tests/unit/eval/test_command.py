@@ -25,6 +25,8 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--base-url", "http://127.0.0.1:9/v1"),
         ("--base-url", "http://127.0.0.1:9/v1", "--models", "m", "--method", "magic"),
         ("--base-url", "http://127.0.0.1:9/v1", "--models", "m", "--key-env", "TOOLSIM_NO_SUCH_KEY"),
+        ("--base-url", "http://127.0.0.1:9/v1", "--models", "m", "--tool-choice", "get_weathr"),
+        ("--offline", "--tool-choice", "get_weathr"),
         ("--resume",),
         ("--resume", "nowhere"),
     ],

@@ -8,7 +8,17 @@ import pytest
 from support.each import each
 from toolsim.command_line import UsageError
 from toolsim.eval.flags import parser
-from toolsim.eval.settings import RESERVED, Setup, api_key, base_url, default_models, notices, scenario_settings, setup
+from toolsim.eval.settings import (
+    RESERVED,
+    Setup,
+    api_key,
+    base_url,
+    check_tool_choice,
+    default_models,
+    notices,
+    scenario_settings,
+    setup,
+)
 
 LIVE = ("--base-url", "http://127.0.0.1:1/v1", "--models", "a,b")
 
@@ -185,6 +195,25 @@ def test_a_tool_choice_of_ones_own(arguments: tuple[str, ...]) -> None:
     assert live(*arguments).cells[0][1]["tool_choice"] == "state_get"
     with pytest.raises(UsageError, match="tool_choice"):
         live("--request-overrides", '{"tool_choice": 1}')
+
+
+@pytest.mark.parametrize(
+    ("suite", "choice", "offered"),
+    [
+        ("scenarios", "facts_propose", "they have state_get, state_patch"),
+        ("questions", "state_get", "get_weather"),
+        ("which_output", "state_get", "get_weather"),
+    ],
+)
+async def test_a_tool_choice_that_no_case_offers(suite: str, choice: str, offered: str) -> None:
+    """It would only become an error of each question; the message has the names."""
+    chosen = ("--suite", suite, "--tool-choice")
+    with pytest.raises(UsageError, match=f"no selected case has a tool {choice}; .*{offered}"):
+        await check_tool_choice(live(*chosen, choice))
+    for known in ("auto", "required", "none", offered.split()[-1]):
+        await check_tool_choice(live(*chosen, known))
+    # It is enough that one of the suites has it.
+    await check_tool_choice(live("--suite", f"{suite},scenarios", "--tool-choice", "state_get"))
 
 
 def test_tool_profiles() -> None:
