@@ -39,21 +39,49 @@ ASK = {"model": "any", "messages": [{"role": "user", "content": "What is the wea
 
 ELSEWHERE = {
     "make run": "proxy/test_make.py::test_make_run_and_what_it_prints",
-    r"pip install \.|python3 -m venv |\. ~/|mkdir |cd ": "cli/test_installation.py::test_a_clean_installation",
+    # A new environment, and what the shell does itself.
+    "pip install .": "cli/test_installation.py::test_a_clean_installation",
+    "python3 -m venv ~/toolsim-venv": "cli/test_installation.py::test_a_clean_installation",
+    ". ~/toolsim-venv/bin/activate": "cli/test_installation.py::test_a_clean_installation",
+    "mkdir -p ~/toolsim-tutorial": "cli/test_installation.py::test_a_clean_installation",
+    "cd ~/toolsim-tutorial": "cli/test_installation.py::test_a_clean_installation",
     # What the clients' tests install.
-    "npm install -g ": "cli/test_launch.py",
-    # Minutes of questions to a model that can be taught.
-    "toolsim (learn|tune)": "evaluation/test_learn.py",
+    "npm install -g @openai/codex": "cli/test_launch.py",
 }
-"""What is not run here, by a pattern, and the test that runs it."""
+"""The commands that are not run here, each with the test that runs it, or what it sets up."""
+
+LANGUAGES = {"sh", "python", "toml", "js", "yaml", "json", "diff", "text", ""}
+"""The languages of all blocks; commands are in those of ``sh``."""
+PROGRAMS = {"toolsim", "mitmdump", "mitmweb", "mitmproxy", "make", "pip", "pipx", "uv", "npm", "npx", "curl", "export"}
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    """Return the language and the content of all blocks, whatever their fence."""
+    found: list[tuple[str, str]] = []
+    fence = ""
+    for line in text.splitlines():
+        opened = re.match(r"[\s>]*(`{3,}|~{3,})\s*(\S*)", line)
+        if opened and (not fence or (opened[1].startswith(fence) and not opened[2])):
+            if not fence:
+                found.append((opened[2], ""))
+            fence = "" if fence else opened[1]
+        elif fence:
+            found[-1] = found[-1][0], f"{found[-1][1]}{line}\n"
+    return found
+
+
+def looks_like_command(line: str) -> bool:
+    """Return whether a line begins like a command; output of ours begins with name and version."""
+    word, _, rest = line.strip().removeprefix("$ ").partition(" ")
+    return line.startswith("$ ") or (word in PROGRAMS and not re.match(r"\d|=|:", rest))
 
 
 def fenced(text: str) -> list[str]:
     """Return the command lines of all blocks of shell, each with the variables that its block exports before it."""
     found = []
-    for block in re.findall(r"^ *```sh\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE):
+    for language, block in blocks(text):
         exported, line = "", ""
-        for part in block.splitlines():
+        for part in block.splitlines() if language == "sh" else ():
             line += ("\n" if line else "") + part.strip()
             try:
                 shlex.split(line)
@@ -66,6 +94,7 @@ def fenced(text: str) -> list[str]:
                 # Without a shell in between, which Ctrl-C would end in its own way.
                 found.append(f"{exported}exec {line}" if exported else line)
             line = ""
+        assert not line, f"a quotation does not end: {line}"
     return found
 
 
@@ -81,6 +110,20 @@ ROWS = re.findall(r"^\| [^|]+ \| `(toolsim [^`]+)` \|", section("recipes"), re.M
 _BACKEND = re.compile(r"https?://[\w.]+(:\d+)?(?=/v1|[\s']|$)")
 COMMANDS = {_BACKEND.sub("BACKEND", line): line for line in sorted({*fenced(PROSE), *ROWS, *inline(PROSE)})}
 """By the command without the address of the backend."""
+
+
+def test_no_command_is_missed() -> None:
+    """Each block that has one is marked as shell, and each line of shell is one command that is run as a whole."""
+    everything = blocks(PROSE)
+    assert {language for language, _ in everything} <= LANGUAGES
+    unmarked = [line for language, text in everything if language != "sh" for line in text.splitlines()]
+    assert [line for line in unmarked if looks_like_command(line)] == []
+    for line in COMMANDS.values():
+        words = shlex.shlex(line, posix=True, punctuation_chars=True)
+        words.whitespace_split = True
+        operators = {word for word in words if set(word) <= set("();<>|&")}
+        assert operators <= ({";"} if line.startswith("export ") else set()), line
+    assert ELSEWHERE.keys() <= COMMANDS.keys()
 
 
 @pytest.fixture(scope="module")
@@ -223,9 +266,9 @@ def answers(line: str, scripted: str, tmp_path: Path, env: Mapping[str, str]) ->
 
 
 def evaluates(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Measure, until the first progress is shown."""
+    """Measure or tune, until the first question."""
     log = tmp_path / "log"
-    line = line.replace("http://127.0.0.1:11434", backend.url)
+    line = _BACKEND.sub(backend.url, line)
     with log.open("wb") as file:
         process = subprocess.Popen(
             ["sh", "-c", f"exec {line}"], cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=file
@@ -267,13 +310,12 @@ def test_it_runs(line: str, backend: TextBackend, scripted: str, tmp_path: Path,
             serves(line, backend, tmp_path, env)
         case ["toolsim", "doctor" | "replay" | "export" | "options" | "addon-path"]:
             ends(line, backend, tmp_path, env)
-        case ["toolsim", "eval"]:
+        case ["toolsim", "eval" | "tune"]:
             evaluates(line, backend, tmp_path, env)
         case ["mitmdump", *_]:
             starts_mitmproxy(line, backend, tmp_path, env)
         case ["curl", *_]:
             answers(line, scripted, tmp_path, env)
         case _:
-            [where] = [where for pattern, where in ELSEWHERE.items() if re.match(pattern, line)]
-            file, _, name = where.partition("::")
+            file, _, name = ELSEWHERE[line].partition("::")
             assert f"def {name or 'test_'}" in (ROOT / "tests" / file).read_text()

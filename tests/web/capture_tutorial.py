@@ -1,6 +1,6 @@
 """Make the pictures of addon/docs/tutorial.md from a real run: the demo in mitmweb, and Codex over it.
 
-Needs chromium, a font with emoji, Codex (``make test-clients``), pngquant, and the ports 8080 and 8081. Run it in
+Needs chromium, Codex (``make test-clients``), pngquant, and the ports 8080 and 8081. Run it in
 ``tests/``: ``python -m web.capture_tutorial``.
 """
 
