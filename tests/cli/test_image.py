@@ -6,6 +6,7 @@ programs and libraries that its steps need.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -106,6 +107,29 @@ def test_it_answers_a_turn_of_each_kind(container: str) -> None:
     shown = buildah("run", "--isolation", "chroot", container, "--", "toolsim", "demo", "--once", "--port", "0")
     assert "played 14 turns" in shown
     assert buildah("run", "--isolation", "chroot", container, "--", "sh", "-c", "echo $HOME") == "/home/toolsim"
+
+
+READ_ONLY = """
+set -e
+mount --make-rprivate /
+mount --bind "$0" "$0"
+mount -o remount,bind,ro "$0"
+mount -t tmpfs tmpfs "$0/tmp"
+exec env -i "PATH=$1" chroot --userspec=toolsim "$0" sh -c '(: > /home/toolsim/x) || exec "$@"' "${@:2}"
+"""
+
+
+def test_a_read_only_root_and_no_home(container: str) -> None:
+    """The image's own command runs where it can write to ``/tmp`` alone."""
+    top = buildah("mount", container)
+    config = json.loads(buildah("inspect", container))["OCIv1"]["config"]
+    [path] = [value.removeprefix("PATH=") for value in config["Env"] if value.startswith("PATH=")]
+    words = [*config["Entrypoint"], *config["Cmd"], "--once", "--port", "0"]
+    command = ["unshare", "-m", "bash", "-c", READ_ONLY, top, path, "sh", *words]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "played 14 turns" in run.stdout
+    assert "Read-only file system" in run.stderr  # It was one.
 
 
 def modules(folder: Path) -> list[Path]:
