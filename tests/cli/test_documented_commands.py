@@ -56,7 +56,7 @@ PROGRAMS = {"toolsim", "mitmdump", "mitmweb", "mitmproxy", "make", "pip", "pipx"
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
-    """Return the language and the content of all blocks, whatever their fence."""
+    """Return the language and the content of all blocks, with any fence."""
     found: list[tuple[str, str]] = []
     fence = ""
     for line in text.splitlines():
@@ -119,9 +119,9 @@ def test_no_command_is_missed() -> None:
     unmarked = [line for language, text in everything if language != "sh" for line in text.splitlines()]
     assert [line for line in unmarked if looks_like_command(line)] == []
     for line in COMMANDS.values():
-        words = shlex.shlex(line, posix=True, punctuation_chars=True)
-        words.whitespace_split = True
-        operators = {word for word in words if set(word) <= set("();<>|&")}
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        operators = {token for token in lexer if set(token) <= set("();<>|&")}
         assert operators <= ({";"} if line.startswith("export ") else set()), line
     assert ELSEWHERE.keys() <= COMMANDS.keys()
 
