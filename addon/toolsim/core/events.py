@@ -108,7 +108,7 @@ class StructuredCall:
 
 @dataclass(frozen=True, slots=True)
 class StructuredCallStarted:
-    """The backend has begun to emit a call, which a ``StructuredCall`` completes, perhaps after other events."""
+    """The backend has started to emit a call, which a ``StructuredCall`` completes, perhaps after other events."""
 
     choice: int = 0
 

@@ -183,8 +183,8 @@ class ResponsesReader(Reader):
             case "response.output_item.added" if isinstance(item, dict):
                 self._announced[where[0]] = item
                 kind = self._kinds[where[0]] = string(item.get("type"))
-                begun: list[BackendEvent] = [StructuredCallStarted()] if kind in _CALLS else []
-                return begun + self._hosted_added(item, where[0])
+                started: list[BackendEvent] = [StructuredCallStarted()] if kind in _CALLS else []
+                return started + self._hosted_added(item, where[0])
             case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta" if delta:
                 self._arguments.setdefault(where[0], []).append(delta)
                 return self._call_delta(where[0], delta) if self.streams_ahead else []

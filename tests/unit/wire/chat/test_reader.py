@@ -431,4 +431,4 @@ def test_a_call_is_announced_at_its_first_fragment() -> None:
             [event for event in reader.event(ServerSentEvent("", json.dumps(part))) if event == StructuredCallStarted()]
             for part in (chunk(tool_calls=[first]), chunk(content="x"), chunk(tool_calls=[more, second]))
         ]
-        assert [len(begun) for begun in read] == [1, 0, 1]
+        assert [len(started) for started in read] == [1, 0, 1]
