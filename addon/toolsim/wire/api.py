@@ -119,7 +119,8 @@ class HeaderChange(NamedTuple):
 class Api(ABC):
     """One API: what distinguishes it, and how its requests and answers are read and written.
 
-    A member with a value or a body here is the default, which follows OpenAI's APIs. Names of headers are lower-case.
+    A member with a value or a body here is the default, which follows OpenAI's APIs. A subclass lists the methods that
+    are plain functions of its other modules as ``staticmethod``s. Names of headers are lower-case.
     """
 
     name: ApiName

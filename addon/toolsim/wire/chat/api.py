@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, override
 
-from toolsim.core.conversation import Called, ClientRequest, Demand, HostedItem, Item, Message
-from toolsim.core.events import ToolKind
 from toolsim.core.plan import AnswerForm, OutputMode, Policy
 from toolsim.wire.api import Api, Writer
 from toolsim.wire.chat import request as requests
@@ -30,6 +28,17 @@ class ChatApi(Api):
     text_follows_calls = False
     takes_structural_tags = True
 
+    uses_tools = staticmethod(requests.uses_tools)
+    read = staticmethod(requests.read_request)
+    answer_form = staticmethod(requests.answer_form)
+    to_items = staticmethod(requests.to_items)
+    compose = staticmethod(requests.compose)
+    append_reply = staticmethod(requests.append_reply)
+    append_tool_results = staticmethod(requests.append_tool_results)
+    side_request = staticmethod(requests.side_request)
+    calls_of = staticmethod(requests.calls_of)
+    call_id = staticmethod(chat_call_id)
+
     @override
     def is_request(self, body: Mapping[str, Any]) -> bool:
         return "messages" in body
@@ -47,44 +56,6 @@ class ChatApi(Api):
         return body if requests.is_own_shape(body) else as_chat(body)
 
     @override
-    def uses_tools(self, body: Mapping[str, Any]) -> bool:
-        return requests.uses_tools(body)
-
-    @override
-    def read(self, body: Mapping[str, Any]) -> ClientRequest:
-        return requests.read_request(body)
-
-    @override
-    def answer_form(self, body: Mapping[str, Any]) -> AnswerForm:
-        return requests.answer_form(body)
-
-    @override
-    def to_items(self, request: ClientRequest) -> tuple[list[Item], list[str]]:
-        return requests.to_items(request)
-
-    @override
-    def compose(
-        self, request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
-    ) -> dict[str, Any]:
-        return requests.compose(request, messages, answer_format, keep_hosted)
-
-    @override
-    def append_reply(self, body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
-        return requests.append_reply(body, words, reply)
-
-    @override
-    def append_tool_results(self, body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
-        return requests.append_tool_results(body, words, calls)
-
-    @override
-    def side_request(self, body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-        return requests.side_request(body, rule, question)
-
-    @override
-    def calls_of(self, message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        return requests.calls_of(message)
-
-    @override
     def output_mode(self, policy: Policy) -> OutputMode:
         return policy.output_mode
 
@@ -95,10 +66,6 @@ class ChatApi(Api):
     @override
     def writer(self, form: AnswerForm) -> Writer:
         return ChatWriter(form)
-
-    @override
-    def call_id(self, kind: ToolKind, number: int) -> str:
-        return chat_call_id(kind, number)
 
 
 CHAT = ChatApi()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, override
 
-from toolsim.core.conversation import Called, ClientRequest, Demand, HostedItem, Item, Message
-from toolsim.core.events import ToolKind
 from toolsim.core.plan import AnswerForm, OutputMode, Policy
-from toolsim.wire.api import Api, HeaderChange, TokenCountEndpoint, Writer
+from toolsim.wire.api import Api, TokenCountEndpoint, Writer
 from toolsim.wire.chat import request as chat
 from toolsim.wire.foreign import as_messages
 from toolsim.wire.json_fields import mappings
@@ -47,6 +45,21 @@ class MessagesApi(Api):
     has_own_errors = True
     hosted = MessagesHosted()
 
+    uses_tools = staticmethod(requests.uses_tools)
+    read = staticmethod(requests.read_request)
+    answer_form = staticmethod(requests.answer_form)
+    to_items = staticmethod(requests.to_items)
+    compose = staticmethod(requests.compose)
+    append_reply = staticmethod(chat.append_reply)
+    append_tool_results = staticmethod(requests.append_tool_results)
+    side_request = staticmethod(requests.side_request)
+    calls_of = staticmethod(requests.calls_of)
+    call_id = staticmethod(call_id)
+    own_backend_headers = staticmethod(shape.own_backend_headers)
+    other_backend_headers = staticmethod(shape.other_backend_headers)
+    error_answer = staticmethod(shape.error_answer)
+    model_list = staticmethod(shape.model_list)
+
     @override
     def is_request(self, body: Mapping[str, Any]) -> bool:
         if "messages" not in body:
@@ -69,46 +82,8 @@ class MessagesApi(Api):
         return body if requests.is_own_shape(body) else as_messages(body)
 
     @override
-    def uses_tools(self, body: Mapping[str, Any]) -> bool:
-        return requests.uses_tools(body)
-
-    @override
-    def read(self, body: Mapping[str, Any]) -> ClientRequest:
-        return requests.read_request(body)
-
-    @override
-    def answer_form(self, body: Mapping[str, Any]) -> AnswerForm:
-        return requests.answer_form(body)
-
-    @override
-    def to_items(self, request: ClientRequest) -> tuple[list[Item], list[str]]:
-        return requests.to_items(request)
-
-    @override
-    def compose(
-        self, request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
-    ) -> dict[str, Any]:
-        return requests.compose(request, messages, answer_format, keep_hosted)
-
-    @override
     def can_demand(self, answer_format: Mapping[str, Any]) -> bool:
         return bool(answer_format.get("schema"))
-
-    @override
-    def append_reply(self, body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
-        return chat.append_reply(body, words, reply)
-
-    @override
-    def append_tool_results(self, body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
-        return requests.append_tool_results(body, words, calls)
-
-    @override
-    def side_request(self, body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-        return requests.side_request(body, rule, question)
-
-    @override
-    def calls_of(self, message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        return requests.calls_of(message)
 
     @override
     def output_mode(self, policy: Policy) -> OutputMode:
@@ -121,26 +96,6 @@ class MessagesApi(Api):
     @override
     def writer(self, form: AnswerForm) -> Writer:
         return MessagesWriter(form)
-
-    @override
-    def call_id(self, kind: ToolKind, number: int) -> str:
-        return call_id(kind, number)
-
-    @override
-    def own_backend_headers(self, headers: Mapping[str, str]) -> HeaderChange:
-        return shape.own_backend_headers(headers)
-
-    @override
-    def other_backend_headers(self, headers: Mapping[str, str]) -> HeaderChange:
-        return shape.other_backend_headers(headers)
-
-    @override
-    def error_answer(self, status: int, body: bytes) -> bytes:
-        return shape.error_answer(status, body)
-
-    @override
-    def model_list(self, body: bytes) -> bytes:
-        return shape.model_list(body)
 
 
 MESSAGES = MessagesApi()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, override
 
-from toolsim.core.conversation import Called, ClientRequest, Demand, HostedItem, Item, Message
-from toolsim.core.events import ToolKind
 from toolsim.core.plan import AnswerForm, OutputMode, Policy
 from toolsim.wire.api import Api, TokenCountEndpoint, Writer
 from toolsim.wire.foreign import as_responses
@@ -38,6 +36,16 @@ class ResponsesApi(Api):
     is_storable = True
     hosted = ResponsesHosted()
 
+    uses_tools = staticmethod(requests.uses_tools)
+    read = staticmethod(requests.read_request)
+    answer_form = staticmethod(requests.answer_form)
+    to_items = staticmethod(requests.to_items)
+    compose = staticmethod(requests.compose)
+    append_reply = staticmethod(requests.append_reply)
+    append_tool_results = staticmethod(requests.append_tool_results)
+    side_request = staticmethod(requests.side_request)
+    call_id = staticmethod(responses_call_id)
+
     @override
     def is_request(self, body: Mapping[str, Any]) -> bool:
         return "messages" not in body
@@ -55,40 +63,6 @@ class ResponsesApi(Api):
         return with_summaries(body if requests.is_own_shape(body) else as_responses(body))
 
     @override
-    def uses_tools(self, body: Mapping[str, Any]) -> bool:
-        return requests.uses_tools(body)
-
-    @override
-    def read(self, body: Mapping[str, Any]) -> ClientRequest:
-        return requests.read_request(body)
-
-    @override
-    def answer_form(self, body: Mapping[str, Any]) -> AnswerForm:
-        return requests.answer_form(body)
-
-    @override
-    def to_items(self, request: ClientRequest) -> tuple[list[Item], list[str]]:
-        return requests.to_items(request)
-
-    @override
-    def compose(
-        self, request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
-    ) -> dict[str, Any]:
-        return requests.compose(request, messages, answer_format, keep_hosted)
-
-    @override
-    def append_reply(self, body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
-        return requests.append_reply(body, words, reply)
-
-    @override
-    def append_tool_results(self, body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
-        return requests.append_tool_results(body, words, calls)
-
-    @override
-    def side_request(self, body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-        return requests.side_request(body, rule, question)
-
-    @override
     def output_mode(self, policy: Policy) -> OutputMode:
         return policy.responses_output_mode
 
@@ -99,10 +73,6 @@ class ResponsesApi(Api):
     @override
     def writer(self, form: AnswerForm) -> Writer:
         return CompactionWriter(form) if form.compacts else ResponsesWriter(form)
-
-    @override
-    def call_id(self, kind: ToolKind, number: int) -> str:
-        return responses_call_id(kind, number)
 
 
 RESPONSES = ResponsesApi()
