@@ -36,7 +36,6 @@ from toolsim.proxy.metadata import COMMENT
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.reporting.metrics import Family
 from toolsim.proxy.response_store import UNAVAILABLE
-from toolsim.proxy.user_limits import Turn
 from toolsim.stores.record import MAX_TRIES, StoreError, TooLarge
 from toolsim.stores.url import BACKGROUND
 from toolsim.wire.api import Api
@@ -92,7 +91,7 @@ class BackgroundAnswers:
             return
         run, shown = prepared
         run.job.report.user = exchange.report.user
-        if (turn := exchange.find(Turn)) is not None:
+        if (turn := exchange.user_turn) is not None:
             turn.take_longer()
             run.turn = turn
         self._runs.start(run)

@@ -27,7 +27,7 @@ from toolsim.core.events import Failed, Opened
 from toolsim.proxy.background import Finished
 from toolsim.proxy.reporting.metrics import Family
 from toolsim.proxy.response_store import LOST
-from toolsim.proxy.user_limits import Turn
+from toolsim.proxy.user_limits import UserTurn
 from toolsim.rounds.runner import Job, Refused, answer, failure, with_keepalives
 from toolsim.stores.record import StoreError, TooLarge
 from toolsim.wire.json_codec import dump
@@ -60,7 +60,7 @@ class Run:
     names: tuple[str, ...]
     parent: str = ""
     conversation: str = ""
-    turn: Turn | None = None
+    turn: UserTurn | None = None
     """Its user's turn, if the user has limits."""
     why: ApiError | None = None
     end: list[bytes] = field(default_factory=list)

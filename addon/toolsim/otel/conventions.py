@@ -17,7 +17,6 @@ from mitmproxy.http import HTTPFlow
 from toolsim.core.report import Report, loggable_name
 from toolsim.mcp.outcome import FAILED, Outcome
 from toolsim.mcp.servers import Server
-from toolsim.proxy.builtin import Admitted
 from toolsim.proxy.exchange import Exchange
 from toolsim.proxy.route import prefix
 from toolsim.wire.hosted_items import ServedCall
@@ -134,7 +133,7 @@ def chat_began(flow: HTTPFlow, exchange: Exchange, model: str) -> Attributes:
     if plan is not None and plan.answer_format is not None:
         found["gen_ai.output.type"] = "json"
     # A built-in backend is part of this process, regardless of its port.
-    if exchange.find(Admitted) is None:
+    if not exchange.backend.is_builtin:
         found |= {"server.address": request.host, "server.port": request.port}
     if exchange.report.round:
         found["toolsim.round"] = exchange.report.round
@@ -143,7 +142,7 @@ def chat_began(flow: HTTPFlow, exchange: Exchange, model: str) -> Attributes:
 
 def provider(exchange: Exchange, host: str) -> str:
     """Return the model's provider, as far as it can be determined."""
-    if exchange.find(Admitted) is not None:
+    if exchange.backend.is_builtin:
         return "toolsim"
     if host.endswith(_AZURE):
         return "azure.ai.openai"

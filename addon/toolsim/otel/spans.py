@@ -24,7 +24,6 @@ from toolsim.mcp.outcome import Outcome
 from toolsim.mcp.servers import Server
 from toolsim.otel import conventions
 from toolsim.otel.export import Export
-from toolsim.proxy.builtin import Admitted
 from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.upgrades import upgrade_of
 from toolsim.rounds.hosted_calls import McpContext
@@ -64,7 +63,7 @@ class Spans(Feature):
         self._chat = self._export.tracer.start_span(
             conventions.chat_name(model),
             self._context,
-            SpanKind.INTERNAL if exchange.find(Admitted) is not None else SpanKind.CLIENT,
+            SpanKind.INTERNAL if exchange.backend.is_builtin else SpanKind.CLIENT,
             conventions.chat_began(flow, exchange, model),
         )
         _inject(flow.request.headers, trace.set_span_in_context(self._chat, self._context))

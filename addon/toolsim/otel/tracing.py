@@ -12,7 +12,6 @@ from mitmproxy.http import HTTPFlow
 from toolsim.otel.export import Export
 from toolsim.otel.spans import Spans
 from toolsim.proxy.addon import ToolSim
-from toolsim.proxy.auxiliary import AuxiliaryRequest
 
 
 class Tracing:
@@ -27,8 +26,7 @@ class Tracing:
         exchange = ToolSim.exchanges.of(flow)
         if exchange is None or not flow.live:
             return
-        other = exchange.find(AuxiliaryRequest)
-        if other is not None and other.action == "input_tokens":
+        if exchange.action == "input_tokens":
             return
         if exchange.is_turn or exchange.round is not None:
             spans = Spans(self._export, self._open.discard, flow, exchange)

@@ -22,17 +22,17 @@ class AuxiliaryRequest(Feature):
     """Produces the result of an auxiliary request."""
 
     def __init__(self, action: Action) -> None:
-        self.action = action
+        self._action = action
         self._prepared = b""
         """For a summary: the messages that stay. For a count: an estimate, until it has been sent."""
 
     @override
     def on_job(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
-        job = replace(job, path=turn_path(job.path), action=self.action, stored_as=None)
+        job = replace(job, path=turn_path(job.path), action=self._action, stored_as=None)
         policy = job.policy
         counts_itself = policy.backend != "auto" and APIS[policy.backend].token_count is not None
         by = next((api for api in APIS.values() if api.token_count and policy.engine in api.token_count.engines), None)
-        if self.action != "input_tokens":
+        if self._action != "input_tokens":
             return job
         # The server might lack only the counting endpoint.
         job = replace(job, fallbacks=())
@@ -49,19 +49,25 @@ class AuxiliaryRequest(Feature):
             return
         self._prepared = done.prepared
         can_count = APIS[plan.backend].token_count is not None and plan.backend not in exchange.backend.uncounted
-        if self.action == "input_tokens" and not can_count and flow.response is None:
+        if self._action == "input_tokens" and not can_count and flow.response is None:
             flow.response = self._estimate()
 
     @override
     def on_response_start(self, exchange: Exchange, flow: HTTPFlow) -> bool:
         assert flow.response is not None
-        if self.action != "input_tokens":
+        if self._action != "input_tokens":
             return False
         # The backend might not count tokens: the body decides.
         flow.response.stream = False
         return True
 
-    def take_count(self, exchange: Exchange, flow: HTTPFlow) -> None:
+    @override
+    def on_body(self, exchange: Exchange, flow: HTTPFlow) -> bool:
+        if self._action == "input_tokens":
+            self._take_count(exchange, flow)
+        return self._action == "input_tokens"
+
+    def _take_count(self, exchange: Exchange, flow: HTTPFlow) -> None:
         """Inspect a backend's answer to a count; a backend that cannot count is not queried again."""
         response = flow.response
         if exchange.plan is None or response is None or not self._prepared:
@@ -82,7 +88,7 @@ class AuxiliaryRequest(Feature):
 
     @override
     def on_body_done(self, exchange: Exchange, done: JobResult) -> JobResult:
-        if self.action != "compact" or done.error is not None or done.status != 200:
+        if self._action != "compact" or done.error is not None or done.status != 200:
             return done
         match compaction(done.body, self._prepared):
             case ApiError() as error:
@@ -91,6 +97,6 @@ class AuxiliaryRequest(Feature):
                 return replace(done, body=body)
 
     def _estimate(self) -> Response:
-        # Cleared, so that ``take_count`` does not mistake the estimate for the backend's answer.
+        # Cleared, so that ``on_body`` does not mistake the estimate for the backend's answer.
         estimate, self._prepared = self._prepared, b""
         return Response.make(200, estimate, {"content-type": "application/json"})

@@ -84,6 +84,8 @@ class Backend:
     is_stale: bool = False
     # Whether the operator named it. Others get only requests that a client has sent to them.
     is_named: bool = False
+    # Whether it is the one that toolsim has started.
+    is_builtin: bool = False
     # The APIs whose token counts it does not support.
     uncounted: set[ApiName] = field(default_factory=set)
     # The APIs whose paths it has rejected, and when each is tried again, by the monotonic clock.

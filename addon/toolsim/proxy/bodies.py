@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from mitmproxy.http import HTTPFlow
@@ -20,8 +19,6 @@ from mitmproxy.http import HTTPFlow
 from toolsim.core.plan import FIND_TOOLS, Policy
 from toolsim.proxy import route
 from toolsim.proxy.attempt import Attempt
-from toolsim.proxy.auxiliary import AuxiliaryRequest
-from toolsim.proxy.builtin import Admitted
 from toolsim.proxy.context_loader import StoredContextLoader
 from toolsim.proxy.cors import add_cors
 from toolsim.proxy.exchange import Exchange, Exchanges
@@ -31,7 +28,6 @@ from toolsim.proxy.metadata import builtin_policy, is_recorded, is_stored, recor
 from toolsim.proxy.options import table
 from toolsim.proxy.options.profiles import profile_warning
 from toolsim.proxy.options.settings import Settings, policy_fields
-from toolsim.proxy.replay import ReplayedRequest
 from toolsim.proxy.rounds import Rounds
 from toolsim.proxy.windows import with_windows
 from toolsim.proxy.worker import WorkQueue
@@ -70,12 +66,11 @@ class BodyRewriter:
         context = exchange.stored_context
         if context is not None and context.resource is not None:
             return self.remembering.serve(flow, exchange)
-        other = exchange.find(AuxiliaryRequest)
-        api = route.api_of(flow.request.method, flow.request.path, other.action if other is not None else None)
+        api = route.api_of(flow.request.method, flow.request.path, exchange.action)
         if api is None or (flow.response is not None and not is_stored(flow)):
             return None
-        if (resent := exchange.find(ReplayedRequest)) is not None:
-            resent.give_body(flow)
+        if exchange.replay is not None:
+            exchange.replay.give_body(flow)
         exchange.timeouts.backend_active()
         if exchange.choose is not None and not exchange.is_request_too_large:
             body, limit = flow.request.raw_content or b"", exchange.limits.max_request_bytes
@@ -124,7 +119,7 @@ class BodyRewriter:
     def _rewrite(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> Awaitable[None] | None:
         asked = exchange.round
         policy = asked.policy if asked is not None and asked.policy is not None else self._policy(flow, exchange)
-        may_take_rounds = asked is None and exchange.find(AuxiliaryRequest) is None
+        may_take_rounds = asked is None and exchange.action is None
         if may_take_rounds and self._hand_over(flow, exchange, api, policy):
             return None
         if policy.catalog_budget and (asked is None or FIND_TOOLS not in asked.retries_allowed):
@@ -133,18 +128,14 @@ class BodyRewriter:
         job = exchange.request_job(flow, api.name, policy)
         if job is None:
             return None
-        attempt = partial(Attempt, job, flow.request.headers.fields)
+        attempt = Attempt(job, flow.request.headers.fields)
         return self.work.submit(job, lambda done: self._take(flow, exchange, attempt, done))
 
-    def _take(self, flow: HTTPFlow, exchange: Exchange, attempt: Callable[[], Attempt], done: JobResult) -> None:
+    def _take(self, flow: HTTPFlow, exchange: Exchange, attempt: Attempt, done: JobResult) -> None:
         exchange.take_request(flow, done)
-        resent = exchange.find(ReplayedRequest)
         # Rewriting the request again would lose a person's edits.
-        is_edited = resent is not None and resent.words is not None
-        if not is_edited:
-            exchange.after_error = attempt
-            if exchange.plan is not None and exchange.plan.attempts:
-                exchange.attach_after_error()
+        if not exchange.is_edited:
+            exchange.attach(attempt)
         if exchange.plan is not None:
             self._doubt(exchange.plan.policy)
 
@@ -174,7 +165,7 @@ class BodyRewriter:
         return replace(policy, backend_model=exchange.backend_model) if exchange.backend_model else policy
 
     def _operators_policy(self, flow: HTTPFlow, exchange: Exchange) -> Policy:
-        if exchange.find(Admitted) is not None:
+        if exchange.backend.is_builtin:
             return builtin_policy(self.settings.policy)
         if not is_recorded(flow):
             return self.settings.policy
@@ -220,10 +211,7 @@ class BodyRewriter:
 
         if not exchange.is_turn and exchange.backend.is_named and flow.live and exchange.is_ours:
             return self._list_models(flow, exchange, finish)
-        other = exchange.find(AuxiliaryRequest)
-        if other is not None and other.action == "input_tokens":
-            other.take_count(exchange, flow)
-        elif (job := exchange.answer_job(flow)) is not None:
+        if (job := exchange.answer_job(flow)) is not None:
             return self.work.submit(job, lambda done: self._answered(flow, exchange, done, finish))
         finish(None)
         return None

@@ -12,7 +12,6 @@ from mitmproxy.http import HTTPFlow, Response
 
 from toolsim.core.errors import ApiError
 from toolsim.core.plan import StoredAs
-from toolsim.proxy.auxiliary import AuxiliaryRequest
 from toolsim.proxy.background import Background
 from toolsim.proxy.exchange import Exchange
 from toolsim.proxy.jobs import Job, JobResult, PageJob, request_too_large
@@ -84,7 +83,7 @@ class StoredContextLoader:
         job = context.resolve_job(limit)
         done = await self.run(job)
         context.references = done.references
-        context.in_background = done.in_background and exchange.find(AuxiliaryRequest) is None
+        context.in_background = done.in_background and exchange.action is None
         if done.error is None and not context.references:
             return
         error, recalled = done.error, NOTHING

@@ -23,7 +23,7 @@ from toolsim.proxy.auxiliary import AuxiliaryRequest
 from toolsim.proxy.backend_registry import NO_ROOT, Backend, BackendRegistry
 from toolsim.proxy.builtin import Admitted, BuiltinBackend
 from toolsim.proxy.cors import add_cors, cors_headers
-from toolsim.proxy.exchange import Exchange, Exchanges, Feature
+from toolsim.proxy.exchange import Exchange, Exchanges
 from toolsim.proxy.head import authorize, for_backend
 from toolsim.proxy.incoming import IncomingReader
 from toolsim.proxy.loop_detection import LOOP, ProxyLoopDetector
@@ -77,12 +77,11 @@ class Dispatcher:
             flow.is_replay = None
             flow.request.stream = False
             # Its target is the target of the client's own request.
-            request = flow.request
-            features: list[Feature] = []
-            if route.leads_to(request.host, request.port, self._builtin_port):
-                features.append(self._admitted(flow))
-            exchange = self._open(flow, "", asked.report, self._known(flow), *features)
-            exchange.round = asked
+            backend = self._known(flow)
+            backend.is_builtin = route.leads_to(flow.request.host, flow.request.port, self._builtin_port)
+            if backend.is_builtin:
+                self.builtin.admit(flow)
+            self._open(flow, "", asked.report, backend).round = asked
             return None
         upgrade = upgrade_of(flow) if is_replay and flow.live else None
         if upgrade is not None:
@@ -90,7 +89,7 @@ class Dispatcher:
         if flow.live and not is_replay:
             scheme = "https" if flow.client_conn.tls_established else "http"
             flow.metadata[CLIENT_URL] = f"{scheme}://{reached_at}{flow.request.path}"
-        features = [ReplayedRequest(flow)] if is_replay else []
+        replay = ReplayedRequest(flow) if is_replay else None
         proxy_user = upgrade.proxy_user if upgrade is not None else None
         incoming = self.incoming_reader.incoming(flow, reached_at, proxy_user)
         if self.loop_detector.is_loop(flow):
@@ -105,7 +104,7 @@ class Dispatcher:
             case route.Serve():
                 # Its body has to be read, with a limit, which the exchange enforces.
                 flow.request.stream = False
-                self._remember(flow, self._open(flow, owner, Report(), Backend(NO_ROOT), *features))
+                self._remember(flow, self._open(flow, owner, Report(), Backend(NO_ROOT)))
             case route.Upgrade():
                 limit, proxy_user = self.settings.limits.max_request_bytes, incoming.proxy_user
                 if (error := self.sockets.admit(flow, sent, owner, limit, proxy_user)) is not None:
@@ -117,15 +116,15 @@ class Dispatcher:
             case route.Choose(default, action) if not (flow.live or is_replay):
                 # The file says nothing about what was recorded, which is not sent either.
                 decision = default if isinstance(default, route.Pass) else route.Pass(action=action)
-                return self._forward(flow, incoming, decision, owner, features)
+                return self._forward(flow, incoming, decision, owner, replay)
             case route.Choose() as choice:
                 api = route.api_of(flow.request.method, flow.request.path, choice.action)
                 flow.request.stream = False
-                opened = self._carry(flow, api, incoming, choice.action, Backend(NO_ROOT), owner, features)
+                opened = self._carry(flow, api, incoming, choice.action, Backend(NO_ROOT), owner, replay)
                 if opened is not None:
                     opened.choose = partial(self._choose, flow, incoming, choice)
             case decision:
-                return self._forward(flow, incoming, decision, owner, features)
+                return self._forward(flow, incoming, decision, owner, replay)
         return None
 
     @property
@@ -162,11 +161,11 @@ class Dispatcher:
         incoming: Incoming,
         decision: route.Pass,
         owner: str,
-        features: list[Feature],
+        replay: ReplayedRequest | None,
     ) -> Awaitable[None] | None:
         """Set a flow's target and headers as decided; open an exchange if its body is relevant."""
         request = flow.request
-        features += self._aim(flow, decision)
+        self._aim(flow, decision)
         api = route.api_of(request.method, request.path, decision.action)
         is_ours = _is_named(flow, decision) or decision.to_builtin or is_recorded(flow)
         is_for_us = is_ours or api is None or api.backend == api.name
@@ -176,7 +175,7 @@ class Dispatcher:
         # Regardless of ``stream_large_bodies``: the body has to be read.
         request.stream = False
         backend, waits = self._backend(flow, decision, api)
-        self._carry(flow, api, incoming, decision.action, backend, owner, features)
+        self._carry(flow, api, incoming, decision.action, backend, owner, replay)
         return waits
 
     def _choose(
@@ -190,15 +189,15 @@ class Dispatcher:
                 flow.response.headers.update(headers)
                 return None
             case decision:
-                for feature in self._aim(flow, decision):
-                    exchange.attach(feature)
+                self._aim(flow, decision)
                 api = route.api_of(flow.request.method, flow.request.path, decision.action)
                 exchange.backend, waits = self._backend(flow, decision, api)
                 exchange.backend_model = decision.model
+                self._follow_admission(flow, exchange)
                 return waits
 
-    def _aim(self, flow: HTTPFlow, decision: route.Pass) -> list[Feature]:
-        """Set a flow's target and headers as decided; return the features that the target needs."""
+    def _aim(self, flow: HTTPFlow, decision: route.Pass) -> None:
+        """Set a flow's target and headers as decided."""
         request = flow.request
         if isinstance(decision, route.Forward):
             target = decision.upstream
@@ -206,16 +205,15 @@ class Dispatcher:
             request.path = decision.path
         authorize(request.headers, decision.authorization)
         if decision.to_builtin:
-            return [self._admitted(flow)]
+            self.builtin.admit(flow)
         # Only a backend that the operator named gets the Via entry and is probed.
-        if _is_named(flow, decision) and flow.live:
+        elif _is_named(flow, decision) and flow.live:
             self.loop_detector.add_via(flow)
-        return []
 
     def _backend(self, flow: HTTPFlow, decision: route.Pass, api: Api | None) -> tuple[Backend, Awaitable[None] | None]:
         """Return the backend at which a flow aims, and what has to be awaited before a turn: its first probe."""
         backend, is_named = self._known(flow), _is_named(flow, decision) and not decision.to_builtin
-        backend.is_named = backend.is_named or is_named
+        backend.is_named, backend.is_builtin = backend.is_named or is_named, decision.to_builtin
         may_ask = api is not None and is_named and flow.live
         if not may_ask or backend.is_known or self.settings.policy.engine != "auto":
             return backend, None
@@ -233,7 +231,7 @@ class Dispatcher:
         action: Action | None,
         backend: Backend,
         owner: str,
-        features: list[Feature],
+        replay: ReplayedRequest | None,
     ) -> Exchange | None:
         """Open the exchange of a request for a model, or for the model list (``api`` is None).
 
@@ -242,24 +240,25 @@ class Dispatcher:
         # A live round was handled before; this one is from a file.
         asked = round_of(flow) if not flow.live else None
         report = asked.report if asked is not None else Report()
+        turn = None
         if (user := incoming.any_user) is not None:
             report.user = user.name
             is_turn = api is not None and action != "input_tokens" and flow.live
-            turn = self.user_limits.begin(user) if is_turn else None
-            if isinstance(turn, Refusal):
-                self.refusals.answer(flow, turn, self.cors(flow))
+            begun = self.user_limits.begin(user) if is_turn else None
+            if isinstance(begun, Refusal):
+                self.refusals.answer(flow, begun, self.cors(flow))
                 return None
-            features += [turn] if turn is not None else []
+            turn = begun
         report.client = api.name if api is not None else ""
         # The path of the model list is the same in all APIs.
         client = api or api_of_headers(incoming.headers) or CHAT
+        exchange = self._open(flow, owner, report, backend)
+        exchange.action, exchange.round, exchange.replay, exchange.user_turn = action, asked, replay, turn
         # A round is for the runner, which reads OpenAI's format.
         if client.has_own_errors and asked is None:
-            features.append(ApiFormat(client))
+            exchange.attach(ApiFormat(client))
         if action is not None:
-            features.append(AuxiliaryRequest(action))
-        exchange = self._open(flow, owner, report, backend, *features)
-        exchange.round = asked
+            exchange.attach(AuxiliaryRequest(action))
         if api is None:
             first, *_ = exchange.backend.apis_for(client, self.settings.policy.backend)
             for_backend(flow.request.headers, client, APIS[first])
@@ -267,16 +266,16 @@ class Dispatcher:
             self._remember(flow, exchange)
         return exchange
 
-    def _admitted(self, flow: HTTPFlow) -> Admitted:
-        """Admit a flow to the built-in backend each time it is sent."""
-        self.builtin.admit(flow)
-        return Admitted(self.builtin, flow)
+    def _follow_admission(self, flow: HTTPFlow, exchange: Exchange) -> None:
+        """Keep a flow admitted to the built-in backend until its exchange has ended."""
+        if exchange.backend.is_builtin:
+            exchange.attach(Admitted(self.builtin, flow))
 
     def _remember(self, flow: HTTPFlow, exchange: Exchange) -> None:
         if self.settings.store is not None and flow.live:
             exchange.stored_context = StoredContext(exchange.owner, resource=resource_of(flow.request.path))
 
-    def _open(self, flow: HTTPFlow, owner: str, report: Report, backend: Backend, *features: Feature) -> Exchange:
+    def _open(self, flow: HTTPFlow, owner: str, report: Report, backend: Backend) -> Exchange:
         # It might have passed before.
         forget(flow)
         exchange = Exchange(
@@ -287,8 +286,8 @@ class Dispatcher:
             limits=self.settings.limits,
             backend=backend,
         )
-        for feature in (Outcome(self.reports), *features):
-            exchange.attach(feature)
+        exchange.attach(Outcome(self.reports))
+        self._follow_admission(flow, exchange)
         self.exchanges.open(flow, exchange)
         return exchange
 

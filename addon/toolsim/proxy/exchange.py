@@ -17,8 +17,8 @@ Five outcomes, each of which ends the client's answer properly:
 
 The ``timeouts`` determine when the stream has to call ``StreamedAnswer.tick`` or, before there is one, ``overdue``.
 
-Optional concerns (counting, replays, reports, …) attach to an exchange as ``Feature``s. The exchange calls each of them
-without knowing any by name; other code finds a feature by its class. Both classes are in this module, since each
+Optional concerns (counts, resending, reports, traces, …) attach to an exchange as ``Feature``s. The exchange calls each
+of them without knowing any by name. What other code asks about is a field. Both classes are in this module, since each
 defines the other's interface.
 """
 
@@ -45,16 +45,19 @@ from toolsim.proxy.metadata import SENT
 from toolsim.proxy.mitmproxy12 import backup
 from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.recorder import BodyRecorder
+from toolsim.proxy.replay import ReplayedRequest
 from toolsim.proxy.round_flow import RoundFlow
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.proxy.streamed import StreamedAnswer
 from toolsim.proxy.timeouts import Timeouts
+from toolsim.proxy.user_limits import UserTurn
 from toolsim.request.estimate import estimated_usage
 from toolsim.request.rewrite import Rewritten
 from toolsim.response.rewrite import EVENT_STREAM, JSON, Listener
 from toolsim.response.verdict import ANSWER_MISMATCH
 from toolsim.rounds.hosted_calls import McpContext
 from toolsim.wire.apis import APIS, api_named
+from toolsim.wire.responses.operations import Action
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +104,10 @@ class Feature:
 
     def on_retry(self, exchange: Exchange, flow: HTTPFlow, report: Report) -> None:
         """Handle the end of a round that another round of the same answer follows."""
+
+    def on_body(self, exchange: Exchange, flow: HTTPFlow) -> bool:
+        """Handle a backend's complete non-streamed answer; return whether it needs no rewriting."""
+        return False
 
     def on_body_done(self, exchange: Exchange, done: JobResult) -> JobResult:
         """Return a rewritten non-streamed answer in the form that the client gets."""
@@ -167,8 +174,12 @@ class Exchange:
         """The label of a delegated request, which no job rewrites."""
         self.stored_context: StoredContext | None = None
         """The stored data that the request refers to, and the part of it that is stored; None without a store."""
-        self.after_error: Callable[[], Feature] | None = None
-        """Creates the feature that can replace an error of the backend; few requests need it."""
+        self.action: Action | None = None
+        """The auxiliary operation, if it is not a turn."""
+        self.replay: ReplayedRequest | None = None
+        """What is left of the first run of a replayed flow."""
+        self.user_turn: UserTurn | None = None
+        """The turn that counts towards the limits of its user."""
         self._problem = ""
         self._features: list[Feature] = []
 
@@ -180,12 +191,6 @@ class Exchange:
     def attach(self, feature: Feature) -> None:
         """Add a feature."""
         self._features.append(feature)
-
-    def attach_after_error(self) -> None:
-        """Add the feature that handles the backend's errors."""
-        if self.after_error is not None:
-            self.attach(self.after_error())
-            self.after_error = None
 
     def find[F: Feature](self, kind: type[F]) -> F | None:
         """Return the feature of a class, or None."""
@@ -200,6 +205,11 @@ class Exchange:
     @property
     def _listener(self) -> Listener | None:
         return self.round.listener if self.round is not None else None
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether a person has edited the rewritten request, which is not rewritten again."""
+        return self.replay is not None and self.replay.words is not None
 
     @property
     def is_turn(self) -> bool:
@@ -254,6 +264,8 @@ class Exchange:
             # The flow keeps the client's own request: mitmweb shows it, and revert restores it.
             backup.begin(flow)
             self._send(flow, done.rewritten, done.digest)
+            if self.replay is not None:
+                self.replay.on_rewritten(flow)
         elif done.error is not None:
             flow.response = self.refuse(done.error)
         client = api_named(self.report.client)
@@ -295,8 +307,6 @@ class Exchange:
         response = flow.response
         assert response is not None
         is_error = not 200 <= response.status_code < 300
-        if is_error:
-            self.attach_after_error()
         if any(feature.on_response_start(self, flow) for feature in self._features):
             return
         if self.early is not None and self.plan is not None:
@@ -436,6 +446,8 @@ class Exchange:
         assert response is not None
         if not self.is_ours or self.streamed is not None:
             return None
+        if any(feature.on_body(self, flow) for feature in self._features):
+            return None
         if not 200 <= response.status_code < 300:
             self.is_ours = False
             self.recorder.whole(response)
@@ -495,6 +507,8 @@ class Exchange:
         requests later. A finished answer is not needed anymore, so its flow releases the exchange: with the reader and
         writer of the answer, that is most of what would stay in memory, 30 MB.
         """
+        if self.user_turn is not None:
+            self.user_turn.leave()
         if flow is not None and flow.response is not None and callable(flow.response.stream):
             flow.response.stream = True
         if status is None and (ended_by := self.timeouts.ended_by) is not None:

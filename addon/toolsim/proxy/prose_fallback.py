@@ -27,7 +27,6 @@ from toolsim.proxy.decoding import TooLarge
 from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.jobs import JobResult
 from toolsim.proxy.mitmproxy12 import backup
-from toolsim.proxy.replay import ReplayedRequest
 from toolsim.proxy.rounds import MAX_WAITING, Rounds, own_body, stored_by_us
 from toolsim.response.retry import Retry
 from toolsim.response.rewrite import tokens_of
@@ -90,9 +89,8 @@ class Asking:
     def _events(
         self, flow: HTTPFlow, exchange: Exchange, retry: Retry, report: Report
     ) -> AsyncGenerator[ClientEvent | Refused] | None:
-        plan, resent = exchange.plan, exchange.find(ReplayedRequest)
-        is_edited = resent is not None and resent.words is not None
-        if plan is None or is_edited or self.bounds.rounds < 2 or not flow.live:
+        plan = exchange.plan
+        if plan is None or exchange.is_edited or self.bounds.rounds < 2 or not flow.live:
             return None
         api, memory, request = APIS[plan.client], exchange.stored_context, backup.incoming_request(flow)
         if request is None:

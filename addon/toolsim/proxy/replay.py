@@ -12,18 +12,15 @@ two steps: its head in ``requestheaders`` and its body in ``request``.
 
 from __future__ import annotations
 
-from typing import override
-
 from mitmproxy.http import HTTPFlow
 
-from toolsim.proxy.exchange import Exchange, Feature
-from toolsim.proxy.jobs import JobResult, digest
+from toolsim.proxy.jobs import digest
 from toolsim.proxy.metadata import COMMENT, REFUSED, REPORT, SENT, is_resent
 from toolsim.proxy.mitmproxy12 import backup
 from toolsim.proxy.reporting import summary
 
 
-class ReplayedRequest(Feature):
+class ReplayedRequest:
     """The state of a replayed flow from its first run. ``words``: the rewritten body that a person has edited."""
 
     def __init__(self, flow: HTTPFlow) -> None:
@@ -39,9 +36,9 @@ class ReplayedRequest(Feature):
         own.timestamp_start, own.timestamp_end = flow.request.timestamp_start, flow.request.timestamp_end
         flow.request = own
 
-    @override
-    def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: JobResult) -> None:
-        if done.rewritten is not None and self.words is not None:
+    def on_rewritten(self, flow: HTTPFlow) -> None:
+        """Keep what a person has edited."""
+        if self.words is not None:
             flow.request.content = self.words
 
     def give_body(self, flow: HTTPFlow) -> None:

@@ -7,22 +7,18 @@ Counting tokens and listing models are no turns.
 from __future__ import annotations
 
 import math
-from typing import override
-
-from mitmproxy.http import HTTPFlow
 
 from toolsim.core.rate import TokenBucket
 from toolsim.core.recent import RecentDict
 from toolsim.proxy.access import Refusal
-from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.options.api_keys import User
 
 _MAX_USERS = 10_000
 _SECONDS = 60
 
 
-class Turn(Feature):
-    """A turn of a user, which counts until its exchange ends, or until ``end`` after ``take_longer``."""
+class UserTurn:
+    """A turn of a user, which counts until its exchange leaves it, or until ``end`` after ``take_longer``."""
 
     def __init__(self, turns: _Turns) -> None:
         self._turns: _Turns | None = turns
@@ -39,8 +35,8 @@ class Turn(Feature):
             self._turns.running -= 1
             self._turns = None
 
-    @override
-    def on_close(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
+    def leave(self) -> None:
+        """End the turn with its exchange, unless it takes longer."""
         if not self._takes_longer:
             self.end()
 
@@ -62,7 +58,7 @@ class UserLimits:
     def __init__(self) -> None:
         self._turns: RecentDict[str, _Turns] = RecentDict(_MAX_USERS)
 
-    def begin(self, user: User) -> Turn | Refusal | None:
+    def begin(self, user: User) -> UserTurn | Refusal | None:
         """Return the turn of a user that begins, or the error that refuses it; None for a user without limits."""
         if not (user.concurrent or user.per_minute):
             return None
@@ -74,7 +70,7 @@ class UserLimits:
             return _refusal(f"{user.concurrent} at once", 1)
         if user.per_minute and not turns.starts.take():
             return _refusal(f"{user.per_minute} per minute", math.ceil(turns.starts.wait()))
-        return Turn(turns)
+        return UserTurn(turns)
 
 
 def _refusal(most: str, seconds: int) -> Refusal:

@@ -12,7 +12,6 @@ from typing import Any
 
 import opentelemetry.semconv.attributes as stable
 import pytest
-from mitmproxy.test import tflow
 from opentelemetry.semconv._incubating import attributes as incubating
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as gen_ai
 from opentelemetry.semconv.schemas import Schemas
@@ -22,7 +21,6 @@ from toolsim.mcp.result import result
 from toolsim.mcp.servers import Server
 from toolsim.otel import conventions, export
 from toolsim.proxy.backend_registry import Backend, Root
-from toolsim.proxy.builtin import Admitted, BuiltinBackend
 from toolsim.proxy.exchange import Exchange
 from toolsim.proxy.options.settings import Limits
 from toolsim.wire.mcp_items import McpCall
@@ -70,11 +68,8 @@ def test_values_are_those_of_the_package() -> None:
 
 
 def exchange(host: str = "10.0.0.1", engine: Any = None, *, builtin: bool = False) -> Exchange:
-    backend = Backend(Root("http", host, 80), engine=engine)
-    made = Exchange(Report(), client_id="c", cors={}, limits=Limits(), backend=backend)
-    if builtin:
-        made.attach(Admitted(BuiltinBackend(), tflow.tflow()))
-    return made
+    backend = Backend(Root("http", host, 80), engine=engine, is_builtin=builtin)
+    return Exchange(Report(), client_id="c", cors={}, limits=Limits(), backend=backend)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_a_chat_backend_is_not_asked() -> None:
     """It has no such endpoint: the estimate is the answer."""
     exchange, other, flow = asked("input_tokens", "chat")
     assert response_of(flow)["estimated"] is True
-    other.take_count(exchange, flow)
+    other.on_body(exchange, flow)
     assert response_of(flow)["estimated"] is True
 
 
@@ -62,7 +62,7 @@ def test_a_backend_that_is_asked(status: int, body: bytes, expected: dict[str, A
     flow.response.stream = True
     exchange.begin(flow)
     assert flow.response.stream is False
-    other.take_count(exchange, flow)
+    other.on_body(exchange, flow)
     assert response_of(flow) == expected
     assert ("responses" not in exchange.backend.uncounted) is (status != 404)
 
@@ -97,7 +97,7 @@ def test_a_count_by_the_messages_api(api: Any, backend: Any, engine: Any) -> Non
     assert sent.keys() == {"model", "messages", "system"}
     assert "get_weather" in sent["system"]
     flow.response = Response.make(200, b'{"input_tokens":7}')
-    other.take_count(exchange, flow)
+    other.on_body(exchange, flow)
     shape = {} if api == "messages" else {"object": "response.input_tokens"}
     assert response_of(flow) == {**shape, "input_tokens": 7}
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from toolsim.core import rate
 from toolsim.proxy.access import Refusal
 from toolsim.proxy.options.api_keys import User
-from toolsim.proxy.user_limits import Turn, UserLimits
+from toolsim.proxy.user_limits import UserLimits, UserTurn
 
 
 @pytest.fixture
@@ -22,9 +20,9 @@ def user(name: str = "alice", **limits: int) -> User:
     return User(name, b"", name, **limits)
 
 
-def started(limits: UserLimits, who: User) -> Turn:
+def started(limits: UserLimits, who: User) -> UserTurn:
     turn = limits.begin(who)
-    assert isinstance(turn, Turn)
+    assert isinstance(turn, UserTurn)
     return turn
 
 
@@ -33,11 +31,6 @@ def refused(limits: UserLimits, who: User) -> tuple[str, int | None]:
     assert isinstance(error, Refusal)
     assert (error.status, error.code) == (429, "rate_limit_exceeded")
     return error.message, error.retry_after
-
-
-def closed(turn: Turn) -> None:
-    exchange: Any = None
-    turn.on_close(exchange, None, 200)
 
 
 def test_without_limits() -> None:
@@ -50,17 +43,17 @@ def test_turns_at_once() -> None:
     first, second = started(limits, alice), started(limits, alice)
     assert refused(limits, alice) == ("Too many turns with this key: expected at most 2 at once.", 1)
     assert started(limits, user("bob", concurrent=1))
-    closed(first)
-    closed(first)
+    first.leave()
+    first.leave()
     third = started(limits, alice)
     refused(limits, alice)
     # A background answer goes on when its exchange has ended.
     second.take_longer()
-    closed(second)
+    second.leave()
     refused(limits, alice)
     second.end()
     second.end()
-    closed(third)
+    third.leave()
     assert started(limits, alice)
     assert started(limits, alice)
     refused(limits, alice)
@@ -70,7 +63,7 @@ def test_turns_per_minute(clock: list[float]) -> None:
     """A turn that is refused does not count."""
     limits, alice = UserLimits(), user(per_minute=3)
     for _ in range(3):
-        closed(started(limits, alice))
+        started(limits, alice).leave()
     for _ in range(2):
         assert refused(limits, alice) == ("Too many turns with this key: expected at most 3 per minute.", 20)
     clock[0] = 15.5
@@ -81,8 +74,8 @@ def test_turns_per_minute(clock: list[float]) -> None:
     turn = started(limits, both)
     for _ in range(5):
         assert "at once" in refused(limits, both)[0]
-    closed(turn)
-    closed(started(limits, both))
+    turn.leave()
+    started(limits, both).leave()
     assert "per minute" in refused(limits, both)[0]
 
 
@@ -91,5 +84,5 @@ def test_a_changed_file(clock: list[float]) -> None:
     first = started(limits, user(concurrent=1, per_minute=1))
     refused(limits, user(concurrent=1, per_minute=5))
     assert started(limits, user(concurrent=2, per_minute=5))
-    closed(first)
+    first.leave()
     assert started(limits, user(concurrent=2, per_minute=5))

@@ -55,9 +55,9 @@ class Resending(OwnStream):
     def is_refused(self, exchange: Exchange) -> bool:
         """Return whether the error only requires a request without the attempted feature."""
         attempt = exchange.find(Attempt)
-        if attempt is None:
-            return False
         assert self.flow.response is not None
+        if attempt is None or 200 <= self.flow.response.status_code < 300:
+            return False
         self.flow.response.data.content = bytes(self.response_body_buf)
         if not attempt.is_refused(exchange, self.flow, can_resend=self.context.server.alpn != b"h2"):
             return False
