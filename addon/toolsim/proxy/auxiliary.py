@@ -9,7 +9,7 @@ from mitmproxy.http import HTTPFlow, Response
 
 from toolsim.core.errors import ApiError
 from toolsim.proxy.decoding import decoded
-from toolsim.proxy.exchange import Exchange, Feature
+from toolsim.proxy.exchange import Exchange, Feature, State
 from toolsim.proxy.jobs import JobResult, RequestJob
 from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import parse_object
@@ -79,7 +79,8 @@ class AuxiliaryRequest(Feature):
         except ValueError:
             body = b""
         counted = has_counted(response.status_code, body, exchange.plan.backend_model)
-        exchange.is_ours = counted is not None
+        if counted is None:
+            exchange.settle(State.PASSED)
         if counted and exchange.plan.client != exchange.plan.backend:
             response.content = count_answer((parse_object(body) or {}).get("input_tokens"))
         if counted is False:

@@ -6,14 +6,8 @@
 
 ``jobs.run`` runs each job, here or in a worker.
 
-Five outcomes, each of which ends the client's answer properly:
-
-1. *streamed*: ``streamed`` has sent the client everything (``streamed.py``).
-2. *whole*: the answer was read to its end and rewritten in one piece.
-3. *passed*: not rewritten, such as a backend's error response. From then on ``is_ours`` is false.
-4. *refused*: toolsim's own error replaces an answer that never began: a bad request, a backend that cannot be reached
-   or stays silent, a body that cannot be decoded. ``is_ours`` is false here too.
-5. *cut*: a stream ended before the backend did; ``mitmproxy12.exchange_stream`` then stops the backend.
+``State`` has the states of the client's answer, ``_NEXT`` their transitions. A stream that ends before the backend does
+is *cut* (``streamed.py``); ``mitmproxy12.exchange_stream`` then stops the backend.
 
 The ``timeouts`` determine when the stream has to call ``StreamedAnswer.tick`` or, before there is one, ``overdue``.
 
@@ -27,6 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from enum import Enum
 
 from mitmproxy.connection import Client
 from mitmproxy.http import HTTPFlow, Response
@@ -120,6 +115,29 @@ class Feature:
         """Handle the end of an exchange; ``status``: of its answer, None if none reached the client."""
 
 
+class State(Enum):
+    """Who creates the client's answer, and how."""
+
+    OPEN = "open"
+    """Undecided; an answer that is rewritten in one piece remains open to its end."""
+    STREAMED = "streamed"
+    """Rewritten as it arrives: ``Exchange.streamed``."""
+    PASSED = "passed"
+    """Not rewritten, such as a backend's error response."""
+    REFUSED = "refused"
+    """Toolsim's own error replaces it: a bad request, a backend that cannot be reached or stays silent, …"""
+    DELEGATED = "delegated"
+    """Left to the runner, which takes rounds with exchanges of their own."""
+
+
+_NEXT = {
+    State.OPEN: (State.STREAMED, State.PASSED, State.REFUSED, State.DELEGATED),
+    State.STREAMED: (State.PASSED, State.REFUSED),
+}
+"""The states that can follow; those without an entry are final."""
+_OURS = (*_NEXT,)
+
+
 class Exchange:
     """Carries a plan from the request to the answer, and watches the time in between."""
 
@@ -159,17 +177,14 @@ class Exchange:
         self.checked: Plan | None = None
         """The plan by which the answer to an unchanged request is checked; it becomes the ``plan`` with the answer."""
         self.streamed: StreamedAnswer | None = None
-        """The answer, if it is streamed."""
+        """The answer, if it is streamed or was."""
         self.early: Response | None = None
         """The headers that the client of a stream got before the backend had sent any."""
-        self.is_ours = True
-        """Whether toolsim can still create or replace the answer."""
+        self.state = State.OPEN
         self.is_request_too_large = False
         """Whether the request's body was dropped on arrival."""
         self.round: RoundFlow | None = None
         """The round of this exchange; None for a client's own request."""
-        self.is_delegated = False
-        """Whether the runner answers it, in rounds with exchanges of their own."""
         self.topic: ConversationLabel | None = None
         """The label of a delegated request, which no job rewrites."""
         self.stored_context: StoredContext | None = None
@@ -184,9 +199,29 @@ class Exchange:
         self._features: list[Feature] = []
 
     def __repr__(self) -> str:
-        if not self.is_ours or self.streamed is None:
-            return f"Exchange({'waiting' if self.is_ours else 'passing'})"
-        return f"Exchange({'cut' if self.streamed.cut else 'answering'})"
+        is_cut = self.streamed is not None and self.streamed.cut
+        return f"Exchange({self.state.value}{', cut' if is_cut else ''})"
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether toolsim can still create or replace the answer."""
+        return self.state in _OURS
+
+    @property
+    def is_delegated(self) -> bool:
+        """Whether the runner answers it."""
+        return self.state is State.DELEGATED
+
+    def enter(self, state: State) -> None:
+        """Change the state. Raises RuntimeError if it cannot follow the current one."""
+        if state not in _NEXT.get(self.state, ()):
+            raise RuntimeError(f"an answer that is {self.state.value} cannot become {state.value}")
+        self.state = state
+
+    def settle(self, state: State) -> None:
+        """Enter a final state, unless the current one is final."""
+        if self.is_ours:
+            self.enter(state)
 
     def attach(self, feature: Feature) -> None:
         """Add a feature."""
@@ -359,7 +394,7 @@ class Exchange:
         A round has no client of its own, and its error can still change the status of the answer.
         """
         plan = self.plan
-        if plan is None or not plan.stream or self.report.part_of or self.streamed is not None:
+        if plan is None or not plan.stream or self.report.part_of or self.state is not State.OPEN:
             return None
         if not self.timeouts.is_quiet:
             return None
@@ -407,7 +442,7 @@ class Exchange:
 
     def pass_on(self, response: Response, *, recorded: bool) -> None:
         """Pass an answer through unchanged; ``recorded``: people can inspect it later."""
-        self.is_ours = False
+        self.settle(State.PASSED)
         # An existing body was created by another addon, or read from a file.
         is_present = response.raw_content is not None
         response.stream = not is_present
@@ -419,6 +454,7 @@ class Exchange:
         """Begin the streamed answer; the flow has its headers."""
         response = flow.response
         assert response is not None
+        self.enter(State.STREAMED)
         self.streamed = StreamedAnswer(
             plan,
             self.report,
@@ -444,12 +480,12 @@ class Exchange:
         """Return the job that rewrites an answer; None if it was streamed or passed."""
         response = flow.response
         assert response is not None
-        if not self.is_ours or self.streamed is not None:
+        if self.state is not State.OPEN:
             return None
         if any(feature.on_body(self, flow) for feature in self._features):
             return None
         if not 200 <= response.status_code < 300:
-            self.is_ours = False
+            self.settle(State.PASSED)
             self.recorder.whole(response)
             client = api_named(self.plan.client if self.plan is not None else self.report.client)
             if client is not None:
@@ -485,7 +521,7 @@ class Exchange:
             return
         self.recorder.whole(response)
         if done.passes:
-            self.is_ours = False
+            self.settle(State.PASSED)
             return
         head.set_head(response, done.content_type)
         response.status_code = done.status
@@ -548,7 +584,7 @@ class Exchange:
 
     def refuse(self, error: ApiError) -> Response:
         """Return an error as the complete answer."""
-        self.is_ours = False
+        self.settle(State.REFUSED)
         self._problem = error.message
         self.report.error = error.code or error.type
         return head.error_response(error, self.cors)

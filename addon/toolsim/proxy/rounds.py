@@ -23,7 +23,7 @@ from toolsim.core.plan import Policy
 from toolsim.core.report import Report
 from toolsim.core.tasks import spawn
 from toolsim.proxy.decoding import TooLarge, decoded
-from toolsim.proxy.exchange import Exchange, Feature
+from toolsim.proxy.exchange import Exchange, Feature, State
 from toolsim.proxy.jobs import RequestJob
 from toolsim.proxy.metadata import NOTE
 from toolsim.proxy.mitmproxy12.internal_flow import FlowHandler, own_flow
@@ -123,8 +123,8 @@ class Rounds:
     ) -> None:
         """Let the runner answer a flow: the bytes pass unchanged."""
         exchange.report = report
-        exchange.is_ours = False
-        exchange.is_delegated, exchange.topic = True, topic
+        exchange.enter(State.DELEGATED)
+        exchange.topic = topic
         exchange.attach(Delegation(flow, self._serve(), job))
 
     def end(self, error: ApiError) -> None:

@@ -11,7 +11,7 @@ from mitmproxy.test import tflow
 from support.each import each
 from toolsim.core.plan import AnswerForm, Plan, Policy
 from toolsim.core.report import Report
-from toolsim.proxy.exchange import Exchange
+from toolsim.proxy.exchange import Exchange, State
 from toolsim.proxy.jobs import run
 from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.timeouts import MAX_TICK_SECONDS
@@ -237,12 +237,47 @@ def test_request_that_was_dropped_as_it_arrived() -> None:
 def test_repr_shows_the_state() -> None:
     """The repr shows a debugger the state of an exchange."""
     made = exchange()
-    assert repr(made) == "Exchange(waiting)"
+    assert repr(made) == "Exchange(open)"
     made.begin(answered(content_type=SSE))
-    assert repr(made) == "Exchange(answering)"
+    assert repr(made) == "Exchange(streamed)"
     assert made.streamed is not None
     made.streamed.cut = True
-    assert repr(made) == "Exchange(cut)"
+    assert repr(made) == "Exchange(streamed, cut)"
     passing = exchange(planned=False)
     passing.begin(answered())
-    assert repr(passing) == "Exchange(passing)"
+    assert repr(passing) == "Exchange(passed)"
+
+
+def test_states_follow_each_other_as_listed() -> None:
+    """An answer begins once: one that has been decided does not become another, but can still fail."""
+    for first in State:
+        for then in State:
+            made = exchange()
+            made.state = first
+            allowed = then is not State.OPEN and (
+                first is State.OPEN or (first is State.STREAMED and then in (State.PASSED, State.REFUSED))
+            )
+            if allowed:
+                made.enter(then)
+                assert made.state is then
+            else:
+                with pytest.raises(RuntimeError, match=f"is {first.value} cannot become {then.value}"):
+                    made.enter(then)
+
+
+def test_a_final_state_stays() -> None:
+    """toolsim's error in place of an answer that is not its own, or one that passes, changes nothing."""
+    for final in (State.PASSED, State.REFUSED, State.DELEGATED):
+        made = exchange()
+        made.enter(final)
+        for settled in (State.PASSED, State.REFUSED):
+            made.settle(settled)
+        assert (made.state, made.is_ours, made.is_delegated) == (final, False, final is State.DELEGATED)
+
+
+def test_an_answer_is_streamed_once() -> None:
+    """A second stream for the same client would mix two answers."""
+    made = exchange()
+    made.begin(answered(content_type=SSE))
+    with pytest.raises(RuntimeError, match="is streamed cannot become streamed"):
+        made.begin(answered(content_type=SSE))
