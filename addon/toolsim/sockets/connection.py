@@ -20,10 +20,10 @@ from toolsim.sockets.protocol import (
     NOT_ACTIVE,
     TOO_MANY_LANES,
     TOO_MANY_WAITING,
-    Answer,
     BadMessage,
-    Message,
+    ClientMessage,
     RecentTurns,
+    SocketAnswer,
     error_message,
 )
 from toolsim.wire.json_fields import string
@@ -51,7 +51,7 @@ class PendingResponse(Protocol):
         """Disconnect, which stops the model."""
 
 
-Read = Callable[[bytes], Awaitable[Message]]
+Read = Callable[[bytes], Awaitable[ClientMessage]]
 """Reads a message. Raises BadMessage."""
 Ask = Callable[[bytes], PendingResponse]
 """Sends a request with this body."""
@@ -59,7 +59,7 @@ Send = Callable[[Sequence[str]], Awaitable[None]]
 """Sends messages, and waits for a slow client. Raises ConnectionError when the client is gone."""
 
 
-class Connection:
+class SocketConnection:
     """Answers the requests of one client. ``max_bytes``: the limit for waiting requests.
 
     ``recent``: the remembered conversations. ``has_store``: whether the proxy stores answers now. ``on_end``: called
@@ -87,7 +87,7 @@ class Connection:
         self._slots = asyncio.Semaphore(MAX_RUNNING)
         self._waiting = 0  # Waiting requests,
         self._waiting_size = 0  # and their bytes.
-        self._running: dict[str, tuple[Answer, asyncio.Task[None]]] = {}  # By lane.
+        self._running: dict[str, tuple[SocketAnswer, asyncio.Task[None]]] = {}  # By lane.
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self._has_refused = False
@@ -136,7 +136,7 @@ class Connection:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._recent.clear()
 
-    def _begin(self, message: Message) -> None:
+    def _begin(self, message: ClientMessage) -> None:
         if self._is_stopping:
             raise BadMessage(STOPPED, message.lane)
         if message.lane not in self._lanes and len(self._lanes) > MAX_LANES:
@@ -150,7 +150,7 @@ class Connection:
         task = spawn(self._in_turn(message, lane), self._tasks)
         task.add_done_callback(lambda _: self._on_end())
 
-    def _cancel(self, message: Message) -> None:
+    def _cancel(self, message: ClientMessage) -> None:
         wanted = message.response_id
         for lane, (answer, task) in self._running.items():
             is_wanted = string((answer.response or {}).get("id")) == wanted if wanted else lane == message.lane
@@ -160,7 +160,7 @@ class Connection:
                 return
         raise BadMessage(NOT_ACTIVE, message.lane)
 
-    async def _in_turn(self, message: Message, lane: asyncio.Lock) -> None:
+    async def _in_turn(self, message: ClientMessage, lane: asyncio.Lock) -> None:
         """Answer a request once the earlier requests of its lane have been answered."""
         is_waiting = True
         try:
@@ -178,11 +178,11 @@ class Connection:
             if is_waiting:
                 self._started(message)
 
-    def _started(self, message: Message) -> None:
+    def _started(self, message: ClientMessage) -> None:
         self._waiting -= 1
         self._waiting_size -= message.size
 
-    async def _answer(self, message: Message) -> None:
+    async def _answer(self, message: ClientMessage) -> None:
         draft = message.draft
         assert draft is not None
         try:
@@ -191,7 +191,7 @@ class Connection:
             self._recent.forget(draft.previous or "")
             await self._send([error_message(bad.error, message.lane)])
             return
-        answer, pace = Answer(turn, message.lane), TimeSlice()
+        answer, pace = SocketAnswer(turn, message.lane), TimeSlice()
         if draft.prepared is not None:
             await self._deliver(answer, draft.prepared, pace)
             return
@@ -222,7 +222,7 @@ class Connection:
             if not is_over:
                 await asked.leave()
 
-    async def _deliver(self, answer: Answer, data: bytes, pace: TimeSlice) -> None:
+    async def _deliver(self, answer: SocketAnswer, data: bytes, pace: TimeSlice) -> None:
         """Send the messages for a part of an answer in slices: a part can contain thousands of events."""
         for messages in answer.feed(data):
             if answer.is_over:

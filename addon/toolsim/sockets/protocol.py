@@ -77,14 +77,14 @@ _CONTINUES_NOTHING = re.compile(r'"previous_response_id":\s*null')
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ClientMessage:
     """One message of a client. ``lane``: its ``stream_id``, "" if it names none."""
 
     kind: Literal["create", "cancel", "steer", "processed"]
     lane: str
     size: int
     """The size of the message in bytes."""
-    draft: Draft | None = None
+    draft: RequestDraft | None = None
     """For ``create``: its request."""
     response_id: str = ""
     """For ``cancel``: the response to cancel, "" for the current one of its lane."""
@@ -101,7 +101,7 @@ class BadMessage(Exception):
         self.lane = lane
 
 
-def message_or_error(data: bytes) -> Message | tuple[ApiError, str]:
+def message_or_error(data: bytes) -> ClientMessage | tuple[ApiError, str]:
     """Return a message, or its error and lane. For a worker, from which no exception can be raised."""
     try:
         return read_message(data)
@@ -109,7 +109,7 @@ def message_or_error(data: bytes) -> Message | tuple[ApiError, str]:
         return bad.error, bad.lane
 
 
-def read_message(data: bytes) -> Message:
+def read_message(data: bytes) -> ClientMessage:
     """Read a message. Raises BadMessage."""
     document = read_body(data)
     if document is None:
@@ -129,13 +129,13 @@ def read_message(data: bytes) -> Message:
                     message = "'background' is not supported over WebSocket: send the request over HTTP."
                     raise BadRequest(message, "background", "unsupported_parameter")
                 draft = draft_of({**body, "stream": True}, generates=_generates(document))
-                return Message("create", lane, len(data), draft)
+                return ClientMessage("create", lane, len(data), draft)
             case "response.cancel":
-                return Message("cancel", lane, len(data), response_id=string(body.get("response_id")))
+                return ClientMessage("cancel", lane, len(data), response_id=string(body.get("response_id")))
             case "response.steer":
-                return Message("steer", lane, len(data), refusal=_steering_refused(body, lane))
+                return ClientMessage("steer", lane, len(data), refusal=_steering_refused(body, lane))
             case "response.processed":
-                return Message("processed", lane, len(data))
+                return ClientMessage("processed", lane, len(data))
         message = f"Invalid value: {kind[:64]!r}. Expected 'response.create' or 'response.cancel'."
         raise BadRequest(message, "type", "invalid_value")
     except BadRequest as bad:
@@ -186,7 +186,7 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class RequestDraft:
     """A parsed request, as bytes: the work on the event loop does not depend on the number of its values."""
 
     body: bytes
@@ -207,10 +207,10 @@ class Draft:
     """The stream that answers a request which must not generate anything."""
 
 
-def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> Draft:
+def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> RequestDraft:
     """Return the draft of a request."""
     previous, items = body.get("previous_response_id"), body.get("input")
-    draft = Draft(
+    draft = RequestDraft(
         dump(body).encode(),
         previous=previous if isinstance(previous, str) else None,
         in_conversation=bool(body.get("conversation")),
@@ -230,7 +230,7 @@ def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class SocketTurn:
     """A request as it is sent. ``previous``: the response of this connection that it continues, or ""."""
 
     body: bytes
@@ -253,29 +253,29 @@ class RecentTurns:
         # Ids of the responses, oldest first; other owners can have evicted some.
         self._names: dict[str, None] = {}
 
-    def turn(self, draft: Draft, *, has_store: bool) -> Turn:
+    def turn(self, draft: RequestDraft, *, has_store: bool) -> SocketTurn:
         """Return the request for a message. Raises BadRequest.
 
         ``has_store``: the proxy stores answers, and finds those that this connection does not remember.
         """
         previous, own = draft.previous, draft.own
         if own is None:
-            return Turn(draft.body)
+            return SocketTurn(draft.body)
         if previous is None:
-            return Turn(draft.body, "", None if draft.in_conversation else own)
+            return SocketTurn(draft.body, "", None if draft.in_conversation else own)
         before = self._find(previous)
         if before is None:
             if not draft.is_stored and not has_store:
                 raise _Missing(not_found(References(previous), previous))
-            return Turn(draft.body)
+            return SocketTurn(draft.body)
         context = before.extended(own)
         if missing := [call_id for call_id in draft.answered if call_id not in context.calls]:
             message = f"No tool call found for function call output with call_id {missing[0][:64]}."
             raise BadRequest(message, "input")
         whole = b",".join(filter(None, (context.items, draft.trigger)))
-        return Turn(b"".join((draft.rest[:-1], b',"input":[', whole, b"]}")), previous, context)
+        return SocketTurn(b"".join((draft.rest[:-1], b',"input":[', whole, b"]}")), previous, context)
 
-    def take(self, answer: Answer, *, has_store: bool) -> None:
+    def take(self, answer: SocketAnswer, *, has_store: bool) -> None:
         """Remember a finished answer unless it is stored; after a failure, forget what it continued."""
         turn, response = answer.turn, answer.response or {}
         if answer.has_failed:
@@ -336,10 +336,10 @@ def prepared(body: Mapping[str, Any]) -> bytes:
     return b"".join(writer.write(Opened()) + writer.write(Ended(usage=nothing)))
 
 
-class Answer:
+class SocketAnswer:
     """Converts an HTTP response to messages. ``turn``: the request."""
 
-    def __init__(self, turn: Turn, lane: str) -> None:
+    def __init__(self, turn: SocketTurn, lane: str) -> None:
         self.turn = turn
         self._lane = lane
         self._decoder = SSEDecoder()

@@ -21,8 +21,8 @@ from toolsim.proxy.jobs import Job, JobResult, PluginJob
 from toolsim.proxy.mitmproxy12.backpressure import bound_buffers
 from toolsim.proxy.mitmproxy12.relay import note_end
 from toolsim.proxy.upgrades import BUFFER_BYTES, TOKEN, Upgrade
-from toolsim.sockets.connection import Connection
-from toolsim.sockets.protocol import BadMessage, Context, Message, RecentTurns, message_or_error
+from toolsim.sockets.connection import SocketConnection
+from toolsim.sockets.protocol import BadMessage, ClientMessage, Context, RecentTurns, message_or_error
 from toolsim.sockets.requests import Backlog, SocketRequest
 from toolsim.sockets.websocket import GOING_AWAY, POLICY, WebSocket
 
@@ -99,11 +99,11 @@ class SocketServer:
         finally:
             websocket.shut()
 
-    async def read(self, data: bytes, owner: str) -> Message:
+    async def read(self, data: bytes, owner: str) -> ClientMessage:
         """Parse a message of an owner. Raises BadMessage."""
         done = await self._do(PluginJob(data, len(data), message_or_error, owner=owner))
         match done.read:
-            case Message() as message:
+            case ClientMessage() as message:
                 return message
             case (ApiError() as error, str(lane)):
                 raise BadMessage(error, lane)
@@ -154,7 +154,7 @@ class _Handler:
         self._heard = self._used = time.monotonic()
         self._ended = asyncio.Event()
         owner = upgrade.owner
-        self._connection = Connection(
+        self._connection = SocketConnection(
             partial(server.read, owner=owner),
             partial(SocketRequest, upgrade, Backlog()),
             self._send,

@@ -57,7 +57,7 @@ GOING_AWAY, UNSUPPORTED_DATA, POLICY, TOO_BIG = 1001, 1003, 1008, 1009
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
+class ProtocolViolation:
     """A violation by a client, which ends its connection."""
 
     code: int
@@ -75,7 +75,7 @@ class WebSocket:
         self._writing = asyncio.Lock()
         self._ponging: set[asyncio.Task[None]] = set()
         self._ping = b""  # The payload of the last ping that has not been answered.
-        self._violation: Violation | None = None
+        self._violation: ProtocolViolation | None = None
         self.pongs = 0
         """Pongs received."""
         self.end: tuple[int, str] | None = None
@@ -172,7 +172,7 @@ class WebSocket:
     def violate(self, code: int, reason: str) -> None:
         """Close the connection without waiting for the client's close frame."""
         if self._violation is None:
-            self._violation = Violation(code, reason)
+            self._violation = ProtocolViolation(code, reason)
             self.close(code, reason)
 
     def _spend(self, units: float) -> None:

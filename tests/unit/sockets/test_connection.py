@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from toolsim.core import time_slice
 from toolsim.core.fair_cache import FairCache
-from toolsim.sockets.connection import Connection, Head
+from toolsim.sockets.connection import Head, SocketConnection
 from toolsim.sockets.protocol import (
     MAX_LANES,
     MAX_RUNNING,
     MAX_WAITING,
+    ClientMessage,
     Context,
-    Message,
     RecentTurns,
     read_message,
 )
@@ -55,7 +55,7 @@ class Post:
         self._parts.put_nowait(None)
 
 
-async def read(data: bytes) -> Message:
+async def read(data: bytes) -> ClientMessage:
     return read_message(data)
 
 
@@ -66,7 +66,7 @@ class Stage:
         self.is_gone = False
         self.memory = FairCache[Context](100, 100_000)
         recent = RecentTurns(self.memory, "owner")
-        self.connection = Connection(read, self.ask, self.send, recent, max_bytes, lambda: False)
+        self.connection = SocketConnection(read, self.ask, self.send, recent, max_bytes, lambda: False)
 
     def ask(self, body: bytes) -> Post:
         self.posts.append(Post(body))

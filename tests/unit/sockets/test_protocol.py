@@ -20,12 +20,12 @@ from toolsim.core.plan import AnswerForm
 from toolsim.sockets import protocol
 from toolsim.sockets.protocol import (
     TRUNCATED,
-    Answer,
     BadMessage,
+    ClientMessage,
     Context,
-    Message,
     RecentTurns,
-    Turn,
+    SocketAnswer,
+    SocketTurn,
     draft_of,
     error_message,
     prepared,
@@ -40,14 +40,14 @@ CALL = {"type": "function_call", "id": "fc_1", "call_id": "c_1", "name": "f", "a
 OUTPUT = {"type": "function_call_output", "call_id": "c_1", "output": "18"}
 
 
-NEW = Turn(b"")
+NEW = SocketTurn(b"")
 
 
 def create(**fields: Any) -> str:
     return json.dumps({"type": "response.create", "model": "m", **fields})
 
 
-def read(text: str) -> Message:
+def read(text: str) -> ClientMessage:
     return read_message(text.encode())
 
 
@@ -59,12 +59,14 @@ def stream_of(text: str = "Hi \u2028 there", error: ApiError | None = None, **bo
     return b": a comment\n\n" + b"".join(b"".join(some) for some in frames)
 
 
-def fed(answer: Answer, data: bytes) -> list[str]:
+def fed(answer: SocketAnswer, data: bytes) -> list[str]:
     return [message for messages in answer.feed(data) for message in messages]
 
 
-def answered(data: bytes, turn: Turn = NEW, lane: str = "", cuts: tuple[int, ...] = ()) -> tuple[Answer, list[Any]]:
-    answer, messages = Answer(turn, lane), []
+def answered(
+    data: bytes, turn: SocketTurn = NEW, lane: str = "", cuts: tuple[int, ...] = ()
+) -> tuple[SocketAnswer, list[Any]]:
+    answer, messages = SocketAnswer(turn, lane), []
     answer.begin(200, "text/event-stream; charset=utf-8", {})
     for start, end in zip((0, *cuts), (*cuts, len(data)), strict=True):
         messages += fed(answer, data[start:end]) if end > start else []
@@ -121,7 +123,7 @@ def test_a_failed_stream_ends_once() -> None:
 
 def test_an_http_error_has_its_status() -> None:
     """In the API's type and in the published schema; an unreadable one is an error too."""
-    answer = Answer(NEW, "main")
+    answer = SocketAnswer(NEW, "main")
     answer.begin(429, "application/json", {"retry-after": "3"})
     assert fed(answer, b'{"error":{"message":"Slow.","type":"x",') == []
     assert fed(answer, b'"param":null,"code":"rate_limit_exceeded"}}') == []
@@ -130,7 +132,7 @@ def test_an_http_error_has_its_status() -> None:
     types.WebSocketErrorEvent.model_validate(message)
     assert (read.status, read.error.code, read.stream_id) == (429, "rate_limit_exceeded", "main")
     assert message["headers"] == {"retry-after": "3"}
-    answer = Answer(NEW, "")
+    answer = SocketAnswer(NEW, "")
     answer.begin(502, "text/html", {})
     fed(answer, b"<html>")
     [message] = [json.loads(text) for text in fed(answer, b"")]
@@ -139,7 +141,7 @@ def test_an_http_error_has_its_status() -> None:
 
 def test_a_whole_response_is_a_terminal_event() -> None:
     """From a backend that does not stream."""
-    answer = Answer(NEW, "")
+    answer = SocketAnswer(NEW, "")
     answer.begin(200, "application/json", {})
     fed(answer, b'{"object":"response","id":"r","status":"completed","output":[]}')
     [message] = [json.loads(text) for text in fed(answer, b"")]
@@ -194,11 +196,11 @@ def remember(max_bytes: int) -> RecentTurns:
 
 def remembering(
     output: list[dict[str, Any]], recent: RecentTurns | None = None, **body: Any
-) -> tuple[RecentTurns, str, Answer]:
+) -> tuple[RecentTurns, str, SocketAnswer]:
     """Return a connection that has answered one request, and the id of the answer."""
     recent = recent or remember(10_000)
     turn = recent.turn(draft_of({"model": "m", **body}), has_store=False)
-    answer = Answer(turn, "")
+    answer = SocketAnswer(turn, "")
     answer.begin(200, "application/json", {})
     name = f"resp_{len(turn.body)}"
     response = {"id": name, "status": "completed", "store": False, "output": output}
@@ -228,7 +230,7 @@ def test_a_continuation_contains_what_it_continues() -> None:
 @pytest.mark.parametrize("id", ["r\\1", "\\g<x>", 'r"', "\\"])
 def test_a_response_may_have_any_id(id: str) -> None:
     """It is no template."""
-    _, messages = answered(stream_of(), Turn(b"", previous=id))
+    _, messages = answered(stream_of(), SocketTurn(b"", previous=id))
     assert {message["response"]["previous_response_id"] for message in messages if "response" in message} == {id}
 
 
@@ -258,7 +260,7 @@ def test_a_stored_answer_is_left_to_the_store() -> None:
     """And a failed continuation makes the connection forget."""
     recent = remember(1000)
     turn = recent.turn(draft_of({"model": "m", "input": "x"}), has_store=True)
-    answer = Answer(turn, "")
+    answer = SocketAnswer(turn, "")
     answer.response = {"id": "r", "status": "completed", "store": True, "output": []}
     recent.take(answer, has_store=True)
     assert asked(recent, input="y", previous_response_id="r")["previous_response_id"] == "r"
