@@ -15,7 +15,7 @@ from random import Random
 from bench import added
 from bench.stage import Proxies, resident_megabytes
 from bench.table import Row
-from toolsim.stores.record import Bounds, Record, Store
+from toolsim.stores.record import Record, Store, StoreLimits
 from toolsim.stores.sqlite import SqliteStore
 
 MODEL = "prose-100-4-1"
@@ -32,7 +32,7 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
             pairs = ((proxies.fresh(), proxies.fresh(toolsim_store=f"sqlite:{path}{number}")) for number in numbers)
             yield from added.rows("store", "a turn that is kept, sqlite", 0.5, MODEL, pairs, stream=stream)
         records = 10_000 if quick else RECORDS
-        bounds = Bounds(records=records, bytes=1 << 40)
+        bounds = StoreLimits(records=records, bytes=1 << 40)
         for name, place in ("memory", None), ("sqlite", Path(folder) / "full"):
             yield from asyncio.run(lookups(name, SqliteStore(place, bounds), records))
 

@@ -35,7 +35,7 @@ from toolsim.response.judge import Judge
 from toolsim.response.rewrite import ResponseRewriter
 from toolsim.response.structured import StructuredCalls
 from toolsim.response.value_types import VALUE_TYPE
-from toolsim.response.verdict import Call
+from toolsim.response.verdict import JudgedCall
 from toolsim.wire.frame_template import RepeatDecoder, Repeats
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.sse import SSEDecoder
@@ -155,11 +155,11 @@ def native_call(data: bytes, step: int) -> None:
     name, _, arguments = data.decode("utf-8", "replace").partition("\0")
     judge = Judge(Plan("chat", "chat", AnswerForm(True, "m"), tools=_TOOLS, any_strict=True), Report())
     for verdict in StructuredCalls(judge).verdicts(StructuredCall(name, arguments), is_announced=step % 2 == 0):
-        if isinstance(verdict, Call) and verdict.repairs:
+        if isinstance(verdict, JudgedCall) and verdict.repairs:
             assert Draft202012Validator(_CITY).is_valid(json.loads(verdict.arguments)), "a repair that does not fit"
-        if isinstance(verdict, Call) and verdict.tool.strict:
+        if isinstance(verdict, JudgedCall) and verdict.tool.strict:
             assert VALUE_TYPE not in verdict.repairs, "a strict tool's value was changed"
-        if isinstance(verdict, Call) and step % 2 == 0:
+        if isinstance(verdict, JudgedCall) and step % 2 == 0:
             assert VALUE_TYPE not in verdict.repairs, "what the client has was changed"
 
 

@@ -18,7 +18,7 @@ from toolsim.proxy.jobs import Job, JobResult
 from toolsim.proxy.options.settings import Settings
 from toolsim.sockets import server
 from toolsim.stores import redis_server, sqlite
-from toolsim.stores.record import Bounds, Store
+from toolsim.stores.record import Store, StoreLimits
 
 BACKENDS: list[Callable[[Settings], loopback.TextBackend]] = [
     codex.backend_of,
@@ -31,4 +31,4 @@ SOCKETS: Callable[[Callable[[], bool], Callable[[Job], Awaitable[JobResult]]], u
 )
 BACKGROUND: Callable[[background.Parts], background.Answers] = endpoints.BackgroundAnswers
 MCP: McpRuntime = engine
-STORES: list[Callable[[str, Bounds], Store]] = [sqlite.open_store, redis_server.open_store]
+STORES: list[Callable[[str, StoreLimits], Store]] = [sqlite.open_store, redis_server.open_store]

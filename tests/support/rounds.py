@@ -16,8 +16,8 @@ from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
 from toolsim.response.retry import SECOND_OPINION, Retry
 from toolsim.response.rewrite import ResponseRewriter
-from toolsim.rounds.round_planner import Bounds, Round
-from toolsim.rounds.runner import Job, Refused, RoundEvent, RoundReport, answer
+from toolsim.rounds.round_planner import Round, RoundLimits
+from toolsim.rounds.runner import Refused, RoundEvent, RoundReport, RunnerJob, answer
 from toolsim.wire.apis import APIS
 from toolsim.wire.errors import error_body
 from toolsim.wire.json_codec import dump
@@ -100,14 +100,18 @@ def body_of(api_name: ApiName, stream: bool, **more: Any) -> dict[str, Any]:
     return {"model": "m", "stream": stream, **asked, **more}
 
 
-def job_of(script: Script, api_name: ApiName, stream: bool, policy: Policy, bounds: Bounds, **more: Any) -> Job:
+def job_of(
+    script: Script, api_name: ApiName, stream: bool, policy: Policy, bounds: RoundLimits, **more: Any
+) -> RunnerJob:
     """Return the job of such a request."""
     api, body = APIS[api_name], body_of(api_name, stream, **more)
     policy = replace(policy, backend=script.backend)
-    return Job(api, body, api.read(body).form, policy, lambda round_: script.ask(api_name, stream, round_), bounds)
+    return RunnerJob(
+        api, body, api.read(body).form, policy, lambda round_: script.ask(api_name, stream, round_), bounds
+    )
 
 
-async def run(job: Job) -> tuple[int, list[bytes]]:
+async def run(job: RunnerJob) -> tuple[int, list[bytes]]:
     """Return the status and the bytes of a job's answer."""
     writer, chunks = job.api.writer(job.form), list[bytes]()
     async for event in answer(job):
@@ -125,11 +129,11 @@ def play(
     backend: ApiName = "chat",
     stream: bool = True,
     policy: Policy,
-    bounds: Bounds | None = None,
+    bounds: RoundLimits | None = None,
     **more: Any,
-) -> tuple[Seen, Script, Job]:
+) -> tuple[Seen, Script, RunnerJob]:
     """Return the answer as the client reads it, the script and the job."""
     script = Script(texts, backend)
-    job = job_of(script, client, stream, policy, bounds or Bounds(), **more)
+    job = job_of(script, client, stream, policy, bounds or RoundLimits(), **more)
     status, chunks = asyncio.run(run(job))
     return read(client, stream, chunks, status), script, job

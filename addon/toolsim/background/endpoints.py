@@ -24,7 +24,7 @@ from toolsim.background.frames import (
 )
 from toolsim.background.remote_follower import follow_stored
 from toolsim.background.request import BackgroundRequest, job_of, read_request
-from toolsim.background.runs import Run, Runs
+from toolsim.background.runs import BackgroundRun, Runs
 from toolsim.background.slots import Slots
 from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.plan import Policy
@@ -36,12 +36,12 @@ from toolsim.proxy.metadata import COMMENT
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.reporting.metrics import Family
 from toolsim.proxy.response_store import UNAVAILABLE
-from toolsim.stores.record import MAX_TRIES, StoreError, TooLarge
+from toolsim.stores.record import MAX_TRIES, RecordTooLarge, StoreError
 from toolsim.stores.url import BACKGROUND
 from toolsim.wire.api import Api
 from toolsim.wire.json_codec import dump
 from toolsim.wire.responses.background import CANCELLED, is_streamed, value_of
-from toolsim.wire.responses.resources import Call
+from toolsim.wire.responses.resources import ResourceCall
 from toolsim.wire.responses.writer import ResponsesWriter
 
 _JSON = {"content-type": "application/json"}
@@ -82,7 +82,7 @@ class BackgroundAnswers:
         with self._places.starting(partition):
             try:
                 prepared = await self._prepare(flow, exchange, api, policy, settings)
-            except TooLarge as problem:
+            except RecordTooLarge as problem:
                 prepared = ApiError(f"The request cannot be stored: {problem}.", "invalid_request_error", status=413)
             except StoreError:
                 prepared = UNAVAILABLE
@@ -106,7 +106,7 @@ class BackgroundAnswers:
 
     async def _prepare(
         self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings
-    ) -> tuple[Run, bytes] | ApiError:
+    ) -> tuple[BackgroundRun, bytes] | ApiError:
         """Store an answer as queued; return it and the client's response, or the error."""
         context, limit = exchange.stored_context, exchange.limits.max_request_bytes
         request = flow.request
@@ -138,11 +138,11 @@ class BackgroundAnswers:
             context.partition, context.stored_as.id, value, references.previous, names
         )
         log = EventLog() if made.form.stream else None
-        run = Run(answer, lease, writer, log, own, names, references.previous, references.conversation)
+        run = BackgroundRun(answer, lease, writer, log, own, names, references.previous, references.conversation)
         run.publish(frames)
         return run, shown
 
-    async def serve(self, flow: HTTPFlow, exchange: Exchange, call: Call) -> bool:
+    async def serve(self, flow: HTTPFlow, exchange: Exchange, call: ResourceCall) -> bool:
         """Answer a request about a background answer; return whether the answer exists."""
         context = exchange.stored_context
         assert context is not None
@@ -164,7 +164,7 @@ class BackgroundAnswers:
             flow.response = Response.make(200, reply, _JSON)
         return reply is not False
 
-    async def _current(self, partition: str, call: Call) -> bytes | ApiError | Literal[False]:
+    async def _current(self, partition: str, call: ResourceCall) -> bytes | ApiError | Literal[False]:
         """Return the current state of an answer, False if it does not exist; store the changes of the call."""
         id = call.resource.id
         for _ in range(MAX_TRIES):
@@ -185,7 +185,9 @@ class BackgroundAnswers:
             return done.body
         raise StoreError(f"{id} changes too often")
 
-    async def _streamed(self, flow: HTTPFlow, exchange: Exchange, partition: str, call: Call) -> ApiError | bool:
+    async def _streamed(
+        self, flow: HTTPFlow, exchange: Exchange, partition: str, call: ResourceCall
+    ) -> ApiError | bool:
         """Answer a flow with an answer's events; return an error if that is impossible, False if it does not exist."""
         id, run = call.resource.id, self._runs.find(partition, call.resource.id)
         entry = await self._background_store.read(partition, id)

@@ -15,8 +15,8 @@ from toolsim.proxy.jobs import ROUNDS_OFF, in_own_shape
 from toolsim.proxy.rounds import MAX_BODY_BYTES, Rounds
 from toolsim.request.rewrite import prepare_for_store, read
 from toolsim.rounds.hosted_calls import HostedCalls, McpContext
-from toolsim.rounds.round_planner import Bounds, may_be_hosted, may_take_rounds
-from toolsim.rounds.runner import Job
+from toolsim.rounds.round_planner import RoundLimits, may_be_hosted, may_take_rounds
+from toolsim.rounds.runner import RunnerJob
 from toolsim.wire.api import Api
 from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import dump, read_body
@@ -65,10 +65,10 @@ def job_of(
     flow: HTTPFlow,
     api: Api,
     policy: Policy,
-    bounds: Bounds,
+    bounds: RoundLimits,
     mcp_context: McpContext | None,
     rounds: Rounds,
-) -> Job:
+) -> RunnerJob:
     """Return the job of the answer to a request.
 
     It takes at least one round, since no other code sends the request.
@@ -90,4 +90,4 @@ def job_of(
         may_take_more = is_hosted or may_take_rounds(request, policy)
     bounds = bounds if may_take_more else replace(bounds, rounds=1)
     calls = HostedCalls(mcp_context, api, document, policy, report, flow.id) if mcp_context is not None else None
-    return Job(api, document, form, policy, rounds.asking(flow, body, document), bounds, report, hosted=calls)
+    return RunnerJob(api, document, form, policy, rounds.asking(flow, body, document), bounds, report, hosted=calls)

@@ -28,8 +28,8 @@ from toolsim.proxy.background import Finished
 from toolsim.proxy.reporting.metrics import Family
 from toolsim.proxy.response_store import LOST
 from toolsim.proxy.user_limits import UserTurn
-from toolsim.rounds.runner import Job, Refused, answer, failure, with_keepalives
-from toolsim.stores.record import StoreError, TooLarge
+from toolsim.rounds.runner import Refused, RunnerJob, answer, failure, with_keepalives
+from toolsim.stores.record import RecordTooLarge, StoreError
 from toolsim.wire.json_codec import dump
 from toolsim.wire.responses.background import STOPPED, value_of
 from toolsim.wire.responses.shapes import failed
@@ -45,14 +45,14 @@ STATUSES = ("completed", "incomplete", "failed", "cancelled")
 
 
 @dataclass(slots=True)
-class Run:
+class BackgroundRun:
     """One answer in progress.
 
     ``own``: the request's own items, ``names``: their ids; ``conversation``: where to add them and the output.
     ``why``: the reason for ending it early. ``end``: the last frames to publish; ``failed``: the error in them.
     """
 
-    job: Job
+    job: RunnerJob
     lease: Lease
     writer: ResponsesWriter
     log: EventLog | None
@@ -101,7 +101,7 @@ class Runs:
         self._background_store = background_store
         self._keepalive = keepalive
         self._finished = finished
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, BackgroundRun] = {}
         self._ended: Counter[str] = Counter()
 
     def partitions(self) -> list[str]:
@@ -120,17 +120,17 @@ class Runs:
             ended.add({"status": status}, self._ended[status])
         return [running, ended]
 
-    def find(self, partition: str, id: str) -> Run | None:
+    def find(self, partition: str, id: str) -> BackgroundRun | None:
         """Return the answer with this id, if this proxy makes it."""
         run = self._runs.get(id)
         return run if run is not None and run.lease.partition == partition else None
 
-    def start(self, run: Run) -> None:
+    def start(self, run: BackgroundRun) -> None:
         """Start making an answer whose record is already stored."""
         self._runs[run.lease.id] = run
         run.task = asyncio.create_task(self._run(run))
 
-    async def end(self, run: Run, why: ApiError) -> None:
+    async def end(self, run: BackgroundRun, why: ApiError) -> None:
         """End an answer early, and wait until its model has stopped."""
         if run.task is not None and not run.task.done():
             run.why = run.why or why
@@ -144,7 +144,7 @@ class Runs:
         """End all answers as failed."""
         await asyncio.gather(*(self.end(run, STOPPED) for run in list(self._runs.values())))
 
-    async def _run(self, run: Run) -> None:
+    async def _run(self, run: BackgroundRun) -> None:
         renewing = asyncio.create_task(self._renew(run))
         try:
             await self._answer(run)
@@ -162,7 +162,7 @@ class Runs:
             run.end_turn()
             self._note(run)
 
-    async def _answer(self, run: Run) -> None:
+    async def _answer(self, run: BackgroundRun) -> None:
         """Run the model and publish its frames, except the end: the answer must be stored first."""
         error = _UNFINISHED
         try:
@@ -181,7 +181,7 @@ class Runs:
             error = _BUG
         run.end = run.writer.write(Failed(error))
 
-    async def _store(self, run: Run) -> None:
+    async def _store(self, run: BackgroundRun) -> None:
         """Store a finished answer, before its end is published."""
         assert run.writer.body is not None
         ending = run.ending(run.writer.body)
@@ -198,7 +198,7 @@ class Runs:
                         ending = run.ending(failed(run.writer.body, lost))
                         continue
                 return
-            except TooLarge:
+            except RecordTooLarge:
                 run.fail(_TOO_LARGE)
                 ending = replace(run.ending(failed(run.writer.body, _TOO_LARGE) | {"output": []}), events=b"")
                 await asyncio.sleep(RETRY_SECONDS)
@@ -206,7 +206,7 @@ class Runs:
                 await asyncio.sleep(RETRY_SECONDS)
         run.fail(run.failed or LOST)
 
-    async def _cut(self, run: Run, why: ApiError) -> None:
+    async def _cut(self, run: BackgroundRun, why: ApiError) -> None:
         """End an answer early. If it was only waiting to be stored when the proxy stops, it is stored."""
         if run.writer.body is None:
             run.end = run.writer.write(Failed(why))
@@ -219,11 +219,11 @@ class Runs:
             elif why is not STOPPED:
                 await self._store_events(run)
 
-    async def _store_events(self, run: Run) -> None:
+    async def _store_events(self, run: BackgroundRun) -> None:
         if run.log is not None:
             await self._background_store.store_events(run.lease, run.log.value(run.end))
 
-    async def _renew(self, run: Run) -> None:
+    async def _renew(self, run: BackgroundRun) -> None:
         """Keep renewing the lease, and store the events as they arrive once another proxy has requested them."""
         stored, is_wanted = -1, False
         while True:
@@ -245,7 +245,7 @@ class Runs:
                 run.task.cancel()
                 return
 
-    def _note(self, run: Run) -> None:
+    def _note(self, run: BackgroundRun) -> None:
         """Count and log a finished answer."""
         report, body = run.job.report, run.writer.body or {}
         error = run.failed or run.writer.error

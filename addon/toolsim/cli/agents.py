@@ -42,7 +42,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class AgentSettings:
     """``arguments``: those before the user's own. ``variables``: the environment's, None to unset one.
 
     ``defaults``: variables that the user's environment overrides.
@@ -74,7 +74,7 @@ class Agent:
     command: str
     title: str
     package: str
-    settings: Callable[[Endpoint, Sequence[str]], Settings]
+    settings: Callable[[Endpoint, Sequence[str]], AgentSettings]
 
     @property
     def installation(self) -> str:
@@ -91,7 +91,7 @@ def named_model(arguments: Sequence[str]) -> str | None:
     return None
 
 
-def _claude(endpoint: Endpoint, arguments: Sequence[str]) -> Settings:
+def _claude(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
     variables: dict[str, str | None] = {
         "ANTHROPIC_BASE_URL": endpoint.origin,
         "ANTHROPIC_AUTH_TOKEN": endpoint.key,
@@ -109,7 +109,7 @@ def _claude(endpoint: Endpoint, arguments: Sequence[str]) -> Settings:
     defaults = {"ENABLE_TOOL_SEARCH": "true"}
     if endpoint.window is not None:
         defaults["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] = str(endpoint.window)
-    return Settings(variables=variables, defaults=defaults)
+    return AgentSettings(variables=variables, defaults=defaults)
 
 
 def claude_line(host: str, port: int) -> str:
@@ -120,14 +120,14 @@ def claude_line(host: str, port: int) -> str:
     return f"Claude Code:  {' '.join(f'{name}={value}' for name, value in variables.items())} claude --model NAME"
 
 
-def _codex(endpoint: Endpoint, arguments: Sequence[str]) -> Settings:
+def _codex(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
     provider = {"name": "toolsim", "base_url": endpoint.base_url, "wire_api": "responses", "env_key": _CODEX_KEY}
     values = {f"model_providers.toolsim.{name}": value for name, value in provider.items()}
     values |= {"model_provider": "toolsim", "model": endpoint.model}
     words = [f"{name}={_toml(value)}" for name, value in values.items()]
     if endpoint.window is not None:
         words.append(f"model_context_window={endpoint.window}")
-    return Settings([word for each in words for word in ("-c", each)], {_CODEX_KEY: endpoint.key})
+    return AgentSettings([word for each in words for word in ("-c", each)], {_CODEX_KEY: endpoint.key})
 
 
 def _toml(text: str) -> str:
@@ -135,7 +135,7 @@ def _toml(text: str) -> str:
     return json.dumps(text) if "'" in text or not text.isprintable() else f"'{text}'"
 
 
-def _opencode(endpoint: Endpoint, arguments: Sequence[str]) -> Settings:
+def _opencode(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
     def model(name: str) -> dict[str, Any]:
         window = endpoint.window if name == endpoint.model and endpoint.window else _DEFAULT_WINDOW
         limit = {"context": window, "output": min(_MAX_OUTPUT_TOKENS, window // 4)}
@@ -149,16 +149,16 @@ def _opencode(endpoint: Endpoint, arguments: Sequence[str]) -> Settings:
         "models": {name: model(name) for name in (endpoint.model, *endpoint.models)},
     }
     config = {"model": named, "small_model": named, "provider": {"toolsim": provider}}
-    return Settings(variables={"OPENCODE_CONFIG_CONTENT": json.dumps(config)})
+    return AgentSettings(variables={"OPENCODE_CONFIG_CONTENT": json.dumps(config)})
 
 
-def _qwen(endpoint: Endpoint, arguments: Sequence[str]) -> Settings:
+def _qwen(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
     model = () if named_model(arguments) is not None else ("-m", endpoint.model)
     variables = {"OPENAI_BASE_URL": endpoint.base_url, "OPENAI_API_KEY": endpoint.key, "OPENAI_MODEL": endpoint.model}
-    return Settings(("--auth-type", "openai", *model), variables)
+    return AgentSettings(("--auth-type", "openai", *model), variables)
 
 
-def _copilot(endpoint: Endpoint, arguments: Sequence[str]) -> Settings:
+def _copilot(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
     provider: dict[str, str | None] = {
         "BASE_URL": endpoint.base_url,
         "TYPE": "openai",
@@ -177,7 +177,7 @@ def _copilot(endpoint: Endpoint, arguments: Sequence[str]) -> Settings:
     variables = {f"COPILOT_PROVIDER_{name}": value for name, value in provider.items()}
     # Offline, it asks for no login and contacts no other server.
     more = {"COPILOT_MODEL": endpoint.model, "COPILOT_OFFLINE": "true"}
-    return Settings(variables=variables | more, defaults=defaults)
+    return AgentSettings(variables=variables | more, defaults=defaults)
 
 
 AGENTS = {

@@ -32,7 +32,7 @@ _PAUSE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class DemoTurn:
     """One question. ``items``: the history before it, in the API's shape; ``status``: the expected one."""
 
     text: str
@@ -90,20 +90,20 @@ def _history(**outputs: str) -> tuple[dict[str, Any], ...]:
 
 
 TURNS = (
-    Turn(_TWO_CITIES),
-    Turn(_TWO_CITIES, items=_history(Bonn="18 degrees, light rain", Paris="24 degrees, sunny")),
-    Turn("Hello", RESPONSES, stream=False),
-    Turn("Tell me a story", tools=False),
-    Turn('Search my notes for "mitmproxy addons"', RESPONSES),
-    Turn(f"{_WEATHER} [string]", RESPONSES),
-    Turn(f"{_WEATHER} [empty]", stream=False),
-    Turn(f"{_WEATHER} [malformed]"),
-    Turn(f"{_WEATHER} [badly]"),
-    Turn(f"{_WEATHER} [badly]", RESPONSES, stream=False, strict=True, status=422),
-    Turn(f"{_WEATHER} [unknown]"),
-    Turn(f"{_WEATHER} [429]", stream=False, status=429),
-    Turn(f"{_WEATHER} [cut]", RESPONSES),
-    Turn(f"{_WEATHER} [slow]", RESPONSES),
+    DemoTurn(_TWO_CITIES),
+    DemoTurn(_TWO_CITIES, items=_history(Bonn="18 degrees, light rain", Paris="24 degrees, sunny")),
+    DemoTurn("Hello", RESPONSES, stream=False),
+    DemoTurn("Tell me a story", tools=False),
+    DemoTurn('Search my notes for "mitmproxy addons"', RESPONSES),
+    DemoTurn(f"{_WEATHER} [string]", RESPONSES),
+    DemoTurn(f"{_WEATHER} [empty]", stream=False),
+    DemoTurn(f"{_WEATHER} [malformed]"),
+    DemoTurn(f"{_WEATHER} [badly]"),
+    DemoTurn(f"{_WEATHER} [badly]", RESPONSES, stream=False, strict=True, status=422),
+    DemoTurn(f"{_WEATHER} [unknown]"),
+    DemoTurn(f"{_WEATHER} [429]", stream=False, status=429),
+    DemoTurn(f"{_WEATHER} [cut]", RESPONSES),
+    DemoTurn(f"{_WEATHER} [slow]", RESPONSES),
 )
 
 
@@ -113,7 +113,7 @@ class Player:
     ``failed``: how many turns were not answered as expected; None until all have been played.
     """
 
-    def __init__(self, turns: Sequence[Turn] = TURNS, *, once: bool = False) -> None:
+    def __init__(self, turns: Sequence[DemoTurn] = TURNS, *, once: bool = False) -> None:
         self._turns = turns
         self._once = once
         self._task: asyncio.Task[None] | None = None

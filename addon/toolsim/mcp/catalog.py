@@ -56,7 +56,7 @@ class HostedTool:
     needs_approval: bool
 
 
-class Catalog:
+class McpCatalog:
     """The tools of an answer, by the names that the model sees."""
 
     def __init__(self, taken: Collection[str], allow: Collection[str] = (), deny: Collection[str] = ()) -> None:

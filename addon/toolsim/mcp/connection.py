@@ -27,7 +27,7 @@ from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT, Imple
 from toolsim.mcp import web
 from toolsim.mcp.catalog import MAX_TOOLS, RemoteTool, remote_tool
 from toolsim.mcp.fair_lock import FairLock
-from toolsim.mcp.outcome import Outcome, failed
+from toolsim.mcp.outcome import ToolOutcome, failed
 from toolsim.mcp.result import result
 from toolsim.mcp.runtime import NO_CALLER, Caller
 from toolsim.mcp.servers import Server
@@ -50,7 +50,7 @@ class ServerFailed(Exception):
     """A server could not be reached or did not answer; the message has the reason, without secrets."""
 
 
-class Connection:
+class McpConnection:
     """The connection to one server; ``timeout`` applies to each request and to opening the connection."""
 
     def __init__(self, server: Server, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -76,10 +76,10 @@ class Connection:
             self._tools = await self._asked(self._listed, who)
         return self._tools
 
-    async def call(self, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER) -> Outcome:
+    async def call(self, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER) -> ToolOutcome:
         """Call a tool; ``limit``: maximum bytes of its output. Never raises, regardless of the server."""
 
-        async def called(client: Client) -> Outcome:
+        async def called(client: Client) -> ToolOutcome:
             try:
                 answer = await client.call_tool(tool, dict(arguments))
             except MCPError as error:
@@ -205,7 +205,7 @@ class Connection:
 class _Session:
     """A server's client from opening to closing, in its own task."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: McpConnection) -> None:
         self._connection = connection
         self._up: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()

@@ -22,7 +22,7 @@ MAX_WORDS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ToolOutcome:
     """The outcome of a call. ``output``: its text, None if it failed; ``error``: in the API's shape, else None.
 
     ``code``: one of the codes above for a failure, "" for a result.
@@ -40,6 +40,6 @@ class Outcome:
         return self.output if self.output is not None else error_text(self.error)
 
 
-def failed(message: str, code: str = UNREACHABLE, number: int = -32000) -> Outcome:
+def failed(message: str, code: str = UNREACHABLE, number: int = -32000) -> ToolOutcome:
     """Return the outcome of a call that its server never answered, or that was never made."""
-    return Outcome(None, {"type": "mcp_protocol_error", "code": number, "message": message[:MAX_WORDS]}, code)
+    return ToolOutcome(None, {"type": "mcp_protocol_error", "code": number, "message": message[:MAX_WORDS]}, code)

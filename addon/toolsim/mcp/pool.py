@@ -11,13 +11,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from toolsim.core.tasks import spawn
-from toolsim.mcp.outcome import Outcome, failed
+from toolsim.mcp.outcome import ToolOutcome, failed
 from toolsim.mcp.runtime import NO_CALLER, Caller
 from toolsim.mcp.servers import Server
 
 if TYPE_CHECKING:
     from toolsim.mcp.catalog import RemoteTool
-    from toolsim.mcp.connection import Connection
+    from toolsim.mcp.connection import McpConnection
 
 MAX_CONNECTIONS = 32
 """Maximum connections to URLs. Servers that clients name have their own credentials, so no two clients share one."""
@@ -36,7 +36,7 @@ class Pool:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._module: ModuleType | None = None
-        self._connections: OrderedDict[Server, Connection] = OrderedDict()
+        self._connections: OrderedDict[Server, McpConnection] = OrderedDict()
         # The owner of each connection.
         self._owners: dict[Server, str] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -47,7 +47,7 @@ class Pool:
 
     async def call(
         self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER
-    ) -> Outcome:
+    ) -> ToolOutcome:
         """Call a tool of a server; ``limit``: maximum bytes of its output."""
         try:
             connection = await self._connection(server, who.owner)
@@ -61,18 +61,18 @@ class Pool:
         closing = [connection.close() for connection in connections]
         await asyncio.gather(*closing, *self._ending, return_exceptions=True)
 
-    async def _connection(self, server: Server, owner: str) -> Connection:
+    async def _connection(self, server: Server, owner: str) -> McpConnection:
         if self._module is None:
             # Importing the package takes a second, which must not block the event loop. Afterwards nothing is awaited
             # here, so that the calls of a round reach their server in order.
             self._module = await asyncio.to_thread(importlib.import_module, "toolsim.mcp.connection")
         endpoint = server.endpoint
-        found: Connection | None = self._connections.get(endpoint)
+        found: McpConnection | None = self._connections.get(endpoint)
         self._close_idle(but=endpoint)
         if found is None:
             if not endpoint.command:
                 self._make_room(owner)
-            found = self._module.Connection(server, clock=self._clock)
+            found = self._module.McpConnection(server, clock=self._clock)
             self._connections[endpoint], self._owners[endpoint] = found, owner
         self._connections.move_to_end(endpoint)
         return found

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from toolsim.mcp.outcome import FAILED, MAX_WORDS, TOO_LARGE, Outcome, failed
+from toolsim.mcp.outcome import FAILED, MAX_WORDS, TOO_LARGE, ToolOutcome, failed
 from toolsim.wire.json_codec import dump
 
 
-def result(parts: Iterable[Mapping[str, Any]], structured: Any, *, is_error: bool, limit: int) -> Outcome:
+def result(parts: Iterable[Mapping[str, Any]], structured: Any, *, is_error: bool, limit: int) -> ToolOutcome:
     """Return the outcome of a server's result: its content ``parts`` in wire format; ``limit``: bytes of text."""
     texts = [_text(part) for part in parts]
     if not texts and structured is not None:
@@ -25,8 +25,8 @@ def result(parts: Iterable[Mapping[str, Any]], structured: Any, *, is_error: boo
         return failed(f"The tool's output has {size} bytes, expected at most {limit}.", TOO_LARGE)
     if is_error:
         content = [{"type": "text", "text": text[:MAX_WORDS]}]
-        return Outcome(None, {"type": "mcp_tool_execution_error", "content": content}, FAILED)
-    return Outcome(text)
+        return ToolOutcome(None, {"type": "mcp_tool_execution_error", "content": content}, FAILED)
+    return ToolOutcome(text)
 
 
 def _text(part: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
 from toolsim.mcp.catalog import RemoteTool
-from toolsim.mcp.outcome import Outcome
+from toolsim.mcp.outcome import ToolOutcome
 from toolsim.mcp.servers import Server
 from toolsim.plugins import MCP
 
@@ -30,7 +30,7 @@ class Pool(Protocol):
 
     async def call(
         self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER
-    ) -> Outcome:
+    ) -> ToolOutcome:
         """Call a tool of a server; ``limit``: maximum bytes of its output. Never raises, regardless of the server."""
 
     async def close(self) -> None:

@@ -30,7 +30,7 @@ from toolsim.core.conversation import (
     Thought,
 )
 from toolsim.core.events import StructuredCall
-from toolsim.mcp.outcome import Outcome
+from toolsim.mcp.outcome import ToolOutcome
 from toolsim.otel import conventions
 from toolsim.pages.read_answer import Piece, TextBlock, read_answer
 from toolsim.pages.show_request import read_conversation
@@ -113,7 +113,7 @@ class Content:
             headers = tuple(by_name(request.headers).items())
             self._note(span, _Turn(headers, request.path, request.raw_content or b"", answer))
 
-    def of_call(self, span: Span, call: ServedCall, outcome: Outcome) -> None:
+    def of_call(self, span: Span, call: ServedCall, outcome: ToolOutcome) -> None:
         """Record the content of a finished call."""
         if self.is_on and span.is_recording():
             self._note(span, _Call(call.arguments, outcome.output))

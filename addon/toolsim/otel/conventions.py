@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from mitmproxy.http import HTTPFlow
 
 from toolsim.core.report import Report, loggable_name
-from toolsim.mcp.outcome import FAILED, Outcome
+from toolsim.mcp.outcome import FAILED, ToolOutcome
 from toolsim.mcp.servers import Server
 from toolsim.proxy.exchange import Exchange
 from toolsim.proxy.route import prefix
@@ -219,7 +219,7 @@ def tool_began(server: Server, call: ServedCall) -> Attributes:
     return found
 
 
-def tool_ended(outcome: Outcome) -> Attributes:
+def tool_ended(outcome: ToolOutcome) -> Attributes:
     """Return the attributes of a finished call; ``error.type`` only if it failed."""
     if not outcome.code:
         return {}

@@ -20,7 +20,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from toolsim.core.report import Report
-from toolsim.mcp.outcome import Outcome
+from toolsim.mcp.outcome import ToolOutcome
 from toolsim.mcp.servers import Server
 from toolsim.otel import conventions
 from toolsim.otel.export import Export
@@ -86,7 +86,7 @@ class Spans(Feature):
     def on_mcp(self, mcp_context: McpContext) -> McpContext:
         return replace(mcp_context, watch=self._call)
 
-    async def _call(self, server: Server, call: ServedCall, calling: Awaitable[Outcome]) -> Outcome:
+    async def _call(self, server: Server, call: ServedCall, calling: Awaitable[ToolOutcome]) -> ToolOutcome:
         began = conventions.tool_began(server, call)
         span = self._export.tracer.start_span(conventions.tool_name(call), self._context, attributes=began)
         error = conventions.ABORTED

@@ -22,7 +22,7 @@ from toolsim.proxy.reporting.metrics import Family
 from toolsim.proxy.response_store import ResponseStore
 from toolsim.proxy.rounds import Rounds
 from toolsim.wire.api import Api
-from toolsim.wire.responses.resources import Call
+from toolsim.wire.responses.resources import ResourceCall
 
 Finished = Callable[[Report, int | None, float], None]
 """Called with each finished answer: its report, its HTTP status (None: cancelled), its duration in seconds."""
@@ -34,7 +34,7 @@ class Answers(Protocol):
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings) -> None:
         """Start an answer and send its client the queued Response, or answer the flow with an error."""
 
-    async def serve(self, flow: HTTPFlow, exchange: Exchange, call: Call) -> bool:
+    async def serve(self, flow: HTTPFlow, exchange: Exchange, call: ResourceCall) -> bool:
         """Answer a request about a background answer; return whether the answer exists."""
 
     def count(self) -> int:

@@ -37,7 +37,7 @@ from toolsim.wire.json_codec import dump, parse_object, read_body
 from toolsim.wire.json_fields import string
 
 if TYPE_CHECKING:
-    from toolsim.proxy.prose_fallback import Asking
+    from toolsim.proxy.prose_fallback import ProseFallbacks
 
 logger = logging.getLogger(__name__)
 
@@ -192,11 +192,11 @@ class BodyRewriter:
             answer.further = self._asking.ask(flow, exchange, answer.reason, exchange.report)
 
     @property
-    def _asking(self) -> Asking:
+    def _asking(self) -> ProseFallbacks:
         # Few answers need it.
-        from toolsim.proxy.prose_fallback import Asking
+        from toolsim.proxy.prose_fallback import ProseFallbacks
 
-        return Asking(self.rounds, self.settings.bounds, self._policy)
+        return ProseFallbacks(self.rounds, self.settings.bounds, self._policy)
 
     def answer(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
         """Rewrite a non-streamed answer, and end its exchange; returns like ``request``."""

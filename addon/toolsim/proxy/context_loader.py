@@ -18,7 +18,7 @@ from toolsim.proxy.jobs import Job, JobResult, PageJob, request_too_large
 from toolsim.proxy.response_store import UNAVAILABLE, ResponseStore
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.wire.json_codec import dump
-from toolsim.wire.responses.resources import Call, wrong_method
+from toolsim.wire.responses.resources import ResourceCall, wrong_method
 from toolsim.wire.responses.stored import Recalled, may_refer_to_stored, output_names, pieces, with_outcome
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class StoredContextLoader:
         context, request, limit = exchange.stored_context, flow.request, exchange.limits.max_request_bytes
         assert context is not None
         assert context.resource is not None
-        call = Call(context.resource, request.method, request.path.partition("?")[2])
+        call = ResourceCall(context.resource, request.method, request.path.partition("?")[2])
         error = request_too_large(limit) if exchange.is_request_too_large else wrong_method(call)
         if error is None and await self.background.answers.serve(flow, exchange, call):
             return

@@ -16,12 +16,12 @@ import zstandard
 _ZSTD_WINDOW = 8 * 1024 * 1024
 
 
-class TooLarge(ValueError):
+class BodyTooLarge(ValueError):
     """A body is larger than the limit."""
 
 
 def decoded(data: bytes, encoding: str, limit: int) -> bytes:
-    """Return a complete body without its content encoding. Raises TooLarge, or ValueError if it cannot be decoded.
+    """Return a complete body without its content encoding. Raises BodyTooLarge, or ValueError if it cannot be decoded.
 
     ``encoding``: the header's value, "" or "identity" for none.
     """
@@ -32,7 +32,7 @@ def decoded(data: bytes, encoding: str, limit: int) -> bytes:
         raise ValueError(f"got content encoding {encoding!r}, expected one of {', '.join(_DECODERS)}")
     body = decode(data, limit + 1) if data else data
     if len(body) > limit:
-        raise TooLarge(f"got more than {limit} bytes")
+        raise BodyTooLarge(f"got more than {limit} bytes")
     return body
 
 

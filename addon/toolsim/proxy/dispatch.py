@@ -32,7 +32,7 @@ from toolsim.proxy.model_list import ModelList
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.refusals import Refusals
 from toolsim.proxy.replay import ReplayedRequest, forget
-from toolsim.proxy.reporting.outcome import Outcome, Reports
+from toolsim.proxy.reporting.outcome import OutcomeReporter, Reports
 from toolsim.proxy.rounds import round_of
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.proxy.upgrades import Sockets, upgrade_of
@@ -99,7 +99,7 @@ class Dispatcher:
         client = api_of_path(flow.request.path) or api_of_headers(incoming.headers)
         owner = owner_of(flow.request.headers.fields, client, incoming.any_user)
         match route.decide(incoming, self.settings, self._builtin_port):
-            case route.Answer() as answer:
+            case route.Respond() as answer:
                 return self._answer(flow, answer)
             case route.Serve():
                 # Its body has to be read, with a limit, which the exchange enforces.
@@ -136,7 +136,7 @@ class Dispatcher:
         origin = flow.request.headers.get("origin")
         return cors_headers(self.settings.origins, origin) if origin else {}
 
-    def _answer(self, flow: HTTPFlow, answer: route.Answer) -> Awaitable[None] | None:
+    def _answer(self, flow: HTTPFlow, answer: route.Respond) -> Awaitable[None] | None:
         if answer.error is not None:
             if isinstance(answer.error, Refusal):
                 self.incoming_reader.note_refusal(flow, answer.error)
@@ -184,7 +184,7 @@ class Dispatcher:
         """Do the same for a request whose exchange is open, now that its ``model`` is known (``route.choose``)."""
         models = self.settings.models
         match route.choose(incoming, self.settings, choice, models.current() if models is not None else (), model):
-            case route.Answer(error, headers=headers):
+            case route.Respond(error, headers=headers):
                 flow.response = exchange.refuse(error or LOOP)
                 flow.response.headers.update(headers)
                 return None
@@ -286,7 +286,7 @@ class Dispatcher:
             limits=self.settings.limits,
             backend=backend,
         )
-        exchange.attach(Outcome(self.reports))
+        exchange.attach(OutcomeReporter(self.reports))
         self._follow_admission(flow, exchange)
         self.exchanges.open(flow, exchange)
         return exchange

@@ -21,7 +21,7 @@ from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import ClientEvent
 from toolsim.core.plan import ApiName, Feature, Plan, Policy, StoredAs
 from toolsim.core.report import Report, entry
-from toolsim.proxy.decoding import TooLarge, decoded
+from toolsim.proxy.decoding import BodyTooLarge, decoded
 from toolsim.request.estimate import estimated_tokens, estimated_usage
 from toolsim.request.rewrite import Rewritten, rewrite_request
 from toolsim.response.checker import BUDGET_SECONDS, PATIENT_SECONDS
@@ -40,7 +40,7 @@ from toolsim.wire.responses.operations import (
     summary_request,
 )
 from toolsim.wire.responses.request import is_own_shape
-from toolsim.wire.responses.resources import Call, respond
+from toolsim.wire.responses.resources import ResourceCall, respond
 from toolsim.wire.responses.stored import Recalled, References, output_names, references, resolve
 
 LOOP_BYTES = 32 * 1024
@@ -117,7 +117,7 @@ class AnswerJob(_Job):
 class PageJob(_Job):
     """A call about a stored resource, with the body ``data``. ``value``: the record's value, None if there is none."""
 
-    call: Call
+    call: ResourceCall
     value: bytes | None
     data: bytes = b""
     limit: int = 0
@@ -240,7 +240,7 @@ def _with_body[J: (RequestJob, ResolveJob, PageJob, PluginJob)](
         return JobResult(job.report, bad.error)
     except RecursionError:
         return JobResult(job.report, BadRequest(f"The request body cannot be read. {TOO_DEEP}.").error)
-    except TooLarge:
+    except BodyTooLarge:
         return JobResult(job.report, request_too_large(job.limit))
     except ValueError as problem:
         return JobResult(job.report, BadRequest(f"The request body cannot be decoded: {problem}").error)
@@ -350,7 +350,7 @@ def answer_too_large(limit: int) -> ApiError:
 def _rewrite_answer(job: AnswerJob, *, long_budget: bool) -> JobResult:
     try:
         content = decoded(job.data, job.encoding, job.limit)
-    except TooLarge:
+    except BodyTooLarge:
         return JobResult(job.report, answer_too_large(job.limit))
     except ValueError as problem:
         return JobResult(job.report, ApiError(f"The backend's answer cannot be decoded: {problem}", status=502))

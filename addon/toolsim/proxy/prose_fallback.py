@@ -23,15 +23,15 @@ from toolsim.core.events import ClientEvent, Ended, Failed, Opened
 from toolsim.core.plan import Policy
 from toolsim.core.report import Report
 from toolsim.core.tasks import spawn
-from toolsim.proxy.decoding import TooLarge
+from toolsim.proxy.decoding import BodyTooLarge
 from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.jobs import JobResult
 from toolsim.proxy.mitmproxy12 import backup
 from toolsim.proxy.rounds import MAX_WAITING, Rounds, own_body, stored_by_us
 from toolsim.response.retry import Retry
 from toolsim.response.rewrite import tokens_of
-from toolsim.rounds.round_planner import Bounds, Round
-from toolsim.rounds.runner import Ask, Job, Refused, RoundEvent, answer
+from toolsim.rounds.round_planner import Round, RoundLimits
+from toolsim.rounds.runner import Ask, Refused, RoundEvent, RunnerJob, answer
 from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import read_body
 from toolsim.wire.responses.stored import output_names
@@ -42,11 +42,11 @@ _TASKS: set[asyncio.Task[None]] = set()
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class ProseFallbacks:
     """Asks models for plain text."""
 
     rounds: Rounds
-    bounds: Bounds
+    bounds: RoundLimits
     policy: Callable[[HTTPFlow, Exchange], Policy]
     """Returns the policy of a flow, before its model is known."""
 
@@ -102,13 +102,13 @@ class Asking:
                 return None
             document = api.expand_opaque_items(document)
             _, document, body = stored_by_us(api.read(document), document, body, memory)
-        except (TooLarge, BadRequest, ValueError):
+        except (BodyTooLarge, BadRequest, ValueError):
             return None
         report.rounds = 1
         policy = replace(self.policy(flow, exchange).for_model(plan.form.model), second_opinion="undeclared")
         further = self.rounds.asking(flow, body, document, request)
         bounds = replace(self.bounds, seconds=_left(self.bounds.seconds, exchange.timeouts.seconds()))
-        return answer(Job(api, document, plan.form, policy, _after(retry, further), bounds, report))
+        return answer(RunnerJob(api, document, plan.form, policy, _after(retry, further), bounds, report))
 
 
 def _left(seconds: float, gone: float) -> float:

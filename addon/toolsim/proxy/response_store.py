@@ -24,7 +24,7 @@ from toolsim.core.tasks import spawn
 from toolsim.proxy.jobs import JobResult
 from toolsim.proxy.reporting.metrics import Family
 from toolsim.proxy.stored_context import StoredContext
-from toolsim.stores.record import MAX_TRIES, Conflict, Record, Size, Store, StoreError, TooLarge
+from toolsim.stores.record import MAX_TRIES, Conflict, Record, RecordTooLarge, Size, Store, StoreError
 from toolsim.stores.url import StoreUrl, open_store
 from toolsim.wire.json_codec import parse_object
 from toolsim.wire.responses.stored import Recalled, References, appended, not_found
@@ -108,7 +108,7 @@ class ResponseStore:
                     records = await store.chain(partition, first, max_bytes)
                 if references.items:
                     holders = await store.find(partition, references.items)
-        except TooLarge as problem:
+        except RecordTooLarge as problem:
             message = f"The request is too large with what it refers to: {problem} (toolsim_max_body_bytes)."
             return ApiError(message, "invalid_request_error", "request_too_large", status=413)
         except StoreError:
@@ -174,7 +174,7 @@ class ResponseStore:
                     return done
             with self._counting("write"):
                 raise StoreError(f"{id} changes too often")
-        except TooLarge as problem:
+        except RecordTooLarge as problem:
             return JobResult(Report(), ApiError(str(problem), "invalid_request_error", "request_too_large", status=413))
         except StoreError:
             return JobResult(Report(), UNAVAILABLE)
@@ -243,7 +243,7 @@ class ResponseStore:
             yield
         except Conflict:
             raise
-        except TooLarge as problem:
+        except RecordTooLarge as problem:
             if what == "write":
                 self._failed(what, problem)
             raise

@@ -22,7 +22,7 @@ from toolsim.core.events import ClientEvent, Ended, Failed
 from toolsim.core.plan import Policy
 from toolsim.core.report import Report
 from toolsim.core.tasks import spawn
-from toolsim.proxy.decoding import TooLarge, decoded
+from toolsim.proxy.decoding import BodyTooLarge, decoded
 from toolsim.proxy.exchange import Exchange, Feature, State
 from toolsim.proxy.jobs import RequestJob
 from toolsim.proxy.metadata import NOTE
@@ -33,8 +33,8 @@ from toolsim.proxy.stored_context import StoredContext
 from toolsim.request.rewrite import prepare_for_store, should_store
 from toolsim.response.retry import Retry
 from toolsim.rounds.hosted_calls import HostedCalls, McpContext
-from toolsim.rounds.round_planner import Bounds, Round, may_be_hosted, may_take_rounds
-from toolsim.rounds.runner import TOKEN, Ask, Job, Refused, RoundEvent, RoundReport, StoreAnswer, Stream
+from toolsim.rounds.round_planner import Round, RoundLimits, may_be_hosted, may_take_rounds
+from toolsim.rounds.runner import TOKEN, Ask, Refused, RoundEvent, RoundReport, RunnerJob, StoreAnswer, Stream
 from toolsim.wire.api import Api
 from toolsim.wire.errors import error_body
 from toolsim.wire.json_codec import dump, read_body
@@ -68,7 +68,7 @@ class Rounds:
         exchange: Exchange,
         api: Api,
         policy: Policy,
-        bounds: Bounds,
+        bounds: RoundLimits,
         mcp_context: McpContext | None = None,
         store: StoreAnswer | None = None,
     ) -> bool:
@@ -87,7 +87,7 @@ class Rounds:
             policy = policy.for_model(string(document.get("model")))
             request = api.read(document)
             request, document, body = stored_by_us(request, document, body, memory)
-        except TooLarge:
+        except BodyTooLarge:
             # It is not parsed: whether it could take rounds at all shows when it is rewritten.
             exchange.attach(OneRound(mcp_context.marks if mcp_context is not None else ()))
             return False
@@ -103,7 +103,7 @@ class Rounds:
         report = Report(client=api.name)
         calls = HostedCalls(mcp_context, api, document, policy, report, flow.id) if mcp_context is not None else None
         ask, store = self.asking(flow, body, document), store if request.form.id else None
-        job = Job(api, document, request.form, policy, ask, bounds, report, store, calls)
+        job = RunnerJob(api, document, request.form, policy, ask, bounds, report, store, calls)
         self._hand_over(flow, exchange, report, label_of(request.items), job)
         return True
 
@@ -119,7 +119,12 @@ class Rounds:
         self._hand_over(flow, exchange, Report(), None, stream)
 
     def _hand_over(
-        self, flow: HTTPFlow, exchange: Exchange, report: Report, topic: ConversationLabel | None, job: Job | Stream
+        self,
+        flow: HTTPFlow,
+        exchange: Exchange,
+        report: Report,
+        topic: ConversationLabel | None,
+        job: RunnerJob | Stream,
     ) -> None:
         """Let the runner answer a flow: the bytes pass unchanged."""
         exchange.report = report
@@ -200,7 +205,7 @@ class Rounds:
 def own_body(request: Request, memory: StoredContext | None) -> bytes:
     """Return the body of a client's request, including the data that it refers to.
 
-    Raises TooLarge if that is too much for several rounds, or ValueError.
+    Raises BodyTooLarge if that is too much for several rounds, or ValueError.
     """
     if memory is not None and memory.body is not None:
         return memory.body
@@ -232,7 +237,7 @@ class OneRound(Feature):
 class Delegation(Feature):
     """A client's flow on its way to the runner, which answers it in rounds with exchanges of their own, and back."""
 
-    def __init__(self, flow: HTTPFlow, server: RunnerServer, job: Job | Stream) -> None:
+    def __init__(self, flow: HTTPFlow, server: RunnerServer, job: RunnerJob | Stream) -> None:
         request = flow.request
         self._server = server
         self._target = request.scheme, request.host, request.port, request.headers.copy()

@@ -89,7 +89,7 @@ class Forward(Pass):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Respond:
     """Answer the request here: with an error, or with ``page``. ``headers`` are added."""
 
     error: ApiError | None = None
@@ -107,7 +107,7 @@ class Upgrade:
     """Answer the requests on this connection, a WebSocket, as separate requests."""
 
 
-Default = Pass | Answer | None
+Default = Pass | Respond | None
 """Where requests go for whose model the file has no backend; None = nowhere."""
 
 
@@ -126,7 +126,7 @@ class ListModels:
     default: Default
 
 
-Route = Pass | Answer | Serve | Upgrade | Choose | ListModels
+Route = Pass | Respond | Serve | Upgrade | Choose | ListModels
 
 
 def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> Route:
@@ -158,29 +158,29 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
         has_key = request.proxy_user is not None
         error = check_forward(settings, has_key=has_key, is_guessing=request.is_guessing)
         if error is not None:
-            return Answer(error)
+            return Respond(error)
     if is_guarded and not request.is_resent:
         is_preflight = request.method == "OPTIONS" and concerns_us
         if is_preflight and (allowed := preflight_headers(settings.origins, request.headers)):
-            return Answer(headers=allowed)
+            return Respond(headers=allowed)
         of_builtin = to_builtin or (is_stored and settings.builtin is not None)
         error = check_server(request, settings, is_through=not we_are_the_server, to_builtin=of_builtin)
         if error is not None and page == "overview" and settings.api_key:
-            return Answer(page="overview_public")
+            return Respond(page="overview_public")
         if error is not None and not (page in WITHOUT_KEY and settings.api_key):
-            return Answer(error, headers=cors)
+            return Respond(error, headers=cors)
     if page:
-        return Answer(page=page)
+        return Respond(page=page)
     if is_stored:
         return Serve()
     api = api_of_path(request.path)
     if api is not None and request.headers.get("upgrade", "").lower() == "websocket":
         is_served = api is RESPONSES and request.method == "GET" and settings.websocket
-        return Upgrade() if is_served else Answer(USE_HTTP, headers=cors | _USE_HTTP)
+        return Upgrade() if is_served else Respond(USE_HTTP, headers=cors | _USE_HTTP)
     key = settings.upstream_key if is_guarded and not to_builtin else ""
     default: Default
     if upstream is not None and not upstream.port:
-        default = Answer(NOT_UP, headers=cors)
+        default = Respond(NOT_UP, headers=cors)
     elif upstream is not None:
         target = target_path(upstream, request.path)
         default = Forward(upstream, target, to_builtin=to_builtin, authorization=authorization, key=key, action=action)
@@ -197,17 +197,17 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
     message = f"No such endpoint: {request.method} {plain}. There are {_ENDPOINTS}."
     if ending:
         message = "This is a proxy without a backend: set toolsim_backend, toolsim_upstream or a reverse mode."
-    return Answer(ApiError(message, "invalid_request_error", "not_found", status=404), headers=cors)
+    return Respond(ApiError(message, "invalid_request_error", "not_found", status=404), headers=cors)
 
 
 def choose(
     request: Incoming, settings: Settings, choice: Choose, entries: Sequence[ModelEntry], model: str | None
-) -> Pass | Answer:
+) -> Pass | Respond:
     """Return the route of a request for a model, "" if it names none, None if its body is not a JSON object."""
     entry = entry_for(entries, model) if model else None
     if entry is not None:
         return forward_to(entry, request, settings, choice.action)
-    return choice.default or Answer(no_model(entries, model))
+    return choice.default or Respond(no_model(entries, model))
 
 
 def forward_to(entry: ModelEntry, request: Incoming, settings: Settings, action: Action | None = None) -> Forward:

@@ -47,7 +47,7 @@ _PREFIX = "sec-websocket-"
 
 
 @dataclass(frozen=True, slots=True)
-class Upgrade:
+class ClientUpgrade:
     """An upgrade of a client. ``sent``: as it arrived; ``proxy_user``: whose key it has sent to the forward proxy."""
 
     flow: HTTPFlow
@@ -77,11 +77,11 @@ def forget(flow: HTTPFlow) -> None:
     _POSTS.pop(flow.id, None)
 
 
-_POSTS: dict[str, Upgrade] = {}
+_POSTS: dict[str, ClientUpgrade] = {}
 """The requests of connections in flight, by flow id. A client's own flow is never one of these."""
 
 
-def upgrade_of(flow: HTTPFlow) -> Upgrade | None:
+def upgrade_of(flow: HTTPFlow) -> ClientUpgrade | None:
     """Return the upgrade of the connection on which a request has arrived, None for an HTTP request."""
     return _POSTS.get(flow.id)
 
@@ -104,10 +104,10 @@ class SocketServer(Protocol):
     def count(self, owner: str) -> int:
         """Return the number of an owner's connections, including those that are being opened."""
 
-    def admit(self, upgrade: Upgrade, max_bytes: int) -> str:
+    def admit(self, upgrade: ClientUpgrade, max_bytes: int) -> str:
         """Return the token with which one upgrade is accepted; ``max_bytes``: the limit for a request."""
 
-    def forget(self, upgrade: Upgrade) -> None:
+    def forget(self, upgrade: ClientUpgrade) -> None:
         """Forget an upgrade that never arrived."""
 
 
@@ -122,7 +122,7 @@ class Sockets:
         self._has_store = has_store
         self._server: SocketServer | None = None
         self._is_draining = False
-        self._upgrades: dict[str, Upgrade] = {}  # By flow id, until they are answered.
+        self._upgrades: dict[str, ClientUpgrade] = {}  # By flow id, until they are answered.
 
     def admit(
         self, flow: HTTPFlow, sent: Request, owner: str, max_bytes: int, proxy_user: User | None = None
@@ -130,12 +130,12 @@ class Sockets:
         """Send an upgrade to the local server; return the reason for refusing it, or None.
 
         ``sent``: the request as it arrived; ``owner``: of its key; ``max_bytes``: the limit for a request on the
-        connection; ``proxy_user``: as in ``Upgrade``.
+        connection; ``proxy_user``: as in ``ClientUpgrade``.
         """
         server = self._serve()
         if server.count(owner) >= MAX_CONNECTIONS:
             return TOO_MANY
-        upgrade = self._upgrades[flow.id] = Upgrade(flow, sent, owner, proxy_user)
+        upgrade = self._upgrades[flow.id] = ClientUpgrade(flow, sent, owner, proxy_user)
         flow.metadata[SOCKET] = True
         request = flow.request
         request.headers[TOKEN] = server.admit(upgrade, max_bytes)

@@ -32,7 +32,7 @@ Part = str | tuple[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SeenRequest:
     """One request, as the model saw it.
 
     ``question``, ``outputs``: what the user wrote and what tools returned since the last answer. ``tools``: the names
@@ -69,7 +69,7 @@ class ScriptedModel:
         self._ordered: list[_Answer] = []
         self._by_pattern: list[tuple[re.Pattern[str], _Answer]] = []
         self._errors: list[_Answer] = []
-        self.asked: list[Asked] = []
+        self.asked: list[SeenRequest] = []
         self.unmatched: list[str] = []
 
     @property
@@ -128,7 +128,7 @@ class ScriptedModel:
                 f"{pattern!r} was asked {found} times, expected {expected}; the model was asked:{said}"
             )
 
-    def take(self, asked: Asked) -> _Answer:
+    def take(self, asked: SeenRequest) -> _Answer:
         """Return the answer to a request; one without an answer gets an error, and fails its test."""
         self.asked.append(asked)
         if self._errors:
@@ -217,8 +217,8 @@ def _catalogs(messages: Sequence[Message]) -> Iterator[Catalog]:
                 yield found
 
 
-def _asked(request: ClientRequest, messages: Sequence[Message], catalogs: Sequence[Catalog]) -> Asked:
-    return Asked(
+def _asked(request: ClientRequest, messages: Sequence[Message], catalogs: Sequence[Catalog]) -> SeenRequest:
+    return SeenRequest(
         question_of(messages),
         tuple(outputs_of(messages)),
         tuple(tool.name for catalog in catalogs for tool in catalog.tools),
@@ -234,10 +234,10 @@ def _text(parts: Sequence[Part], tag: str) -> str:
     )
 
 
-def _matches(pattern: re.Pattern[str], asked: Asked) -> bool:
+def _matches(pattern: re.Pattern[str], asked: SeenRequest) -> bool:
     return any(pattern.search(text) for text in (asked.question, *asked.outputs))
 
 
-def _shown(asked: Asked) -> str:
+def _shown(asked: SeenRequest) -> str:
     outputs = f" (tool outputs: {'; '.join(asked.outputs)})" if asked.outputs else ""
     return f"{asked.question[:200]!r}{outputs[:200]}"

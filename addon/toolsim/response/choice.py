@@ -60,7 +60,7 @@ from toolsim.response.verdict import (
     CALL_AS_TEXT,
     MALFORMED_JSON,
     QUOTED_CALL,
-    Call,
+    JudgedCall,
     Rejected,
     Verdict,
     Violation,
@@ -204,7 +204,7 @@ class Choice:
                     with self._reported(segment.raw) as outcomes:
                         verdicts = self._judge.block(segment, is_announced=is_announced)
                         # Rule 5: the second of two calls does not run alone.
-                        if self._is_unreadable and isinstance(verdicts[0], Call):
+                        if self._is_unreadable and isinstance(verdicts[0], JudgedCall):
                             rejected = self._judge.reject(segment.raw, MALFORMED_JSON, verdicts[0].tool.name)
                             verdicts = [replace(rejected, is_unreadable=True)]
                         outcomes += [self.apply(verdict) for verdict in verdicts]
@@ -268,14 +268,14 @@ class Choice:
     def apply(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
         """Act on a verdict, perhaps on a ``structured`` call; return what became of it, for the log."""
         match verdict:
-            case Call():
+            case JudgedCall():
                 return self._call(verdict, structured)
             case Rejected():
                 return self._reject(verdict, structured)
             case Violation():
                 return self._violate(verdict)
 
-    def _call(self, call: Call, structured: StructuredCall | None) -> str:
+    def _call(self, call: JudgedCall, structured: StructuredCall | None) -> str:
         """Emit a call, unless it is one over the limit or repeats another one."""
         passed_over = f"passed over {call.tool.name}"
         if self.sequencer.has_ended:
@@ -363,7 +363,7 @@ class Choice:
         for call in self._calls.take_postponed():
             if self.sequencer.has_ended:
                 return
-            if isinstance(call, Call):
+            if isinstance(call, JudgedCall):
                 self._call(call, None)
             else:
                 self._structured(call)

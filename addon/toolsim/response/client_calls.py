@@ -43,7 +43,7 @@ from toolsim.core.report import Report, entry
 from toolsim.response.call_keys import ARGUMENTS, HEAD
 from toolsim.response.parsed_call import use_tool_text
 from toolsim.response.segments import IN_STRING, end_of
-from toolsim.response.verdict import Call
+from toolsim.response.verdict import JudgedCall
 from toolsim.wire.json_codec import load
 
 MAX_WAITING = 64
@@ -185,7 +185,7 @@ def as_block(name: str, arguments: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallOutcome:
     """The outcome of a call: whether it was made, and why the turn ends at it, "" if it continues.
 
     ``broke``: it is not the one that was announced, which has ended incomplete (rule 3).
@@ -212,7 +212,7 @@ class ClientCalls:
         self._limit = 1 if plan.one_call or plan.legacy_functions else plan.policy.tool_block_max  # 0: any number.
         self._out: list[ClientEvent] = []
         self._behind: list[ClientEvent] = []  # Events that arrive while a call is open (rule 4).
-        self._postponed: list[StructuredCall | Call] = []  # Calls that completed while another one is open.
+        self._postponed: list[StructuredCall | JudgedCall] = []  # Calls that completed while another one is open.
         self._open: Preview | None = None  # Of the announced call that has not ended.
         self._key: str | None = None  # The key of its pieces, None if it is in a block.
         self.preview: Preview | None = None
@@ -252,22 +252,22 @@ class ClientCalls:
         """Whether the open call is the one whose pieces have this ``key``."""
         return self._open is not None and self._key == key
 
-    def make(self, call: Call, key: str | None = None) -> Outcome:
+    def make(self, call: JudgedCall, key: str | None = None) -> CallOutcome:
         """Emit a call.
 
         ``key``: of a call that the backend emitted as one, the key that its pieces had, "" if there were none.
         """
         if self.is_exhausted:
-            return Outcome(end=self.skip(call.tool.name))
+            return CallOutcome(end=self.skip(call.tool.name))
         if self._seen_calls.take(call.tool.name, call.arguments, structured=key is not None):
             self._report.warnings.append(entry("DUPLICATE_CALL", call.tool.name))
-            return Outcome()
+            return CallOutcome()
         announced = self._open if self._key == key else None
         is_sent = announced is not None and self._plan.stream
         rest = announced.rest(call.tool.name, call.arguments) if announced and is_sent else call.arguments
         if rest is None:
             # The judge passed something other than was announced, perhaps a repaired text: too late for it.
-            return Outcome(broke=self.break_off())
+            return CallOutcome(broke=self.break_off())
         events: list[ClientEvent] = [] if is_sent else [self._started(call.tool)]
         if rest:
             events.append(CallDelta(rest, self._choice))
@@ -282,7 +282,7 @@ class ClientCalls:
         self._report.calls.append(call.tool.name)
         self.made += 1
         first_ends = self._plan.stops_after_tools and self._plan.policy.stop_after_tools_mode == "first"
-        return Outcome(made=True, end="first call" if first_ends else "")
+        return CallOutcome(made=True, end="first call" if first_ends else "")
 
     def skip(self, name: str | None = None) -> str:
         """Drop a call that exceeds the limit; return why the turn ends there, "" if it continues."""
@@ -324,12 +324,12 @@ class ClientCalls:
         if arguments and self._plan.stream:
             self._out.append(CallDelta(arguments, self._choice))
 
-    def postpone(self, call: StructuredCall | Call) -> bool:
+    def postpone(self, call: StructuredCall | JudgedCall) -> bool:
         """Keep a call until the open one has ended; return whether that one broke at it (rule 5)."""
         self._postponed.append(call)
         return len(self._postponed) > MAX_WAITING and self.break_off()
 
-    def take_postponed(self) -> list[StructuredCall | Call]:
+    def take_postponed(self) -> list[StructuredCall | JudgedCall]:
         """Return the calls that were kept, and forget them; none while a call is open."""
         if self.is_open or not self._postponed:
             return []

@@ -35,7 +35,7 @@ from toolsim.response.judge import Judge
 from toolsim.response.partial import match_at
 from toolsim.response.retry import SECOND_OPINION, Fault, Retry
 from toolsim.response.segments import Block, BrokenCall, Parser, ParserWrapper, Segment, TextBuffer
-from toolsim.response.verdict import MALFORMED_JSON, SCHEMA_MISMATCH, Call, Rejected, Violation
+from toolsim.response.verdict import MALFORMED_JSON, SCHEMA_MISMATCH, JudgedCall, Rejected, Violation
 
 _MAX_HEAD = 1_024
 _MAX_CHARS = 65_536
@@ -152,7 +152,7 @@ class BrokenCalls(TextBuffer[Parser]):
         for plan, reasons in ((self._plan, _FAULTS), (replace(self._plan, tools=as_strict), (SCHEMA_MISMATCH,))):
             # In the report all of this is text: nothing is counted.
             for verdict in Judge(plan, Report()).block(block):
-                if not isinstance(verdict, Call) and verdict.reason in reasons and verdict.expected:
+                if not isinstance(verdict, JudgedCall) and verdict.reason in reasons and verdict.expected:
                     return verdict
         return None
 

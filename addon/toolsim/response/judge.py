@@ -58,7 +58,7 @@ from toolsim.response.verdict import (
     TOOL_NAME,
     UNKNOWN_TOOL,
     Accepted,
-    Call,
+    JudgedCall,
     Rejected,
     Verdict,
     Violation,
@@ -160,7 +160,7 @@ class Judge:
         # 10. Only now is it certain that the repairs were right.
         repairs = _repairs(written, lookup, found)
         self._count(self.report.repairs, repairs, tool.name)
-        return Call(tool, found.text, repairs)
+        return JudgedCall(tool, found.text, repairs)
 
     # -- tagged calls
 
@@ -304,7 +304,7 @@ class Judge:
         # 4. As above, a guess is not made for a strict tool.
         if tool.strict and (written.lossy_repairs or found.lossy_repairs):
             return None
-        return Accepted(Call(tool, found.text, _repairs(written, lookup, found)), code)
+        return Accepted(JudgedCall(tool, found.text, _repairs(written, lookup, found)), code)
 
     def _fits(self, tool: Tool, written: ParsedCall, found: Arguments) -> bool:
         given = written.given
@@ -341,7 +341,7 @@ class Judge:
             return None
         return Arguments(corrected.source, corrected.value, found.codes, (*found.lossy_repairs, VALUE_TYPE))
 
-    def _lookup_instead(self, tool: Tool) -> Call | None:
+    def _lookup_instead(self, tool: Tool) -> JudgedCall | None:
         """Return the lookup that replaces a call that does not fit, if the model has not seen its tool's entry.
 
         None for any other tool, or if anything has been looked up.
@@ -351,11 +351,11 @@ class Judge:
             return None
         if plan.finder == FIND_TOOLS:
             names = json.dumps({"names": [tool.name]})
-            return Call(self.toolbox[FIND_TOOLS], names) if GUESSED_CALL in plan.retries_allowed else None
+            return JudgedCall(self.toolbox[FIND_TOOLS], names) if GUESSED_CALL in plan.retries_allowed else None
         # A search that runs between the rounds finds it; by another one the client would have to find it.
         if plan.finder not in plan.hosted:
             return None
-        return Call(self.toolbox[plan.finder], json.dumps(search_for(plan.finder, tool)))
+        return JudgedCall(self.toolbox[plan.finder], json.dumps(search_for(plan.finder, tool)))
 
     def _split(self, written: ParsedCall) -> list[ParsedCall]:
         """Return the calls that one represents: several have collapsed into it if the schema allows nothing else."""

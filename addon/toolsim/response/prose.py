@@ -75,7 +75,7 @@ class Cursor:
         self._rest = self.take(len(self.text))
 
 
-class Prose:
+class ProseReader:
     """Text that is not a call. ``has_started``: whether anything visible has come."""
 
     def __init__(self) -> None:

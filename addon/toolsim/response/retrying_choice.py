@@ -30,7 +30,7 @@ from toolsim.response.judge import Judge
 from toolsim.response.output_sequencer import EMPTY_LINE
 from toolsim.response.retry import CUT_OFF, EMPTY_ANSWER, NO_CALL, Fault, Retry, asked_again
 from toolsim.response.segments import BrokenCall, Parser, Segment, split_end
-from toolsim.response.verdict import MALFORMED_JSON, Call, Rejected, Verdict, Violation
+from toolsim.response.verdict import MALFORMED_JSON, JudgedCall, Rejected, Verdict, Violation
 
 _WHOLE = "a whole call, up to its closing tag"
 
@@ -122,7 +122,7 @@ class RetryingChoice(Choice):
 
     def _broken(self, verdict: Verdict) -> Fault | None:
         """Return the fault of a verdict, None if it is none (rules 2 and 5)."""
-        if isinstance(verdict, Call):
+        if isinstance(verdict, JudgedCall):
             is_lookup = (
                 self._plan.tools_to_look_up and self._plan.finder == FIND_TOOLS and verdict.tool.name == FIND_TOOLS
             )

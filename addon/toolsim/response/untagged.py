@@ -49,7 +49,7 @@ from toolsim.response.call_starts import CODE, MARK, PYTHON, Statement, find_cal
 from toolsim.response.explanation import MAX_SENTENCE, introduces_example
 from toolsim.response.form import Form
 from toolsim.response.judge import Judge
-from toolsim.response.prose import Cursor, Place, Prose
+from toolsim.response.prose import Cursor, Place, ProseReader
 from toolsim.response.quotation import Quotation
 from toolsim.response.segments import Block, Calls, FenceMark, Fragment, Oversize, ParserWrapper, Segment, TaggedSegment
 from toolsim.response.sentinel import Sentinel
@@ -167,7 +167,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._repair = repair
         self._names = judge.toolbox.spellings
         self._at = Cursor()
-        self._prose = Prose()
+        self._prose = ProseReader()
         self._form = Form("json", judge.toolbox)  # The current form.
         self._mark = ""  # The opening mark of the open fence that may hold calls, "" outside one.
         self._markers = 0  # How many markers of no known family precede the forms of the open unit.

@@ -29,7 +29,7 @@ TOOL_NAME = "TOOL_NAME"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class JudgedCall:
     """A call for the client. ``arguments``: JSON text of an object, or a custom tool's raw input.
 
     ``repairs``: the codes of the repairs without which it would not be one.
@@ -66,7 +66,7 @@ class Violation:
     expected: str = ""
 
 
-Verdict = Call | Rejected | Violation
+Verdict = JudgedCall | Rejected | Violation
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,6 @@ class Accepted:
     ``is_quoted``: a tool's output contains it, so it stays text in any place.
     """
 
-    call: Call
+    call: JudgedCall
     form: str
     is_quoted: bool = False

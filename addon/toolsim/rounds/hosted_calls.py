@@ -31,8 +31,8 @@ from toolsim.core.events import CallDelta, CallEnded, CallStarted, ClientEvent, 
 from toolsim.core.plan import Policy, Tool
 from toolsim.core.report import Report, entry
 from toolsim.mcp.approvals import ApprovalPrompt, Approvals, OperatorApprovals, PendingApproval
-from toolsim.mcp.catalog import Catalog, HostedTool
-from toolsim.mcp.outcome import LIMIT, REFUSED, UNREACHABLE, Outcome, failed
+from toolsim.mcp.catalog import HostedTool, McpCatalog
+from toolsim.mcp.outcome import LIMIT, REFUSED, UNREACHABLE, ToolOutcome, failed
 from toolsim.mcp.runtime import Caller, Pool, engine
 from toolsim.mcp.servers import Server
 from toolsim.rounds.hidden_calls import HiddenCalls
@@ -43,7 +43,7 @@ from toolsim.wire.apis import backend_of
 from toolsim.wire.hosted_items import WEB_SEARCH, ServedCall, is_deferred, search_kind, search_tools
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import array, count, loaded, mapping, mappings, string
-from toolsim.wire.mcp_items import Decision, McpCall
+from toolsim.wire.mcp_items import ApprovalDecision, McpCall
 from toolsim.wire.restore_hidden import answer_key, whole_key, with_hidden
 from toolsim.wire.web_search import query_of, query_parameter, read_limits
 
@@ -72,7 +72,7 @@ def has_search(body: bytes) -> bool:
     return b'"execution"' not in body or any(mark in body for mark in _NOT_BY_CLIENT)
 
 
-Watch = Callable[[Server, ServedCall, Awaitable[Outcome]], Awaitable[Outcome]]
+Watch = Callable[[Server, ServedCall, Awaitable[ToolOutcome]], Awaitable[ToolOutcome]]
 """Makes a call of a server's tool, which is awaited, and returns its outcome."""
 
 
@@ -132,7 +132,7 @@ class _Pending:
     by: Server | Search
     is_shown: bool
     needs_approval: bool = False
-    outcome: Outcome | None = None
+    outcome: ToolOutcome | None = None
 
 
 class HostedCalls:
@@ -167,7 +167,7 @@ class HostedCalls:
         self._shown: list[tuple[str, list[str]]] = []
         self._report = report
         self._servers: dict[str, Server] = {}
-        self._catalog = Catalog(())
+        self._catalog = McpCatalog(())
         self._searches: dict[str, Search] = {}
         """Those that the request declares, by the name that the model calls."""
         self._declared: set[str] = set()
@@ -207,7 +207,7 @@ class HostedCalls:
         decisions = mcp_items.decisions(body)
         request = self._api.read(body)
         names = items.own_names(body)
-        self._catalog = Catalog(names, self._policy.tool_allowlist, self._policy.tool_denylist)
+        self._catalog = McpCatalog(names, self._policy.tool_allowlist, self._policy.tool_denylist)
         emitted = await self._listed(mcp_items.listed(body))
         if self._hosting.searcher is not None:
             body = items.with_results(body, self._results_of)
@@ -265,7 +265,7 @@ class HostedCalls:
         """Return a request that declares all tools that a search can find."""
         return {"tools": [*array(body.get("tools")), *self._catalog.functions()]}
 
-    async def _search_web(self, server: Server, arguments: Mapping[str, Any]) -> Outcome:
+    async def _search_web(self, server: Server, arguments: Mapping[str, Any]) -> ToolOutcome:
         """Search the web by the tool of a server, whatever that calls its query."""
         pool = self._hosting.pool
         assert pool is not None
@@ -281,7 +281,7 @@ class HostedCalls:
         item = McpCall(mcp_items.new_call_id(), server.label, server.web_search, dump(query))
         return await self._called(server, item)
 
-    def _keep_results(self, call: ServedCall, outcome: Outcome) -> None:
+    def _keep_results(self, call: ServedCall, outcome: ToolOutcome) -> None:
         """Store the results of a search of the web, which not every client sends back."""
         query = query_of(parse_object(call.arguments.encode("utf-8", "replace")) or {})
         kept = CallOutput(call.id, (Text(dump({"results": [*outcome.found]})),))
@@ -347,7 +347,7 @@ class HostedCalls:
     def _is_ours(self, label: str) -> bool:
         return label in self._servers or self._hosting.runs_clients
 
-    async def _decided(self, decision: Decision) -> tuple[list[ClientEvent], Called]:
+    async def _decided(self, decision: ApprovalDecision) -> tuple[list[ClientEvent], Called]:
         """Run a call if it was approved; return its events, and the output for the model."""
         asked = self._hosting.approvals.take(decision.id, self._hosting.owner)
         if asked is None and not decision.asked:
@@ -371,7 +371,7 @@ class HostedCalls:
             call_id = item.id
         return events, (Call(call_id, shown, arguments), CallOutput(call_id, (Text(outcome.shown),)))
 
-    def _refusal(self, decision: Decision, asked: PendingApproval | None) -> str:
+    def _refusal(self, decision: ApprovalDecision, asked: PendingApproval | None) -> str:
         """Return the reason, for the model, why a call with a decision is not run; "" if it is."""
         if not decision.approve:
             return f"{_NO} {decision.reason[:_MAX_WORDS]}".rstrip()
@@ -436,10 +436,10 @@ class HostedCalls:
         self._pending.append(_Pending(item, shown, found.server, is_shown, found.needs_approval, outcome))
         return item.begin() if is_shown else []
 
-    def _too_many(self) -> Outcome | None:
+    def _too_many(self) -> ToolOutcome | None:
         return failed("The limit of calls in one answer has been reached.", LIMIT) if self._left <= 0 else None
 
-    def _impossible(self, found: HostedTool) -> Outcome | None:
+    def _impossible(self, found: HostedTool) -> ToolOutcome | None:
         if (over := self._too_many()) is not None:
             return over
         if found.needs_approval and self._hosting.desk is None:
@@ -499,7 +499,7 @@ class HostedCalls:
         """Forget the data of a round that is retried."""
         self._words, self._pending, self._open = [], [], None
 
-    async def _outcome(self, pending: _Pending) -> Outcome:
+    async def _outcome(self, pending: _Pending) -> ToolOutcome:
         outcome, item, desk = pending.outcome, pending.item, self._hosting.desk
         if outcome is None and pending.needs_approval and desk is not None:
             question = ApprovalPrompt(self._answer, item.label, item.name, item.arguments)
@@ -517,7 +517,7 @@ class HostedCalls:
             self._note(outcome.code, item.name)
         return outcome
 
-    async def _called(self, server: Server, item: ServedCall) -> Outcome:
+    async def _called(self, server: Server, item: ServedCall) -> ToolOutcome:
         arguments = parse_object(item.arguments.encode("utf-8", "replace")) if item.arguments.strip() else {}
         if arguments is None:
             outcome = failed("The arguments are not a JSON object.")

@@ -73,7 +73,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class RoundLimits:
     """Limits for the rounds of one answer: their number, seconds (0 = any), and bytes of text."""
 
     rounds: int = 8
@@ -101,7 +101,7 @@ def wants_opinion(request: ClientRequest, policy: Policy) -> bool:
     return policy.second_opinion == "on" and may_call_unprompted(request, policy)
 
 
-def may_be_hosted(request: ClientRequest, policy: Policy, bounds: Bounds) -> bool:
+def may_be_hosted(request: ClientRequest, policy: Policy, bounds: RoundLimits) -> bool:
     """Return whether MCP tools can be run for a request: it needs one choice, allowed calls, and two rounds."""
     is_whole = request.n == 1 and request.body.get("background") is not True and not request.form.legacy_functions
     may_call = request.tool_choice.mode != "none" and policy.tool_use_mode != "disabled"
@@ -116,7 +116,12 @@ class RoundPlanner:
     """
 
     def __init__(
-        self, api: Api, body: Mapping[str, Any], policy: Policy, bounds: Bounds, hosted: frozenset[str] = frozenset()
+        self,
+        api: Api,
+        body: Mapping[str, Any],
+        policy: Policy,
+        bounds: RoundLimits,
+        hosted: frozenset[str] = frozenset(),
     ) -> None:
         self._api = api
         self._body = body

@@ -21,7 +21,7 @@ from toolsim.response.verdict import INVALID_CALL
 from toolsim.rounds.hosted_calls import HostedCalls
 from toolsim.rounds.merge import Merger
 from toolsim.rounds.opinion import SecondOpinion, reinstate_calls
-from toolsim.rounds.round_planner import Bounds, Round, RoundPlanner, wants_opinion
+from toolsim.rounds.round_planner import Round, RoundLimits, RoundPlanner, wants_opinion
 from toolsim.wire.api import Api
 from toolsim.wire.errors import error_body, read_error
 from toolsim.wire.json_codec import parse_object
@@ -71,7 +71,7 @@ StoreAnswer = Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RunnerJob:
     """One client's request. ``ask``: runs its rounds. ``report``: filled meanwhile, for the client's own flow.
 
     ``store``: stores the answer before its end is emitted, None if it is not to be stored. ``hosted``: the MCP tools
@@ -83,13 +83,13 @@ class Job:
     form: AnswerForm
     policy: Policy
     ask: Ask
-    bounds: Bounds = Bounds()
+    bounds: RoundLimits = RoundLimits()
     report: Report = field(default_factory=Report)
     store: StoreAnswer | None = None
     hosted: HostedCalls | None = None
 
 
-def answer(job: Job) -> AsyncGenerator[ClientEvent | Refused]:
+def answer(job: RunnerJob) -> AsyncGenerator[ClientEvent | Refused]:
     """Answer a request, in as many rounds as needed.
 
     The events end with ``Ended`` or ``Failed``; or there is one ``Refused``, if the first round got no answer.
@@ -168,7 +168,7 @@ async def with_keepalives[Event](
 class _Answering:
     """The rounds of one answer: the events that each emits, and the choice of the next one."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: RunnerJob) -> None:
         self._job = job
         self._started = time.monotonic()
         self._hosted = job.hosted
@@ -347,7 +347,7 @@ class _Answering:
             yield from self._emit([otherwise])
 
 
-def _opinion(job: Job) -> SecondOpinion | None:
+def _opinion(job: RunnerJob) -> SecondOpinion | None:
     """Return the second opinion for an answer, None if its calls are not questioned."""
     if job.policy.second_opinion != "on" or not job.body:
         return None

@@ -15,18 +15,18 @@ from typing import Any, Protocol
 
 from toolsim.core.conversation import Call, Called, CallOutput, Text
 from toolsim.core.plan import Tool
-from toolsim.mcp.outcome import LIMIT, REFUSED, UNREACHABLE, Outcome
+from toolsim.mcp.outcome import LIMIT, REFUSED, UNREACHABLE, ToolOutcome
 from toolsim.request.tool_search import find_tools
 from toolsim.wire.hosted_items import HostedItems, ServedCall
 from toolsim.wire.messages.hosted import NO_TOOL
-from toolsim.wire.web_search import Limits, query_of, read_results, results_text
+from toolsim.wire.web_search import SearchLimits, query_of, read_results, results_text
 
 _DESCRIPTION = "Search the web. Returns pages with their titles, addresses and texts; name the addresses that you use."
 _SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 _MAX_QUERY = 2_000
 """Characters."""
 
-CallServer = Callable[[Mapping[str, Any]], Awaitable[Outcome]]
+CallServer = Callable[[Mapping[str, Any]], Awaitable[ToolOutcome]]
 """Calls the tool of the server that searches."""
 
 
@@ -41,10 +41,10 @@ class Search(Protocol):
     def item(self, arguments: str) -> ServedCall:
         """Return a new search, as the client is shown it."""
 
-    async def run(self, call: ServedCall, arguments: Mapping[str, Any]) -> Outcome:
+    async def run(self, call: ServedCall, arguments: Mapping[str, Any]) -> ToolOutcome:
         """Search."""
 
-    def called(self, call: ServedCall, outcome: Outcome) -> Called:
+    def called(self, call: ServedCall, outcome: ToolOutcome) -> Called:
         """Return a search and its outcome as the model is shown them."""
 
 
@@ -53,7 +53,7 @@ class WebSearch:
 
     asks_server = True
 
-    def __init__(self, items: HostedItems, name: str, limits: Limits, search: CallServer) -> None:
+    def __init__(self, items: HostedItems, name: str, limits: SearchLimits, search: CallServer) -> None:
         self.name = name
         self.function = {"type": "function", "name": name, "description": _DESCRIPTION, "parameters": _SCHEMA}
         self._items = items
@@ -65,7 +65,7 @@ class WebSearch:
         """Return a new search, as the client is shown it."""
         return self._items.web_search(arguments)
 
-    async def run(self, call: ServedCall, arguments: Mapping[str, Any]) -> Outcome:
+    async def run(self, call: ServedCall, arguments: Mapping[str, Any]) -> ToolOutcome:
         """Search."""
         query = query_of(arguments)
         if not query or len(query) > _MAX_QUERY:
@@ -77,9 +77,9 @@ class WebSearch:
         if outcome.output is None:
             return _failed("unavailable", outcome.code)
         found = [each for each in read_results(outcome.output) if self._limits.permits(each.url)]
-        return Outcome(results_text(found), found=tuple(asdict(each) for each in found))
+        return ToolOutcome(results_text(found), found=tuple(asdict(each) for each in found))
 
-    def called(self, call: ServedCall, outcome: Outcome) -> Called:
+    def called(self, call: ServedCall, outcome: ToolOutcome) -> Called:
         """Return a search and its outcome as the model is shown them."""
         return Call(call.id, self.name, call.arguments), CallOutput(call.id, (Text(outcome.shown),))
 
@@ -102,17 +102,17 @@ class ToolSearch:
         """Return a new search, as the client is shown it."""
         return self._items.tool_search(self.name, arguments)
 
-    async def run(self, call: ServedCall, arguments: Mapping[str, Any]) -> Outcome:
+    async def run(self, call: ServedCall, arguments: Mapping[str, Any]) -> ToolOutcome:
         """Search."""
         # Thousands of tools take a tenth of a second.
         found = await asyncio.to_thread(find_tools, self._tools, arguments)
-        return Outcome(NO_TOOL, found=tuple(self._items.found_tools(found, self._body)))
+        return ToolOutcome(NO_TOOL, found=tuple(self._items.found_tools(found, self._body)))
 
-    def called(self, call: ServedCall, outcome: Outcome) -> Called:
+    def called(self, call: ServedCall, outcome: ToolOutcome) -> Called:
         """Return a search and its outcome as the model is shown them."""
         return self._items.searched(call, outcome.found, outcome.shown)
 
 
-def _failed(error: str, code: str = UNREACHABLE) -> Outcome:
+def _failed(error: str, code: str = UNREACHABLE) -> ToolOutcome:
     """Return the outcome of a search that found nothing because of an error, with its code in the Messages API."""
-    return Outcome(None, {"code": error, "message": f"the search failed ({error})."}, code)
+    return ToolOutcome(None, {"code": error, "message": f"the search failed ({error})."}, code)

@@ -16,7 +16,7 @@ from tornado.iostream import StreamClosedError
 from toolsim.core.errors import ApiError
 from toolsim.core.events import FIRST_KEEPALIVE_FACTOR, ClientEvent, Ended, Failed, KeepAlive
 from toolsim.rounds.local_server import LocalServer, StreamHandler
-from toolsim.rounds.runner import TOKEN, Job, Refused, Stream, answer, with_keepalives
+from toolsim.rounds.runner import TOKEN, Refused, RunnerJob, Stream, answer, with_keepalives
 from toolsim.wire.errors import error_body, read_error
 from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import loaded
@@ -32,7 +32,7 @@ class RunnerServer:
 
     def __init__(self, keepalive: float) -> None:
         self.keepalive = keepalive
-        self.jobs: dict[str, Job | Stream] = {}
+        self.jobs: dict[str, RunnerJob | Stream] = {}
         self._listener = LocalServer()
         self.ending: asyncio.Future[ApiError]
 
@@ -55,7 +55,7 @@ class RunnerServer:
         """Reject new requests and stop running ones."""
         await self._listener.stop()
 
-    def admit(self, job: Job | Stream) -> str:
+    def admit(self, job: RunnerJob | Stream) -> str:
         """Return the token with which one request is answered by ``job``."""
         token = secrets.token_hex(16)
         self.jobs[token] = job
@@ -80,7 +80,7 @@ class _Answers(StreamHandler):
             self.refuse(ApiError(message, "invalid_request_error", "forbidden", status=403))
             return
         try:
-            if isinstance(job, Job):
+            if isinstance(job, RunnerJob):
                 seconds = self.server.keepalive
                 first = seconds * FIRST_KEEPALIVE_FACTOR
                 async with aclosing(with_keepalives(answer(job), seconds, self.server.ending, first=first)) as events:
@@ -104,7 +104,7 @@ class _Answers(StreamHandler):
         self.write(frames)
         await self.flush()
 
-    async def _write(self, job: Job, events: AsyncGenerator[ClientEvent | Refused]) -> None:
+    async def _write(self, job: RunnerJob, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         writer, stream = job.api.writer(job.form), job.form.stream
         has_started = False
         outcome: ApiError | bool = True

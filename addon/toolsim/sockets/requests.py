@@ -10,7 +10,7 @@ from mitmproxy.http import Response
 
 from toolsim.proxy.head import by_name
 from toolsim.proxy.mitmproxy12.internal_flow import FlowHandler
-from toolsim.proxy.upgrades import Upgrade, forget
+from toolsim.proxy.upgrades import ClientUpgrade, forget
 from toolsim.sockets.connection import Head
 
 MAX_UNREAD_BYTES = 1024 * 1024
@@ -44,7 +44,7 @@ class Backlog:
 class SocketRequest:
     """A request of a connection, on its way as a separate flow."""
 
-    def __init__(self, upgrade: Upgrade, backlog: Backlog, body: bytes) -> None:
+    def __init__(self, upgrade: ClientUpgrade, backlog: Backlog, body: bytes) -> None:
         flow = upgrade.post(body)
         self._backlog = backlog
         self._parts: asyncio.Queue[Head | bytes | None] = asyncio.Queue()

@@ -20,7 +20,7 @@ from toolsim.proxy.head import internal_error
 from toolsim.proxy.jobs import Job, JobResult, PluginJob
 from toolsim.proxy.mitmproxy12.backpressure import bound_buffers
 from toolsim.proxy.mitmproxy12.relay import note_end
-from toolsim.proxy.upgrades import BUFFER_BYTES, TOKEN, Upgrade
+from toolsim.proxy.upgrades import BUFFER_BYTES, TOKEN, ClientUpgrade
 from toolsim.sockets.connection import SocketConnection
 from toolsim.sockets.protocol import BadMessage, ClientMessage, Context, RecentTurns, message_or_error
 from toolsim.sockets.requests import Backlog, SocketRequest
@@ -53,7 +53,7 @@ class SocketServer:
         self.has_store = has_store
         self.memory = FairCache[Context](MEMORY_COUNT, MEMORY_BYTES)
         """The conversations of all connections."""
-        self._expected: dict[str, tuple[Upgrade, int]] = {}
+        self._expected: dict[str, tuple[ClientUpgrade, int]] = {}
         self._open: set[_Handler] = set()
         self._server: asyncio.Task[asyncio.Server] | None = None
         self.is_draining = False
@@ -115,17 +115,17 @@ class SocketServer:
         """Return the number of an owner's connections, including those that are being opened."""
         return self._counts[owner] + sum(upgrade.owner == owner for upgrade, _ in self._expected.values())
 
-    def admit(self, upgrade: Upgrade, max_bytes: int) -> str:
+    def admit(self, upgrade: ClientUpgrade, max_bytes: int) -> str:
         """Return the token with which one upgrade is accepted; ``max_bytes``: the limit for a request."""
         token = secrets.token_hex(16)
         self._expected[token] = upgrade, max_bytes
         return token
 
-    def take(self, token: str) -> tuple[Upgrade, int] | None:
+    def take(self, token: str) -> tuple[ClientUpgrade, int] | None:
         """Return the upgrade for a token, once."""
         return self._expected.pop(token, None)
 
-    def forget(self, upgrade: Upgrade) -> None:
+    def forget(self, upgrade: ClientUpgrade) -> None:
         """Forget an upgrade that never arrived."""
         for token in [token for token, (expected, _) in self._expected.items() if expected is upgrade]:
             del self._expected[token]
@@ -146,7 +146,7 @@ class SocketServer:
 class _Handler:
     """One connection. ``max_bytes``: the limit for a request."""
 
-    def __init__(self, server: SocketServer, websocket: WebSocket, upgrade: Upgrade, max_bytes: int) -> None:
+    def __init__(self, server: SocketServer, websocket: WebSocket, upgrade: ClientUpgrade, max_bytes: int) -> None:
         self._server = server
         self._websocket = websocket
         self._upgrade = upgrade

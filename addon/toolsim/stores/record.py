@@ -20,7 +20,7 @@ class Conflict(StoreError):
     """A record does not have the expected version: nothing was written."""
 
 
-class TooLarge(StoreError):
+class RecordTooLarge(StoreError):
     """A record, or the chain that it continues, exceeds the allowed size."""
 
 
@@ -47,7 +47,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class StoreLimits:
     """The limits of a store."""
 
     records: int = 100_000
@@ -73,14 +73,14 @@ class Store(Protocol):
         """Write all records or none.
 
         ``expected``: the versions that records of these ids must have, 0 = the record must not exist. Raises
-        ``Conflict`` otherwise, and ``TooLarge`` for records that exceed the bounds.
+        ``Conflict`` otherwise, and ``RecordTooLarge`` for records that exceed the bounds.
         """
 
     async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:
         """Return a record preceded by all records that it continues, the oldest first; [] if it does not exist.
 
-        A deleted record ends the chain: the first returned record then still has a ``parent``. Raises ``TooLarge``
-        beyond ``max_bytes`` of values.
+        A deleted record ends the chain: the first returned record then still has a ``parent``. Raises
+        ``RecordTooLarge`` beyond ``max_bytes`` of values.
         """
 
     async def find(self, partition: str, names: Iterable[str]) -> dict[str, Record]:
@@ -100,12 +100,12 @@ class Store(Protocol):
         """
 
 
-def check(records: Sequence[Record], bounds: Bounds) -> None:
-    """Raise ``TooLarge`` for records that would not fit into an empty store."""
+def check(records: Sequence[Record], bounds: StoreLimits) -> None:
+    """Raise ``RecordTooLarge`` for records that would not fit into an empty store."""
     if len(records) > bounds.records or sum(record.size for record in records) > bounds.bytes:
-        raise TooLarge("this is larger than the whole store may be")
+        raise RecordTooLarge("this is larger than the whole store may be")
 
 
-def too_long(max_bytes: int) -> TooLarge:
+def too_long(max_bytes: int) -> RecordTooLarge:
     """Return the error for a chain of more than ``max_bytes``."""
-    return TooLarge(f"what it continues has more than {max_bytes} bytes")
+    return RecordTooLarge(f"what it continues has more than {max_bytes} bytes")

@@ -30,7 +30,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from toolsim.stores.record import MAX_CHAIN, Bounds, Conflict, Record, Size, Store, StoreError, check, too_long
+from toolsim.stores.record import MAX_CHAIN, Conflict, Record, Size, Store, StoreError, StoreLimits, check, too_long
 
 SECONDS = 2.0
 """Timeout of one operation, connecting included."""
@@ -164,7 +164,7 @@ return was
 _SIZE = "return size()"
 
 
-def open_store(place: str, bounds: Bounds) -> Store:
+def open_store(place: str, bounds: StoreLimits) -> Store:
     """Return the store in the server at the URL ``place``."""
     return RedisStore(place, bounds)
 
@@ -173,7 +173,7 @@ class RedisStore:
     """Stores records in the server at ``url``. ``clock``: seconds since 1970, None for the server's own."""
 
     def __init__(
-        self, url: str, bounds: Bounds, clock: Callable[[], float] | None = None, prefix: str = PREFIX
+        self, url: str, bounds: StoreLimits, clock: Callable[[], float] | None = None, prefix: str = PREFIX
     ) -> None:
         self._bounds = bounds
         self._clock = clock

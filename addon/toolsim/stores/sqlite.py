@@ -35,7 +35,7 @@ from threading import Lock
 from typing import Any
 
 from toolsim.core.serial_executor import QueueFull, SerialExecutor
-from toolsim.stores.record import MAX_CHAIN, Bounds, Conflict, Record, Size, Store, StoreError, check, too_long
+from toolsim.stores.record import MAX_CHAIN, Conflict, Record, Size, Store, StoreError, StoreLimits, check, too_long
 
 SECONDS = 2.0
 """Timeout of one operation, including its time in the queue."""
@@ -131,7 +131,7 @@ WITH RECURSIVE chain (key, id, parent, depth) AS (
 """
 
 
-def open_store(place: str, bounds: Bounds) -> Store:
+def open_store(place: str, bounds: StoreLimits) -> Store:
     """Return the store in the file ``place``, or in memory if that is empty."""
     return SqliteStore(Path(place) if place else None, bounds)
 
@@ -142,7 +142,7 @@ class SqliteStore:
     ``clock``: seconds since 1970.
     """
 
-    def __init__(self, path: Path | None, bounds: Bounds, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path | None, bounds: StoreLimits, clock: Callable[[], float] = time.time) -> None:
         self._path = path
         self._reader, self._writer, self._hauler = _connections(path)
         self._bounds = bounds

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from toolsim.installation import command_for_extra
 from toolsim.plugins import STORES, StoreKind
-from toolsim.stores.record import Bounds, Store
+from toolsim.stores.record import Store, StoreLimits
 
 _EXPECTED = "memory, sqlite:PATH or redis://HOST:PORT"
 _SMALLEST: Mapping[str, int] = {"answers": 1, "bytes": 1024, "days": 1, "background": 1, "required": 0}
@@ -28,7 +28,7 @@ class StoreUrl:
     """One of ``STORES``."""
     location: str = ""
     """The path of a file or the URL of a server."""
-    bounds: Bounds = Bounds()
+    bounds: StoreLimits = StoreLimits()
     background: int = BACKGROUND
     """The maximum number of concurrent background answers."""
     is_required: bool = False
@@ -44,8 +44,8 @@ def parse_store_url(text: str) -> StoreUrl | None:
     if not text:
         return None
     plain, limits = _split(text)
-    default = Bounds()
-    bounds = Bounds(
+    default = StoreLimits()
+    bounds = StoreLimits(
         limits.get("answers", default.records),
         limits.get("bytes", default.bytes),
         limits["days"] * _DAY_SECONDS if "days" in limits else default.seconds,

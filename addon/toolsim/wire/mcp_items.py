@@ -121,7 +121,7 @@ def declared(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ApprovalDecision:
     """A decision on the approval request ``id``. ``asked``: the request as the client echoes it, if it does."""
 
     id: str
@@ -131,7 +131,7 @@ class Decision:
     asked: Mapping[str, Any]
 
 
-def decisions(body: Mapping[str, Any]) -> list[Decision]:
+def decisions(body: Mapping[str, Any]) -> list[ApprovalDecision]:
     """Return the decisions in a request's history not yet followed by a call. Raises BadRequest for one without id.
 
     The first of several decisions on one approval request counts: the call that it allows cannot be refused afterwards.
@@ -140,7 +140,7 @@ def decisions(body: Mapping[str, Any]) -> list[Decision]:
     mcp_items = [(index, item) for index, item in items if string(mapping(item).get("type")) in NAMES]
     over = {string(item.get("approval_request_id")) for _, item in mcp_items if item["type"] == "mcp_call"}
     asked = {string(item.get("id")): item for _, item in mcp_items if item["type"] == "mcp_approval_request"}
-    found: list[Decision] = []
+    found: list[ApprovalDecision] = []
     for index, item in mcp_items:
         if item["type"] != "mcp_approval_response":
             continue
@@ -151,7 +151,7 @@ def decisions(body: Mapping[str, Any]) -> list[Decision]:
             continue
         over.add(name)
         yes, reason = item.get("approve") is True, string(item.get("reason"))
-        found.append(Decision(name, yes, reason, param, asked.get(name, {})))
+        found.append(ApprovalDecision(name, yes, reason, param, asked.get(name, {})))
     return found
 
 

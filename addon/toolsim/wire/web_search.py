@@ -48,7 +48,7 @@ class SearchResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SearchLimits:
     """Limits of a request for web search: domains (with their subdomains), and the number of searches, -1 for any."""
 
     allowed: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Limits:
         return not any(_is_within(url, domain) for domain in self.blocked)
 
 
-def read_limits(declared: Mapping[str, Any], param: str) -> Limits:
+def read_limits(declared: Mapping[str, Any], param: str) -> SearchLimits:
     """Read the limits of a declared web search tool, of either API. Raises BadRequest."""
     filters = mapping(declared.get("filters"))
     domains: dict[str, tuple[str, ...]] = {}
@@ -72,7 +72,7 @@ def read_limits(declared: Mapping[str, Any], param: str) -> Limits:
             raise BadRequest(f"Invalid '{param}.{key}': expected an array of domains.", f"{param}.{key}")
         domains[key] = tuple(value)
     uses = count(declared, "max_uses") if declared.get("max_uses") is not None else -1
-    return Limits(domains["allowed_domains"], domains["blocked_domains"], uses)
+    return SearchLimits(domains["allowed_domains"], domains["blocked_domains"], uses)
 
 
 def _is_within(url: str, domain: str) -> bool:

@@ -24,11 +24,11 @@ from toolsim.proxy.options.settings import Limits, Settings
 from toolsim.proxy.response_store import ResponseStore
 from toolsim.proxy.rounds import Rounds
 from toolsim.proxy.stored_context import StoredContext
-from toolsim.stores.record import Bounds, StoreError
+from toolsim.stores.record import StoreError, StoreLimits
 from toolsim.stores.url import StoreUrl
 from toolsim.wire.apis import RESPONSES
 from toolsim.wire.responses.background import CANCELLED
-from toolsim.wire.responses.resources import Call, Resource
+from toolsim.wire.responses.resources import Resource, ResourceCall
 
 END = b"event: response.completed\ndata: {}\n\n"
 BODY = {"model": "m", "input": "Hello", "background": True}
@@ -41,7 +41,7 @@ async def do(job: Job) -> JobResult:
 class Setup:
     """Background answers over a memory store, whose runs are recorded instead of started: the test has no proxy."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: StoreLimits) -> None:
         self.memory = ResponseStore()
         self.memory.configure(StoreUrl("memory", bounds=bounds))
         self.answers = BackgroundAnswers(Parts(self.memory, Rounds(10), Servers(), do, lambda *_: None))
@@ -58,7 +58,7 @@ class Setup:
 
     async def ask(self, kind: Any, method: str, id: str, query: str = "") -> tuple[bool, HTTPFlow]:
         flow, exchange = self.flow(StoredContext("p"))
-        served = await self.answers.serve(flow, exchange, Call(Resource(kind, id), method, query))
+        served = await self.answers.serve(flow, exchange, ResourceCall(Resource(kind, id), method, query))
         return served, flow
 
     @staticmethod
@@ -72,7 +72,7 @@ class Setup:
 
 @pytest.fixture
 async def setup(request: pytest.FixtureRequest) -> AsyncIterator[Setup]:
-    setup = Setup(getattr(request, "param", Bounds()))
+    setup = Setup(getattr(request, "param", StoreLimits()))
     yield setup
     await setup.answers._rounds.stop()
 
@@ -111,7 +111,7 @@ async def test_a_bad_request_is_refused_at_once(setup: Setup, body: dict[str, An
     assert (setup.started, setup.memory.size.records) == ([], 0)
 
 
-@pytest.mark.parametrize("setup", [Bounds(bytes=300)], indirect=True)
+@pytest.mark.parametrize("setup", [StoreLimits(bytes=300)], indirect=True)
 async def test_what_the_store_has_no_place_for(setup: Setup) -> None:
     """It is a 413, since nobody could ever fetch it."""
     assert response_of(await setup.begin())[0] == 413

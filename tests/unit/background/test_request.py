@@ -12,7 +12,7 @@ from toolsim.core.errors import BadRequest
 from toolsim.core.plan import AnswerForm, Policy, StoredAs
 from toolsim.proxy.jobs import ROUNDS_OFF
 from toolsim.proxy.rounds import MAX_BODY_BYTES, Rounds
-from toolsim.rounds.round_planner import Bounds
+from toolsim.rounds.round_planner import RoundLimits
 from toolsim.wire.apis import CHAT, RESPONSES
 
 BODY: dict[str, Any] = {"model": "m", "input": "hi", "background": True}
@@ -47,10 +47,10 @@ async def test_the_job_of_an_answer_in_the_background(policy: Policy, tools: boo
     body = json.dumps(CHAT_BODY if tools else {"model": "m", "messages": []}).encode()
     form = AnswerForm(stream=True, model="m")
     rounds = Rounds(10)
-    job = job_of(BackgroundRequest(form, body, b"[]", ()), tflow.tflow(), CHAT, policy, Bounds(), None, rounds)
+    job = job_of(BackgroundRequest(form, body, b"[]", ()), tflow.tflow(), CHAT, policy, RoundLimits(), None, rounds)
     assert (job.bounds.rounds, job.store, job.hosted) == (count, None, None)
     assert (job.form, job.report.client, job.report.model) == (form, "chat", "m")
     large = body + b" " * MAX_BODY_BYTES
-    job = job_of(BackgroundRequest(form, large, b"[]", ()), tflow.tflow(), CHAT, policy, Bounds(), None, rounds)
+    job = job_of(BackgroundRequest(form, large, b"[]", ()), tflow.tflow(), CHAT, policy, RoundLimits(), None, rounds)
     assert job.bounds.rounds == 1
     assert job.report.warnings == ([ROUNDS_OFF] if policy.needs_rounds else [])

@@ -14,14 +14,14 @@ from toolsim.background.background_store import BackgroundStore
 from toolsim.background.event_log import EventLog
 from toolsim.background.frames import DONE
 from toolsim.background.remote_follower import follow_stored
-from toolsim.background.runs import Run, Runs
+from toolsim.background.runs import BackgroundRun, Runs
 from toolsim.core.errors import ApiError
 from toolsim.core.events import Ended, Failed, Opened, TextDelta
 from toolsim.core.plan import AnswerForm, Policy
 from toolsim.core.report import Report
 from toolsim.proxy.response_store import ResponseStore
-from toolsim.rounds.runner import Job, Refused, RoundEvent
-from toolsim.stores.record import Bounds, Record, StoreError
+from toolsim.rounds.runner import Refused, RoundEvent, RunnerJob
+from toolsim.stores.record import Record, StoreError, StoreLimits
 from toolsim.stores.url import StoreUrl
 from toolsim.wire.apis import RESPONSES
 from toolsim.wire.responses.background import CANCELLED, is_streamed, value_of
@@ -43,15 +43,17 @@ class Setup:
             self.background_store, 0.05, lambda report, status, seconds: self.over.append((report, status))
         )
 
-    async def begin(self, *events: RoundEvent, stream: bool = True, conversation: str = "") -> tuple[Run, Round1]:
+    async def begin(
+        self, *events: RoundEvent, stream: bool = True, conversation: str = ""
+    ) -> tuple[BackgroundRun, Round1]:
         round_, form = Round1(*events), AnswerForm(stream, "m", id="resp_1", echo={"background": True})
         writer = ResponsesWriter(form)
         response, frames = writer.queue()
         value = value_of(json.dumps(response).encode(), b"[]", stream=stream)
         lease = await self.background_store.open("p", "resp_1", value, "", [])
-        job = Job(RESPONSES, {}, form, Policy(), round_.ask)
+        job = RunnerJob(RESPONSES, {}, form, Policy(), round_.ask)
         log = EventLog(100_000) if stream else None
-        run = Run(job, lease, writer, log, b'[{"id":"i1"}]', ("i1",), conversation=conversation)
+        run = BackgroundRun(job, lease, writer, log, b'[{"id":"i1"}]', ("i1",), conversation=conversation)
         run.publish(frames)
         self.runs.start(run)
         return run, round_
@@ -74,7 +76,7 @@ async def setup() -> AsyncIterator[Setup]:
     await setup.runs.stop()
 
 
-async def events_of(run: Run) -> list[dict[str, Any]]:
+async def events_of(run: BackgroundRun) -> list[dict[str, Any]]:
     """Return the events of an answer, to its end."""
     assert run.log is not None
     data = b"".join([data async for data in run.log.follow(-1)])
@@ -247,7 +249,7 @@ async def test_a_store_that_is_down_at_the_end(
 async def test_an_answer_that_the_store_has_no_place_for(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has failed, with the reason: it can be fetched, without its words."""
     monkeypatch.setattr(runs_module, "RETRY_SECONDS", 0.001)
-    setup.memory.configure(StoreUrl("memory", bounds=Bounds(bytes=2500)))
+    setup.memory.configure(StoreUrl("memory", bounds=StoreLimits(bytes=2500)))
     run, _ = await setup.begin(Opened(), TextDelta("word " * 400), Ended({0: "stop"}))
     assert run.task is not None
     await run.task

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.each import each
 from toolsim.backends.scripted.script import DIRECTIONS
-from toolsim.cli.demo import TURNS, Turn
+from toolsim.cli.demo import TURNS, DemoTurn
 from toolsim.wire.apis import CHAT, RESPONSES
 
 
@@ -18,7 +18,7 @@ def test_one_turn_of_each_kind() -> None:
 
 
 @each("turn", TURNS, ids=lambda turn: turn.text)
-def test_each_is_a_request_that_can_be_read(turn: Turn) -> None:
+def test_each_is_a_request_that_can_be_read(turn: DemoTurn) -> None:
     """By the reader of its API."""
     request = turn.api.read(turn.body())
     assert [tool.name for tool in request.tools] == (["get_weather", "search_notes"] if turn.tools else [])

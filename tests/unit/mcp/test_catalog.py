@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from toolsim.mcp.catalog import MAX_TOOLS, MAX_TOOLS_BYTES, Catalog, RemoteTool, remote_tool, shown_name
+from toolsim.mcp.catalog import MAX_TOOLS, MAX_TOOLS_BYTES, McpCatalog, RemoteTool, remote_tool, shown_name
 from toolsim.mcp.servers import Filter, Server
 
 FILES = Server("files", ("x",), allowed=(Filter(frozenset({"read", "write"})),), free=(Filter(frozenset({"read"})),))
@@ -13,7 +13,7 @@ READ, WRITE, DROP = (RemoteTool(name, schema={"type": "object"}) for name in ("r
 
 def test_tools_become_functions() -> None:
     """Those that are allowed, with the server's label before their names; a call of one is known again."""
-    catalog = Catalog(())
+    catalog = McpCatalog(())
     assert catalog.add(FILES, [READ, WRITE, DROP]) == [READ, WRITE]
     assert [each["name"] for each in catalog.functions()] == ["files__read", "files__write"]
     found = catalog.find("files__read")
@@ -29,19 +29,19 @@ def test_masks_hold() -> None:
     """By the name that the model is shown, or by the tool's own."""
     free = Server("files", ("x",), free=(Filter(),))
     for deny in ("drop", "files__drop"):
-        assert Catalog((), deny={deny}).add(free, [READ, DROP]) == [READ]
+        assert McpCatalog((), deny={deny}).add(free, [READ, DROP]) == [READ]
     for allow in ("read", "files__read"):
-        assert Catalog((), allow={allow}).add(free, [READ, DROP]) == [READ]
+        assert McpCatalog((), allow={allow}).add(free, [READ, DROP]) == [READ]
 
 
 def test_no_name_is_taken_twice() -> None:
     """Neither a client's function nor another server's tool can be replaced; names are of the letters that may be."""
-    catalog = Catalog(["a__b__c"])
+    catalog = McpCatalog(["a__b__c"])
     for server in (Server("a"), Server("a__b")):
         catalog.add(server, [RemoteTool("b__c"), RemoteTool("c")])
     names = [each["name"] for each in catalog.functions()]
     assert names == ["a__b__c_2", "a__c", "a__b__b__c", "a__b__c_3"]
-    odd = Catalog(())
+    odd = McpCatalog(())
     odd.add(Server("a.b"), [RemoteTool("x y\n" + "z" * 200), RemoteTool("x y\n" + "z" * 201)])
     names = [each["name"] for each in odd.functions()]
     assert len(set(names)) == 2
@@ -51,9 +51,9 @@ def test_no_name_is_taken_twice() -> None:
 
 def test_a_server_says_no_more_than_it_may() -> None:
     """The number of tools and their bytes are bounded; a description is cut and loses control characters."""
-    assert len(Catalog(()).add(Server("a"), [RemoteTool(str(n)) for n in range(MAX_TOOLS + 9)])) == MAX_TOOLS
+    assert len(McpCatalog(()).add(Server("a"), [RemoteTool(str(n)) for n in range(MAX_TOOLS + 9)])) == MAX_TOOLS
     large = RemoteTool("x", schema={"type": "object", "title": "y" * (MAX_TOOLS_BYTES // 2)})
-    assert len(Catalog(()).add(Server("a"), [large, large, large])) == 1
+    assert len(McpCatalog(()).add(Server("a"), [large, large, large])) == 1
     tool = remote_tool("x", "a\x1b[31m\u202e" + "b" * 9_000, ["no schema"], is_read_only=True)
     assert tool.schema == {"type": "object"}
     assert tool.description.startswith("a[31mb")

@@ -14,7 +14,7 @@ import pytest
 from opentelemetry import trace
 from support.bad_mcp_ways import FORGED
 from support.mcp_servers import BAD, OFFICIAL, over_http
-from toolsim.mcp.connection import Connection, ServerFailed
+from toolsim.mcp.connection import McpConnection, ServerFailed
 from toolsim.mcp.outcome import FAILED, TOO_LARGE, UNREACHABLE
 from toolsim.mcp.runtime import Caller
 from toolsim.mcp.server_config import read_file
@@ -32,15 +32,15 @@ def server(**fields: Any) -> Server:
 
 
 @pytest.fixture
-async def bad(request: pytest.FixtureRequest) -> AsyncIterator[Connection]:
+async def bad(request: pytest.FixtureRequest) -> AsyncIterator[McpConnection]:
     seconds = getattr(request, "param", SECONDS)
-    connection = Connection(server(**BAD, env={"KEY": "s3cret-value"}, timeout=seconds))
+    connection = McpConnection(server(**BAD, env={"KEY": "s3cret-value"}, timeout=seconds))
     yield connection
     await connection.close()
 
 
 @pytest.mark.slow
-async def test_a_server_is_asked(bad: Connection) -> None:
+async def test_a_server_is_asked(bad: McpConnection) -> None:
     """For its tools, once, and what they answer comes back, text and errors."""
     tools = await bad.tools()
     assert (tools[0].name, tools[0].is_read_only, tools[1].is_read_only) == ("echo", True, False)
@@ -56,7 +56,7 @@ async def test_a_server_is_asked(bad: Connection) -> None:
 
 
 @pytest.mark.slow
-async def test_a_trace_goes_on(bad: Connection) -> None:
+async def test_a_trace_goes_on(bad: McpConnection) -> None:
     """A call that is made within a span passes its ids on beside the arguments; any other call passes nothing on."""
     assert (await bad.call("meta", {}, 1000)).output == "null"
     span = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=False, trace_flags=trace.TraceFlags(1)))
@@ -79,7 +79,7 @@ async def test_a_trace_goes_on(bad: Connection) -> None:
     ],
     indirect=["bad"],
 )
-async def test_a_failure_is_words_and_the_next_call_works(bad: Connection, tool: str, words: str) -> None:
+async def test_a_failure_is_words_and_the_next_call_works(bad: McpConnection, tool: str, words: str) -> None:
     """In time, without a word of the server's secrets, and others go on meanwhile."""
     await bad.tools()
     longest, last, is_over = 0.0, time.monotonic(), False
@@ -106,7 +106,7 @@ async def test_a_failure_is_words_and_the_next_call_works(bad: Connection, tool:
 async def test_it_is_tried_again_later_each_time() -> None:
     """One that cannot start fails at once after its second failure, and is started again when its time has come."""
     now = 0.0
-    connection = Connection(server(command="/no/such/program", timeout=SECONDS), clock=lambda: now)
+    connection = McpConnection(server(command="/no/such/program", timeout=SECONDS), clock=lambda: now)
     messages = []
     for _ in range(3):
         with pytest.raises(ServerFailed) as caught:
@@ -122,7 +122,7 @@ async def test_it_is_tried_again_later_each_time() -> None:
 
 
 @pytest.mark.slow
-async def test_whoever_leaves_stops_only_his_own_call(bad: Connection) -> None:
+async def test_whoever_leaves_stops_only_his_own_call(bad: McpConnection) -> None:
     """The next one gets his turn, from the server as it is or from a new one."""
     call = asyncio.create_task(bad.call("hang", {}, 100))
     await asyncio.sleep(0.5)
@@ -135,7 +135,7 @@ async def test_whoever_leaves_stops_only_his_own_call(bad: Connection) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bad", [PATIENT], indirect=True)
-async def test_a_new_connection_lists_the_tools_anew(bad: Connection) -> None:
+async def test_a_new_connection_lists_the_tools_anew(bad: McpConnection) -> None:
     """Even if it was a call that opened it: a server that was restarted may have other tools."""
     tools = await bad.tools()
     assert (await bad.call("die", {}, 100)).code == UNREACHABLE
@@ -151,7 +151,7 @@ async def test_whoever_leaves_while_it_starts_stops_nobody_else() -> None:
     slow = server(
         command=BAD["command"], args=["-c", program, *BAD["args"]], env={"PYTHONPATH": FOLDER}, timeout=PATIENT
     )
-    connection = Connection(slow)
+    connection = McpConnection(slow)
     asked = asyncio.create_task(connection.tools())
     await asyncio.sleep(0.3)
     asked.cancel()
@@ -163,7 +163,7 @@ async def test_whoever_leaves_while_it_starts_stops_nobody_else() -> None:
 async def test_secrets_are_in_no_message(caplog: pytest.LogCaptureFixture) -> None:
     """Neither in the error nor in the log, which has the end of the server's standard error."""
     program = "import os, sys; print('the key is', os.environ['KEY'], file=sys.stderr)"
-    connection = Connection(
+    connection = McpConnection(
         server(command="python3", args=["-c", program], env={"KEY": "s3cret-value"}, timeout=SECONDS)
     )
     with caplog.at_level(logging.INFO), pytest.raises(ServerFailed) as caught:
@@ -171,7 +171,7 @@ async def test_secrets_are_in_no_message(caplog: pytest.LogCaptureFixture) -> No
     await connection.close()
     assert "the key is [redacted]" in caplog.text
     assert "s3cret" not in caplog.text + str(caught.value)
-    web = Connection(server(url="http://127.0.0.1:9/s3cret/mcp?key=s3cret", timeout=SECONDS))
+    web = McpConnection(server(url="http://127.0.0.1:9/s3cret/mcp?key=s3cret", timeout=SECONDS))
     with caplog.at_level(logging.INFO), pytest.raises(ServerFailed) as caught:
         await web.tools()
     await web.close()
@@ -183,11 +183,11 @@ async def test_the_official_servers() -> None:
     """Over each transport: tools, calls, headers; a slow one fails alone, and over HTTP several are asked at once."""
 
     async def over_the_web(url: str, way: str) -> None:
-        connection = Connection(server(url=url, type=way, headers={"X-Own": "mine"}, timeout=10))
+        connection = McpConnection(server(url=url, type=way, headers={"X-Own": "mine"}, timeout=10))
         assert (await connection.call("header", {"name": "x-own"}, 100)).output == "mine"
         await ask(connection)
 
-    async def ask(connection: Connection) -> None:
+    async def ask(connection: McpConnection) -> None:
         assert [tool.name for tool in await connection.tools()] == ["add", "slow", "header"]
         answers = await asyncio.gather(*(connection.call("add", {"a": n, "b": 1}, 100) for n in range(3)))
         assert [each.output for each in answers] == ["1", "2", "3"]
@@ -199,12 +199,12 @@ async def test_the_official_servers() -> None:
     ways = ("streamable-http", "sse")
     with over_http(ways[0]) as http, over_http(ways[1]) as sse:
         # Side by side, since each waits for the time of a request.
-        over_pipes = ask(Connection(server(**OFFICIAL, timeout=10)))
+        over_pipes = ask(McpConnection(server(**OFFICIAL, timeout=10)))
         await asyncio.gather(over_pipes, *map(over_the_web, (http, sse), ways))
 
 
 @pytest.mark.slow
-async def test_a_quick_call_does_not_wait_for_all_of_another_answer(bad: Connection) -> None:
+async def test_a_quick_call_does_not_wait_for_all_of_another_answer(bad: McpConnection) -> None:
     """A local server is asked one thing at a time, and answers take turns."""
     await bad.tools()
     done: list[str] = []
@@ -221,7 +221,7 @@ async def test_a_quick_call_does_not_wait_for_all_of_another_answer(bad: Connect
 @pytest.mark.slow
 async def test_waiting_for_a_turn_has_an_end() -> None:
     """Whoever has waited for the time of a whole request is told that the server is busy; it is not dropped for it."""
-    connection = Connection(server(**BAD, timeout=1))
+    connection = McpConnection(server(**BAD, timeout=1))
     await connection.tools()
     calls = [connection.call("sleep", {"seconds": 0.8}, 100, Caller("me", "slow")) for _ in range(4)]
     outcomes = await asyncio.gather(*calls)

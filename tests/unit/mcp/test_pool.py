@@ -38,7 +38,7 @@ class Fake:
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(room, "Connection", Fake)
+    monkeypatch.setattr(room, "McpConnection", Fake)
     Fake.made, Fake.called = [], []
     return SimpleNamespace(time=0.0)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from mitmproxy.test import tflow
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from toolsim.mcp.outcome import Outcome
+from toolsim.mcp.outcome import ToolOutcome
 from toolsim.otel import content
 from toolsim.otel.content import VARIABLE, Content, is_asked_for
 from toolsim.wire.mcp_items import McpCall
@@ -115,7 +115,7 @@ def test_an_answer_that_is_none(answer: bytes) -> None:
 def test_a_call() -> None:
     kept, span = Content(True), TRACER.start_span("execute_tool f")
     call = McpCall("mcp_1", "files", "f", json.dumps({"token": "very-secret-token", "path": "/tmp"}))
-    kept.of_call(span, call, Outcome(json.dumps({"size": 3})))
+    kept.of_call(span, call, ToolOutcome(json.dumps({"size": 3})))
     found = filled(kept, span)
     assert found["gen_ai.tool.call.arguments"] == {"token": "x" * 17, "path": "/tmp"}
     assert found["gen_ai.tool.call.result"] == {"size": 3}
@@ -125,7 +125,7 @@ def test_a_call() -> None:
 def test_what_is_nested_too_deeply(depth: int) -> None:
     """The span has it as text, which is redacted as such: nothing is lost, and nothing is raised."""
     kept, span = Content(True), TRACER.start_span("execute_tool f")
-    kept.of_call(span, McpCall("i", "s", "t", '{"a":' * depth + "1" + "}" * depth), Outcome(None))
+    kept.of_call(span, McpCall("i", "s", "t", '{"a":' * depth + "1" + "}" * depth), ToolOutcome(None))
     assert set(filled(kept, span)) == {"gen_ai.tool.call.arguments"}
 
 
@@ -134,12 +134,12 @@ def test_what_is_noted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(content, "MAX_BYTES", 100)
     kept, spans = Content(True), [TRACER.start_span(str(number)) for number in range(3)]
     for span in spans:
-        kept.of_call(span, McpCall("i", "s", "t", "x" * 60), Outcome(None))
+        kept.of_call(span, McpCall("i", "s", "t", "x" * 60), ToolOutcome(None))
     assert list(kept._noted) == [spans[2].get_span_context().span_id]
     assert kept._size == 60
 
 
 def test_nothing_is_noted_unasked() -> None:
     kept, span = Content(False), TRACER.start_span("execute_tool f")
-    kept.of_call(span, McpCall("mcp_1", "files", "f", "{}"), Outcome("text"))
+    kept.of_call(span, McpCall("mcp_1", "files", "f", "{}"), ToolOutcome("text"))
     assert filled(kept, span) == {}

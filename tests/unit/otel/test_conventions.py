@@ -109,7 +109,7 @@ def test_calls() -> None:
 @pytest.mark.parametrize(
     ("came", "found"),
     [
-        (outcome.Outcome("text"), {}),
+        (outcome.ToolOutcome("text"), {}),
         (result([{"type": "text", "text": "no"}], None, is_error=True, limit=9), {"error.type": "tool_error"}),
         (outcome.failed("gone"), {"error.type": "SERVER_FAILED"}),
         (outcome.failed("large", outcome.TOO_LARGE), {"error.type": "OUTPUT_TOO_LARGE"}),
@@ -119,7 +119,7 @@ def test_calls() -> None:
         ),
     ],
 )
-def test_outcomes_of_calls(came: outcome.Outcome, found: dict[str, str]) -> None:
+def test_outcomes_of_calls(came: outcome.ToolOutcome, found: dict[str, str]) -> None:
     assert conventions.tool_ended(came) == found
 
 

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 from toolsim.mcp.approvals import Approvals
-from toolsim.mcp.outcome import Outcome, failed
+from toolsim.mcp.outcome import ToolOutcome, failed
 from toolsim.mcp.pool import Pool
 from toolsim.mcp.servers import Server
 from toolsim.otel.content import Content
@@ -267,7 +267,7 @@ def test_a_request_that_cannot_be_sent_again(stage: Stage) -> None:
     assert error(refused) == ("422", True)
 
 
-async def hosted(stage: Stage, outcome: Outcome | Exception) -> tuple[trace.Span | None, list[ReadableSpan]]:
+async def hosted(stage: Stage, outcome: ToolOutcome | Exception) -> tuple[trace.Span | None, list[ReadableSpan]]:
     """Make a call; return the span that was current meanwhile, and all spans."""
     flow = stage.begin()
     exchange = ToolSim.exchanges.of(flow)
@@ -278,7 +278,7 @@ async def hosted(stage: Stage, outcome: Outcome | Exception) -> tuple[trace.Span
     assert mcp_context.watch is not None
     seen: list[trace.Span] = []
 
-    async def calling() -> Outcome:
+    async def calling() -> ToolOutcome:
         seen.append(trace.get_current_span())
         if isinstance(outcome, Exception):
             raise outcome
@@ -297,7 +297,7 @@ async def hosted(stage: Stage, outcome: Outcome | Exception) -> tuple[trace.Span
 
 async def test_a_call_of_an_mcp_tool(stage: Stage) -> None:
     """It is part of the client's turn, and whoever makes it finds its span."""
-    current, spans = await hosted(stage, Outcome("a private text"))
+    current, spans = await hosted(stage, ToolOutcome("a private text"))
     [turn] = [span for span in spans if span.kind is SpanKind.SERVER]
     [made] = [span for span in spans if span.kind is SpanKind.INTERNAL]
     assert current is not None

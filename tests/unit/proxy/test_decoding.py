@@ -11,7 +11,7 @@ import brotli
 import pytest
 import zstandard
 from support.each import each
-from toolsim.proxy.decoding import TooLarge, decoded
+from toolsim.proxy.decoding import BodyTooLarge, decoded
 
 
 def raw_deflate(data: bytes) -> bytes:
@@ -38,7 +38,7 @@ def test_up_to_the_limit(name: str, size: int) -> None:
     body = bytes(number % 251 for number in range(size))
     assert decoded(encode(body), encoding, limit=size) == body
     if size:
-        with pytest.raises(TooLarge, match=f"more than {size - 1} bytes"):
+        with pytest.raises(BodyTooLarge, match=f"more than {size - 1} bytes"):
             decoded(encode(body), encoding, limit=size - 1)
     assert decoded(encode(b""), encoding, limit=0) == b""
 
@@ -50,7 +50,7 @@ def test_bombs(name: str) -> None:
     encoding, encode = ENCODERS[name]
     bomb = encode(bytes(50_000_000))
     tracemalloc.start()
-    with pytest.raises(TooLarge):
+    with pytest.raises(BodyTooLarge):
         decoded(bomb, encoding, limit=1_000_000)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

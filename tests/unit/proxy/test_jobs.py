@@ -25,7 +25,7 @@ from toolsim.proxy.jobs import (
     is_heavy,
     run,
 )
-from toolsim.wire.responses.resources import Call, Resource
+from toolsim.wire.responses.resources import Resource, ResourceCall
 from toolsim.wire.responses.stored import Recalled
 
 BODY = {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f"}}]}
@@ -46,7 +46,7 @@ def plugin_job(data: bytes = b'{"input":"x","background":true}', encoding: str =
 
 
 def page_job(data: bytes, encoding: str = "") -> PageJob:
-    call = Call(Resource("conversation", "conv_1"), "POST")
+    call = ResourceCall(Resource("conversation", "conv_1"), "POST")
     return PageJob(call, b'{"id":"conv_1","object":"conversation","items":[]}', data, 10_000, encoding=encoding)
 
 

@@ -14,7 +14,7 @@ from toolsim.core.report import Report
 from toolsim.proxy.jobs import JobResult
 from toolsim.proxy.response_store import LOST, UNAVAILABLE, ResponseStore
 from toolsim.proxy.stored_context import StoredContext
-from toolsim.stores.record import Bounds, Conflict, Record, Size, StoreError
+from toolsim.stores.record import Conflict, Record, Size, StoreError, StoreLimits
 from toolsim.stores.url import StoreUrl
 from toolsim.wire.responses.stored import Recalled, References, items_of
 
@@ -22,9 +22,9 @@ MANY = 1 << 20
 ANSWER = json.dumps({"id": "resp_1", "status": "completed", "output": [{"id": "o1"}]}).encode()
 
 
-def memory(bounds: Bounds | None = None) -> ResponseStore:
+def memory(bounds: StoreLimits | None = None) -> ResponseStore:
     made = ResponseStore()
-    made.configure(StoreUrl("memory", bounds=bounds or Bounds()))
+    made.configure(StoreUrl("memory", bounds=bounds or StoreLimits()))
     return made
 
 
@@ -55,7 +55,7 @@ async def test_what_was_stored_is_recalled() -> None:
 
 async def test_a_conversation_whose_beginning_is_gone_is_not_found() -> None:
     """Half of what it continues would be another question: the error names the missing answer."""
-    made = memory(Bounds(records=1))
+    made = memory(StoreLimits(records=1))
     await made.store(turn("resp_1"), ANSWER, [])
     await made.store(turn("resp_2", References("resp_1")), ANSWER, [])
     refused = await made.recall("p", References("resp_2"), MANY)

@@ -20,7 +20,7 @@ from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.round_flow import RoundFlow
 from toolsim.proxy.rounds import _ASKED, MAX_BODY_BYTES, OneRound, Rounds, RoundSource, round_of
 from toolsim.rounds.hosted_calls import McpContext
-from toolsim.rounds.round_planner import Bounds, Round
+from toolsim.rounds.round_planner import Round, RoundLimits
 from toolsim.wire.apis import CHAT
 
 BODY: dict[str, Any] = {
@@ -74,7 +74,7 @@ async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
     flow = asked()
     before = flow.request.copy()
     exchange = opened()
-    assert rounds.take(flow, exchange, CHAT, Policy(retry=1), Bounds())
+    assert rounds.take(flow, exchange, CHAT, Policy(retry=1), RoundLimits())
     assert (flow.request.host, flow.request.path) == ("127.0.0.1", "/v1/chat/completions")
     assert flow.request.port != 81
     assert flow.request.raw_content == RAW
@@ -91,14 +91,14 @@ async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
 async def test_a_bad_request_is_not_handed_over(content: bytes, rounds: Rounds) -> None:
     """A body that cannot be parsed or has no tools is not handed over."""
     flow = asked(content)
-    assert not rounds.take(flow, opened(), CHAT, Policy(retry=1), Bounds())
+    assert not rounds.take(flow, opened(), CHAT, Policy(retry=1), RoundLimits())
     assert flow.request.host == "backend"
 
 
 def warnings_of(rounds: Rounds, flow: HTTPFlow, policy: Policy, mcp_context: McpContext | None = None) -> list[str]:
     """Return the warnings of a request that is too large for several rounds."""
     exchange = opened()
-    assert not rounds.take(flow, exchange, CHAT, policy, Bounds(), mcp_context)
+    assert not rounds.take(flow, exchange, CHAT, policy, RoundLimits(), mcp_context)
     taken = exchange.find(OneRound)
     assert taken is not None
     assert flow.request.host == "backend"

@@ -14,11 +14,11 @@ from toolsim.proxy.options.api_keys import ApiKeys
 from toolsim.proxy.options.models_file import ModelEntry, ModelsFile
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.route import (
-    Answer,
     Choose,
     Forward,
     ListModels,
     Pass,
+    Respond,
     Route,
     Serve,
     Upgrade,
@@ -72,33 +72,33 @@ def bearer(key: str) -> dict[str, str]:
 DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
     "reverse: the backend's": (REVERSE, PLAIN, Pass()),
     "reverse: any path": (of(REVERSE, path="/x"), PLAIN, Pass()),
-    "reverse: metrics": (of(REVERSE, method="GET", path="/toolsim/metrics?x=1"), PLAIN, Answer(page="metrics")),
-    "reverse: metrics' head": (of(REVERSE, method="HEAD", path="/toolsim/metrics"), PLAIN, Answer(page="metrics")),
+    "reverse: metrics": (of(REVERSE, method="GET", path="/toolsim/metrics?x=1"), PLAIN, Respond(page="metrics")),
+    "reverse: metrics' head": (of(REVERSE, method="HEAD", path="/toolsim/metrics"), PLAIN, Respond(page="metrics")),
     "pages: metrics need the key": (of(REVERSE, method="GET", path="/toolsim/metrics"), KEYED, 401),
-    "pages: ready needs none": (of(REVERSE, method="GET", path="/toolsim/ready"), KEYED, Answer(page="ready")),
-    "pages: health needs none": (of(DIRECT, method="HEAD", path="/toolsim/health"), KEYED, Answer(page="health")),
-    "pages: the overview": (of(REVERSE, method="GET", path="/toolsim/"), PLAIN, Answer(page="overview")),
+    "pages: ready needs none": (of(REVERSE, method="GET", path="/toolsim/ready"), KEYED, Respond(page="ready")),
+    "pages: health needs none": (of(DIRECT, method="HEAD", path="/toolsim/health"), KEYED, Respond(page="health")),
+    "pages: the overview": (of(REVERSE, method="GET", path="/toolsim/"), PLAIN, Respond(page="overview")),
     "pages: the overview, no slash": (
         of(DIRECT, method="GET", path="/toolsim"),
         PLAIN,
-        Answer(page="overview"),
+        Respond(page="overview"),
     ),
     "pages: the overview without the key": (
         of(REVERSE, method="GET", path="/toolsim/"),
         KEYED,
-        Answer(page="overview_public"),
+        Respond(page="overview_public"),
     ),
     "pages: the overview with the key": (
         of(REVERSE, method="GET", path="/toolsim/", headers=bearer("k")),
         KEYED,
-        Answer(page="overview"),
+        Respond(page="overview"),
     ),
     "pages: the overview is for no foreign page": (
         of(REVERSE, method="GET", path="/toolsim/", headers=EVIL),
         PLAIN,
         403,
     ),
-    "pages: / over a built-in backend": (of(DIRECT, method="GET", path="/"), SCRIPTED, Answer(page="overview")),
+    "pages: / over a built-in backend": (of(DIRECT, method="GET", path="/"), SCRIPTED, Respond(page="overview")),
     "pages: / in reverse mode is the backend's": (of(REVERSE, method="GET", path="/"), PLAIN, Pass()),
     "pages: / is not posted to": (of(DIRECT, method="POST", path="/"), SCRIPTED, 404),
     "pages: ready is for no foreign page": (
@@ -116,7 +116,7 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
     "reverse: Claude Code's first question": (
         of(REVERSE, method="HEAD", path="/api/hello"),
         PLAIN,
-        Answer(page="health"),
+        Respond(page="health"),
     ),
     "through: a site's page that it asks for": (of(THROUGH, method="HEAD", path="/api/hello"), SCRIPTED, Pass()),
     "reverse: another upstream": (REVERSE, TAKING_OVER, TAKEN_OVER),
@@ -160,7 +160,7 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
     "direct: the built-in backend": (DIRECT, SCRIPTED, SERVED),
     "direct: no backend": (DIRECT, PLAIN, 404),
     "direct: no such endpoint": (of(DIRECT, path="/x"), SCRIPTED, 404),
-    "direct: metrics": (of(DIRECT, method="GET", path="/toolsim/metrics"), SCRIPTED, Answer(page="metrics")),
+    "direct: metrics": (of(DIRECT, method="GET", path="/toolsim/metrics"), SCRIPTED, Respond(page="metrics")),
     "direct: another upstream": (DIRECT, TAKING_OVER, TAKEN_OVER),
     "direct: another upstream's models": (
         of(DIRECT, method="GET", path="/v1/models"),
@@ -311,7 +311,7 @@ def test_where_a_request_goes(name: str) -> None:
     request, settings, expected = DECISIONS[name]
     found = decide(request, settings, PORT)
     if isinstance(expected, int):
-        assert isinstance(found, Answer)
+        assert isinstance(found, Respond)
         assert found.error is not None
         assert (found.error.status, found.error.type) == (expected, "invalid_request_error")
     else:
@@ -321,7 +321,7 @@ def test_where_a_request_goes(name: str) -> None:
 def test_builtin_backend_that_is_not_up() -> None:
     """While it starts, or if it cannot, clients are asked to retry."""
     found = decide(DIRECT, SCRIPTED, None)
-    assert isinstance(found, Answer)
+    assert isinstance(found, Respond)
     assert found.error is not None
     assert (found.error.status, found.error.retry_after) == (503, 1)
 
@@ -333,7 +333,7 @@ def test_preflight_needs_no_key() -> None:
         for origin, expected in (("app://x", None), ("app://y", 401)):
             headers = {"origin": origin, "access-control-request-method": "POST"}
             found = decide(of(incoming, method="OPTIONS", headers=headers), settings, PORT)
-            assert isinstance(found, Answer)
+            assert isinstance(found, Respond)
             assert (found.error and found.error.status) == expected
             assert found.headers.get("access-control-allow-origin") == (None if expected else origin)
     headers = {"origin": "app://x", "access-control-request-method": "POST"}
@@ -344,7 +344,7 @@ def test_errors_can_be_read_by_a_listed_origin() -> None:
     """A script on that page can read why it was refused."""
     settings = replace(KEYED, origins=Origins(("app://x",)))
     found = decide(of(REVERSE, headers={"origin": "app://x"}), settings, PORT)
-    assert isinstance(found, Answer)
+    assert isinstance(found, Respond)
     assert found.headers["access-control-allow-origin"] == "app://x"
 
 
@@ -446,7 +446,7 @@ def test_where_the_model_decides(models: ModelsFile) -> None:
     for request, settings, expected in cases:
         found = decide(request, settings, PORT)
         if isinstance(expected, int):
-            assert isinstance(found, Answer)
+            assert isinstance(found, Respond)
             assert found.error is not None
             assert found.error.status == expected
         else:
@@ -489,7 +489,7 @@ def test_a_model_without_a_backend() -> None:
         (None, 400, None, "not a JSON object"),
     ):
         found = choose(DIRECT, PLAIN, Choose(None), ENTRIES, model)
-        assert isinstance(found, Answer)
+        assert isinstance(found, Respond)
         assert found.error is not None
         assert (found.error.status, found.error.param) == (status, param)
         assert words in found.error.message

@@ -7,8 +7,8 @@ from support.turns import ADD, ARGS, STRICT, chat, responses, whole_call
 from toolsim.core.events import CallDelta, CallEnded, CallStarted, ClientEvent, StructuredDelta, TextDelta
 from toolsim.core.plan import Plan, Tool
 from toolsim.core.report import Report
-from toolsim.response.client_calls import ClientCalls, Outcome
-from toolsim.response.verdict import Call
+from toolsim.response.client_calls import CallOutcome, ClientCalls
+from toolsim.response.verdict import JudgedCall
 
 HEADER = '{"name":"add","arguments":'
 
@@ -18,12 +18,12 @@ def client_calls(the_plan: Plan, first: int = 1) -> tuple[ClientCalls, Report]:
     return ClientCalls(the_plan, report, count(first), choice=0), report
 
 
-Made = tuple[Outcome, list[ClientEvent]]
+Made = tuple[CallOutcome, list[ClientEvent]]
 
 
 def make(calls: ClientCalls, arguments: str = ARGS, key: str | None = None) -> Made:
     """Return the outcome of a call, and the client's events."""
-    return calls.make(Call(ADD, arguments), key), calls.take()
+    return calls.make(JudgedCall(ADD, arguments), key), calls.take()
 
 
 def fragment(calls: ClientCalls, text: str) -> list[ClientEvent]:
@@ -34,8 +34,8 @@ def fragment(calls: ClientCalls, text: str) -> list[ClientEvent]:
 def test_a_call_is_emitted_whole() -> None:
     """Its start, its arguments, its end; numbers continue over all calls."""
     calls, report = client_calls(responses(), first=7)
-    assert make(calls) == (Outcome(made=True), whole_call(7))
-    assert make(calls, "") == (Outcome(made=True), [CallStarted(8, "add"), CallEnded("completed")])
+    assert make(calls) == (CallOutcome(made=True), whole_call(7))
+    assert make(calls, "") == (CallOutcome(made=True), [CallStarted(8, "add"), CallEnded("completed")])
     assert (calls.made, report.calls, calls.has_broken) == (2, ["add", "add"], False)
 
 
@@ -48,7 +48,7 @@ def test_a_call_too_many_is_dropped() -> None:
         calls, report = client_calls(the_plan)
         make(calls)
         assert calls.is_exhausted
-        assert make(calls) == (Outcome(end=end), [])
+        assert make(calls) == (CallOutcome(end=end), [])
         assert (calls.made, report.dropped_calls) == (1, [dropped])
 
 
@@ -63,7 +63,7 @@ def test_a_call_that_came_as_text_is_not_made_twice() -> None:
     """The backend repeated it as a structured call: nothing is emitted, and the report warns."""
     calls, report = client_calls(responses())
     make(calls)
-    assert make(calls, key="") == (Outcome(), [])
+    assert make(calls, key="") == (CallOutcome(), [])
     assert report.warnings == ["DUPLICATE_CALL:add"]
 
 
@@ -84,7 +84,7 @@ def test_a_call_is_announced_by_its_header() -> None:
     assert fragment(calls, ':{"a"') == [CallStarted(1, "add"), CallDelta('{"a"')]
     assert (calls.is_open, calls.is_arriving, calls.is_arriving_as("")) == (True, False, False)
     assert fragment(calls, ":") == [CallDelta(":")]
-    assert make(calls) == (Outcome(made=True), [CallDelta("1}"), CallEnded("completed")])
+    assert make(calls) == (CallOutcome(made=True), [CallDelta("1}"), CallEnded("completed")])
     assert not calls.is_open
     assert not calls.end_block()
 
@@ -94,7 +94,7 @@ def test_what_continues_otherwise_ends_incomplete() -> None:
     calls, _ = client_calls(responses())
     calls.fragment(HEADER + '{"a":1,')
     calls.take()
-    assert make(calls) == (Outcome(broke=True), [CallEnded("incomplete")])
+    assert make(calls) == (CallOutcome(broke=True), [CallEnded("incomplete")])
     assert (calls.made, calls.has_broken) == (0, True)
     assert not calls.end_block()
     calls.fragment(HEADER + '{"a":1,')
@@ -135,7 +135,7 @@ def test_a_call_is_announced_while_it_arrives() -> None:
     assert fragment(calls, HEADER + '{"a":') == []
     assert arriving(calls, ":") == [CallDelta(":")]
     assert (calls.is_arriving_as("0"), calls.is_arriving_as("1")) == (True, False)
-    assert make(calls, key="0") == (Outcome(made=True), [CallDelta("1}"), CallEnded("completed")])
+    assert make(calls, key="0") == (CallOutcome(made=True), [CallDelta("1}"), CallEnded("completed")])
     assert not calls.is_arriving
 
 
@@ -157,11 +157,11 @@ def test_all_else_is_emitted_after_the_open_call() -> None:
         calls, _ = client_calls(responses())
         arriving(calls, ARGS, ADD)
         calls.emit(TextDelta("Hello"))
-        assert make(calls, "{}") == (Outcome(made=True), [])
+        assert make(calls, "{}") == (CallOutcome(made=True), [])
         assert not calls.end_block()
         assert (calls.is_arriving, calls.take()) == (True, [])
         if is_whole:
-            calls.make(Call(ADD, ARGS), "0")
+            calls.make(JudgedCall(ADD, ARGS), "0")
         else:
             calls.break_off()
         status = CallEnded("completed" if is_whole else "incomplete")

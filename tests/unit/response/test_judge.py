@@ -21,7 +21,7 @@ from toolsim.response.judge import Judge
 from toolsim.response.parsed_call import Json, ParsedCall, read_json
 from toolsim.response.segments import Block, Oversize
 from toolsim.response.structured import StructuredCalls
-from toolsim.response.verdict import Call, Rejected, Verdict, Violation
+from toolsim.response.verdict import JudgedCall, Rejected, Verdict, Violation
 from toolsim.schema import MAX_SCHEMA_BYTES
 
 TABLE = json.loads((Path(__file__).parents[2] / "cases" / "judge.json").read_text(encoding="utf-8"))
@@ -41,7 +41,7 @@ def json_block(body: str) -> Block:
 
 def as_data(verdict: Verdict, block: Block) -> dict[str, Any]:
     match verdict:
-        case Call(tool, arguments):
+        case JudgedCall(tool, arguments):
             return {"call": tool.name, "arguments": arguments}
         case Rejected(raw, reason):
             return {"text": reason} if raw == block.raw else {"text": reason, "raw": raw}
@@ -107,7 +107,7 @@ def test_arguments_are_verbatim(source: str, space: str, as_string: bool, strict
     written = json.dumps(source) if as_string else source
     judge = Judge(plan_for(Tool("f", "f", strict=strict)), report := Report())
     verdicts = judge.block(json_block(f'{space}{{"name"{space}:"f","arguments":{space}{written}{space}}}{space}'))
-    assert [verdict.arguments for verdict in verdicts if isinstance(verdict, Call)] == [source]
+    assert [verdict.arguments for verdict in verdicts if isinstance(verdict, JudgedCall)] == [source]
     assert not report.repairs
 
 
@@ -135,7 +135,7 @@ def test_no_text_raises(body: str, form: Any, strict: bool, repair: str, closed:
     assert verdicts
     for verdict in verdicts:
         match verdict:
-            case Call(Tool(kind="function"), arguments):
+            case JudgedCall(Tool(kind="function"), arguments):
                 assert arguments.strip().startswith("{")
             case Violation(error):
                 error.message.encode()
@@ -148,7 +148,7 @@ def test_digits_beyond_the_limit() -> None:
     source = '{"n":-' + "9" * 5000 + "}"
     schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 0}}}
     judge = Judge(plan_for(Tool("f", "f", parameters=schema, strict=True)), Report())
-    assert judge.block(json_block(f'{{"name":"f","arguments":{source}}}')) == [Call(judge.toolbox["f"], source)]
+    assert judge.block(json_block(f'{{"name":"f","arguments":{source}}}')) == [JudgedCall(judge.toolbox["f"], source)]
 
 
 def test_violation_names_tool_value_and_expectation() -> None:
@@ -190,13 +190,13 @@ def test_namespaced_names() -> None:
     tool = Tool("mcp__fs__read", "read", namespace="mcp__fs")
     judge = Judge(plan_for(tool, Tool("other", "other")), Report())
     for name in ("mcp__fs__read", "mcp__fs.read", "read"):
-        assert judge.block(json_block(f'{{"name":"{name}"}}')) == [Call(tool, "{}")]
+        assert judge.block(json_block(f'{{"name":"{name}"}}')) == [JudgedCall(tool, "{}")]
 
 
 def test_more_calls_than_a_block_may_hold() -> None:
     """A block with more than 64 objects results in 64 calls, and the rest stays text."""
     verdicts = Judge(plan_for(Tool("f", "f")), Report()).block(json_block('{"name":"f"}' * 1000))
-    assert [type(verdict) for verdict in verdicts] == [Call] * 64 + [Rejected]
+    assert [type(verdict) for verdict in verdicts] == [JudgedCall] * 64 + [Rejected]
     assert isinstance(verdicts[-1], Rejected)
     assert verdicts[-1].raw == '{"name":"f"}' * 936
 
@@ -204,11 +204,11 @@ def test_more_calls_than_a_block_may_hold() -> None:
 def test_arguments_over_the_limit() -> None:
     """Arguments over the limit fail, strict or not; the limit counts bytes and is inclusive."""
     source = '{"a":"éé"}'
-    for strict, limit, expected in ((False, 12, Call), (False, 11, Rejected), (True, 11, Violation)):
+    for strict, limit, expected in ((False, 12, JudgedCall), (False, 11, Rejected), (True, 11, Violation)):
         judge = Judge(plan_for(Tool("f", "f", strict=strict), max_tool_args_bytes=limit), Report())
         [verdict] = judge.block(json_block(f'{{"name":"f","arguments":{source}}}'))
         assert isinstance(verdict, expected)
-        if not isinstance(verdict, Call):
+        if not isinstance(verdict, JudgedCall):
             assert verdict.reason == "ARGUMENTS_TOO_LARGE"
 
 
@@ -228,7 +228,7 @@ def test_oversize(raw: str, expected: type) -> None:
     judge = Judge(plan_for(Tool("lax", "lax"), Tool("tight", "tight", strict=True)), Report())
     [verdict] = judge.block(Oversize(raw))
     assert isinstance(verdict, expected)
-    assert not isinstance(verdict, Call)
+    assert not isinstance(verdict, JudgedCall)
     assert verdict.reason == "ARGUMENTS_TOO_LARGE"
     if isinstance(verdict, Rejected):
         assert verdict.raw == raw
@@ -251,10 +251,12 @@ class TestStructured:
         """A known name is found plain, as the model's name, and as namespace and name; arguments are verbatim."""
         judge, report = self.judge()
         arguments = '{ "city":"x"}'
-        assert StructuredCalls(judge).verdicts(StructuredCall("f", arguments)) == [Call(self.lax, arguments)]
-        assert StructuredCalls(judge).verdicts(StructuredCall("ns__f", arguments)) == [Call(self.spaced, arguments)]
+        assert StructuredCalls(judge).verdicts(StructuredCall("f", arguments)) == [JudgedCall(self.lax, arguments)]
+        assert StructuredCalls(judge).verdicts(StructuredCall("ns__f", arguments)) == [
+            JudgedCall(self.spaced, arguments)
+        ]
         assert StructuredCalls(judge).verdicts(StructuredCall("f", arguments, namespace="ns")) == [
-            Call(self.spaced, arguments)
+            JudgedCall(self.spaced, arguments)
         ]
         assert report == Report()
 
@@ -285,7 +287,7 @@ class TestStructured:
         assert report.dropped_calls == ["STRUCTURED_CALL:x__own"]
         judge, report = self.judge(unknown_tool="call")
         assert StructuredCalls(judge).verdicts(call) == [
-            Call(Tool("own", "own", kind="custom", namespace="x"), "not json")
+            JudgedCall(Tool("own", "own", kind="custom", namespace="x"), "not json")
         ]
         assert report.warnings == ["UNKNOWN_TOOL:own"]
 
@@ -293,7 +295,7 @@ class TestStructured:
         """It is repaired as it would be in text, if the arguments fit the schema; no call is announced by it."""
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall("functions.f", '{"city":"x"}')) == [
-            Call(self.lax, '{"city":"x"}')
+            JudgedCall(self.lax, '{"city":"x"}')
         ]
         assert report.repairs == ["TOOL_NAME:f"]
         assert isinstance(StructuredCalls(judge).verdicts(StructuredCall("F", '{"city":5}'))[0], Rejected)
@@ -315,10 +317,14 @@ class TestStructured:
     def test_what_servers_leave_in_a_call(self, name: str, arguments: str, repairs: list[str]) -> None:
         """Markup in names and arguments, doubled arguments and ids for names are repaired, unless repairs are off."""
         judge, report = self.judge()
-        assert StructuredCalls(judge).verdicts(StructuredCall(name, arguments)) == [Call(self.lax, '{"city":"x"}')]
+        assert StructuredCalls(judge).verdicts(StructuredCall(name, arguments)) == [
+            JudgedCall(self.lax, '{"city":"x"}')
+        ]
         assert report.repairs == repairs
         judge, report = self.judge(repair="off")
-        assert Call(self.lax, '{"city":"x"}') not in StructuredCalls(judge).verdicts(StructuredCall(name, arguments))
+        assert JudgedCall(self.lax, '{"city":"x"}') not in StructuredCalls(judge).verdicts(
+            StructuredCall(name, arguments)
+        )
         assert not report.repairs
 
     def test_a_refused_call_is_named_up_to_the_token(self) -> None:
@@ -334,9 +340,11 @@ class TestStructured:
     def test_validated_like_others(self) -> None:
         """A mismatch warns; malformed arguments are repaired, or the call refused; empty ones are {}."""
         judge, report = self.judge()
-        assert StructuredCalls(judge).verdicts(StructuredCall("f", "")) == [Call(self.lax, "{}")]
+        assert StructuredCalls(judge).verdicts(StructuredCall("f", "")) == [JudgedCall(self.lax, "{}")]
         assert report.warnings == ["SCHEMA_MISMATCH:f"]
-        assert StructuredCalls(judge).verdicts(StructuredCall("f", '{"city":"x",}')) == [Call(self.lax, '{"city":"x"}')]
+        assert StructuredCalls(judge).verdicts(StructuredCall("f", '{"city":"x",}')) == [
+            JudgedCall(self.lax, '{"city":"x"}')
+        ]
         assert report.repairs == ["TRAILING_COMMA:f"]
         assert report.dropped_calls == []
         [verdict] = StructuredCalls(judge).verdicts(StructuredCall("f", "oops"))
@@ -348,7 +356,7 @@ class TestStructured:
         """A truncated call is never completed by a guess: it is refused, unless its JSON turns out to be complete."""
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall("f", '{"city":"x"}', whole=False)) == [
-            Call(self.lax, '{"city":"x"}')
+            JudgedCall(self.lax, '{"city":"x"}')
         ]
         for call in (
             StructuredCall("f", '{"city":"x"', whole=False),
@@ -367,16 +375,16 @@ class TestStructured:
         [verdict] = StructuredCalls(judge).verdicts(StructuredCall("", '{"city":"x"}'))
         assert isinstance(verdict, Rejected)
         assert verdict.raw.startswith("Call of a tool without a name, ")
-        assert StructuredCalls(judge).verdicts(StructuredCall("own", "")) == [Call(Tool("own", "own"), "{}")]
+        assert StructuredCalls(judge).verdicts(StructuredCall("own", "")) == [JudgedCall(Tool("own", "own"), "{}")]
 
     def test_custom(self) -> None:
         """A custom call's input is verbatim; from a function call to a custom tool it is extracted."""
         judge, _ = self.judge()
         odd = '{"input":"x"}'
         assert StructuredCalls(judge).verdicts(StructuredCall("apply_patch", odd, kind="custom")) == [
-            Call(self.patch, odd)
+            JudgedCall(self.patch, odd)
         ]
-        assert StructuredCalls(judge).verdicts(StructuredCall("apply_patch", odd)) == [Call(self.patch, "x")]
+        assert StructuredCalls(judge).verdicts(StructuredCall("apply_patch", odd)) == [JudgedCall(self.patch, "x")]
 
     def test_strict(self) -> None:
         """A strict tool's structured call that breaks the schema ends the turn."""
@@ -399,7 +407,7 @@ def test_unusable_schema_is_no_validation() -> None:
     judge = Judge(plan_for(Tool("f", "f", parameters={"$ref": "https://example.com/x"})), report := Report())
     for _ in range(2):
         [verdict] = judge.block(json_block('{"name":"f","arguments":{"a":1}}'))
-        assert isinstance(verdict, Call)
+        assert isinstance(verdict, JudgedCall)
     assert report.warnings == ["SCHEMA_UNUSABLE:f"]
 
 
@@ -409,7 +417,7 @@ def test_catastrophic_patterns_share_one_budget() -> None:
     judge = Judge(plan_for(Tool("f", "f", parameters=schema)), report := Report())
     judge._checker._seconds = 0.05
     verdicts = judge.block(json_block(f'{{"name":"f","arguments":{{"a":"{"a" * 60}!"}}}}' * 64))
-    assert [type(verdict) for verdict in verdicts] == [Call] * 64
+    assert [type(verdict) for verdict in verdicts] == [JudgedCall] * 64
     assert report.warnings == ["SCHEMA_CHECK_TIMED_OUT:f"] * 64
     judge = Judge(plan_for(Tool("f", "f", parameters=schema, strict=True)), report := Report())
     [violation] = judge.block(json_block(f'{{"name":"f","arguments":{{"a":"{"a" * 60}!"}}}}' * 64))
@@ -429,7 +437,7 @@ def test_a_tool_that_nobody_declared_is_handed_over(written: str, arguments: str
     """If the operator wants it, the client gets the call as from any server, and the report has a warning."""
     judge = Judge(plan_for(Tool("f", "f", strict=True), unknown_tool="call"), report := Report())
     [call] = judge.block(json_block(written))
-    assert call == Call(Tool("search", "search"), arguments)
+    assert call == JudgedCall(Tool("search", "search"), arguments)
     assert (report.warnings, report.parse_failures) == (["UNKNOWN_TOOL:search"], [])
 
 
@@ -467,7 +475,7 @@ def test_a_call_that_is_an_item_of_its_own_must_fit(arguments: str, made: bool) 
     schema = {"type": "object", "properties": {"commands": {"type": "array", "minItems": 1}}, "required": ["commands"]}
     judge = Judge(plan_for(Tool("shell", "shell", kind="shell", parameters=schema)), Report())
     (verdict,) = judge.block(json_block(f'{{"name": "shell", "arguments": {arguments}}}'))
-    assert isinstance(verdict, Call) is made
+    assert isinstance(verdict, JudgedCall) is made
     assert made or isinstance(verdict, Rejected)
     written = read_json(f'{{"name": "shell", "arguments": {arguments}}}', closed=True, repair=True)
     untagged = judge.untagged(written, "UNTAGGED_BARE")
@@ -480,7 +488,7 @@ def test_the_bound_on_schemas_counts() -> None:
     large = {**CITY, "description": "x" * MAX_SCHEMA_BYTES}
     judge = Judge(plan_for(Tool("f", "f", parameters=large)), report)
     (verdict,) = judge.block(json_block('{"name":"f","arguments":{}}'))
-    assert isinstance(verdict, Call)
+    assert isinstance(verdict, JudgedCall)
     assert [code for code in report.warnings if code.startswith("SCHEMA_MISMATCH")] == []
     assert report.warnings
 
@@ -512,7 +520,7 @@ def test_a_wrong_guess_stands_for_a_look_up(named: bool, asks: bool, stands_for:
     asking = frozenset({GUESSED_CALL} if asks else ())
     plan = replace(plan, tools_to_look_up=frozenset({"f"} if named else ()), retries_allowed=asking, finder=FIND_TOOLS)
     [call] = Judge(plan, Report()).block(json_block('{"name":"f","arguments":{"town":"Bonn"}}'))
-    assert isinstance(call, Call)
+    assert isinstance(call, JudgedCall)
     assert call.tool.name == stands_for
     assert (json.loads(call.arguments) == {"names": ["f"]}) == (named and asks)
 
@@ -533,7 +541,7 @@ def test_an_input_over_the_limit(strict: bool) -> None:
     fits, over = (
         Judge(plan, Report()).block(json_block(f'{{"name":"f","input":"{text}"}}'))[0] for text in ("éé", "ééx")
     )
-    assert isinstance(fits, Call)
+    assert isinstance(fits, JudgedCall)
     assert isinstance(over, Violation if strict else Rejected)
     assert over.reason == "ARGUMENTS_TOO_LARGE"
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
-from toolsim.response.prose import CodeFence, Cursor, Place, Prose
+from toolsim.response.prose import CodeFence, Cursor, Place, ProseReader
 
 
-def places(text: str, *, bytewise: bool) -> tuple[str, Prose]:
+def places(text: str, *, bytewise: bool) -> tuple[str, ProseReader]:
     """Return ``text`` with a mark wherever a call may begin, though none does."""
-    prose, at, seen = Prose(), Cursor(), ""
+    prose, at, seen = ProseReader(), Cursor(), ""
     chunks = [*text] if bytewise else [text]
     for number, chunk in enumerate(chunks, 1):
         at.is_final = number == len(chunks)
@@ -46,7 +46,7 @@ def test_white_space_begins_no_answer(text: str, begun: bool) -> None:
 @pytest.mark.parametrize("bytewise", [False, True])
 def test_nothing_begins_in_code(bytewise: bool) -> None:
     """Between a place in a fence without a call and its closing mark; a block inside changes nothing."""
-    prose, at, emitted = Prose(), Cursor(), ""
+    prose, at, emitted = ProseReader(), Cursor(), ""
     prose.resume("info", "```")
     for chunk in [*"sql\n{\n"] if bytewise else ["sql\n{\n"]:
         at.feed(chunk)

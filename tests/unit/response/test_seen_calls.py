@@ -11,7 +11,7 @@ from toolsim.core.plan import AnswerForm, ApiName, Plan, Policy
 from toolsim.core.report import Report
 from toolsim.response.answer import Answer
 from toolsim.response.client_calls import ClientCalls, SeenCalls
-from toolsim.response.verdict import Call
+from toolsim.response.verdict import JudgedCall
 
 
 @pytest.mark.parametrize(
@@ -28,9 +28,9 @@ def test_the_limit(plan: Plan, limit: int) -> None:
     calls = ClientCalls(plan, Report(), count(1), 0)
     for _ in range(limit or 100):
         assert not calls.is_exhausted
-        assert calls.make(Call(tool("f"), "{}")).made
+        assert calls.make(JudgedCall(tool("f"), "{}")).made
     assert calls.is_exhausted == bool(limit)
-    assert calls.make(Call(tool("f"), "{}")).made != bool(limit)
+    assert calls.make(JudgedCall(tool("f"), "{}")).made != bool(limit)
 
 
 def test_a_call_in_both_kinds_is_one() -> None:

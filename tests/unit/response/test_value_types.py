@@ -24,7 +24,7 @@ from toolsim.response.parsed_call import Json, read_json
 from toolsim.response.segments import Block
 from toolsim.response.structured import StructuredCalls
 from toolsim.response.value_types import VALUE_TYPE, correct_types
-from toolsim.response.verdict import Call, Rejected, Verdict, Violation
+from toolsim.response.verdict import JudgedCall, Rejected, Verdict, Violation
 
 TABLE = json.loads((Path(__file__).parents[2] / "cases" / "value_types.json").read_text(encoding="utf-8"))
 APIS: tuple[ApiName, ...] = ("chat", "responses", "messages")
@@ -58,11 +58,11 @@ def test_case(case: dict[str, Any]) -> None:
     for form, (verdicts, report) in judged(tool_with(case["schema"]), given_text).items():
         if becomes is None:
             assert not verdicts if form == "untagged" else report.warnings == ["SCHEMA_MISMATCH:f"]
-            assert all(isinstance(verdict, Call) and verdict.arguments == given_text for verdict in verdicts)
+            assert all(isinstance(verdict, JudgedCall) and verdict.arguments == given_text for verdict in verdicts)
             assert not report.repairs
             continue
         (verdict,) = verdicts
-        assert isinstance(verdict, Call)
+        assert isinstance(verdict, JudgedCall)
         assert verdict.arguments == (given_text if is_right else f'{{"value":{becomes}}}')
         assert verdict.repairs == (() if is_right else (VALUE_TYPE,))
         assert report.repairs == ([] if is_right else ["VALUE_TYPE:f"])
@@ -74,10 +74,10 @@ def test_who_gets_no_correction(case: dict[str, Any]) -> None:
     """A strict tool's values are never changed, and with the option ``repair=off`` nobody's are."""
     arguments = f'{{"value": {case["given"]}}}'
     for verdicts, report in judged(tool_with(case["schema"], strict=True), arguments).values():
-        assert not any(isinstance(verdict, Call) for verdict in verdicts)
+        assert not any(isinstance(verdict, JudgedCall) for verdict in verdicts)
         assert not report.repairs
     for verdicts, report in judged(tool_with(case["schema"]), arguments, repair="off").values():
-        assert all(isinstance(verdict, Call) and verdict.arguments == arguments for verdict in verdicts)
+        assert all(isinstance(verdict, JudgedCall) and verdict.arguments == arguments for verdict in verdicts)
         assert not report.repairs
 
 
@@ -88,7 +88,7 @@ def test_with_another_repair() -> None:
         judge = Judge(plan("responses", "chat", True, [tool]), Report())
         block = Block("json", "<tool_call>", f'{{"name": "{name}", "arguments": {arguments}}}', "</tool_call>")
         (verdict,) = judge.block(block)
-        assert isinstance(verdict, Call)
+        assert isinstance(verdict, JudgedCall)
         assert (verdict.arguments, verdict.repairs[-1], len(verdict.repairs)) == ('{"value":5}', VALUE_TYPE, 2)
 
 

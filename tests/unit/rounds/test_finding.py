@@ -11,8 +11,8 @@ from support.answers import read
 from support.each import each
 from support.rounds import Script, job_of, run
 from toolsim.core.plan import ApiName, Policy
-from toolsim.rounds.round_planner import Bounds, may_take_rounds
-from toolsim.rounds.runner import Job
+from toolsim.rounds.round_planner import RoundLimits, may_take_rounds
+from toolsim.rounds.runner import RunnerJob
 from toolsim.wire.apis import CHAT
 
 FIND = '<tool_call>{"name":"find_tools","arguments":{"names":["add"]}}</tool_call>'
@@ -26,9 +26,9 @@ API_NAMES: tuple[ApiName, ...] = ("chat", "responses")
 
 def play(
     *texts: str | None, client: ApiName = "chat", stream: bool = True, policy: Policy = POLICY, **more: Any
-) -> tuple[Any, Script, Job]:
+) -> tuple[Any, Script, RunnerJob]:
     script = Script(texts, "chat")
-    job = job_of(script, client, stream, policy, more.pop("bounds", Bounds()), **more)
+    job = job_of(script, client, stream, policy, more.pop("bounds", RoundLimits()), **more)
     status, chunks = asyncio.run(run(job))
     return read(client, stream, chunks, status), script, job
 
@@ -92,12 +92,12 @@ def test_a_lookup_beside_asking_again() -> None:
 @pytest.mark.parametrize("stream", [True, False])
 def test_no_time_left_is_an_error(stream: bool) -> None:
     """The lookup is not emitted as a call, and an empty answer does not pass for one."""
-    assert play(FIND, stream=stream, bounds=Bounds(seconds=1e-9))[0].error == "no_round_left"
+    assert play(FIND, stream=stream, bounds=RoundLimits(seconds=1e-9))[0].error == "no_round_left"
 
 
 def test_a_backend_that_dies_after_a_lookup() -> None:
     """The client hears of that error."""
-    job = job_of(Script((FIND, None), "chat"), "chat", False, POLICY, Bounds())
+    job = job_of(Script((FIND, None), "chat"), "chat", False, POLICY, RoundLimits())
     assert asyncio.run(run(job))[0] == 503
     assert job.report.calls == []
 

@@ -19,13 +19,13 @@ from toolsim.core.plan import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.mcp.approvals import Approvals, OperatorApprovals
 from toolsim.mcp.catalog import RemoteTool
-from toolsim.mcp.outcome import Outcome, failed
+from toolsim.mcp.outcome import ToolOutcome, failed
 from toolsim.mcp.runtime import Caller
 from toolsim.mcp.servers import Filter, Server
 from toolsim.rounds.hidden_calls import HiddenCalls
 from toolsim.rounds.hosted_calls import HostedCalls, McpContext
-from toolsim.rounds.round_planner import Bounds
-from toolsim.rounds.runner import Job
+from toolsim.rounds.round_planner import RoundLimits
+from toolsim.rounds.runner import RunnerJob
 from toolsim.wire.apis import APIS
 from toolsim.wire.mcp_items import McpCall
 
@@ -53,14 +53,16 @@ class Servers:
             raise ConnectionError("It has gone.")
         return TOOLS
 
-    async def call(self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller) -> Outcome:
+    async def call(
+        self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller
+    ) -> ToolOutcome:
         self.calls.append((server.label, tool, arguments))
         try:
             await asyncio.sleep(self.pause)
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
-        return failed("It failed.") if tool == "drop" else Outcome(f"{tool}: {dict(arguments)}")
+        return failed("It failed.") if tool == "drop" else ToolOutcome(f"{tool}: {dict(arguments)}")
 
 
 APPROVALS = Approvals()
@@ -73,11 +75,11 @@ def job_of(
     client: ApiName = "responses",
     stream: bool = False,
     policy: Policy | None = None,
-    bounds: Bounds | None = None,
+    bounds: RoundLimits | None = None,
     mcp_context: dict[str, Any] | None = None,
     owner: str = "me",
     **more: Any,
-) -> Job:
+) -> RunnerJob:
     api, body = APIS[client], body_of(client, stream, **more)
     policy = replace(policy or Policy(), backend=script.backend)
     report = Report()
@@ -86,12 +88,12 @@ def job_of(
     )
     calls = HostedCalls(McpContext(servers, **fields), api, body, policy, report, "mine")
     ask = lambda each: script.ask(client, stream, each)  # noqa: E731
-    return Job(api, body, api.read(body).form, policy, ask, bounds or Bounds(), report, hosted=calls)
+    return RunnerJob(api, body, api.read(body).form, policy, ask, bounds or RoundLimits(), report, hosted=calls)
 
 
 def play(
     *texts: str | bytes | None, backend: ApiName = "chat", gone: str = "", **more: Any
-) -> tuple[Any, Script, Any, Job]:
+) -> tuple[Any, Script, Any, RunnerJob]:
     """Return the answer, as the client reads it, the script, the servers and the job."""
     script, servers = Script(texts, backend), Servers(gone)
     job = job_of(script, servers, **more)
@@ -129,7 +131,7 @@ def test_calls_can_be_watched() -> None:
     """Those that are made, each with its server, its item and its outcome; what is not made is not seen."""
     seen: list[tuple[str, str, str, str]] = []
 
-    async def watch(server: Server, call: McpCall, calling: Awaitable[Outcome]) -> Outcome:
+    async def watch(server: Server, call: McpCall, calling: Awaitable[ToolOutcome]) -> ToolOutcome:
         outcome = await calling
         seen.append((server.label, call.name, call.id, outcome.code))
         return outcome
@@ -401,7 +403,7 @@ def test_the_operator_decides_within_the_answer(approve: bool | None, client: Ap
 def test_the_last_round_has_no_tools() -> None:
     """So that a model that calls and calls has to answer; and calls are counted besides."""
     call = block("free__read")
-    answer, script, servers, job = play(call, call, "Enough.", bounds=Bounds(rounds=3))
+    answer, script, servers, job = play(call, call, "Enough.", bounds=RoundLimits(rounds=3))
     assert len(servers.calls) == 2
     assert "CATALOG" in str(script.asked[1])
     assert "You may call no tool" in str(script.asked[2][-1])

@@ -37,7 +37,7 @@ from toolsim.rounds.opinion import (
     user_request,
     verdict_of,
 )
-from toolsim.rounds.round_planner import Bounds, Round, wants_opinion
+from toolsim.rounds.round_planner import Round, RoundLimits, wants_opinion
 from toolsim.rounds.runner import ROUND_FAILED
 from toolsim.wire.apis import CHAT
 
@@ -193,11 +193,11 @@ def test_what_was_demanded_is_not_asked_about() -> None:
 @pytest.mark.parametrize(("rounds", "asked"), [(1, 1), (2, 1), (3, 2), (4, 4), (5, 4)])
 def test_nobody_is_asked_where_no_round_is_left_for_words(rounds: int, asked: int) -> None:
     """A question is a round as any other, and needs one more behind it; without it the call stands."""
-    seen, script, job = play(ECHO_CALL, "no", "no", "Words.", bounds=Bounds(rounds=rounds))
+    seen, script, job = play(ECHO_CALL, "no", "no", "Words.", bounds=RoundLimits(rounds=rounds))
     assert len(script.asked) == asked
     assert seen.items == ([ECHO] if asked < 4 else [["text", "Words."]])
     assert job.report.rounds == asked
-    seen, script, _ = play(ECHO_CALL, "no", "no", "Words.", bounds=Bounds(seconds=1e-9))
+    seen, script, _ = play(ECHO_CALL, "no", "no", "Words.", bounds=RoundLimits(seconds=1e-9))
     assert (seen.items, len(script.asked)) == ([ECHO], 1)
 
 
@@ -399,7 +399,7 @@ def test_streamed_and_whole_say_the_same(parts: list[str], size: int) -> None:
                         yield event
 
             script = Knows(["".join(parts)], "responses", size)
-            job = job_of(script, "responses", stream, ON, Bounds())
+            job = job_of(script, "responses", stream, ON, RoundLimits())
             seen = read("responses", stream, asyncio.run(run(job))[1])
             both.append((stream, seen.items, seen.ids, seen.finish, job.report.dropped_calls))
     assert [each[1:] for each in both if each[0]] == [each[1:] for each in both if not each[0]]

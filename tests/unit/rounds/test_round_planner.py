@@ -8,7 +8,7 @@ from support.each import each
 from toolsim.core.plan import Policy
 from toolsim.response.retry import CALL_FAULTS, EMPTY_ANSWER, SECOND_OPINION, Fault, Retry
 from toolsim.response.verdict import ANSWER_MISMATCH
-from toolsim.rounds.round_planner import Bounds, Round, RoundPlanner, may_be_hosted, may_take_rounds
+from toolsim.rounds.round_planner import Round, RoundLimits, RoundPlanner, may_be_hosted, may_take_rounds
 from toolsim.wire.apis import CHAT, RESPONSES
 
 TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f"}}
@@ -35,7 +35,9 @@ def run(course: RoundPlanner, *faults: Retry, seconds: float = 0, size: int = 0)
 def test_a_model_is_asked_again_so_often() -> None:
     """The last round may be followed by none: its answer counts, whatever it is."""
     hosted = frozenset({"free__read"})
-    rounds = run(RoundPlanner(CHAT, BODY, Policy(retry=2, second_opinion="off"), Bounds(), hosted), retry(), retry())
+    rounds = run(
+        RoundPlanner(CHAT, BODY, Policy(retry=2, second_opinion="off"), RoundLimits(), hosted), retry(), retry()
+    )
     assert [each and (each.number, each.retries_allowed, each.hosted) for each in rounds] == [
         (1, FAULTS, hosted),
         (2, FAULTS, hosted),
@@ -47,7 +49,7 @@ def test_a_model_is_asked_again_so_often() -> None:
 
 def test_an_unknown_tool_alone_is_asked_for_once() -> None:
     """With its own option, whatever else is not asked again."""
-    rounds = run(RoundPlanner(CHAT, BODY, Policy(unknown_tool="retry", second_opinion="off"), Bounds()), retry())
+    rounds = run(RoundPlanner(CHAT, BODY, Policy(unknown_tool="retry", second_opinion="off"), RoundLimits()), retry())
     assert [each and each.retries_allowed for each in rounds] == [{"UNKNOWN_TOOL"}, frozenset()]
 
 
@@ -55,7 +57,7 @@ def test_an_answer_is_asked_for_beside_the_calls() -> None:
     """As often, after as many faulty calls. After a tool's output none may follow, so the backend can enforce it."""
     answered, policy = {**BODY, "messages": [*BODY["messages"], OUTPUT]}, Policy(retry=1, second_opinion="off")
     for body, mode in ((BODY, ""), (answered, "withheld")):
-        rounds = run(RoundPlanner(CHAT, body, policy, Bounds()), retry(), retry(ANSWER_MISMATCH))
+        rounds = run(RoundPlanner(CHAT, body, policy, RoundLimits()), retry(), retry(ANSWER_MISMATCH))
         assert [each and each.policy.tool_use_mode for each in rounds] == ["", "", mode]
         assert [each and each.retries_allowed for each in rounds] == [FAULTS, {ANSWER_MISMATCH}, frozenset()]
         last = rounds[-1]
@@ -66,13 +68,15 @@ def test_an_answer_is_asked_for_beside_the_calls() -> None:
 def test_words_are_asked_for_once_in_place_of_an_invented_call() -> None:
     """Without tools, and with either value of the option; not in the last round that the bounds allow."""
     for value in ("undeclared", "on"):
-        first, second = run(RoundPlanner(CHAT, BODY, Policy(second_opinion=value), Bounds()), retry(SECOND_OPINION))  # type: ignore[arg-type]
+        first, second = run(
+            RoundPlanner(CHAT, BODY, Policy(second_opinion=value), RoundLimits()), retry(SECOND_OPINION)
+        )  # type: ignore[arg-type]
         assert first is not None
         assert second is not None
         assert (first.retries_allowed, second.retries_allowed) == ({SECOND_OPINION}, frozenset())
         assert (second.policy.tool_use_mode, second.body) == ("disabled", BODY)
-    assert RoundPlanner(CHAT, BODY, Policy(), Bounds(rounds=1)).first().retries_allowed == frozenset()
-    assert RoundPlanner(CHAT, BODY, Policy(second_opinion="off"), Bounds()).first().retries_allowed == frozenset()
+    assert RoundPlanner(CHAT, BODY, Policy(), RoundLimits(rounds=1)).first().retries_allowed == frozenset()
+    assert RoundPlanner(CHAT, BODY, Policy(second_opinion="off"), RoundLimits()).first().retries_allowed == frozenset()
 
 
 @pytest.mark.parametrize(("api", "key"), [(CHAT, "messages"), (RESPONSES, "input")])
@@ -80,7 +84,7 @@ def test_the_conversation_goes_on(api: Any, key: str) -> None:
     """A further round is the client's own request with what the model wrote and our reply to it."""
     body = BODY if key == "messages" else {"model": "m", "input": "hi"}
     _, second, third = run(
-        RoundPlanner(api, body, Policy(retry=3), Bounds()), retry(words="one"), retry(words="", partial_call="b")
+        RoundPlanner(api, body, Policy(retry=3), RoundLimits()), retry(words="one"), retry(words="", partial_call="b")
     )
     assert second is not None
     assert third is not None
@@ -96,7 +100,7 @@ def test_the_conversation_goes_on(api: Any, key: str) -> None:
 def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
     """The user's words are the operator's; tools stay on offer if they say so; it is no part of the other count."""
     policy = Policy(fix_empty_final=True, fix_empty_final_text="Say it.", second_opinion="off")
-    first, second = run(RoundPlanner(CHAT, BODY, policy, Bounds()), retry(EMPTY_ANSWER, ""))
+    first, second = run(RoundPlanner(CHAT, BODY, policy, RoundLimits()), retry(EMPTY_ANSWER, ""))
     assert first is not None
     assert second is not None
     assert first.retries_allowed == {EMPTY_ANSWER}
@@ -104,7 +108,7 @@ def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
     assert second.policy.tool_use_mode == "withheld"
     assert second.body["messages"][1:] == [{"role": "user", "content": "Say it."}]
     policy = replace(policy, retry=1, fix_empty_final_disable_tools=False)
-    _, second, third = run(RoundPlanner(CHAT, BODY, policy, Bounds()), retry(EMPTY_ANSWER, ""), retry())
+    _, second, third = run(RoundPlanner(CHAT, BODY, policy, RoundLimits()), retry(EMPTY_ANSWER, ""), retry())
     assert second is not None
     assert third is not None
     assert (second.policy.tool_use_mode, second.retries_allowed) == ("", FAULTS)
@@ -113,17 +117,21 @@ def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
 
 @pytest.mark.parametrize(
     ("bounds", "used"),
-    [(Bounds(rounds=1), {}), (Bounds(seconds=5), {"seconds": 5.0}), (Bounds(text_bytes=10), {"size": 11})],
+    [
+        (RoundLimits(rounds=1), {}),
+        (RoundLimits(seconds=5), {"seconds": 5.0}),
+        (RoundLimits(text_bytes=10), {"size": 11}),
+    ],
 )
-def test_the_bounds_hold(bounds: Bounds, used: dict[str, Any]) -> None:
+def test_the_bounds_hold(bounds: RoundLimits, used: dict[str, Any]) -> None:
     """Beyond rounds, time or text there is no further round."""
     assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), bounds), retry(), **used)[1] is None
-    assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), Bounds(seconds=0)), retry(), seconds=1e9)[1] is not None
+    assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), RoundLimits(seconds=0)), retry(), seconds=1e9)[1] is not None
 
 
 def test_the_last_round_that_is_allowed_asks_for_nothing() -> None:
     """So its answer is judged as one without the runner."""
-    assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), Bounds(rounds=1)))[0] == Round(1, BODY, Policy(retry=3))
+    assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), RoundLimits(rounds=1)))[0] == Round(1, BODY, Policy(retry=3))
 
 
 @each(
@@ -161,25 +169,25 @@ def test_who_may_take_rounds(policy: Policy, change: dict[str, Any], may: bool) 
 )
 def test_who_may_have_mcp_tools(policy: Policy, change: dict[str, Any], rounds: int, may: bool) -> None:
     """Calls must be allowed, in a single answer, which needs a second round for their outputs."""
-    assert may_be_hosted(CHAT.read(BODY | change), policy, Bounds(rounds=rounds)) is may
+    assert may_be_hosted(CHAT.read(BODY | change), policy, RoundLimits(rounds=rounds)) is may
 
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 408, 429])
 def test_what_is_not_of_the_tools(status: int) -> None:
     """A key, money, a model that is gone and the pace are no better without tools."""
-    course = RoundPlanner(CHAT, BODY, Policy(tool_use_mode="relaxed", fallback_retry_count=1), Bounds())
+    course = RoundPlanner(CHAT, BODY, Policy(tool_use_mode="relaxed", fallback_retry_count=1), RoundLimits())
     assert course.without_tools(course.first(), status, seconds=0) is None
     following = course.without_tools(course.first(), 500, seconds=0)
     assert following is not None
     assert following.policy.tool_use_mode == "disabled"
     assert course.without_tools(following, 500, seconds=0) is None
-    late = RoundPlanner(CHAT, BODY, Policy(tool_use_mode="relaxed", fallback_retry_count=1), Bounds(seconds=1))
+    late = RoundPlanner(CHAT, BODY, Policy(tool_use_mode="relaxed", fallback_retry_count=1), RoundLimits(seconds=1))
     assert late.without_tools(late.first(), 500, seconds=1) is None
 
 
 def test_a_question_beside_the_conversation_is_a_round() -> None:
     """It counts as one, nothing is asked again for it, and it leaves room for the round that may follow from it."""
-    course = RoundPlanner(CHAT, BODY, Policy(second_opinion="on"), Bounds(rounds=4))
+    course = RoundPlanner(CHAT, BODY, Policy(second_opinion="on"), RoundLimits(rounds=4))
     first = course.first()
     question = course.side_request("Be brief.", "Is it?", seconds=0)
     assert question is not None
@@ -191,7 +199,7 @@ def test_a_question_beside_the_conversation_is_a_round() -> None:
     assert (words.number, words.body, words.policy.tool_use_mode) == (3, BODY, "disabled")
     assert course.side_request("Be brief.", "Is it?", seconds=0) is None
     for api, key in ((CHAT, "messages"), (RESPONSES, "input")):
-        asked = RoundPlanner(api, BODY, Policy(manifest_role="user"), Bounds()).side_request(
+        asked = RoundPlanner(api, BODY, Policy(manifest_role="user"), RoundLimits()).side_request(
             "Be brief.", "Is it?", seconds=0
         )
         assert asked is not None

@@ -14,7 +14,7 @@ from support import rounds
 from support.answers import read
 from support.rounds import Script, job_of, run
 from toolsim.core.plan import ApiName, Policy
-from toolsim.rounds.round_planner import Bounds
+from toolsim.rounds.round_planner import RoundLimits
 from toolsim.rounds.runner import PROVIDER_ERROR, ROUND_FAILED, answer
 
 GOOD = '<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>'
@@ -67,7 +67,7 @@ def test_what_the_client_gets(texts: tuple[str | None, ...], items: list[Any]) -
             # A non-strict tool: what stays bad is text.
             more = {"tools": []} if not texts else {}
             script = Script(texts, "responses")
-            job = job_of(script, client, stream, RETRY, Bounds(), **more)
+            job = job_of(script, client, stream, RETRY, RoundLimits(), **more)
             body: Any = job.body
             for tool in body["tools"]:
                 tool.get("function", tool)["strict"] = False
@@ -85,8 +85,8 @@ def test_a_strict_tool_that_is_never_called_well_is_an_error() -> None:
     assert job.report.error == "invalid_tool_call"
 
 
-@pytest.mark.parametrize("bounds", [Bounds(rounds=2), Bounds(seconds=1e-9), Bounds(text_bytes=1)])
-def test_the_bounds_hold(bounds: Bounds) -> None:
+@pytest.mark.parametrize("bounds", [RoundLimits(rounds=2), RoundLimits(seconds=1e-9), RoundLimits(text_bytes=1)])
+def test_the_bounds_hold(bounds: RoundLimits) -> None:
     """Beyond them nobody is asked, and the client gets what it would have got."""
     seen, script, _ = play("Well. " + BAD, BAD, GOOD, bounds=bounds)
     assert seen.error == "invalid_tool_call"
@@ -103,7 +103,7 @@ def test_a_round_that_fails_makes_nothing_worse() -> None:
 def test_a_refusal_of_the_first_round_is_the_answer() -> None:
     """Its status and its body reach the client as they are, and nobody is asked again."""
     script = Script([None], "chat")
-    job = job_of(script, "chat", True, RETRY, Bounds())
+    job = job_of(script, "chat", True, RETRY, RoundLimits())
     assert asyncio.run(run(job)) == (503, [b'{"error": {}}'])
     assert len(script.asked) == 1
     assert ROUND_FAILED not in job.report.warnings
@@ -159,7 +159,7 @@ def test_a_client_that_leaves_ends_the_round() -> None:
 
     async def leave() -> Script:
         script = Script([GOOD], "chat")
-        events = answer(job_of(script, "chat", True, RETRY, Bounds()))
+        events = answer(job_of(script, "chat", True, RETRY, RoundLimits()))
         await anext(events)
         await events.aclose()
         return script
@@ -191,7 +191,7 @@ def test_streamed_and_whole_say_the_same(
     both = []
     for stream in (True, False):
         script = Script(texts, backend, size)
-        status, chunks = asyncio.run(run(job_of(script, client, stream, policy, Bounds(), tool_choice=choice)))
+        status, chunks = asyncio.run(run(job_of(script, client, stream, policy, RoundLimits(), tool_choice=choice)))
         seen = read(client, stream, chunks, status)
         both.append((seen.items, seen.finish, seen.ids, seen.error) if not seen.error else seen.error)
     assert both[0] == both[1] or texts[0] is None

@@ -22,15 +22,15 @@ from toolsim.core.plan import ApiName, Policy
 from toolsim.core.report import Report
 from toolsim.mcp.approvals import Approvals
 from toolsim.mcp.catalog import RemoteTool
-from toolsim.mcp.outcome import TOO_LARGE, Outcome, failed
+from toolsim.mcp.outcome import TOO_LARGE, ToolOutcome, failed
 from toolsim.mcp.runtime import Caller
 from toolsim.mcp.server_config import EVERY, NONE
 from toolsim.mcp.servers import Server
 from toolsim.request.rewrite import rewrite_request
 from toolsim.rounds.hidden_calls import HiddenCalls
 from toolsim.rounds.hosted_calls import HostedCalls, McpContext
-from toolsim.rounds.round_planner import Bounds
-from toolsim.rounds.runner import Job
+from toolsim.rounds.round_planner import RoundLimits
+from toolsim.rounds.runner import RunnerJob
 from toolsim.wire.apis import APIS
 from toolsim.wire.mcp_items import after_calls
 
@@ -59,11 +59,13 @@ class Pool:
         words = {"type": "object", "properties": {"n": {"type": "integer"}, "q": {"type": "string"}}}
         return [RemoteTool("search", schema=words), RemoteTool("add", schema={"type": "object"})]
 
-    async def call(self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller) -> Outcome:
+    async def call(
+        self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller
+    ) -> ToolOutcome:
         self.calls.append((server.label, tool, arguments))
         if len(self.output) > limit:
             return failed("It is too large.", code=TOO_LARGE)
-        return Outcome(self.output if tool == "search" else "5")
+        return ToolOutcome(self.output if tool == "search" else "5")
 
 
 def request(client: ApiName, tools: list[Any], **more: Any) -> dict[str, Any]:
@@ -89,7 +91,7 @@ def play(
     policy: Policy | None = None,
     serves: bool = True,
     **mcp_context: Any,
-) -> tuple[dict[str, Any], Script, Job]:
+) -> tuple[dict[str, Any], Script, RunnerJob]:
     """Return the answer, as the SDK's types read it, the script and the job."""
     script, api = Script(texts, backend), APIS[client]
     policy = replace(policy or Policy(), backend=backend)
@@ -102,7 +104,7 @@ def play(
     def ask(round_: Any) -> Any:
         return script.ask(client, stream, round_)
 
-    job = Job(api, body, api.read(body).form, policy, ask, Bounds(), report, hosted=calls)
+    job = RunnerJob(api, body, api.read(body).form, policy, ask, RoundLimits(), report, hosted=calls)
     status, chunks = asyncio.run(run(job))
     data = b"".join(chunks)
     if status != 200:

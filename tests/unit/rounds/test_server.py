@@ -17,7 +17,7 @@ from toolsim.core.plan import AnswerForm, Policy
 from toolsim.core.report import Report
 from toolsim.core.time_slice import SLICE_SECONDS, TimeSlice
 from toolsim.rounds.round_planner import Round
-from toolsim.rounds.runner import TOKEN, Job, Refused, RoundEvent, RoundReport, with_keepalives
+from toolsim.rounds.runner import TOKEN, Refused, RoundEvent, RoundReport, RunnerJob, with_keepalives
 from toolsim.rounds.server import RunnerServer
 from toolsim.wire.api import Api
 from toolsim.wire.apis import CHAT, RESPONSES
@@ -44,8 +44,8 @@ class Round1:
             self.stopped.set()
 
 
-def job(round_: Round1, api: Api = CHAT, *, stream: bool = True, **policy: Any) -> Job:
-    return Job(api, {}, AnswerForm(stream=stream, model="m"), Policy(**policy), round_.ask)
+def job(round_: Round1, api: Api = CHAT, *, stream: bool = True, **policy: Any) -> RunnerJob:
+    return RunnerJob(api, {}, AnswerForm(stream=stream, model="m"), Policy(**policy), round_.ask)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def server() -> AsyncIterator[RunnerServer]:
     await server.stop()
 
 
-async def post(server: RunnerServer, a_job: Job | None) -> httpx.Response:
+async def post(server: RunnerServer, a_job: RunnerJob | None) -> httpx.Response:
     token = server.admit(a_job) if a_job is not None else "guessed"
     async with httpx.AsyncClient() as client:
         return await client.post(f"http://127.0.0.1:{server.port}/v1/x", json={}, headers={TOKEN: token})

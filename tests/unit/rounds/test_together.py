@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.emitted import BODIES, Emitted, Step, Thought
 from support.rounds import play
 from toolsim.core.plan import ApiName, Policy
-from toolsim.rounds.round_planner import Bounds
+from toolsim.rounds.round_planner import RoundLimits
 
 ECHO = '<tool_call>{"name":"echo","arguments":{"x":1}}</tool_call>'
 BARE = '{"name":"echo","arguments":{"x":3}}'
@@ -136,7 +136,7 @@ def test_an_answer_agrees_with_itself(
     both = []
     for stream in (False, True):
         seen, _, job = play(
-            *texts, client=client, backend=backend, stream=stream, policy=policy, bounds=Bounds(rounds=4), **more
+            *texts, client=client, backend=backend, stream=stream, policy=policy, bounds=RoundLimits(rounds=4), **more
         )
         both.append((seen.items, seen.finish, seen.ids, seen.error))
         prefix = "call" if client == "chat" else "fc"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from mitmproxy.http import Response
 from mitmproxy.test import taddons, tflow
-from toolsim.proxy.upgrades import Upgrade
+from toolsim.proxy.upgrades import ClientUpgrade
 from toolsim.sockets import requests as module
 from toolsim.sockets.connection import Head
 from toolsim.sockets.requests import MAX_UNREAD_BYTES, Backlog, SocketRequest
@@ -39,7 +39,7 @@ def flows(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def posts(count: int) -> list[SocketRequest]:
     flow = tflow.twebsocketflow()
-    upgrade, backlog = Upgrade(flow, flow.request, "owner"), Backlog()
+    upgrade, backlog = ClientUpgrade(flow, flow.request, "owner"), Backlog()
     return [SocketRequest(upgrade, backlog, b"{}") for _ in range(count)]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from mitmproxy.test import tflow
 from toolsim.proxy.jobs import LOOP_BYTES, Job, JobResult, is_heavy, run
-from toolsim.proxy.upgrades import BUFFER_BYTES, TOKEN, Upgrade
+from toolsim.proxy.upgrades import BUFFER_BYTES, TOKEN, ClientUpgrade
 from toolsim.proxy.worker import WorkQueue
 from toolsim.sockets import server as server_module
 from toolsim.sockets import websocket as websocket_module
@@ -32,9 +32,9 @@ async def server() -> AsyncIterator[SocketServer]:
     await server.stop()
 
 
-def upgrade() -> Upgrade:
+def upgrade() -> ClientUpgrade:
     flow = tflow.twebsocketflow()
-    return Upgrade(flow, flow.request, "owner")
+    return ClientUpgrade(flow, flow.request, "owner")
 
 
 def opened(server: SocketServer, token: str, **options: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.redis_server import RedisServer
 from toolsim.stores import sqlite
-from toolsim.stores.record import Bounds, Store
+from toolsim.stores.record import Store, StoreLimits
 from toolsim.stores.redis_server import RedisStore
 from toolsim.stores.sqlite import SqliteStore
 
@@ -26,7 +26,7 @@ class Clock:
         return self.now
 
 
-Opened = Callable[[Bounds, Clock], AbstractAsyncContextManager[Store]]
+Opened = Callable[[StoreLimits, Clock], AbstractAsyncContextManager[Store]]
 
 
 def in_parts(monkeypatch: pytest.MonkeyPatch, size: int = 0, part: int = 2) -> None:
@@ -54,7 +54,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     server: RedisServer | None = request.getfixturevalue("redis_server") if request.param == "redis" else None
 
     @asynccontextmanager
-    async def opened(bounds: Bounds, clock: Clock) -> AsyncIterator[Any]:
+    async def opened(bounds: StoreLimits, clock: Clock) -> AsyncIterator[Any]:
         kind, number = request.param, next(numbers)
         store: Store
         if server is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from toolsim.stores.record import Bounds, Conflict, Record, Size, StoreError, TooLarge
+from toolsim.stores.record import Conflict, Record, RecordTooLarge, Size, StoreError, StoreLimits
 from toolsim.stores.sqlite import SqliteStore
 from unit.stores.conftest import Clock, Opened
 
@@ -18,7 +18,7 @@ MANY = 1 << 20
 
 async def test_what_was_put_is_there(opened: Opened) -> None:
     """A record is read as it was written, with its version; another partition sees none of it."""
-    async with opened(Bounds(), Clock()) as store:
+    async with opened(StoreLimits(), Clock()) as store:
         value = bytes(range(256))
         await store.put("a", [Record("x", value, names=("n", "m"))])
         assert await store.chain("a", "x", MANY) == [Record("x", value, version=1)]
@@ -31,7 +31,7 @@ async def test_what_was_put_is_there(opened: Opened) -> None:
 
 async def test_closing_loses_nothing_that_is_under_way(opened: Opened) -> None:
     """Earlier operations are completed and answered; the store may be used again afterwards."""
-    async with opened(Bounds(), Clock()) as store:
+    async with opened(StoreLimits(), Clock()) as store:
         puts = [asyncio.create_task(store.put("p", [Record(str(number), b"1")])) for number in range(50)]
         await asyncio.sleep(0)
         await store.close()
@@ -44,20 +44,20 @@ async def test_closing_loses_nothing_that_is_under_way(opened: Opened) -> None:
 
 async def test_a_chain_is_read_from_its_beginning(opened: Opened) -> None:
     """Everything that a record continues precedes it; if one is missing, the chain begins with the next."""
-    async with opened(Bounds(), Clock()) as store:
+    async with opened(StoreLimits(), Clock()) as store:
         for id, parent in ("a", ""), ("b", "a"), ("c", "b"), ("d", "b"):
             await store.put("p", [Record(id, id.encode(), parent)])
         assert [record.id for record in await store.chain("p", "d", MANY)] == ["a", "b", "d"]
         assert await store.delete("p", "a")
         assert [(record.id, record.parent) for record in await store.chain("p", "c", MANY)] == [("b", "a"), ("c", "b")]
-        with pytest.raises(TooLarge):
+        with pytest.raises(RecordTooLarge):
             await store.chain("p", "c", 1)
         assert len(await store.chain("p", "c", 2)) == 2
 
 
 async def test_a_write_that_expects_something_else_writes_nothing(opened: Opened) -> None:
     """A conflict leaves both records unchanged."""
-    async with opened(Bounds(), Clock()) as store:
+    async with opened(StoreLimits(), Clock()) as store:
         await store.put("p", [Record("x", b"1")], {"x": 0})
         for expected in ({"x": 0}, {"x": 2}, {"x": 1, "y": 1}):
             with pytest.raises(Conflict):
@@ -69,7 +69,7 @@ async def test_a_write_that_expects_something_else_writes_nothing(opened: Opened
 
 async def test_writers_side_by_side_lose_nothing(opened: Opened) -> None:
     """A writer that retries on a conflict loses no additions, neither its own nor those of others."""
-    async with opened(Bounds(), Clock()) as store:
+    async with opened(StoreLimits(), Clock()) as store:
 
         async def add(letter: bytes) -> None:
             while True:
@@ -89,7 +89,7 @@ async def test_writers_side_by_side_lose_nothing(opened: Opened) -> None:
 
 async def test_the_longest_unused_goes_first(opened: Opened) -> None:
     """Beyond a number of records the oldest are dropped, but a continued conversation keeps its beginning."""
-    async with opened(Bounds(records=4), clock := Clock()) as store:
+    async with opened(StoreLimits(records=4), clock := Clock()) as store:
         for id, parent in ("root", ""), ("other", ""), ("leaf", "root"), ("last", ""), ("more", "leaf"):
             clock.now += 1
             size = await store.put("p", [Record(id, b"v", parent)])
@@ -100,18 +100,18 @@ async def test_the_longest_unused_goes_first(opened: Opened) -> None:
 
 async def test_bytes_are_bounded(opened: Opened) -> None:
     """Beyond a number of bytes the oldest are dropped; what can never fit is refused, and nothing is dropped for it."""
-    async with opened(Bounds(bytes=100), clock := Clock()) as store:
+    async with opened(StoreLimits(bytes=100), clock := Clock()) as store:
         for id in "abc":
             clock.now += 1
             await store.put("p", [Record(id, b"v" * 39)])
         assert [bool(await store.chain("p", id, MANY)) for id in "abc"] == [False, True, True]
-        with pytest.raises(TooLarge):
+        with pytest.raises(RecordTooLarge):
             await store.put("p", [Record("d", b"v" * 100)])
         assert (await store.size()).bytes == 80
 
 
-@pytest.mark.parametrize("bounds", [Bounds(records=6), Bounds(bytes=60)], ids=["records", "bytes"])
-async def test_who_fills_the_store_loses_his_own(bounds: Bounds, opened: Opened) -> None:
+@pytest.mark.parametrize("bounds", [StoreLimits(records=6), StoreLimits(bytes=60)], ids=["records", "bytes"])
+async def test_who_fills_the_store_loses_his_own(bounds: StoreLimits, opened: Opened) -> None:
     """What is beyond a bound goes from the largest share, however many others there are and whenever they wrote."""
     async with opened(bounds, clock := Clock()) as store:
         for id in "ab":
@@ -138,7 +138,7 @@ async def test_who_fills_the_store_loses_his_own(bounds: Bounds, opened: Opened)
 
 async def test_age_is_bounded(opened: Opened) -> None:
     """What has been unused for too long is gone, whether looked up by id or by name."""
-    async with opened(Bounds(seconds=10), clock := Clock()) as store:
+    async with opened(StoreLimits(seconds=10), clock := Clock()) as store:
         await store.put("p", [Record("a", b"", names=("n",)), Record("b", b"", names=("m",))])
         clock.now += 9
         await store.put("p", [Record("c", b"", "a")])
@@ -152,7 +152,7 @@ async def test_age_is_bounded(opened: Opened) -> None:
 
 async def test_ages(opened: Opened) -> None:
     """A record that is read has the time since it was written, or continued."""
-    async with opened(Bounds(), clock := Clock()) as store:
+    async with opened(StoreLimits(), clock := Clock()) as store:
         await store.put("p", [Record("a", b"", names=("n",))])
         clock.now += 3
         assert (await store.find("p", ["n"]))["n"].age == pytest.approx(3, abs=0.01)
@@ -225,7 +225,7 @@ def test_it_holds_what_a_plain_model_holds(opened: Opened, steps: list[tuple[str
 
 async def _play(opened: Opened, steps: list[tuple[str, str, Any, Any]]) -> None:
     model = Model()
-    async with opened(Bounds(), clock := Clock()) as store:
+    async with opened(StoreLimits(), clock := Clock()) as store:
         for verb, partition, what, expected in steps:
             clock.now += 1
             if verb == "delete":
@@ -255,4 +255,4 @@ async def _play(opened: Opened, steps: list[tuple[str, str, Any, Any]]) -> None:
 def test_errors_are_one_family() -> None:
     """A caller who only cares that it failed can catch one class."""
     assert issubclass(Conflict, StoreError)
-    assert issubclass(TooLarge, StoreError)
+    assert issubclass(RecordTooLarge, StoreError)

@@ -9,7 +9,7 @@ import time
 
 import pytest
 from support.redis_server import RedisServer
-from toolsim.stores.record import Bounds, Conflict, Record, StoreError
+from toolsim.stores.record import Conflict, Record, StoreError, StoreLimits
 from toolsim.stores.redis_server import RedisStore
 
 MANY = 1 << 20
@@ -17,7 +17,7 @@ MANY = 1 << 20
 
 async def test_two_proxies_share_it(redis_server: RedisServer) -> None:
     """A write is visible to the other at once; neither overwrites what it has not seen, and the bounds are shared."""
-    one, other = (RedisStore(redis_server.url, Bounds(records=3), prefix="two:") for _ in "12")
+    one, other = (RedisStore(redis_server.url, StoreLimits(records=3), prefix="two:") for _ in "12")
     await one.put("p", [Record("x", b"1")], {"x": 0})
     assert await other.chain("p", "x", MANY) == [Record("x", b"1", version=1)]
     await other.put("p", [Record("x", b"2")], {"x": 1})
@@ -33,7 +33,7 @@ async def test_two_proxies_share_it(redis_server: RedisServer) -> None:
 
 async def test_clocks_of_proxies_that_disagree(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ages follow the server's clock: to a proxy in another year, a record is neither old nor gone."""
-    bounds = Bounds(seconds=60)
+    bounds = StoreLimits(seconds=60)
     one, other = RedisStore(redis_server.url, bounds), RedisStore(redis_server.url, bounds)
     try:
         await one.put("timeouts", [Record("a", b"", names=("n",))])
@@ -50,11 +50,11 @@ async def test_clocks_of_proxies_that_disagree(redis_server: RedisServer, monkey
 async def test_a_server_that_is_down_is_an_error_until_it_is_back() -> None:
     """It fails in bounded time; afterwards appended data are there again, and the error shows no password."""
     server = RedisServer(append=True)
-    store = RedisStore(server.url.replace("//", "//:secret-word@"), Bounds())
+    store = RedisStore(server.url.replace("//", "//:secret-word@"), StoreLimits())
     with pytest.raises(StoreError) as caught:
         await store.put("p", [Record("x", b"1")])
     assert "secret-word" not in str(caught.value)
-    store = RedisStore(server.url, Bounds())
+    store = RedisStore(server.url, StoreLimits())
     with server:
         await store.put("p", [Record("x", b"1", names=("n",))])
     began = time.monotonic()
@@ -70,7 +70,7 @@ async def test_a_server_that_is_down_is_an_error_until_it_is_back() -> None:
 async def test_a_server_that_hangs_is_an_error_in_time() -> None:
     """A silent server delays nobody for longer than the timeout."""
     with RedisServer() as server:
-        store = RedisStore(server.url, Bounds())
+        store = RedisStore(server.url, StoreLimits())
         await store.put("p", [Record("x", b"1")])
         assert server._process is not None
         os.kill(server._process.pid, signal.SIGSTOP)

@@ -17,7 +17,7 @@ from random import Random
 
 import pytest
 from toolsim.stores import sqlite
-from toolsim.stores.record import Bounds, Conflict, Record, StoreError
+from toolsim.stores.record import Conflict, Record, StoreError, StoreLimits
 from toolsim.stores.sqlite import SqliteStore
 from unit.stores.conftest import Clock, in_parts
 
@@ -40,7 +40,7 @@ def parts(path: Path) -> tuple[int, int]:
 async def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
     """The files are 0600 and their new folder 0700, even if the file had another mode."""
     path = tmp_path / "new" / "store"
-    store = SqliteStore(path, Bounds())
+    store = SqliteStore(path, StoreLimits())
     await store.put("p", [Record("x", b"1")])
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
     assert modes == dict.fromkeys(("store", "store-wal", "store-shm"), 0o600)
@@ -55,14 +55,14 @@ async def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
 async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
     """What one instance wrote, a later one finds."""
     for version in 1, 2, 3:
-        store = SqliteStore(tmp_path / "store", Bounds())
+        store = SqliteStore(tmp_path / "store", StoreLimits())
         await store.put("p", [Record("x", b"1")], {"x": version - 1})
         await store.close()
 
 
 async def test_two_processes_share_it(tmp_path: Path) -> None:
     """A write through one connection is visible to another at once; neither overwrites what it has not seen."""
-    one, other = (SqliteStore(tmp_path / "store", Bounds()) for _ in "12")
+    one, other = (SqliteStore(tmp_path / "store", StoreLimits()) for _ in "12")
     await one.put("p", [Record("x", b"1")], {"x": 0})
     assert await other.chain("p", "x", MANY) == [Record("x", b"1", version=1)]
     await other.put("p", [Record("x", b"2")], {"x": 1})
@@ -75,7 +75,7 @@ async def test_two_processes_share_it(tmp_path: Path) -> None:
 async def test_a_process_that_leaves_takes_nothing_away(tmp_path: Path) -> None:
     """If another process opens and closes the file meanwhile, our connections and locks survive."""
     path = tmp_path / "store"
-    store = SqliteStore(path, Bounds())
+    store = SqliteStore(path, StoreLimits())
     await store.put("p", [Record("x", b"1")])
     await store.size()
     look = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('SELECT count(*) FROM records')"
@@ -89,7 +89,7 @@ async def test_a_process_that_leaves_takes_nothing_away(tmp_path: Path) -> None:
 async def test_a_lock_is_an_error_in_time_and_only_for_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """During another's long write, reading works, writing fails in bounded time, and works again afterwards."""
     monkeypatch.setattr(sqlite, "_LOCK_SECONDS", 0.1)
-    store = SqliteStore(tmp_path / "store", Bounds())
+    store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"1")])
     with closing(sqlite3.connect(tmp_path / "store", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -104,7 +104,7 @@ async def test_a_lock_is_an_error_in_time_and_only_for_writers(tmp_path: Path, m
 async def test_a_slow_disk_is_an_error_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A slow operation fails, and only so many may wait; it is still completed, and the next one works."""
     monkeypatch.setattr(sqlite, "_MAX_WAITING", 2)
-    store = SqliteStore(tmp_path / "store", Bounds())
+    store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"1")])
     monkeypatch.setattr(sqlite, "SECONDS", 0.1)
     begun, done = threading.Event(), threading.Event()
@@ -130,7 +130,7 @@ async def test_a_slow_disk_is_an_error_in_time(tmp_path: Path, monkeypatch: pyte
 
 async def test_a_large_write_holds_up_no_small_one(tmp_path: Path) -> None:
     """While a client's large value waits for the disk, others store theirs."""
-    store, go = SqliteStore(tmp_path / "store", Bounds()), threading.Event()
+    store, go = SqliteStore(tmp_path / "store", StoreLimits()), threading.Event()
     await store.put("a", [Record("first", b"1")])
     slow = asyncio.create_task(store._hauler.run(lambda _: go.wait(60), "a"))
     large = asyncio.create_task(store.put("a", [Record("large", bytes(2 << 20))]))
@@ -152,7 +152,7 @@ async def test_between_two_parts_others_write(tmp_path: Path, monkeypatch: pytes
         go.wait(60)
 
     monkeypatch.setattr("toolsim.stores.sqlite.time.sleep", pause)
-    store, other = (SqliteStore(tmp_path / "store", Bounds()) for _ in "12")
+    store, other = (SqliteStore(tmp_path / "store", StoreLimits()) for _ in "12")
     large = asyncio.create_task(store.put("a", [Record("large", bytes(range(101)), names=("name",))]))
     await asyncio.to_thread(begun.wait, 60)
     await store.put("b", [Record("small", b"1")])
@@ -170,7 +170,7 @@ async def test_between_two_parts_others_write(tmp_path: Path, monkeypatch: pytes
 async def test_a_large_value_is_deleted_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deleted, replaced or evicted, its parts are deleted too, and overwritten; those of others stay."""
     in_parts(monkeypatch, size=100, part=10)
-    store = SqliteStore(tmp_path / "store", Bounds(records=3))
+    store = SqliteStore(tmp_path / "store", StoreLimits(records=3))
     for id in ("deleted", "replaced", "evicted"):
         await store.put("p", [Record(id, f"secret {id}".encode() * 10)])
     await store.delete("p", "deleted")
@@ -186,7 +186,7 @@ async def test_a_large_value_is_deleted_in_parts(tmp_path: Path, monkeypatch: py
 async def test_much_that_is_deleted_goes_bit_by_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However much there is to delete, a large value waits only for some of it."""
     in_parts(monkeypatch, size=100, part=10)
-    store = SqliteStore(tmp_path / "store", Bounds())
+    store = SqliteStore(tmp_path / "store", StoreLimits())
     for id in "xy":
         await store.put("p", [Record(id, bytes(101))])
     monkeypatch.setattr(sqlite, "_SWEPT_AT_ONCE", 8)
@@ -202,7 +202,7 @@ async def test_parts_that_were_left_behind(tmp_path: Path, monkeypatch: pytest.M
     """What a process wrote that was killed before its record was there is deleted, but not while it may be writing."""
     in_parts(monkeypatch, size=100, part=10)
     clock = Clock()
-    store = SqliteStore(tmp_path / "store", Bounds(), clock)
+    store = SqliteStore(tmp_path / "store", StoreLimits(), clock)
     await store._hauler.run(lambda base: store._value(base, bytes(101)))
     for seconds, left in ((0.0, (22, 1)), (61.0, (11, 0))):
         clock.now += seconds
@@ -216,7 +216,7 @@ async def test_parts_that_were_left_behind(tmp_path: Path, monkeypatch: pytest.M
 async def test_a_value_that_is_not_all_there(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not found, by id or by name, nor is a chain that leads through it; one that is whole is read."""
     in_parts(monkeypatch, size=100, part=10)
-    store, whole = SqliteStore(tmp_path / "store", Bounds()), b'{"x": "%s"}' % (b"y" * 92)
+    store, whole = SqliteStore(tmp_path / "store", StoreLimits()), b'{"x": "%s"}' % (b"y" * 92)
     await store.put("p", [Record("large", whole, names=("ä", "b")), Record("next", b"{}", "large")])
     (large, next_), named = await store.chain("p", "next", MANY), await store.find("p", ["b"])
     assert (large.value, named["b"].value, next_.value) == (whole, whole, b"{}")
@@ -233,7 +233,7 @@ async def test_a_clock_that_jumps_while_a_value_is_written(tmp_path: Path, monke
     """Its parts are deleted by another process, and written again: nothing is lost."""
     in_parts(monkeypatch, size=100, part=10)
     clock = Clock()
-    store, other = (SqliteStore(tmp_path / "store", Bounds(), clock) for _ in "12")
+    store, other = (SqliteStore(tmp_path / "store", StoreLimits(), clock) for _ in "12")
     write, jumps = SqliteStore._value, [61.0]
 
     def value(base: sqlite3.Connection, data: bytes) -> bytes | int:
@@ -257,7 +257,7 @@ async def test_a_value_that_took_too_long(tmp_path: Path, monkeypatch: pytest.Mo
     """If its first parts were deleted while it was written, it is an error, and nothing is stored."""
     in_parts(monkeypatch, size=100, part=10)
     monkeypatch.setattr(sqlite, "_WRITING_SECONDS", -1.0)
-    store, other = (SqliteStore(tmp_path / "store", Bounds()) for _ in "12")
+    store, other = (SqliteStore(tmp_path / "store", StoreLimits()) for _ in "12")
     monkeypatch.setattr(store, "_value", lambda base, _: swept(SqliteStore._value(store, base, bytes(101))))
 
     def swept(value: bytes | int) -> bytes | int:
@@ -276,7 +276,7 @@ async def test_a_value_that_took_too_long(tmp_path: Path, monkeypatch: pytest.Mo
 
 async def test_closing_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that hangs is given up: what is queued is not written any more, and each caller gets an error."""
-    store = SqliteStore(tmp_path / "store", Bounds())
+    store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"1")])
     monkeypatch.setattr(sqlite, "SECONDS", 0.1)
     done = threading.Event()
@@ -296,7 +296,7 @@ async def test_closing_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.Mo
 
 async def test_a_full_disk_is_an_error_and_the_next_write_works(tmp_path: Path) -> None:
     """SQLite's own "full": nothing of the write is stored, and once there is room again, writing works."""
-    store = SqliteStore(tmp_path / "store", Bounds())
+    store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"1")])
     await store._writer.run(lambda base: base.execute("PRAGMA max_page_count = 1").fetchall())
     with pytest.raises(StoreError, match="full"):
@@ -313,7 +313,7 @@ async def test_a_file_that_is_none_is_an_error_each_time(content: bytes, tmp_pat
     """A corrupt file is left alone and named in the error; once removed, the store works without a restart."""
     path = tmp_path / "store"
     path.write_bytes(content)
-    store = SqliteStore(path, Bounds())
+    store = SqliteStore(path, StoreLimits())
     for _ in "12":
         with pytest.raises(StoreError, match=str(path)):
             await store.put("p", [Record("x", b"1")])
@@ -329,7 +329,7 @@ async def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> Non
     """A folder instead of the file, and a file instead of the folder."""
     (tmp_path / "file").write_text("")
     for path in tmp_path, tmp_path / "file" / "store":
-        store = SqliteStore(path, Bounds())
+        store = SqliteStore(path, StoreLimits())
         with pytest.raises(StoreError, match=str(path)):
             await store.size()
         await store.close()
@@ -339,7 +339,7 @@ async def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
     """A file of an unknown version is not written to."""
     with closing(sqlite3.connect(tmp_path / "store")) as base:
         base.execute("PRAGMA user_version = 99")
-    store = SqliteStore(tmp_path / "store", Bounds())
+    store = SqliteStore(tmp_path / "store", StoreLimits())
     with pytest.raises(StoreError, match="newer"):
         await store.put("p", [Record("x", b"1")])
     await store.close()
@@ -347,7 +347,7 @@ async def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
 
 async def test_a_file_of_the_first_version(tmp_path: Path) -> None:
     """It is continued: what it holds counts as the share of whoever stored it."""
-    path, store = tmp_path / "store", SqliteStore(tmp_path / "store", Bounds(records=4))
+    path, store = tmp_path / "store", SqliteStore(tmp_path / "store", StoreLimits(records=4))
     for partition, id in (("a", "1"), ("b", "1"), ("b", "2"), ("b", "3")):
         await store.put(partition, [Record(id, b"v")])
     await store.close()
@@ -367,7 +367,7 @@ async def test_a_file_of_the_first_version(tmp_path: Path) -> None:
 
 async def test_a_large_value_of_the_second_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written at once is read, replaced and deleted as before."""
-    path, store = tmp_path / "store", SqliteStore(tmp_path / "store", Bounds())
+    path, store = tmp_path / "store", SqliteStore(tmp_path / "store", StoreLimits())
     for id in "xy":
         await store.put("p", [Record(id, bytes(101))])
     await store.close()
@@ -385,7 +385,7 @@ async def test_a_large_value_of_the_second_version(tmp_path: Path, monkeypatch: 
 
 async def test_what_is_deleted_is_not_left_in_the_file(tmp_path: Path) -> None:
     """A deleted value is overwritten."""
-    store = SqliteStore(tmp_path / "store", Bounds())
+    store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"a secret of sorts")])
     await store.delete("p", "x")
     await store.close()
@@ -395,13 +395,13 @@ async def test_what_is_deleted_is_not_left_in_the_file(tmp_path: Path) -> None:
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from toolsim.stores.record import Bounds, Record
+from toolsim.stores.record import Record, StoreLimits
 from toolsim.stores import sqlite
 from toolsim.stores.sqlite import SqliteStore
 
 async def write(path, first, large):
     sqlite._LARGE_BYTES = sqlite._PART_BYTES = int(large)
-    store = SqliteStore(Path(path), Bounds())
+    store = SqliteStore(Path(path), StoreLimits())
     number, parent = int(first), ""
     while True:
         id = f"r{number}"
@@ -436,7 +436,7 @@ async def test_kill_9_loses_nothing_that_was_promised(large: int, tmp_path: Path
             lost = f"SELECT count(*) FROM parts WHERE value NOT IN ({held} UNION SELECT value FROM unheld)"
             assert base.execute(lost).fetchone() == (0,)
         assert count == len(ids)
-        store = SqliteStore(path, Bounds())
+        store = SqliteStore(path, StoreLimits())
         for line in confirmed:
             (*_, record) = await store.chain("p", line.strip(), MANY * 100)
             assert record.value == line.strip().encode() * 500
@@ -447,7 +447,7 @@ async def test_kill_9_loses_nothing_that_was_promised(large: int, tmp_path: Path
 async def test_in_memory_nothing_is_written_and_nothing_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reads and writes see the same records; another store has its own, and all are gone once it is closed."""
     monkeypatch.chdir(tmp_path)
-    one, other = SqliteStore(None, Bounds()), SqliteStore(None, Bounds())
+    one, other = SqliteStore(None, StoreLimits()), SqliteStore(None, StoreLimits())
     await asyncio.gather(*[one.put("p", [Record(f"x{number}", b"1")]) for number in range(9)])
     assert (await one.size()).records == 9
     assert await one.chain("p", "x3", MANY) == [Record("x3", b"1", version=1)]
@@ -461,7 +461,7 @@ async def test_in_memory_nothing_is_written_and_nothing_shared(tmp_path: Path, m
 
 async def test_an_error_in_memory_names_no_file() -> None:
     """The message says where the store is."""
-    store = SqliteStore(None, Bounds())
+    store = SqliteStore(None, StoreLimits())
     await store._writer.run(lambda base: base.execute("DROP TABLE total"))
     with pytest.raises(StoreError, match=r"^memory: no such table"):
         await store.size()
@@ -470,7 +470,7 @@ async def test_an_error_in_memory_names_no_file() -> None:
 
 async def test_what_is_written_reaches_the_file(tmp_path: Path) -> None:
     """The WAL is copied into the file from time to time, and then written from its beginning again."""
-    store = SqliteStore(tmp_path / "store", Bounds())
+    store = SqliteStore(tmp_path / "store", StoreLimits())
     for number in range(200):
         await store.put("p", [Record(f"x{number}", b"x" * 200_000)])
         if number % 20 == 19:
@@ -489,7 +489,7 @@ async def test_a_failed_copy_disturbs_nobody(tmp_path: Path, monkeypatch: pytest
         raise sqlite3.OperationalError("disk I/O error")
 
     monkeypatch.setattr(SqliteStore, "_checkpoint", fail)
-    store = SqliteStore(tmp_path / "store", Bounds())
+    store = SqliteStore(tmp_path / "store", StoreLimits())
     for number in range(3):
         await store.put("p", [Record(f"x{number}", b"x" * 4 * MANY)])
     assert [record.id for record in await store.chain("p", "x2", 5 * MANY)] == ["x2"]

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from support.each import each
 from toolsim.plugins import STORES, StoreKind
-from toolsim.stores.record import Bounds
+from toolsim.stores.record import StoreLimits
 from toolsim.stores.redis_server import RedisStore
 from toolsim.stores.sqlite import SqliteStore
 from toolsim.stores.url import StoreUrl, open_store, parse_store_url
@@ -26,9 +26,9 @@ from toolsim.stores.url import StoreUrl, open_store, parse_store_url
         ("sqlite:~/b", StoreUrl("sqlite", str(Path.home() / "b"))),
         ("redis://h:1/2", StoreUrl("redis", "redis://h:1/2")),
         ("rediss://h", StoreUrl("rediss", "rediss://h")),
-        ("memory?answers=3&background=2", StoreUrl("memory", "", Bounds(records=3), 2)),
-        ("sqlite:/a?bytes=2000&days=2", StoreUrl("sqlite", "/a", Bounds(bytes=2000, seconds=172_800.0))),
-        ("redis://h?db=2&answers=3", StoreUrl("redis", "redis://h?db=2", Bounds(records=3))),
+        ("memory?answers=3&background=2", StoreUrl("memory", "", StoreLimits(records=3), 2)),
+        ("sqlite:/a?bytes=2000&days=2", StoreUrl("sqlite", "/a", StoreLimits(bytes=2000, seconds=172_800.0))),
+        ("redis://h?db=2&answers=3", StoreUrl("redis", "redis://h?db=2", StoreLimits(records=3))),
         ("redis://h?required=1", StoreUrl("redis", "redis://h", is_required=True)),
         ("redis://h?required=0", StoreUrl("redis", "redis://h")),
     ],

@@ -8,7 +8,7 @@ import time
 import pytest
 from toolsim.core.errors import BadRequest
 from toolsim.wire.web_search import (
-    Limits,
+    SearchLimits,
     SearchResult,
     citations,
     query_parameter,
@@ -94,13 +94,13 @@ def test_large_outputs() -> None:
 )
 def test_domains(allowed: tuple[str, ...], blocked: tuple[str, ...], url: str, permitted: bool) -> None:
     """A domain includes its subdomains, and nothing that only looks like it."""
-    assert Limits(allowed, blocked).permits(url) == permitted
+    assert SearchLimits(allowed, blocked).permits(url) == permitted
 
 
 def test_limits_of_a_request() -> None:
     """Of either API; what is no list of domains is the client's error."""
-    assert read_limits({"max_uses": 3, "allowed_domains": ["a"]}, "tools[0]") == Limits(("a",), (), 3)
-    assert read_limits({"filters": {"allowed_domains": ["a"]}}, "tools[0]") == Limits(("a",))
+    assert read_limits({"max_uses": 3, "allowed_domains": ["a"]}, "tools[0]") == SearchLimits(("a",), (), 3)
+    assert read_limits({"filters": {"allowed_domains": ["a"]}}, "tools[0]") == SearchLimits(("a",))
     with pytest.raises(BadRequest, match=r"tools\[0\].blocked_domains"):
         read_limits({"blocked_domains": "a"}, "tools[0]")
 

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from toolsim.backends.codex.child import Child
-from toolsim.backends.codex.errors import RpcError, Unavailable, child_died, request_rejected
+from toolsim.backends.codex.errors import CodexUnavailable, RpcError, child_died, request_rejected
 from toolsim.backends.codex.jsonrpc import Notification
 from toolsim.backends.codex.request import CodexRequest, codex_request
 from toolsim.backends.codex.server import AppServer
@@ -101,7 +101,7 @@ class CodexBackend:
         try:
             child = await self._server.child()
             listed = await child.request("model/list", {"limit": _MODELS_PAGE})
-        except Unavailable as unavailable:
+        except CodexUnavailable as unavailable:
             return unavailable.error
         except RpcError as error:
             return request_rejected(error)
@@ -113,7 +113,7 @@ class CodexBackend:
         asked = codex_request(request)
         try:
             child = await self._server.child()
-        except Unavailable as unavailable:
+        except CodexUnavailable as unavailable:
             yield Failed(unavailable.error)
             return
         # In its own task: if the client leaves now, it continues, to get the ids of what has to be cleaned up.
@@ -127,7 +127,7 @@ class CodexBackend:
                 message = f"Codex did not accept the request within {_ACCEPT_TIMEOUT:.0f} s."
                 yield Failed(ApiError(message, code="not_accepted", status=504))
                 return
-            except Unavailable as unavailable:
+            except CodexUnavailable as unavailable:
                 yield Failed(unavailable.error)
                 return
             except RpcError as error:
@@ -184,7 +184,7 @@ async def _start(child: Child, request: CodexRequest) -> _Running:
 
 async def _clean_up(child: Child, starting: asyncio.Task[_Running], *, has_ended: bool) -> None:
     """Interrupt the turn unless it has ended, and unload its thread."""
-    with contextlib.suppress(RpcError, Unavailable, TimeoutError):
+    with contextlib.suppress(RpcError, CodexUnavailable, TimeoutError):
         async with asyncio.timeout(_CLEANUP_TIMEOUT):
             running = await starting
             child.unsubscribe(running.thread)
@@ -195,7 +195,7 @@ async def _clean_up(child: Child, starting: asyncio.Task[_Running], *, has_ended
 
 async def _unload(child: Child, thread: str) -> None:
     """Unload a thread from Codex."""
-    with contextlib.suppress(RpcError, Unavailable):
+    with contextlib.suppress(RpcError, CodexUnavailable):
         await child.request("thread/unsubscribe", {"threadId": thread})
 
 

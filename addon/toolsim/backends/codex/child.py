@@ -1,7 +1,7 @@
 """One `codex app-server` process, and the JSON-RPC connection over its pipes.
 
 A child is used once: from ``connection_made``, when the event loop has spawned it, to the end of ``run``. After that,
-every request, pending or new, raises ``Unavailable``, and every subscribed queue has received its None.
+every request, pending or new, raises ``CodexUnavailable``, and every subscribed queue has received its None.
 
 It counts as dead as soon as it exits *or* closes its output, since without output it is useless. It is ended in three
 steps of ``_STOP_TIMEOUT`` each: end of input, SIGTERM, SIGKILL. The last one goes to its whole process group, because
@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from toolsim.backends.codex.errors import RpcError, Unavailable, child_died
+from toolsim.backends.codex.errors import CodexUnavailable, RpcError, child_died
 from toolsim.backends.codex.jsonrpc import Notification, Peer
 from toolsim.core.errors import ApiError
 from toolsim.wire.json_codec import parse_object
@@ -84,7 +84,7 @@ class Child(asyncio.SubprocessProtocol):
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the result. Raises RpcError for an error, Unavailable when the child is dead or dies meanwhile."""
         if self.death is not None:
-            raise Unavailable(self.death)
+            raise CodexUnavailable(self.death)
         number, line = self._peer.request(method, params)
         future: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         self._pending[number] = future
@@ -212,7 +212,7 @@ class Child(asyncio.SubprocessProtocol):
         self.death = child_died(self.exit_reason())
         for future in self._pending.values():
             if not future.done():
-                future.set_exception(Unavailable(self.death))
+                future.set_exception(CodexUnavailable(self.death))
         for queue in self._threads.values():
             queue.put_nowait(None)
 

@@ -27,7 +27,7 @@ class RpcError(Exception):
         self.message = message
 
 
-class Unavailable(Exception):
+class CodexUnavailable(Exception):
     """No app-server is running; ``error`` has the reason, and when to retry."""
 
     def __init__(self, error: ApiError) -> None:

@@ -42,7 +42,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from toolsim.backends.codex.child import Child, kill_group
-from toolsim.backends.codex.errors import RpcError, Unavailable
+from toolsim.backends.codex.errors import CodexUnavailable, RpcError
 from toolsim.backends.codex.text_only import text_catalog
 from toolsim.command_line import resolved
 from toolsim.core.errors import ApiError
@@ -97,7 +97,7 @@ class AppServer:
         self._changed.set()
 
     async def child(self) -> Child:
-        """Return the running child, waiting for its start if necessary. Raises Unavailable (503)."""
+        """Return the running child, waiting for its start if necessary. Raises CodexUnavailable (503)."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_START_PATIENCE):
                 while not (self._child and self._child.is_alive) and self._failure is None:
@@ -107,7 +107,7 @@ class AppServer:
             return self._child
         message = self._failure or "The Codex app-server is still starting."
         wait = max(1, math.ceil(self._retry_at - asyncio.get_running_loop().time()))
-        raise Unavailable(ApiError(message, code="backend_unavailable", status=503, retry_after=wait))
+        raise CodexUnavailable(ApiError(message, code="backend_unavailable", status=503, retry_after=wait))
 
     async def _supervise(self) -> None:
         loop = asyncio.get_running_loop()
@@ -168,7 +168,7 @@ class AppServer:
             await _cancel_and_wait(running)
             command = " ".join(self._command)
             match problem:
-                case Unavailable():
+                case CodexUnavailable():
                     raise _StartFailure(f"`{command}` {child.exit_reason()}") from problem
                 case RpcError():
                     raise _StartFailure(

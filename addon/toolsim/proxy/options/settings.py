@@ -29,7 +29,7 @@ from toolsim.proxy.options.option import Option
 from toolsim.proxy.options.table import OPTIONS
 from toolsim.request.fields import read_fields
 from toolsim.request.transforms import expand
-from toolsim.rounds.round_planner import Bounds
+from toolsim.rounds.round_planner import RoundLimits
 from toolsim.stores.url import StoreUrl, parse_store_url
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Settings:
     names: frozenset[str] = frozenset()
     """The listener's names, in addition to its addresses and localhost (``access.own_names``)."""
     limits: Limits = Limits()
-    bounds: Bounds = Bounds()
+    bounds: RoundLimits = RoundLimits()
     store: StoreUrl | None = None
     mcp: Mcp = Mcp()
     profiles: str = "auto"
@@ -122,7 +122,7 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
         builtin=builtin,
         origins=Origins(parsed["cors_origins"]),
         limits=Limits(keepalive, parsed["connect_timeout"], parsed["idle_timeout"], largest, largest),
-        bounds=Bounds(parsed["max_rounds"], text_bytes=largest),
+        bounds=RoundLimits(parsed["max_rounds"], text_bytes=largest),
         mcp=_mcp(parsed),
         **own,
     )

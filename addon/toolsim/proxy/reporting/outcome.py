@@ -121,7 +121,7 @@ class Reports:
         ]
 
 
-class Outcome(Feature):
+class OutcomeReporter(Feature):
     """Reports one exchange; attached first, so that it is called last."""
 
     def __init__(self, reports: Reports) -> None:

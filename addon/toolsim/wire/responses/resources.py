@@ -63,7 +63,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ResourceCall:
     """A request for a resource."""
 
     resource: Resource
@@ -100,7 +100,7 @@ def resource_of(path: str) -> Resource | None:
     return None
 
 
-def wrong_method(call: Call) -> ApiError | None:
+def wrong_method(call: ResourceCall) -> ApiError | None:
     """Return the error for a method that a resource does not support, None if it does."""
     allowed = METHODS[call.resource.kind]
     if call.method in allowed:
@@ -109,7 +109,7 @@ def wrong_method(call: Call) -> ApiError | None:
     return ApiError(message, "invalid_request_error", "method_not_allowed", status=405)
 
 
-def respond(call: Call, value: bytes | None) -> Response:
+def respond(call: ResourceCall, value: bytes | None) -> Response:
     """Answer a call. ``value``: the record's value, None if there is none. Raises BadRequest, also for 404s."""
     resource = call.resource
     record = parse_object(value) if value is not None else None
@@ -165,7 +165,7 @@ def page(items: Sequence[Mapping[str, Any]], query: str) -> dict[str, Any]:
     return _listed(ordered[start : start + int(limit)], has_more=len(ordered) > start + int(limit))
 
 
-def _of_response(call: Call, record: Mapping[str, Any]) -> Response:
+def _of_response(call: ResourceCall, record: Mapping[str, Any]) -> Response:
     id, response = call.resource.id, dict(mapping(record["response"]))
     match call.resource.kind, call.method:
         case "input_items", _:
@@ -184,7 +184,7 @@ def _of_response(call: Call, record: Mapping[str, Any]) -> Response:
     return Response(response)
 
 
-def _new_conversation(call: Call) -> Response:
+def _new_conversation(call: ResourceCall) -> Response:
     body = _object(call.body) if call.body.strip() else {}
     items = _new_items(body, needed=False)
     id = f"conv_{secrets.token_hex(24)}"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from toolsim.backends.codex import child as child_module
-from toolsim.backends.codex.errors import Unavailable
+from toolsim.backends.codex.errors import CodexUnavailable
 from toolsim.backends.codex.server import AppServer
 
 # Each starts a real process.
@@ -23,13 +23,13 @@ async def test_a_death_fails_what_waits_and_is_followed_by_a_new_child(serve: Se
     child = await server.child()
     queue = child.subscribe("t")
     waiting = asyncio.create_task(child.request("hang", {}))
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(CodexUnavailable) as caught:
         await child.request(method, {})
     assert (caught.value.error.status, caught.value.error.code) == (502, "backend_died")
-    with pytest.raises(Unavailable):
+    with pytest.raises(CodexUnavailable):
         await waiting
     assert await queue.get() is None
-    with pytest.raises(Unavailable):
+    with pytest.raises(CodexUnavailable):
         await child.request("late", {})
     assert await child.subscribe("late").get() is None
     again = await server.child()
@@ -47,7 +47,7 @@ async def test_a_killed_wrapper_is_a_death(serve: Serve, echo: str) -> None:
     wrapper = child.pid
     assert inner != wrapper
     child._transport.kill()
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(CodexUnavailable) as caught:
         await child.request("hang", {})
     assert "signal 9" in caught.value.error.message
     for _ in range(100):
@@ -72,7 +72,7 @@ async def test_stopping_ends_a_child_that_will_not_end(
     assert child._transport.get_returncode() is not None
     assert child.death is not None
     assert not Path(f"/proc/{pid}").exists()
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(CodexUnavailable) as caught:
         await server.child()
     assert caught.value.error.status == 503
 
@@ -83,6 +83,6 @@ async def test_what_a_killed_child_logged_earlier_is_not_its_exit_reason(serve: 
     server = await serve(complains + echo)
     child = await server.child()
     child._transport.kill()
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(CodexUnavailable) as caught:
         await child.request("hang", {})
     assert caught.value.error.message.endswith("was killed by signal 9")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from toolsim.backends.codex import child as child_module
 from toolsim.backends.codex import server as server_module
-from toolsim.backends.codex.errors import Unavailable
+from toolsim.backends.codex.errors import CodexUnavailable
 from toolsim.backends.codex.server import AppServer
 
 # Each starts a real process.
@@ -30,7 +30,7 @@ async def test_starts_that_fail_are_tried_again_ever_more_slowly(
         f"if not __import__('os').path.exists({str(tmp_path / 'go')!r}): sys.exit('no good')\n{echo}"
     )
     server = await serve(script)
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(CodexUnavailable) as caught:
         await server.child()
     assert caught.value.error.status == 503
     assert "no good" in caught.value.error.message
@@ -47,7 +47,7 @@ async def test_starts_that_fail_are_tried_again_ever_more_slowly(
             try:
                 child = await server.child()
                 break
-            except Unavailable:
+            except CodexUnavailable:
                 await asyncio.sleep(0.1)
     assert (await child.request("hello", {}))["method"] == "hello"
     assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
@@ -57,7 +57,7 @@ async def test_a_start_that_fails_at_once_is_logged_at_once(serve: Serve, caplog
     """It is logged at once with eager tasks, which mitmproxy uses, too."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     server = await serve(command=("/no/such/codex", "app-server"))
-    with pytest.raises(Unavailable):
+    with pytest.raises(CodexUnavailable):
         await server.child()
     assert ["install Codex" in record.getMessage() for record in caplog.records] == [True]
 
@@ -115,7 +115,7 @@ async def test_a_child_that_never_answers_is_a_failed_start(serve: Serve, monkey
     monkeypatch.setattr(server_module, "_START_TIMEOUT", 0.3)
     monkeypatch.setattr(child_module, "_STOP_TIMEOUT", 0.2)
     server = await serve("import time; time.sleep(60)")
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(CodexUnavailable) as caught:
         await server.child()
     assert "did not answer" in caught.value.error.message
 
@@ -138,7 +138,7 @@ async def test_a_version_that_cannot_serve_is_refused_with_the_advice_to_update(
 ) -> None:
     """A version that is too old, or lacks a method of the handshake, is refused."""
     server = await serve(OF_VERSION.replace("VERSION", version).replace("MISSING", missing))
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(CodexUnavailable) as caught:
         await server.child()
     assert version in caught.value.error.message
     assert "update it" in caught.value.error.message

@@ -18,7 +18,7 @@ from toolsim.proxy.address import Upstream
 from toolsim.proxy.cors import Origins
 from toolsim.proxy.options.settings import Limits, Mcp, Settings, parse
 from toolsim.proxy.options.table import OPTIONS, register
-from toolsim.stores.record import Bounds
+from toolsim.stores.record import StoreLimits
 from toolsim.stores.url import StoreUrl
 
 
@@ -60,7 +60,7 @@ GOOD: list[tuple[str, str, object]] = [
     ("max_body_bytes=5", "limits.max_request_bytes", 5),
     ("max_body_bytes=5", "limits.max_answer_bytes", 5),
     ("max_body_bytes=5", "bounds.text_bytes", 5),
-    ("store=sqlite:/x?days=2", "store", StoreUrl("sqlite", "/x", Bounds(seconds=172_800.0))),
+    ("store=sqlite:/x?days=2", "store", StoreUrl("sqlite", "/x", StoreLimits(seconds=172_800.0))),
     ("cors_origins=*", "origins", Origins(("*",))),
 ]
 

@@ -17,12 +17,12 @@ from toolsim.proxy.metadata import REPORT
 from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.reporting import outcome
 from toolsim.proxy.reporting.open_calls import OpenCalls, OpenTurn
-from toolsim.proxy.reporting.outcome import Outcome, Reports
+from toolsim.proxy.reporting.outcome import OutcomeReporter, Reports
 
 
 def reported(plan: Plan | None, reports: Reports) -> Exchange:
     exchange = Exchange(Report(client="chat", backend="chat"), client_id="c", cors={}, limits=Limits())
-    exchange.attach(Outcome(reports))
+    exchange.attach(OutcomeReporter(reports))
     exchange.plan = plan
     return exchange
 
@@ -144,7 +144,7 @@ def test_a_lost_call_is_shown_in_its_own_flow(monkeypatch: pytest.MonkeyPatch) -
         exchange = reported(Plan("chat", "chat", AnswerForm()), reports)
         exchange.report = done.report
         exchange.report.tool_call_ids = [] if ids else ["call_1", "call_2"]
-        feature = exchange.find(Outcome)
+        feature = exchange.find(OutcomeReporter)
         assert feature is not None
         feature.on_rewritten(exchange, flow or tflow.tflow(), done)
         exchange.close(flow or tflow.tflow(resp=True), 200)

@@ -16,7 +16,7 @@ from toolsim.wire.responses.background import (
     value_of,
     with_response,
 )
-from toolsim.wire.responses.resources import Call, Resource, respond
+from toolsim.wire.responses.resources import Resource, ResourceCall, respond
 from toolsim.wire.responses.stored import items_of
 
 
@@ -40,7 +40,7 @@ def test_what_it_is_now(kept: str, state: str, cancel: bool, now: str) -> None:
     response = {"id": "r", "status": kept, "output": []}
     assert response_now(response, state, cancel=cancel)["status"] == now
     value = value_of(json.dumps(response).encode(), b'[{"id":"i"}]', stream=True)
-    call = Call(Resource("cancel" if cancel else "response", "r"), "POST" if cancel else "GET", state=state)
+    call = ResourceCall(Resource("cancel" if cancel else "response", "r"), "POST" if cancel else "GET", state=state)
     answered = respond(call, value)
     assert answered.body["status"] == now
     assert (answered.id == "r") is (kept == "queued" and now in ("failed", "cancelled"))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
 from toolsim.core.errors import BadRequest
-from toolsim.wire.responses.resources import Call, Resource, page, resource_of, respond, wrong_method
+from toolsim.wire.responses.resources import Resource, ResourceCall, page, resource_of, respond, wrong_method
 
 ANSWER = json.dumps({"response": {"id": "r"}, "input": [{"id": "i1"}, {"id": "i2"}]}).encode()
 TALK = json.dumps({"conversation": {"id": "c", "metadata": {}}, "items": [{"id": "i1"}, {"id": "i2"}]}).encode()
@@ -69,31 +69,39 @@ def test_pages_end_although_an_item_is_there_twice(order: str) -> None:
     read = first["data"] + second["data"]
     assert read == (items[:30] if order == "asc" else items[29::-1])
     value = json.dumps({"conversation": {"id": "c"}, "items": items}).encode()
-    left = json.loads(respond(Call(Resource("item", "c", "i1"), "DELETE"), value).value)["items"]
+    left = json.loads(respond(ResourceCall(Resource("item", "c", "i1"), "DELETE"), value).value)["items"]
     assert {"id": "i1"} not in left
 
 
 @each(
     ("call", "value", "words"),
     [
-        (Call(Resource("response", "r"), "GET"), None, "Response with id 'r' not found."),
-        (Call(Resource("response", "c"), "GET"), TALK, "Response with id 'c' not found."),
-        (Call(Resource("conversation", "r"), "GET"), ANSWER, "Conversation with id 'r' not found."),
-        (Call(Resource("conversation", "c"), "GET"), b"damaged", "Conversation with id 'c' not found."),
-        (Call(Resource("item", "c", "x"), "GET"), TALK, "Item with id 'x' not found."),
-        (Call(Resource("cancel", "r"), "POST"), ANSWER, "Cannot cancel"),
-        (Call(Resource("response", "r"), "GET", "stream=true"), ANSWER, "streamed again"),
-        (Call(Resource("items", "c"), "POST", "", b"{}"), TALK, "Missing required parameter: 'items'"),
-        (Call(Resource("items", "c"), "POST", "", b'{"items":[5]}'), TALK, r"items\[0\]"),
-        (Call(Resource("items", "c"), "POST", "", b'{"items":[{"role":"user"},{}]}'), TALK, r"items\[1\]\.role"),
-        (Call(Resource("conversations"), "POST", "", b'{"items":[{"role":"user","content":5}]}'), None, "content"),
-        (Call(Resource("items", "c"), "POST", "", b"no"), TALK, "not a JSON object"),
-        (Call(Resource("conversation", "c"), "POST", "", b'{"metadata":5}'), TALK, "metadata"),
-        (Call(Resource("conversations"), "POST", "", b'{"items":{}}'), None, "items"),
-        (Call(Resource("input_items", "r"), "GET", "limit=x"), ANSWER, "Invalid 'limit'"),
+        (ResourceCall(Resource("response", "r"), "GET"), None, "Response with id 'r' not found."),
+        (ResourceCall(Resource("response", "c"), "GET"), TALK, "Response with id 'c' not found."),
+        (ResourceCall(Resource("conversation", "r"), "GET"), ANSWER, "Conversation with id 'r' not found."),
+        (ResourceCall(Resource("conversation", "c"), "GET"), b"damaged", "Conversation with id 'c' not found."),
+        (ResourceCall(Resource("item", "c", "x"), "GET"), TALK, "Item with id 'x' not found."),
+        (ResourceCall(Resource("cancel", "r"), "POST"), ANSWER, "Cannot cancel"),
+        (ResourceCall(Resource("response", "r"), "GET", "stream=true"), ANSWER, "streamed again"),
+        (ResourceCall(Resource("items", "c"), "POST", "", b"{}"), TALK, "Missing required parameter: 'items'"),
+        (ResourceCall(Resource("items", "c"), "POST", "", b'{"items":[5]}'), TALK, r"items\[0\]"),
+        (
+            ResourceCall(Resource("items", "c"), "POST", "", b'{"items":[{"role":"user"},{}]}'),
+            TALK,
+            r"items\[1\]\.role",
+        ),
+        (
+            ResourceCall(Resource("conversations"), "POST", "", b'{"items":[{"role":"user","content":5}]}'),
+            None,
+            "content",
+        ),
+        (ResourceCall(Resource("items", "c"), "POST", "", b"no"), TALK, "not a JSON object"),
+        (ResourceCall(Resource("conversation", "c"), "POST", "", b'{"metadata":5}'), TALK, "metadata"),
+        (ResourceCall(Resource("conversations"), "POST", "", b'{"items":{}}'), None, "items"),
+        (ResourceCall(Resource("input_items", "r"), "GET", "limit=x"), ANSWER, "Invalid 'limit'"),
     ],
 )
-def test_errors(call: Call, value: bytes | None, words: str) -> None:
+def test_errors(call: ResourceCall, value: bytes | None, words: str) -> None:
     """Each names the error; a missing resource is a 404."""
     with pytest.raises(BadRequest, match=words.rstrip(".")) as caught:
         respond(call, value)
@@ -102,24 +110,24 @@ def test_errors(call: Call, value: bytes | None, words: str) -> None:
 
 def test_what_a_call_writes() -> None:
     """Reading writes nothing, deleting an empty value, and changes leave the rest as it was."""
-    assert respond(Call(Resource("response", "r"), "GET"), ANSWER).id == ""
+    assert respond(ResourceCall(Resource("response", "r"), "GET"), ANSWER).id == ""
     for resource, value in (Resource("response", "r"), ANSWER), (Resource("conversation", "c"), TALK):
-        gone = respond(Call(resource, "DELETE"), value)
+        gone = respond(ResourceCall(resource, "DELETE"), value)
         assert (gone.id, gone.value) == (resource.id, b"")
-    changed = respond(Call(Resource("conversation", "c"), "POST", "", b'{"metadata":{"a":"b"}}'), TALK)
+    changed = respond(ResourceCall(Resource("conversation", "c"), "POST", "", b'{"metadata":{"a":"b"}}'), TALK)
     assert json.loads(changed.value) == json.loads(TALK) | {"conversation": {"id": "c", "metadata": {"a": "b"}}}
-    added = respond(Call(Resource("items", "c"), "POST", "", b'{"items":[{"id":"i3","role":"user"}]}'), TALK)
+    added = respond(ResourceCall(Resource("items", "c"), "POST", "", b'{"items":[{"id":"i3","role":"user"}]}'), TALK)
     assert [item["id"] for item in json.loads(added.value)["items"]] == ["i1", "i2", "i3"]
-    left = respond(Call(Resource("item", "c", "i1"), "DELETE"), TALK)
+    left = respond(ResourceCall(Resource("item", "c", "i1"), "DELETE"), TALK)
     assert (left.body["id"], json.loads(left.value)["items"]) == ("c", [{"id": "i2"}])
-    made = respond(Call(Resource("conversations"), "POST"), None)
+    made = respond(ResourceCall(Resource("conversations"), "POST"), None)
     assert made.id == made.body["id"]
     assert json.loads(made.value) == {"conversation": made.body, "items": []}
 
 
 def test_methods() -> None:
     """One that a resource does not have is a 405 that names those it has."""
-    assert wrong_method(Call(Resource("response", "r"), "DELETE")) is None
-    error = wrong_method(Call(Resource("input_items", "r"), "DELETE"))
+    assert wrong_method(ResourceCall(Resource("response", "r"), "DELETE")) is None
+    error = wrong_method(ResourceCall(Resource("input_items", "r"), "DELETE"))
     assert error is not None
     assert (error.status, error.code) == (405, "method_not_allowed")
