@@ -221,13 +221,13 @@ def compact(**sent: Any) -> tuple[int, dict[str, Any]]:
     """Return the status and body of a compaction request, over a chat backend that writes the summary."""
     body = json.dumps(sent).encode()
     policy = Policy(backend="chat")
-    job = RequestJob("responses", "/v1/responses", body, 10_000, policy, action="compact")
+    job = RequestJob("responses", "/v1/responses", policy, data=body, limit=10_000, action="compact")
     asked = run(job)
     if asked.error is not None:
         return asked.error.status, {"error": asked.error.body()}
     assert asked.rewritten is not None
     content_type, answer = backend_answer("chat", False, ["Launch on Tuesday; tell support first."])
-    answered = run(AnswerJob(asked.rewritten.plan, content_type, answer, 10_000))
+    answered = run(AnswerJob(asked.rewritten.plan, content_type, data=answer, limit=10_000))
     made = compaction(answered.body, asked.prepared)
     assert isinstance(made, bytes)
     return 200, json.loads(made)

@@ -5,7 +5,7 @@ Nothing here is executed.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from toolsim.backends import local, loopback
 from toolsim.backends.codex import backend as codex
@@ -14,7 +14,7 @@ from toolsim.background import endpoints
 from toolsim.mcp import engine
 from toolsim.mcp.runtime import McpRuntime
 from toolsim.proxy import background, builtin, upgrades
-from toolsim.proxy.jobs import Job, JobResult
+from toolsim.proxy.jobs import RunJob
 from toolsim.proxy.options.settings import Settings
 from toolsim.sockets import server
 from toolsim.stores import redis_server, sqlite
@@ -26,9 +26,7 @@ BACKENDS: list[Callable[[Settings], loopback.TextBackend]] = [
     scripted.backend_of,
 ]
 LOOPBACK: Callable[[loopback.TextBackend], builtin.Loopback] = loopback.Loopback
-SOCKETS: Callable[[Callable[[], bool], Callable[[Job], Awaitable[JobResult]]], upgrades.SocketServer] = (
-    server.SocketServer
-)
+SOCKETS: Callable[[Callable[[], bool], RunJob], upgrades.SocketServer] = server.SocketServer
 BACKGROUND: Callable[[background.Parts], background.Answers] = endpoints.BackgroundAnswers
 MCP: McpRuntime = engine
 STORES: list[Callable[[str, StoreLimits], Store]] = [sqlite.open_store, redis_server.open_store]

@@ -116,7 +116,7 @@ class BackgroundAnswers:
             data, encoding = context.body, ""
         owner = context.partition
         reading = partial(read_request, api.name, context.stored_as)
-        done = await self._do(PluginJob(data, limit, reading, encoding=encoding, owner=owner))
+        done = await self._do(PluginJob(reading, data=data, limit=limit, encoding=encoding, owner=owner))
         if done.error is not None:
             return done.error
         assert isinstance(done.read, BackgroundRequest)
@@ -126,7 +126,7 @@ class BackgroundAnswers:
         # Report an error in the request now, not as a failed answer. The backend does not get the tools run here.
         body = made.body if answer.hosted is None else dump(answer.hosted.for_backend()).encode()
         mode, once = request.headers.get(MODE_HEADER), replace(policy, catalog_budget=0)
-        job = RequestJob(api.name, request.path, body, limit, once, mode, owner=owner, is_round=True)
+        job = RequestJob(api.name, request.path, once, mode, data=body, limit=limit, owner=owner, is_round=True)
         if (error := (await self._do(job)).error) is not None:
             return error
         own, names = (context.own, context.names) if context.own is not None else (made.own, made.names)
@@ -171,7 +171,7 @@ class BackgroundAnswers:
             entry = await self._background_store.read(partition, id)
             if entry is None:
                 return False
-            job = PageJob(replace(call, state=entry.state), entry.value, owner=partition)
+            job = PageJob(replace(call, state=entry.state), entry.value, data=b"", limit=0, owner=partition)
             done = await self._do(job)
             if done.error is not None or done.change is None:
                 return done.error or done.body

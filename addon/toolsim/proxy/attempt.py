@@ -24,7 +24,7 @@ from toolsim.core.report import Report, entry
 from toolsim.proxy.backend_registry import Backend
 from toolsim.proxy.decoding import decoded
 from toolsim.proxy.exchange import Exchange, Feature
-from toolsim.proxy.jobs import JobResult, RequestJob
+from toolsim.proxy.jobs import RequestJob, RequestResult
 from toolsim.proxy.metadata import NOTE, policy_as_dict
 from toolsim.request.engine import is_refusal
 from toolsim.wire.errors import NO_PATH, rejects_path
@@ -137,7 +137,7 @@ class Attempt(Feature):
         self.second = replace(job, report=report, refused=frozenset(backend.refused))
         return True
 
-    def take_resent(self, exchange: Exchange, flow: HTTPFlow, done: JobResult) -> None:
+    def take_resent(self, exchange: Exchange, flow: HTTPFlow, done: RequestResult) -> None:
         """Send the request as rewritten for the ``second`` time, or unchanged if it needs no rewriting anymore."""
         assert self.second is not None
         self._job, self.second = self.second, None

@@ -10,7 +10,7 @@ from mitmproxy.http import HTTPFlow, Response
 from toolsim.core.errors import ApiError
 from toolsim.proxy.decoding import decoded
 from toolsim.proxy.exchange import Exchange, Feature, State
-from toolsim.proxy.jobs import JobResult, RequestJob
+from toolsim.proxy.jobs import AnswerResult, RequestJob, RequestResult
 from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import parse_object
 from toolsim.wire.responses.operations import Action, compaction, count_answer, has_counted, turn_path
@@ -43,7 +43,7 @@ class AuxiliaryRequest(Feature):
         return replace(job, policy=replace(policy, backend=by.name, mode=mode))
 
     @override
-    def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: JobResult) -> None:
+    def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: RequestResult) -> None:
         plan = exchange.plan
         if done.rewritten is None or plan is None:
             return
@@ -88,7 +88,7 @@ class AuxiliaryRequest(Feature):
             flow.response = self._estimate()
 
     @override
-    def on_body_done(self, exchange: Exchange, done: JobResult) -> JobResult:
+    def on_body_done(self, exchange: Exchange, done: AnswerResult) -> AnswerResult:
         if self._action != "compact" or done.error is not None or done.status != 200:
             return done
         match compaction(done.body, self._prepared):

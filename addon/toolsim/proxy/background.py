@@ -6,7 +6,7 @@ An optional package makes them (``BACKGROUND`` in ``plugins.py``), imported for 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from mitmproxy.http import HTTPFlow
@@ -15,7 +15,7 @@ from toolsim.core.plan import Policy
 from toolsim.core.report import Report
 from toolsim.plugins import BACKGROUND
 from toolsim.proxy.exchange import Exchange
-from toolsim.proxy.jobs import Job, JobResult
+from toolsim.proxy.jobs import RunJob
 from toolsim.proxy.mcp_servers import Servers
 from toolsim.proxy.options.settings import Settings
 from toolsim.proxy.reporting.metrics import Family
@@ -53,7 +53,7 @@ class Parts(NamedTuple):
     memory: ResponseStore
     rounds: Rounds
     servers: Servers
-    do: Callable[[Job], Awaitable[JobResult]]
+    do: RunJob
     """Runs a job, here or in a worker."""
     finished: Finished
 

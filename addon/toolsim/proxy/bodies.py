@@ -22,7 +22,7 @@ from toolsim.proxy.attempt import Attempt
 from toolsim.proxy.context_loader import StoredContextLoader
 from toolsim.proxy.cors import add_cors
 from toolsim.proxy.exchange import Exchange, Exchanges
-from toolsim.proxy.jobs import JobResult, PluginJob
+from toolsim.proxy.jobs import AnswerResult, PluginJob, PluginResult, RequestResult
 from toolsim.proxy.mcp_servers import Servers
 from toolsim.proxy.metadata import builtin_policy, is_recorded, is_stored, recorded_policy
 from toolsim.proxy.options import table
@@ -75,11 +75,11 @@ class BodyRewriter:
         if exchange.choose is not None and not exchange.is_request_too_large:
             body, limit = flow.request.raw_content or b"", exchange.limits.max_request_bytes
             encoding = flow.request.headers.get("content-encoding", "")
-            job = PluginJob(body, limit, model_in, encoding=encoding, owner=exchange.owner)
+            job = PluginJob(model_in, data=body, limit=limit, encoding=encoding, owner=exchange.owner)
             return self.work.submit(job, lambda done: self._choose(flow, exchange, api, done))
         return self._follow(flow, exchange, api)
 
-    def _choose(self, flow: HTTPFlow, exchange: Exchange, api: Api, done: JobResult) -> Awaitable[None] | None:
+    def _choose(self, flow: HTTPFlow, exchange: Exchange, api: Api, done: PluginResult) -> Awaitable[None] | None:
         """Direct a request to the backend of its model, and go on as without that choice."""
         choose, exchange.choose = exchange.choose, None
         if done.crash:
@@ -131,7 +131,7 @@ class BodyRewriter:
         attempt = Attempt(job, flow.request.headers.fields)
         return self.work.submit(job, lambda done: self._take(flow, exchange, attempt, done))
 
-    def _take(self, flow: HTTPFlow, exchange: Exchange, attempt: Attempt, done: JobResult) -> None:
+    def _take(self, flow: HTTPFlow, exchange: Exchange, attempt: Attempt, done: RequestResult) -> None:
         exchange.take_request(flow, done)
         # Rewriting the request again would lose a person's edits.
         if not exchange.is_edited:
@@ -201,7 +201,7 @@ class BodyRewriter:
     def answer(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
         """Rewrite a non-streamed answer, and end its exchange; returns like ``request``."""
 
-        def finish(done: JobResult | None) -> None:
+        def finish(done: AnswerResult | None) -> None:
             if done is not None:
                 exchange.take_answer(flow, done)
             assert flow.response is not None
@@ -217,7 +217,7 @@ class BodyRewriter:
         return None
 
     async def _list_models(
-        self, flow: HTTPFlow, exchange: Exchange, finish: Callable[[JobResult | None], None]
+        self, flow: HTTPFlow, exchange: Exchange, finish: Callable[[AnswerResult | None], None]
     ) -> None:
         """Add the models' context windows to a backend's list of them."""
         response = flow.response
@@ -231,7 +231,7 @@ class BodyRewriter:
         finish(None)
 
     def _answered(
-        self, flow: HTTPFlow, exchange: Exchange, done: JobResult, finish: Callable[[JobResult], None]
+        self, flow: HTTPFlow, exchange: Exchange, done: AnswerResult, finish: Callable[[AnswerResult], None]
     ) -> Awaitable[None] | None:
         if (done.withheld and flow.live) or done.names is not None:
             return self._completed(flow, exchange, done, finish)
@@ -239,7 +239,7 @@ class BodyRewriter:
         return None
 
     async def _completed(
-        self, flow: HTTPFlow, exchange: Exchange, done: JobResult, finish: Callable[[JobResult], None]
+        self, flow: HTTPFlow, exchange: Exchange, done: AnswerResult, finish: Callable[[AnswerResult], None]
     ) -> None:
         if done.withheld:
             done = await self._asking.whole(flow, exchange, done)

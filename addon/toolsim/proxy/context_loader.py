@@ -14,7 +14,7 @@ from toolsim.core.errors import ApiError
 from toolsim.core.plan import StoredAs
 from toolsim.proxy.background import Background
 from toolsim.proxy.exchange import Exchange
-from toolsim.proxy.jobs import Job, JobResult, PageJob, request_too_large
+from toolsim.proxy.jobs import AnswerResult, PageJob, RunJob, request_too_large
 from toolsim.proxy.response_store import UNAVAILABLE, ResponseStore
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.wire.json_codec import dump
@@ -33,7 +33,7 @@ class StoredContextLoader:
     """Looks up the references of turns, and stores their answers."""
 
     memory: ResponseStore
-    run: Callable[[Job], Awaitable[JobResult]]
+    run: RunJob
     """Runs a job, here or in a worker."""
     background: Background
 
@@ -48,7 +48,8 @@ class StoredContextLoader:
             return
         if error is None:
             encoding, owner = request.headers.get("content-encoding", ""), context.partition
-            job = PageJob(call, None, request.raw_content or b"", limit, encoding=encoding, owner=owner)
+            data = request.raw_content or b""
+            job = PageJob(call, None, data=data, limit=limit, encoding=encoding, owner=owner)
             done = await self.memory.serve(owner, call.resource.id, lambda value: self.run(replace(job, value=value)))
             error = done.error
         if error is not None:
@@ -100,7 +101,7 @@ class StoredContextLoader:
         if error is not None:
             flow.response = exchange.refuse(error)
             return
-        context.body, context.own, context.names = done.body, done.own, done.names or ()
+        context.body, context.own, context.names = done.body, done.own, done.names
         context.stored_as = StoredAs(context.stored_as.id, done.echo)
 
     async def store_streamed(self, exchange: Exchange) -> None:
@@ -117,7 +118,7 @@ class StoredContextLoader:
         if isinstance(outcome, ApiError):
             answer.report.error = outcome.code
 
-    async def store_whole(self, exchange: Exchange, done: JobResult) -> JobResult:
+    async def store_whole(self, exchange: Exchange, done: AnswerResult) -> AnswerResult:
         """Store a non-streamed answer; return it in the form in which it is sent."""
         context = exchange.stored_context
         if context is None or done.names is None or done.error is not None or done.status != 200:
@@ -142,7 +143,7 @@ class StoredContextLoader:
         """Store an answer with the items of its request."""
         if context.own is None:
             done = await self.run(context.resolve_job(limit, NOTHING))
-            context.own, context.names = done.own or b"[]", done.names or ()
+            context.own, context.names = done.own or b"[]", done.names
         return await self.memory.store(context, answer, names)
 
 

@@ -35,7 +35,7 @@ from toolsim.proxy import head
 from toolsim.proxy.backend_registry import NO_ROOT, Backend
 from toolsim.proxy.cors import add_cors
 from toolsim.proxy.decoding import decoded
-from toolsim.proxy.jobs import AnswerJob, JobResult, RequestJob, request_too_large
+from toolsim.proxy.jobs import AnswerJob, AnswerResult, JobResult, RequestJob, RequestResult, request_too_large
 from toolsim.proxy.metadata import SENT
 from toolsim.proxy.mitmproxy12 import backup
 from toolsim.proxy.options.settings import Limits
@@ -90,7 +90,7 @@ class Feature:
         """Return the context in which MCP tools are called, if the request can use any."""
         return mcp_context
 
-    def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: JobResult) -> None:
+    def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: RequestResult) -> None:
         """Handle the result of the request's job; ``result.rewritten`` is None if it passes unchanged."""
 
     def on_response_start(self, exchange: Exchange, flow: HTTPFlow) -> bool:
@@ -104,7 +104,7 @@ class Feature:
         """Handle a backend's complete non-streamed answer; return whether it needs no rewriting."""
         return False
 
-    def on_body_done(self, exchange: Exchange, done: JobResult) -> JobResult:
+    def on_body_done(self, exchange: Exchange, done: AnswerResult) -> AnswerResult:
         """Return a rewritten non-streamed answer in the form that the client gets."""
         return done
 
@@ -275,9 +275,9 @@ class Exchange:
         job = RequestJob(
             api_name,
             request.path,
-            request.raw_content or b"",
-            limit,
             policy,
+            data=request.raw_content or b"",
+            limit=limit,
             output_mode=headers.get(MODE_HEADER),
             refused=frozenset(self.backend.refused),
             fallbacks=tuple(fallbacks),
@@ -291,7 +291,7 @@ class Exchange:
             job = self.round.on_job(job)
         return self.stored_context.on_job(job) if self.stored_context is not None else job
 
-    def take_request(self, flow: HTTPFlow, done: JobResult) -> None:
+    def take_request(self, flow: HTTPFlow, done: RequestResult) -> None:
         """Replace the request by the rewritten one for its backend, or answer it with an error."""
         self._take(done)
         self.checked = done.checked
@@ -494,20 +494,19 @@ class Exchange:
         if self.plan is None:
             return None
         kind, encoding = response.headers.get("content-type", JSON), response.headers.get("content-encoding", "")
-        limit, body, is_followed = self.limits.max_answer_bytes, response.raw_content or b"", self._listener is not None
         return AnswerJob(
             self.plan,
             kind,
-            body,
-            limit,
-            is_followed,
-            flow.request.raw_content or b"",
+            with_events=self._listener is not None,
+            sent=flow.request.raw_content or b"",
+            data=response.raw_content or b"",
+            limit=self.limits.max_answer_bytes,
             encoding=encoding,
             report=self.report,
             owner=self.owner,
         )
 
-    def take_answer(self, flow: HTTPFlow, done: JobResult) -> None:
+    def take_answer(self, flow: HTTPFlow, done: AnswerResult) -> None:
         """Replace the non-streamed answer by the rewritten one."""
         for feature in self._features:
             done = feature.on_body_done(self, done)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol, override
 
 from toolsim.core.conversation import ConversationLabel, label_of
 from toolsim.core.errors import ApiError, BadRequest
@@ -53,25 +54,139 @@ ROUNDS_OFF = entry("ROUNDS_OFF", "request_too_large")
 _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|(?:custom_tool|function)_call)')
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
-    """Fields of all jobs."""
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """The result of any job. ``report``: the job's, with the findings added to it.
 
+    ``error``: the client's error. ``crash``: the traceback of a bug in toolsim, which is an error too.
+    """
+
+    report: Report
+    error: ApiError | None = None
+    crash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestResult(JobResult):
+    """A request, rewritten."""
+
+    rewritten: Rewritten | None = None
+    """The rewritten request, without its items; None = it passes unchanged."""
+    checked: Plan | None = None
+    """The plan by which the answer to an unchanged request is checked, if it is."""
+    digest: str = ""
+    """The digest of its body."""
+    topic: ConversationLabel | None = None
+    """The label of a rewritten request."""
+    own: bytes = b""
+    """The items of the request in stored form: a JSON array."""
+    names: tuple[str, ...] = ()
+    """Their new ids."""
+    prepared: bytes = b""
+    """For an auxiliary operation: the input of its answer, either the messages that stay or an estimate."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveResult(JobResult):
+    """The references of a request or, given what was recalled, a ``body`` that contains it."""
+
+    body: bytes = b""
+    references: References = References()
+    in_background: bool = False
+    """Whether to make the answer in the background."""
+    echo: Mapping[str, Any] = field(default_factory=dict)
+    own: bytes = b""
+    """The items of the request in stored form: a JSON array."""
+    names: tuple[str, ...] = ()
+    """Their new ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerResult(JobResult):
+    """A non-streamed answer, rewritten."""
+
+    passes: bool = False
+    """Whether a checked answer passes unchanged."""
+    status: int = 200
+    content_type: str = ""
+    body: bytes = b""
+    names: tuple[str, ...] | None = None
+    """The ids of its items, None if it is not to be stored."""
+    events: tuple[ClientEvent, ...] = ()
+    retry: Retry | None = None
+    """The reason for another round."""
+    withheld: int = 0
+    """The number of final ``events``, and their output, that count only without another round; 0 in a round."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageResult(JobResult):
+    """The answer to a call about a stored resource."""
+
+    body: bytes = b""
+    change: tuple[str, bytes] | None = None
+    """The id of the record to write, and its new value, b"" to delete it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginResult(JobResult):
+    """The result of ``PluginJob.read``."""
+
+    read: object = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job[R: JobResult](ABC):
+    """A request's body to read. ``data``: the body as it arrived; ``limit``: its maximum size in bytes, decoded."""
+
+    data: bytes
+    limit: int
     encoding: str = ""
     """The content encoding of the body."""
     report: Report = field(default_factory=Report)
     owner: str = ""
     """The owner, see ``Exchange``: owners' jobs take turns."""
 
+    @property
+    @abstractmethod
+    def result(self) -> type[R]:
+        """The class of the result."""
+
+    @property
+    def size(self) -> int:
+        """The number of bytes that the job has to read."""
+        return len(self.data)
+
+    def work(self, body: bytes) -> R:
+        """Return the result for the decoded body. Raises BadRequest."""
+        raise NotImplementedError
+
+    def run(self, *, long_budget: bool) -> R:
+        """Return the result, or the client's error. ``long_budget``: see ``run``."""
+        try:
+            return self.work(decoded(self.data, self.encoding, self.limit))
+        except BadRequest as bad:
+            error = bad.error
+        except RecursionError:
+            error = BadRequest(f"The request body cannot be read. {TOO_DEEP}.").error
+        except BodyTooLarge:
+            error = request_too_large(self.limit)
+        except ValueError as problem:
+            error = BadRequest(f"The request body cannot be decoded: {problem}").error
+        return self.result(self.report, error)
+
+    def too_much(self, what: str) -> ApiError:
+        """Return the error for exceeding the limit of "time" or "memory"."""
+        message = f"The request body is too large: its {self.size} bytes take too much {what} to be read."
+        return ApiError(message, "invalid_request_error", "request_too_large", status=413)
+
 
 @dataclass(frozen=True, slots=True)
-class RequestJob(_Job):
-    """A request to rewrite. ``data``: its body as it arrived; ``limit``: the maximum size in bytes, decoded."""
+class RequestJob(Job[RequestResult]):
+    """A request to rewrite."""
 
     api_name: ApiName
     path: str
-    data: bytes
-    limit: int
     policy: Policy
     output_mode: str | None = None
     refused: frozenset[tuple[str, Feature]] = frozenset()
@@ -87,166 +202,119 @@ class RequestJob(_Job):
     """The auxiliary operation, if it is not a turn: then it is always rewritten."""
     marks_of_rounds: tuple[bytes, ...] | None = None
     """For a request too large for several rounds: byte strings that show it would have needed them."""
+    result = RequestResult
+
+    @override
+    def work(self, body: bytes) -> RequestResult:
+        return _rewrite_request(self, body)
 
 
 @dataclass(frozen=True, slots=True)
-class ResolveJob(_Job):
+class ResolveJob(Job[ResolveResult]):
     """A request: find its references or, given what was ``recalled``, build a request that contains it."""
 
-    data: bytes
-    limit: int
     recalled: Recalled | None = None
+    result = ResolveResult
+
+    @property
+    @override
+    def size(self) -> int:
+        return len(self.data) + (self.recalled.size if self.recalled is not None else 0)
+
+    @override
+    def work(self, body: bytes) -> ResolveResult:
+        return _resolve(self, body)
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerJob(_Job):
-    """A non-streamed answer to rewrite, like ``RequestJob``. ``with_events``: return its events too.
+class AnswerJob(Job[AnswerResult]):
+    """A backend's non-streamed answer to rewrite. ``with_events``: return its events too.
 
     ``sent``: the body of the request that it answers, from which missing token counts are estimated.
     """
 
     plan: Plan
     content_type: str
-    data: bytes
-    limit: int
     with_events: bool = False
     sent: bytes = b""
+    result = AnswerResult
+
+    @override
+    def run(self, *, long_budget: bool) -> AnswerResult:
+        try:
+            content = decoded(self.data, self.encoding, self.limit)
+        except BodyTooLarge:
+            return AnswerResult(self.report, answer_too_large(self.limit))
+        except ValueError as problem:
+            return AnswerResult(self.report, ApiError(f"The backend's answer cannot be decoded: {problem}", status=502))
+        return _rewrite_answer(self, content, PATIENT_SECONDS if long_budget else BUDGET_SECONDS)
+
+    @override
+    def too_much(self, what: str) -> ApiError:
+        message = f"The backend's answer is too large: its {self.size} bytes take too much {what} to be read."
+        return ApiError(message, code="backend_bad_answer", status=502)
 
 
 @dataclass(frozen=True, slots=True)
-class PageJob(_Job):
-    """A call about a stored resource, with the body ``data``. ``value``: the record's value, None if there is none."""
+class PageJob(Job[PageResult]):
+    """A call about a stored resource. ``value``: the record's value, None if there is none."""
 
     call: ResourceCall
     value: bytes | None
-    data: bytes = b""
-    limit: int = 0
+    result = PageResult
+
+    @property
+    @override
+    def size(self) -> int:
+        return len(self.data) + len(self.value or b"")
+
+    @override
+    def work(self, body: bytes) -> PageResult:
+        page = respond(replace(self.call, body=body), self.value)
+        return PageResult(self.report, body=dump(page.body).encode(), change=(page.id, page.value) if page.id else None)
 
 
 @dataclass(frozen=True, slots=True)
-class PluginJob(_Job):
+class PluginJob(Job[PluginResult]):
     """A body that the function ``read`` reads, of any package; its BadRequest is the error."""
 
-    data: bytes
-    limit: int
     read: Callable[[bytes], object]
+    result = PluginResult
+
+    @override
+    def work(self, body: bytes) -> PluginResult:
+        return PluginResult(self.report, read=self.read(body))
 
 
-Job = RequestJob | AnswerJob | ResolveJob | PageJob | PluginJob
+class RunJob(Protocol):
+    """Runs a job, here or in a worker; never raises."""
+
+    async def __call__[R: JobResult](self, job: Job[R]) -> R:
+        """Return the result."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobResult:
-    """The result of a job. ``report``: the job's, with the findings added to it.
-
-    ``error``: the client's error. ``crash``: the traceback of a bug in toolsim, which is an error too.
-    """
-
-    report: Report
-    error: ApiError | None = None
-    crash: str = ""
-    rewritten: Rewritten | None = None
-    """The rewritten request, without its items; None = it passes unchanged."""
-    checked: Plan | None = None
-    """The plan by which the answer to an unchanged request is checked, if it is."""
-    passes: bool = False
-    """Whether a checked answer passes unchanged."""
-    digest: str = ""
-    """The digest of its body."""
-    topic: ConversationLabel | None = None
-    """The label of a rewritten request."""
-    status: int = 200
-    content_type: str = ""
-    body: bytes = b""
-    """The body of an answer, or of a resolved request."""
-    references: References = References()
-    in_background: bool = False
-    """Whether to make the answer in the background."""
-    own: bytes = b""
-    """The items of a request in stored form: a JSON array."""
-    echo: Mapping[str, Any] = field(default_factory=dict)
-    names: tuple[str, ...] | None = None
-    """The ids of an answer's items, None if it is not to be stored; or the new ids of a request's items."""
-    prepared: bytes = b""
-    """For an auxiliary operation: the input of its answer, either the messages that stay or an estimate."""
-    change: tuple[str, bytes] | None = None
-    """For a resource: the id of the record to write, and its new value, b"" to delete it."""
-    read: object = None
-    """The result of ``PluginJob.read``."""
-    events: tuple[ClientEvent, ...] = ()
-    retry: Retry | None = None
-    """The reason for another round."""
-    withheld: int = 0
-    """The number of final ``events``, and their output, that count only without another round; 0 in a round."""
-
-
-def is_heavy(job: Job) -> bool:
+def is_heavy(job: Job[Any]) -> bool:
     """Return whether a job might block the event loop for too long."""
-    return size_of(job) > LOOP_BYTES or job.encoding.strip().lower() not in ("", "identity")
+    return job.size > LOOP_BYTES or job.encoding.strip().lower() not in ("", "identity")
 
 
-def size_of(job: Job) -> int:
-    """Return the number of bytes that a job has to read."""
-    match job:
-        case ResolveJob(recalled=Recalled() as recalled):
-            return len(job.data) + recalled.size
-        case PageJob():
-            return len(job.data) + len(job.value or b"")
-    return len(job.data)
-
-
-def run(job: Job, *, long_budget: bool = False) -> JobResult:
+def run[R: JobResult](job: Job[R], *, long_budget: bool = False) -> R:
     """Run a job; never raises. ``long_budget``: nothing else waits for this process."""
     try:
-        match job:
-            case RequestJob():
-                return _with_body(job, _rewrite_request)
-            case ResolveJob():
-                return _with_body(job, _resolve)
-            case PageJob():
-                return _with_body(job, _respond)
-            case PluginJob():
-                return _with_body(job, lambda job, body: JobResult(job.report, read=job.read(body)))
-            case AnswerJob():
-                return _rewrite_answer(job, long_budget=long_budget)
+        return job.run(long_budget=long_budget)
     except MemoryError:
-        return JobResult(job.report, too_much(job, "memory"))
+        return job.result(job.report, job.too_much("memory"))
     except Exception:
         return failed(job, traceback.format_exc())
 
 
-def failed(job: Job, crash: str) -> JobResult:
+def failed[R: JobResult](job: Job[R], crash: str) -> R:
     """Return the result of a job that a bug in toolsim has ended; ``crash``: its traceback, or what is known of it."""
     what = "the backend's answer" if isinstance(job, AnswerJob) else "a request"
-    return JobResult(job.report, ApiError(f"toolsim failed to rewrite {what}.", code="internal_error"), crash)
+    return job.result(job.report, ApiError(f"toolsim failed to rewrite {what}.", code="internal_error"), crash)
 
 
-def too_much(job: Job, what: str) -> ApiError:
-    """Return the error for a job that exceeds its limit of "time" or "memory"."""
-    size = f"its {size_of(job)} bytes take too much {what} to be read"
-    if not isinstance(job, AnswerJob):
-        message = f"The request body is too large: {size}."
-        return ApiError(message, "invalid_request_error", "request_too_large", status=413)
-    return ApiError(f"The backend's answer is too large: {size}.", code="backend_bad_answer", status=502)
-
-
-def _with_body[J: (RequestJob, ResolveJob, PageJob, PluginJob)](
-    job: J, work: Callable[[J, bytes], JobResult]
-) -> JobResult:
-    """Return the result of ``work`` on a request's decoded body, or the client's error."""
-    try:
-        return work(job, decoded(job.data, job.encoding, job.limit))
-    except BadRequest as bad:
-        return JobResult(job.report, bad.error)
-    except RecursionError:
-        return JobResult(job.report, BadRequest(f"The request body cannot be read. {TOO_DEEP}.").error)
-    except BodyTooLarge:
-        return JobResult(job.report, request_too_large(job.limit))
-    except ValueError as problem:
-        return JobResult(job.report, BadRequest(f"The request body cannot be decoded: {problem}").error)
-
-
-def _rewrite_request(job: RequestJob, body: bytes) -> JobResult:
+def _rewrite_request(job: RequestJob, body: bytes) -> RequestResult:
     """Return the rewritten request and its label."""
     prepared = b""
     if job.action == "compact" and (document := read_body(body)) is not None:
@@ -270,7 +338,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> JobResult:
     if rewritten is None and too_deep(body) and (job.action is not None or _MENTIONS_TOOLS.search(body)):
         raise BadRequest(f"The request body cannot be read. {TOO_DEEP}.")
     if rewritten is not None and rewritten.passes:
-        return JobResult(job.report, checked=rewritten.plan)
+        return RequestResult(job.report, checked=rewritten.plan)
     client = APIS[job.api_name]
     # A backend of another API would get a request for an unknown path.
     is_translated = backend_of(client, job.policy.backend) is not client
@@ -279,7 +347,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> JobResult:
     if rewritten is None:
         if body.lstrip().startswith(b"{") and _MENTIONS_TOOLS.search(body) and read_body(body) is None:
             raise BadRequest("The request body mentions tools, but is not JSON that can be read.")
-        return JobResult(job.report)
+        return RequestResult(job.report)
     topic = label_of(rewritten.items)
     if job.action == "input_tokens":
         shown = parse_object(rewritten.body) or {}
@@ -290,7 +358,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> JobResult:
     own, names = _own({**rewritten.asked}) if job.wants_own and rewritten.plan.form.id else (b"", ())
     # Transferring the items between processes would take as much work as the body.
     bare = Rewritten(rewritten.plan, rewritten.body, rewritten.path, asked={}, answer=rewritten.answer)
-    return JobResult(
+    return RequestResult(
         job.report, rewritten=bare, digest=digest(bare.body), topic=topic, own=own, names=names, prepared=prepared
     )
 
@@ -311,28 +379,23 @@ def in_own_shape(document: dict[str, Any]) -> dict[str, Any]:
     return document if is_own_shape(document) else as_responses(document)
 
 
-def _resolve(job: ResolveJob, body: bytes) -> JobResult:
+def _resolve(job: ResolveJob, body: bytes) -> ResolveResult:
     document = read_body(body)
     if document is None:
         # An error in it is reported when it is rewritten.
-        return JobResult(job.report)
+        return ResolveResult(job.report)
     try:
         document = in_own_shape(document)
     except BadRequest:
-        return JobResult(job.report)
+        return ResolveResult(job.report)
     if job.recalled is None:
         wanted = optional(document, "background", bool) is True
-        return JobResult(job.report, references=references(document), in_background=wanted)
+        return ResolveResult(job.report, references=references(document), in_background=wanted)
     resolved = resolve(document, job.recalled)
     # A request without references goes to its backend unchanged: only its items are needed.
     shown = dump(resolved.body).encode() if job.recalled.references else b""
     own = dump(resolved.own).encode()
-    return JobResult(job.report, body=shown, own=own, echo=resolved.echo, names=resolved.names)
-
-
-def _respond(job: PageJob, body: bytes) -> JobResult:
-    page = respond(replace(job.call, body=body), job.value)
-    return JobResult(job.report, body=dump(page.body).encode(), change=(page.id, page.value) if page.id else None)
+    return ResolveResult(job.report, body=shown, own=own, echo=resolved.echo, names=resolved.names)
 
 
 def request_too_large(limit: int) -> ApiError:
@@ -347,14 +410,7 @@ def answer_too_large(limit: int) -> ApiError:
     return ApiError(message, code="backend_bad_answer", status=502)
 
 
-def _rewrite_answer(job: AnswerJob, *, long_budget: bool) -> JobResult:
-    try:
-        content = decoded(job.data, job.encoding, job.limit)
-    except BodyTooLarge:
-        return JobResult(job.report, answer_too_large(job.limit))
-    except ValueError as problem:
-        return JobResult(job.report, ApiError(f"The backend's answer cannot be decoded: {problem}", status=502))
-    seconds = PATIENT_SECONDS if long_budget else BUDGET_SECONDS
+def _rewrite_answer(job: AnswerJob, content: bytes, seconds: float) -> AnswerResult:
     emitted: list[ClientEvent] = []
     reasons: list[Retry] = []
 
@@ -374,13 +430,13 @@ def _rewrite_answer(job: AnswerJob, *, long_budget: bool) -> JobResult:
     steps = chain(rewriter.steps(content), rewriter.steps(b"") if content else ())
     chunks = list(chain.from_iterable(steps))
     if job.plan.is_verbatim and rewriter.is_as_demanded:
-        return JobResult(job.report, passes=True)
+        return AnswerResult(job.report, passes=True)
     passed, waits = len(emitted), rewriter.waits
     if waits is not None:
         chunks += rewriter.conclude()
         reasons = [waits]
     names = output_names(rewriter.final) if job.plan.form.id else None
-    done = JobResult(
+    done = AnswerResult(
         job.report, status=rewriter.status, content_type=rewriter.content_type, body=b"".join(chunks), names=names
     )
     if not (job.with_events or reasons):

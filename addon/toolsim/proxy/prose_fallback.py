@@ -25,7 +25,7 @@ from toolsim.core.report import Report
 from toolsim.core.tasks import spawn
 from toolsim.proxy.decoding import BodyTooLarge
 from toolsim.proxy.exchange import Exchange, Feature
-from toolsim.proxy.jobs import JobResult
+from toolsim.proxy.jobs import AnswerResult
 from toolsim.proxy.mitmproxy12 import backup
 from toolsim.proxy.rounds import MAX_WAITING, Rounds, own_body, stored_by_us
 from toolsim.response.retry import Retry
@@ -64,7 +64,7 @@ class ProseFallbacks:
         exchange.ask_again(flow, report, asked)
         return asked
 
-    async def whole(self, flow: HTTPFlow, exchange: Exchange, done: JobResult) -> JobResult:
+    async def whole(self, flow: HTTPFlow, exchange: Exchange, done: AnswerResult) -> AnswerResult:
         """Return a non-streamed answer after the further round."""
         plan, retry = exchange.plan, done.retry
         assert plan is not None

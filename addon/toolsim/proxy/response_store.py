@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from toolsim.core.errors import ApiError
 from toolsim.core.report import Report
 from toolsim.core.tasks import spawn
-from toolsim.proxy.jobs import JobResult
+from toolsim.proxy.jobs import PageResult
 from toolsim.proxy.reporting.metrics import Family
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.stores.record import MAX_TRIES, Conflict, Record, RecordTooLarge, Size, Store, StoreError
@@ -148,14 +148,14 @@ class ResponseStore:
         return True
 
     async def serve(
-        self, partition: str, id: str, respond: Callable[[bytes | None], Awaitable[JobResult]]
-    ) -> JobResult:
+        self, partition: str, id: str, respond: Callable[[bytes | None], Awaitable[PageResult]]
+    ) -> PageResult:
         """Answer a call about the resource ``id``, and store its changes.
 
         ``respond`` is called with the value of the record, and again if it was changed meanwhile.
         """
         if self._store is None:
-            return JobResult(Report(), UNAVAILABLE)
+            return PageResult(Report(), UNAVAILABLE)
         try:
             for _ in range(MAX_TRIES):
                 record = None
@@ -175,9 +175,11 @@ class ResponseStore:
             with self._counting("write"):
                 raise StoreError(f"{id} changes too often")
         except RecordTooLarge as problem:
-            return JobResult(Report(), ApiError(str(problem), "invalid_request_error", "request_too_large", status=413))
+            return PageResult(
+                Report(), ApiError(str(problem), "invalid_request_error", "request_too_large", status=413)
+            )
         except StoreError:
-            return JobResult(Report(), UNAVAILABLE)
+            return PageResult(Report(), UNAVAILABLE)
 
     async def write(self, partition: str, records: Sequence[Record], expected: Mapping[str, int]) -> None:
         """Write records that must be at these versions. Raises StoreError, or its subclass ``Conflict``."""

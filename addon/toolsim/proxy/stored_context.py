@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass, field, replace
 
 from toolsim.core.plan import StoredAs
-from toolsim.proxy.jobs import JobResult, RequestJob, ResolveJob
+from toolsim.proxy.jobs import RequestJob, RequestResult, ResolveJob
 from toolsim.wire.responses.resources import Resource
 from toolsim.wire.responses.stored import Recalled, References
 
@@ -37,7 +37,7 @@ class StoredContext:
 
     def resolve_job(self, limit: int, recalled: Recalled | None = None) -> ResolveJob:
         """Return the job that finds the request's references; ``limit``: see ``Job``."""
-        return ResolveJob(self.received, limit, recalled, encoding=self.encoding, owner=self.partition)
+        return ResolveJob(recalled, data=self.received, limit=limit, encoding=self.encoding, owner=self.partition)
 
     def on_job(self, job: RequestJob) -> RequestJob:
         """Return the job that rewrites the request, including the data that it refers to."""
@@ -48,7 +48,7 @@ class StoredContext:
         # The job also returns the request's own items, if they have not been read yet.
         return replace(job, stored_as=self.stored_as, wants_own=self.own is None)
 
-    def on_rewritten(self, done: JobResult) -> None:
+    def on_rewritten(self, done: RequestResult) -> None:
         """Keep the items of the request, which the job that rewrote it has read."""
         if self.own is None and done.own:
-            self.own, self.names = done.own, done.names or ()
+            self.own, self.names = done.own, done.names

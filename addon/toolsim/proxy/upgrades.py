@@ -7,7 +7,7 @@ separate flow.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from toolsim.plugins import SOCKETS
 from toolsim.proxy.access import Refusal
-from toolsim.proxy.jobs import Job, JobResult
+from toolsim.proxy.jobs import RunJob
 from toolsim.proxy.metadata import SOCKET
 from toolsim.proxy.mitmproxy12.backpressure import bound_buffers, writer_of
 from toolsim.proxy.mitmproxy12.internal_flow import own_flow
@@ -117,7 +117,7 @@ class Sockets:
     ``has_store``: whether the proxy stores answers now. ``do``: runs a job, here or in a worker.
     """
 
-    def __init__(self, has_store: Callable[[], bool], do: Callable[[Job], Awaitable[JobResult]]) -> None:
+    def __init__(self, has_store: Callable[[], bool], do: RunJob) -> None:
         self._do = do
         self._has_store = has_store
         self._server: SocketServer | None = None

@@ -36,7 +36,7 @@ from typing import BinaryIO
 
 from toolsim.core.report import Report
 from toolsim.core.serial_executor import SerialExecutor
-from toolsim.proxy.jobs import Job, JobResult, failed, is_heavy, run, size_of, too_much
+from toolsim.proxy.jobs import Job, JobResult, failed, is_heavy, run
 
 try:
     import resource
@@ -71,7 +71,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._is_overdue = False
 
-    async def run(self, job: Job) -> JobResult:
+    async def run[R: JobResult](self, job: Job[R]) -> R:
         """Return the result of a job; never raises."""
         return await self._thread.submit(lambda: self._run(job), job.owner)
 
@@ -80,7 +80,7 @@ class Worker:
         if (process := self._process) is not None:
             process.kill()
 
-    def _run(self, job: Job) -> JobResult:
+    def _run[R: JobResult](self, job: Job[R]) -> R:
         try:
             process = self._started()
         except OSError as problem:
@@ -94,24 +94,24 @@ class Worker:
             process.stdin.flush()
             with self._time_limit(process):
                 done = pickle.load(process.stdout)
-            assert isinstance(done, JobResult)
+            assert isinstance(done, job.result)
         except (OSError, EOFError, pickle.UnpicklingError):
             return self._died(job, process)
         except Exception:
             self._end()
             return failed(job, traceback.format_exc())
-        if size_of(job) > HUGE_BYTES and _resident(process.pid) > KEEP_BYTES:
+        if job.size > HUGE_BYTES and _resident(process.pid) > KEEP_BYTES:
             self._end()
         return done
 
-    def _died(self, job: Job, process: subprocess.Popen[bytes]) -> JobResult:
+    def _died[R: JobResult](self, job: Job[R], process: subprocess.Popen[bytes]) -> R:
         """Return the result of a job whose process has died: because of its limit, or for an unknown reason."""
         code = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(_DEATH_SECONDS)
         self._end()
         if self._is_overdue or (_TOO_LONG and code == -_TOO_LONG):
-            return JobResult(job.report, too_much(job, "time"))
+            return job.result(job.report, job.too_much("time"))
         return failed(job, f"The process for large bodies has ended (exit code {code}).")
 
     @contextlib.contextmanager
@@ -167,17 +167,17 @@ class WorkQueue:
         self._large = Worker("large")
         self._huge = Worker("huge")
 
-    def submit(self, job: Job, then: Callable[[JobResult], Awaitable[None] | None]) -> Awaitable[None] | None:
+    def submit[R: JobResult](self, job: Job[R], then: Callable[[R], Awaitable[None] | None]) -> Awaitable[None] | None:
         """Run a job and pass its result to ``then``: at once (returns None), or when the result is awaited."""
         if self._has_workers and is_heavy(job):
             return self._awaited(job, then)
         return then(run(job))
 
-    async def run(self, job: Job) -> JobResult:
+    async def run[R: JobResult](self, job: Job[R]) -> R:
         """Run a job; never raises."""
         if not (self._has_workers and is_heavy(job)):
             return run(job)
-        worker = self._huge if size_of(job) > HUGE_BYTES else self._large
+        worker = self._huge if job.size > HUGE_BYTES else self._large
         return await worker.run(job)
 
     def stop(self) -> None:
@@ -185,7 +185,7 @@ class WorkQueue:
         self._large.stop()
         self._huge.stop()
 
-    async def _awaited(self, job: Job, then: Callable[[JobResult], Awaitable[None] | None]) -> None:
+    async def _awaited[R: JobResult](self, job: Job[R], then: Callable[[R], Awaitable[None] | None]) -> None:
         if (following := then(await self.run(job))) is not None:
             await following
 
@@ -194,11 +194,11 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
     """Run jobs until the input ends."""
     while True:
         try:
-            job: Job = pickle.load(incoming)
+            job: Job[JobResult] = pickle.load(incoming)
         except EOFError:
             return
         _limit_time(MAX_SECONDS)
-        _bound_memory(_SPARE_BYTES + GROWTH * size_of(job))
+        _bound_memory(_SPARE_BYTES + GROWTH * job.size)
         # JSON is a tree: reference counts free all of it, and the search for cycles takes a quarter of a large job.
         gc.disable()
         done = run(job, long_budget=True)

@@ -8,7 +8,7 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
 
@@ -17,7 +17,7 @@ from wsproto.events import RejectConnection
 from toolsim.core.errors import ApiError
 from toolsim.core.fair_cache import FairCache
 from toolsim.proxy.head import internal_error
-from toolsim.proxy.jobs import Job, JobResult, PluginJob
+from toolsim.proxy.jobs import PluginJob, RunJob
 from toolsim.proxy.mitmproxy12.backpressure import bound_buffers
 from toolsim.proxy.mitmproxy12.relay import note_end
 from toolsim.proxy.upgrades import BUFFER_BYTES, TOKEN, ClientUpgrade
@@ -46,7 +46,7 @@ class SocketServer:
     ``has_store``: whether the proxy stores answers now. ``do``: runs a job, here or in a worker.
     """
 
-    def __init__(self, has_store: Callable[[], bool], do: Callable[[Job], Awaitable[JobResult]]) -> None:
+    def __init__(self, has_store: Callable[[], bool], do: RunJob) -> None:
         self._do = do
         self.port = 0
         self._counts: Counter[str] = Counter()  # Open connections by owner.
@@ -101,7 +101,7 @@ class SocketServer:
 
     async def read(self, data: bytes, owner: str) -> ClientMessage:
         """Parse a message of an owner. Raises BadMessage."""
-        done = await self._do(PluginJob(data, len(data), message_or_error, owner=owner))
+        done = await self._do(PluginJob(message_or_error, data=data, limit=len(data), owner=owner))
         match done.read:
             case ClientMessage() as message:
                 return message

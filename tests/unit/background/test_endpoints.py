@@ -34,7 +34,7 @@ END = b"event: response.completed\ndata: {}\n\n"
 BODY = {"model": "m", "input": "Hello", "background": True}
 
 
-async def do(job: Job) -> JobResult:
+async def do[R: JobResult](job: Job[R]) -> R:
     return run(job)
 
 

@@ -12,7 +12,7 @@ from toolsim.core.plan import Policy
 from toolsim.core.report import Report
 from toolsim.proxy.auxiliary import AuxiliaryRequest
 from toolsim.proxy.exchange import Exchange
-from toolsim.proxy.jobs import JobResult, run
+from toolsim.proxy.jobs import AnswerResult, run
 from toolsim.proxy.options.settings import Limits
 from toolsim.wire.responses.operations import Action
 
@@ -107,10 +107,10 @@ def test_a_summary_takes_the_place_of_the_answer() -> None:
     exchange, other, _ = asked("compact", "chat")
     item = {"id": "cmp_1", "type": "compaction", "encrypted_content": "toolsim:eA=="}
     body = json.dumps({"status": "completed", "output": [item]}).encode()
-    done = other.on_body_done(exchange, JobResult(Report(), body=body))
+    done = other.on_body_done(exchange, AnswerResult(Report(), body=body))
     assert [item["type"] for item in json.loads(done.body)["output"]] == ["message", "compaction"]
-    bad = JobResult(Report(), status=502, body=b"{}")
+    bad = AnswerResult(Report(), status=502, body=b"{}")
     assert other.on_body_done(exchange, bad) is bad
-    assert other.on_body_done(exchange, JobResult(Report(), body=b"{}")).error is not None
+    assert other.on_body_done(exchange, AnswerResult(Report(), body=b"{}")).error is not None
     exchange, other, _ = asked("input_tokens", "chat")
     assert other.on_body_done(exchange, done) is done

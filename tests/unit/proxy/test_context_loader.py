@@ -29,7 +29,7 @@ from toolsim.wire.responses.resources import resource_of
 from toolsim.wire.responses.stored import Recalled
 
 
-async def do(job: Job) -> JobResult:
+async def do[R: JobResult](job: Job[R]) -> R:
     return run(job)
 
 
@@ -207,9 +207,9 @@ async def test_without_a_store_nothing_is_remembered() -> None:
 
 async def test_a_request_is_read_once(remembering: StoredContextLoader) -> None:
     """What is stored of it is parsed along with it: its body is not parsed again when the answer is over."""
-    jobs: list[Job] = []
+    jobs: list[Job[Any]] = []
 
-    async def noted(job: Job) -> JobResult:
+    async def noted[R: JobResult](job: Job[R]) -> R:
         jobs.append(job)
         return run(job)
 

@@ -17,10 +17,10 @@ from toolsim.proxy.jobs import (
     LOOP_BYTES,
     AnswerJob,
     Job,
-    JobResult,
     PageJob,
     PluginJob,
     RequestJob,
+    RequestResult,
     ResolveJob,
     is_heavy,
     run,
@@ -33,21 +33,23 @@ BODY = {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "func
 
 def request_job(body: object = BODY, encoding: str = "", limit: int = 10_000) -> RequestJob:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return RequestJob("chat", "/v1/chat/completions", data, limit, Policy(), encoding=encoding)
+    return RequestJob("chat", "/v1/chat/completions", Policy(), data=data, limit=limit, encoding=encoding)
 
 
 def answer_job(data: bytes, encoding: str = "", limit: int = 10_000) -> AnswerJob:
-    return AnswerJob(Plan("chat", "chat", AnswerForm()), "application/json", data, limit, encoding=encoding)
+    return AnswerJob(Plan("chat", "chat", AnswerForm()), "application/json", data=data, limit=limit, encoding=encoding)
 
 
 def plugin_job(data: bytes = b'{"input":"x","background":true}', encoding: str = "", limit: int = 10_000) -> PluginJob:
     """One that reads what is asked for in the background."""
-    return PluginJob(data, limit, partial(read_request, "responses", StoredAs("resp_1")), encoding=encoding)
+    return PluginJob(partial(read_request, "responses", StoredAs("resp_1")), data=data, limit=limit, encoding=encoding)
 
 
 def page_job(data: bytes, encoding: str = "") -> PageJob:
     call = ResourceCall(Resource("conversation", "conv_1"), "POST")
-    return PageJob(call, b'{"id":"conv_1","object":"conversation","items":[]}', data, 10_000, encoding=encoding)
+    return PageJob(
+        call, b'{"id":"conv_1","object":"conversation","items":[]}', data=data, limit=10_000, encoding=encoding
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def page_job(data: bytes, encoding: str = "") -> PageJob:
         (page_job(b"{}", "gzip"), True),
     ],
 )
-def test_what_is_heavy(job: Job, heavy: bool) -> None:
+def test_what_is_heavy(job: Job[Any], heavy: bool) -> None:
     """Large or compressed bodies are not for the event loop."""
     assert is_heavy(job) is heavy
 
@@ -71,12 +73,11 @@ def test_what_is_heavy(job: Job, heavy: bool) -> None:
 def test_a_job_and_what_comes_of_it_can_travel() -> None:
     """Both survive the trip to another process and back, with the same content."""
     for job in (request_job(), answer_job(b'{"choices":[{"message":{"content":"Hi"}}]}'), plugin_job()):
-        travelled = pickle.loads(pickle.dumps(job))
-        here, there = run(job), pickle.loads(pickle.dumps(run(travelled, long_budget=True)))
-        assert isinstance(there, JobResult)
-        assert (here.rewritten, here.status, here.report) == (there.rewritten, there.status, there.report)
-        assert type(here.read) is type(there.read)
-        assert here.error is there.error is None
+        result = run(pickle.loads(pickle.dumps(job)), long_budget=True)
+        travelled = pickle.loads(pickle.dumps(result))
+        assert type(travelled) is job.result
+        assert repr(travelled) == repr(result)
+        assert (travelled.error, travelled.report) == (None, run(job).report)
 
 
 def test_a_compressed_call_about_a_resource() -> None:
@@ -111,7 +112,7 @@ def test_a_rewritten_request_has_a_topic() -> None:
         (plugin_job(b'{"input":' + b"[" * 3000 + b"]" * 3000 + b"}"), 400, ""),
     ],
 )
-def test_errors(job: Job, status: int, words: str) -> None:
+def test_errors(job: Job[Any], status: int, words: str) -> None:
     """What cannot be done is an error in the API's own shape, never an exception."""
     error = run(job).error
     assert error is not None
@@ -137,7 +138,7 @@ def test_no_exception_escapes(bug: type[Exception], monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("body", [b"plain", b'{"tools": []}', b'{"x": NaN}', b'["tools", NaN]'])
 def test_bodies_that_pass(body: bytes) -> None:
     """No object, nothing about tools, or JSON outside any tools."""
-    assert run(request_job(body)) == JobResult(Report())
+    assert run(request_job(body)) == RequestResult(Report())
 
 
 @pytest.mark.parametrize("body", [b'{"tools": [NaN]}', b'{"tools": [', b' {"tool_calls": -Infinity}'])

@@ -28,7 +28,7 @@ from toolsim.stores.record import StoreError
 from toolsim.stores.url import StoreUrl
 
 
-async def do(job: Job) -> JobResult:
+async def do[R: JobResult](job: Job[R]) -> R:
     return run(job)
 
 

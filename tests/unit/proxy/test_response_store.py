@@ -11,7 +11,7 @@ import pytest
 from toolsim.core.errors import ApiError
 from toolsim.core.plan import StoredAs
 from toolsim.core.report import Report
-from toolsim.proxy.jobs import JobResult
+from toolsim.proxy.jobs import PageResult
 from toolsim.proxy.response_store import LOST, UNAVAILABLE, ResponseStore
 from toolsim.proxy.stored_context import StoredContext
 from toolsim.stores.record import Conflict, Record, Size, StoreError, StoreLimits
@@ -147,7 +147,7 @@ async def test_a_store_that_lies() -> None:
     made = memory()
     made._store = Lying()  # type: ignore[assignment]
 
-    async def respond(_: bytes | None) -> JobResult:
+    async def respond(_: bytes | None) -> PageResult:
         raise AssertionError
 
     assert await made.recall("p", References("resp_1"), MANY) == UNAVAILABLE
@@ -163,9 +163,9 @@ async def test_records_about_background_answers_are_nobodys() -> None:
         await made.write("p", [Record(name, b'{"response":{"output":[]},"input":[]}')], {})
         seen: list[bytes | None] = []
 
-        async def respond(value: bytes | None, seen: list[bytes | None] = seen) -> JobResult:
+        async def respond(value: bytes | None, seen: list[bytes | None] = seen) -> PageResult:
             seen.append(value)
-            return JobResult(Report(), UNAVAILABLE)
+            return PageResult(Report(), UNAVAILABLE)
 
         await made.serve("p", name, respond)
         assert seen == [None]
@@ -229,7 +229,7 @@ async def test_a_store_that_is_left_is_closed(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "store"]
 
 
-async def _never(_: bytes | None) -> JobResult:
+async def _never(_: bytes | None) -> PageResult:
     raise AssertionError("there is nothing to be asked about")
 
 

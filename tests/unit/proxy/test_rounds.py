@@ -103,7 +103,7 @@ def warnings_of(rounds: Rounds, flow: HTTPFlow, policy: Policy, mcp_context: Mcp
     assert taken is not None
     assert flow.request.host == "backend"
     body, limit = flow.request.raw_content or b"", 2 * MAX_BODY_BYTES
-    job = RequestJob("chat", flow.request.path, body, limit, policy)
+    job = RequestJob("chat", flow.request.path, policy, data=body, limit=limit)
     return run(taken.on_job(flow, job)).report.warnings
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from toolsim.core.plan import Policy
 from toolsim.proxy import worker
-from toolsim.proxy.jobs import Job, JobResult, PluginJob, RequestJob, run
+from toolsim.proxy.jobs import PluginJob, RequestJob, RequestResult, run
 from toolsim.proxy.worker import HUGE_BYTES, Worker, WorkQueue, serve
 from toolsim.wire.json_codec import MAX_DEPTH, TOO_DEEP
 
@@ -28,7 +28,7 @@ SMALL = BODY % b""
 
 
 def job(body: bytes = SMALL) -> RequestJob:
-    return RequestJob("chat", "/v1/chat/completions", body, 100_000_000, Policy())
+    return RequestJob("chat", "/v1/chat/completions", Policy(), data=body, limit=100_000_000)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_killed_worker_fails_one_job(one: Worker) -> None:
     assert one._process is not None
     one._process.send_signal(signal.SIGSTOP)
 
-    async def killed_meanwhile() -> JobResult:
+    async def killed_meanwhile() -> RequestResult:
         waiting = asyncio.create_task(one.run(job()))
         await asyncio.sleep(0.2)
         one.stop()
@@ -84,7 +84,7 @@ def test_a_worker_that_takes_too_long(one: Worker) -> None:
     assert process is not None
     process.send_signal(signal.SIGSTOP)
 
-    async def over_meanwhile() -> JobResult:
+    async def over_meanwhile() -> RequestResult:
         waiting = asyncio.create_task(one.run(job()))
         await asyncio.sleep(0.2)
         process.send_signal(signal.SIGPROF)
@@ -117,7 +117,7 @@ def test_a_result_that_cannot_be_returned(one: Worker) -> None:
     """It is a bug, and a 500; the process goes on."""
     asyncio.run(one.run(job()))
     process = one._process
-    done = asyncio.run(one.run(PluginJob(b"[" * 5_000 + b"]" * 5_000, 100_000, json.loads)))
+    done = asyncio.run(one.run(PluginJob(json.loads, data=b"[" * 5_000 + b"]" * 5_000, limit=100_000)))
     assert done.error is not None
     assert (done.error.status, done.error.code) == (500, "internal_error")
     assert "RecursionError" in done.crash
@@ -152,7 +152,7 @@ def test_a_crew_keeps_what_is_huge_apart(monkeypatch: pytest.MonkeyPatch) -> Non
         return self.name
 
     monkeypatch.setattr(Worker, "run", name)
-    at_work = WorkQueue(has_workers=True)
+    at_work: Any = WorkQueue(has_workers=True)
     assert asyncio.run(at_work.run(job(bytes(HUGE_BYTES // 2)))) == "large"
     assert asyncio.run(at_work.run(job(bytes(HUGE_BYTES + 1)))) == "huge"
     at_work.stop()
@@ -162,10 +162,10 @@ async def test_owners_take_turns(one: Worker, monkeypatch: pytest.MonkeyPatch) -
     """A job comes after at most one of another client's jobs, not after all that were there before it."""
     go, done = threading.Event(), list[str]()
 
-    def run_later(self: Worker, job: RequestJob) -> JobResult:
+    def run_later(self: Worker, job: RequestJob) -> RequestResult:
         go.wait(60)
         done.append(job.owner)
-        return JobResult(job.report)
+        return RequestResult(job.report)
 
     monkeypatch.setattr(Worker, "_run", run_later)
     waiting = [asyncio.create_task(one.run(replace(job(), owner=owner))) for owner in ("many",) * 18 + ("one",)]
@@ -182,7 +182,7 @@ def test_serving(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     bounds: list[object] = []
 
-    def collects(one: Job, *, long_budget: bool) -> JobResult:
+    def collects(one: RequestJob, *, long_budget: bool) -> RequestResult:
         bounds.append(gc.isenabled())
         return run(one, long_budget=long_budget)
 

@@ -60,9 +60,9 @@ async def test_a_token_opens_once(server: SocketServer) -> None:
 @pytest.mark.parametrize("size", [10, 100_000])
 async def test_a_large_message_is_read_elsewhere(size: int) -> None:
     """It is a job, so that a large one does not block the event loop; what is wrong with it is said all the same."""
-    jobs: list[Job] = []
+    jobs: list[Job[Any]] = []
 
-    async def do(job: Job) -> JobResult:
+    async def do[R: JobResult](job: Job[R]) -> R:
         jobs.append(job)
         return run(job)
 

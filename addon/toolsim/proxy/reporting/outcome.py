@@ -14,7 +14,7 @@ from toolsim.core.recent import RecentDict
 from toolsim.core.report import Report, code_of
 from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.guard import reporting
-from toolsim.proxy.jobs import JobResult
+from toolsim.proxy.jobs import RequestResult
 from toolsim.proxy.metadata import COMMENT, REPORT
 from toolsim.proxy.mitmproxy12.update import updated
 from toolsim.proxy.reporting import summary
@@ -133,7 +133,7 @@ class OutcomeReporter(Feature):
         """The conversation and turn number, for people."""
 
     @override
-    def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: JobResult) -> None:
+    def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: RequestResult) -> None:
         if done.rewritten is None or done.topic is None:
             return
         with reporting():
