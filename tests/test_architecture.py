@@ -242,7 +242,7 @@ DOCUMENTED = {
 # Other libraries whose objects are meant to be set by attribute, and where.
 SET_BY_ATTRIBUTE = {
     "backends/local.py": "xllamacpp: the parameters of a server",
-    "recordings/junit.py": "ElementTree: the text of an element",
+    "recordings/result.py": "ElementTree: the text of an element",
 }
 
 

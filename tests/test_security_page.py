@@ -353,7 +353,7 @@ A compressed answer over HTTP is
     unit/mcp/test_stdio.py::test_a_server_that_goes_on_and_on_is_counted
 A call has a time limit
     unit/mcp/test_connection.py::test_waiting_for_a_turn_has_an_end
-    unit/mcp/test_result.py::test_errors_are_told
+    unit/mcp/test_outcome.py::test_errors_are_told
     unit/rounds/test_hosted_calls.py::test_calls_that_ask_are_counted
     unit/rounds/test_round_planner.py::test_the_bounds_hold
 A server's failure is the output

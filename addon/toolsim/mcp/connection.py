@@ -27,8 +27,7 @@ from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT, Imple
 from toolsim.mcp import web
 from toolsim.mcp.catalog import MAX_TOOLS, RemoteTool, remote_tool
 from toolsim.mcp.fair_lock import FairLock
-from toolsim.mcp.outcome import ToolOutcome, failed
-from toolsim.mcp.result import result
+from toolsim.mcp.outcome import ToolOutcome, failed, outcome_of
 from toolsim.mcp.runtime import NO_CALLER, Caller
 from toolsim.mcp.servers import Server
 from toolsim.mcp.stdio import run_server
@@ -88,7 +87,7 @@ class McpConnection:
                 return failed(self._words(error), number=error.code)
             parts = [part.model_dump(mode="json", by_alias=True, exclude_none=True) for part in answer.content]
             structured = answer.structured_content
-            return result(parts, structured, is_error=bool(answer.is_error), limit=limit)
+            return outcome_of(parts, structured, is_error=bool(answer.is_error), limit=limit)
 
         try:
             return await self._asked(called, who)

@@ -14,7 +14,7 @@ from mitmproxy.types import Data
 
 from toolsim.mcp.approvals import ApprovalPrompt, OperatorApprovals
 from toolsim.proxy.metadata import REPORT
-from toolsim.proxy.mitmproxy12.update import updated
+from toolsim.proxy.mitmproxy12.web import updated
 
 logger = logging.getLogger(__name__)
 

@@ -244,11 +244,11 @@ class Dispatcher:
         if (user := incoming.any_user) is not None:
             report.user = user.name
             is_turn = api is not None and action != "input_tokens" and flow.live
-            begun = self.user_limits.begin(user) if is_turn else None
-            if isinstance(begun, Refusal):
-                self.refusals.answer(flow, begun, self.cors(flow))
+            started = self.user_limits.begin(user) if is_turn else None
+            if isinstance(started, Refusal):
+                self.refusals.answer(flow, started, self.cors(flow))
                 return None
-            turn = begun
+            turn = started
         report.client = api.name if api is not None else ""
         # The path of the model list is the same in all APIs.
         client = api or api_of_headers(incoming.headers) or CHAT

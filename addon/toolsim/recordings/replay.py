@@ -24,8 +24,7 @@ from toolsim.proxy.addon import ToolSim
 from toolsim.proxy.metadata import NOTE, REPORT
 from toolsim.recordings.capture import clean, dump
 from toolsim.recordings.compare import comparable, differences, keep_recorded_ids_and_times
-from toolsim.recordings.junit import junit
-from toolsim.recordings.result import Result
+from toolsim.recordings.result import Result, junit
 from toolsim.recordings.stored import flow_files, recorded
 
 Cut = Callable[[bytes], Iterable[bytes]]

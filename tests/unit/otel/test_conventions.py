@@ -17,7 +17,7 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as ge
 from opentelemetry.semconv.schemas import Schemas
 from toolsim.core.report import Report
 from toolsim.mcp import outcome
-from toolsim.mcp.result import result
+from toolsim.mcp.outcome import outcome_of
 from toolsim.mcp.servers import Server
 from toolsim.otel import conventions, export
 from toolsim.proxy.backend_registry import Backend, Root
@@ -110,7 +110,7 @@ def test_calls() -> None:
     ("came", "found"),
     [
         (outcome.ToolOutcome("text"), {}),
-        (result([{"type": "text", "text": "no"}], None, is_error=True, limit=9), {"error.type": "tool_error"}),
+        (outcome_of([{"type": "text", "text": "no"}], None, is_error=True, limit=9), {"error.type": "tool_error"}),
         (outcome.failed("gone"), {"error.type": "SERVER_FAILED"}),
         (outcome.failed("large", outcome.TOO_LARGE), {"error.type": "OUTPUT_TOO_LARGE"}),
         (

@@ -6,8 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from toolsim.recordings.compare import Difference
-from toolsim.recordings.junit import junit
-from toolsim.recordings.result import Result
+from toolsim.recordings.result import Result, junit
 
 
 def test_each_file_is_a_case() -> None:

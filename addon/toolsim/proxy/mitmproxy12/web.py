@@ -8,6 +8,8 @@ Relies on these internals of mitmproxy 12.2:
 1. mitmweb's master has its Tornado application in ``app``. The ``static_path`` among its settings is
    the folder of a style sheet that has a rule for ``.col-comment``.
 2. The command ``view.flows.remove`` kills a flow, unless it is not ``live``.
+3. ``AddonManager.trigger`` is discouraged, because it only reaches handlers that are not async. There is no other way
+   to have a row redrawn outside of a coroutine.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mitmproxy import ctx
+from mitmproxy.hooks import UpdateHook
 from mitmproxy.http import HTTPFlow
 from mitmproxy.options import Options
 
@@ -53,9 +56,15 @@ def widen_comments(application: object) -> None:
     if application is None:
         return
     # mitmweb has already imported tornado; other programs need not import it for this.
-    from tornado.web import Application
+    from tornado.web import Application, RequestHandler
 
-    from toolsim.proxy.mitmproxy12.style_sheet import StyleSheet
+    class StyleSheet(RequestHandler):
+        def initialize(self, path: Path) -> None:
+            self._path = path
+
+        def get(self) -> None:
+            self.set_header("Content-Type", "text/css")
+            self.finish(self._path.read_text(encoding="utf-8") + STYLE)
 
     if not isinstance(application, Application) or _STYLED in application.settings:
         return
@@ -63,9 +72,12 @@ def widen_comments(application: object) -> None:
     if not sheets:
         logger.info("Unsupported mitmweb (no style for .col-comment): its column of comments stays narrow.")
     application.settings[_STYLED] = True
-    application.add_handlers(
-        ".*", [(rf"/static/{sheet.name}", StyleSheet, {"path": sheet, "more": STYLE}) for sheet in sheets]
-    )
+    application.add_handlers(".*", [(rf"/static/{sheet.name}", StyleSheet, {"path": sheet}) for sheet in sheets])
+
+
+def updated(flow: HTTPFlow) -> None:
+    """Redraw the row of a flow that has changed."""
+    ctx.master.addons.trigger(UpdateHook([flow]))
 
 
 def hide(flow: HTTPFlow) -> None:

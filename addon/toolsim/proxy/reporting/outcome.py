@@ -16,7 +16,7 @@ from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.guard import reporting
 from toolsim.proxy.jobs import RequestResult
 from toolsim.proxy.metadata import COMMENT, REPORT
-from toolsim.proxy.mitmproxy12.update import updated
+from toolsim.proxy.mitmproxy12.web import updated
 from toolsim.proxy.reporting import summary
 from toolsim.proxy.reporting.log import Log
 from toolsim.proxy.reporting.metrics import Metrics

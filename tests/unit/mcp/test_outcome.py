@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from toolsim.mcp.outcome import FAILED, TOO_LARGE, failed
-from toolsim.mcp.result import result
+from toolsim.mcp.outcome import FAILED, TOO_LARGE, failed, outcome_of
 
 
 def of(*parts: dict[str, Any], structured: Any = None, is_error: bool = False, limit: int = 1000) -> Any:
-    return result(parts, structured, is_error=is_error, limit=limit)
+    return outcome_of(parts, structured, is_error=is_error, limit=limit)
 
 
 @pytest.mark.parametrize(
