@@ -185,6 +185,8 @@ class Exchange:
         """Whether the request's body was dropped on arrival."""
         self.round: RoundFlow | None = None
         """The round of this exchange; None for a client's own request."""
+        self.marks_of_rounds: tuple[bytes, ...] | None = None
+        """For a request too large for several rounds: see ``RequestJob``."""
         self.topic: ConversationLabel | None = None
         """The label of a delegated request, which no job rewrites."""
         self.stored_context: StoredContext | None = None
@@ -284,6 +286,7 @@ class Exchange:
             encoding=headers.get("content-encoding", ""),
             report=self.report,
             owner=self.owner,
+            marks_of_rounds=self.marks_of_rounds,
         )
         for feature in self._features:
             job = feature.on_job(flow, job)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, override
 
@@ -24,7 +23,6 @@ from toolsim.core.report import Report
 from toolsim.core.tasks import spawn
 from toolsim.proxy.decoding import BodyTooLarge, decoded
 from toolsim.proxy.exchange import Exchange, Feature, State
-from toolsim.proxy.jobs import RequestJob
 from toolsim.proxy.metadata import NOTE
 from toolsim.proxy.mitmproxy12.internal_flow import FlowHandler, own_flow
 from toolsim.proxy.reporting import summary
@@ -89,7 +87,7 @@ class Rounds:
             request, document, body = stored_by_us(request, document, body, memory)
         except BodyTooLarge:
             # It is not parsed: whether it could take rounds at all shows when it is rewritten.
-            exchange.attach(OneRound(mcp_context.marks if mcp_context is not None else ()))
+            exchange.marks_of_rounds = mcp_context.marks if mcp_context is not None else ()
             return False
         except (BadRequest, ValueError):
             # The direct path reports the error.
@@ -221,17 +219,6 @@ def stored_by_us(
     request = prepare_for_store(request, memory.stored_as)
     document = dict(request.body)
     return request, document, dump(document).encode()
-
-
-class OneRound(Feature):
-    """A request that is too large for several rounds. ``marks``: see ``RequestJob``."""
-
-    def __init__(self, marks: tuple[bytes, ...]) -> None:
-        self.marks = marks
-
-    @override
-    def on_job(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
-        return replace(job, marks_of_rounds=self.marks)
 
 
 class Delegation(Feature):

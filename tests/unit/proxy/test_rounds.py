@@ -14,11 +14,11 @@ from toolsim.core.report import Report
 from toolsim.mcp.approvals import Approvals
 from toolsim.mcp.servers import Server
 from toolsim.proxy.exchange import Exchange
-from toolsim.proxy.jobs import ROUNDS_OFF, RequestJob, run
+from toolsim.proxy.jobs import ROUNDS_OFF, run
 from toolsim.proxy.metadata import NOTE
 from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.round_flow import RoundFlow
-from toolsim.proxy.rounds import _ASKED, MAX_BODY_BYTES, OneRound, Rounds, RoundSource, round_of
+from toolsim.proxy.rounds import _ASKED, MAX_BODY_BYTES, Rounds, RoundSource, round_of
 from toolsim.rounds.hosted_calls import McpContext
 from toolsim.rounds.round_planner import Round, RoundLimits
 from toolsim.wire.apis import CHAT
@@ -99,12 +99,11 @@ def warnings_of(rounds: Rounds, flow: HTTPFlow, policy: Policy, mcp_context: Mcp
     """Return the warnings of a request that is too large for several rounds."""
     exchange = opened()
     assert not rounds.take(flow, exchange, CHAT, policy, RoundLimits(), mcp_context)
-    taken = exchange.find(OneRound)
-    assert taken is not None
+    assert exchange.marks_of_rounds is not None
     assert flow.request.host == "backend"
-    body, limit = flow.request.raw_content or b"", 2 * MAX_BODY_BYTES
-    job = RequestJob("chat", flow.request.path, policy, data=body, limit=limit)
-    return run(taken.on_job(flow, job)).report.warnings
+    job = exchange.request_job(flow, "chat", policy)
+    assert job is not None
+    return run(job).report.warnings
 
 
 @pytest.mark.parametrize(
