@@ -88,7 +88,7 @@ class ToolSim:
         self._work = WorkQueue(has_workers=not alone)
         self._reports = Reports()
         self._builtin = BuiltinBackend()
-        self._greeting = StartupBanner(self._builtin)
+        self._startup_banner = StartupBanner(self._builtin)
         self._connect_timeout = ConnectTimeout()
         self._refusals = Refusals(self._reports.log)
         self._incoming_reader = IncomingReader(self._refusals)
@@ -101,7 +101,7 @@ class ToolSim:
         self._background = Background(
             Parts(self._memory, self._rounds, self._servers, self._work.run, self._reports.add)
         )
-        self._remembering = StoredContextLoader(self._memory, self._work.run, self._background)
+        self._context_loader = StoredContextLoader(self._memory, self._work.run, self._background)
         self._sockets = Sockets(lambda: self._memory.is_on, self._work.run)
         self._drain = Drain(self.exchanges, self._rounds, self._background, self._sockets)
         self._wire(Settings())
@@ -123,7 +123,7 @@ class ToolSim:
         self._settings = settings
         readiness = Readiness(settings, self._builtin, self._memory, self._drain)
         overview = Overview(settings, self._builtin, self._reports)
-        self._arrivals = Dispatcher(
+        self._dispatcher = Dispatcher(
             settings,
             self.exchanges,
             self._reports,
@@ -142,8 +142,8 @@ class ToolSim:
                 "overview_public": overview.public,
             },
         )
-        self._rewriting = BodyRewriter(
-            settings, self.exchanges, self._work, self._servers, self._rounds, self._remembering
+        self._body_rewriter = BodyRewriter(
+            settings, self.exchanges, self._work, self._servers, self._rounds, self._context_loader
         )
 
     # -- lifecycle --
@@ -198,7 +198,7 @@ class ToolSim:
         self._is_running = True
         web.widen_comments(getattr(ctx.master, "app", None))
         started = self._builtin.start(self._settings, self._modes)
-        self._greeting.start(self._settings, started)
+        self._startup_banner.start(self._settings, started)
         self._servers.start()
         return started
 
@@ -208,7 +208,7 @@ class ToolSim:
         patches.uninstall()
         rows.uninstall()
         self._reports.log.restore()
-        self._greeting.stop()
+        self._startup_banner.stop()
         self._backends.stop()
         self._work.stop()
         return self._builtin.stop(self._stopped())
@@ -224,17 +224,17 @@ class ToolSim:
 
     def requestheaders(self, flow: HTTPFlow) -> Awaitable[None] | None:
         """Route a request, and open an exchange if toolsim handles it."""
-        return self._arrivals.dispatch(flow)
+        return self._dispatcher.dispatch(flow)
 
     def request(self, flow: HTTPFlow) -> Awaitable[None] | None:
         """Rewrite a request: at once, or awaited if that would take long."""
         exchange = self.exchanges.of(flow)
-        return self._rewriting.request(flow, exchange) if exchange is not None else None
+        return self._body_rewriter.request(flow, exchange) if exchange is not None else None
 
     def toolsim_resend(self, flow: HTTPFlow) -> Awaitable[None] | None:
         """Rewrite a request again, without the feature that its backend has rejected."""
         exchange = self.exchanges.of(flow)
-        return self._rewriting.resend(flow, exchange) if exchange is not None else None
+        return self._body_rewriter.resend(flow, exchange) if exchange is not None else None
 
     # -- its answer --
 
@@ -249,7 +249,7 @@ class ToolSim:
                 add_cors(response.headers, exchange.cors)
             exchange.begin(flow)
             return
-        if route.endpoint(flow.request.path) and (allowed := self._arrivals.cors(flow)):
+        if route.endpoint(flow.request.path) and (allowed := self._dispatcher.cors(flow)):
             add_cors(response.headers, allowed)
         if response.raw_content is None:
             response.stream = True
@@ -261,18 +261,18 @@ class ToolSim:
     def toolsim_ask(self, flow: HTTPFlow) -> None:
         """Start a further round in place of the end of a streamed answer."""
         if (exchange := self.exchanges.of(flow)) is not None:
-            self._rewriting.ask(flow, exchange)
+            self._body_rewriter.ask(flow, exchange)
 
     async def toolsim_store(self, flow: HTTPFlow) -> None:
         """Store a streamed answer before its client gets the end."""
         if (exchange := self.exchanges.of(flow)) is not None:
-            await self._remembering.store_streamed(exchange)
+            await self._context_loader.store_streamed(exchange)
 
     def response(self, flow: HTTPFlow) -> Awaitable[None] | None:
         """Rewrite a non-streamed answer, as in ``request``; end the exchange in any case."""
         exchange = self.exchanges.of(flow)
         if exchange is not None:
-            return self._rewriting.answer(flow, exchange)
+            return self._body_rewriter.answer(flow, exchange)
         if PAGE in flow.metadata:
             web.hide(flow)
         return None

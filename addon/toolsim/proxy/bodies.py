@@ -57,7 +57,7 @@ class BodyRewriter:
     work: WorkQueue
     servers: Servers
     rounds: Rounds
-    remembering: StoredContextLoader
+    context_loader: StoredContextLoader
     _doubted: set[tuple[str, str]] = field(default_factory=set)
     """Profiles about which a warning was logged, each with an engine."""
 
@@ -65,7 +65,7 @@ class BodyRewriter:
         """Rewrite a request whose body has arrived; a returned awaitable has to be awaited."""
         context = exchange.stored_context
         if context is not None and context.resource is not None:
-            return self.remembering.serve(flow, exchange)
+            return self.context_loader.serve(flow, exchange)
         api = route.api_of(flow.request.method, flow.request.path, exchange.action)
         if api is None or (flow.response is not None and not is_stored(flow)):
             return None
@@ -101,18 +101,18 @@ class BodyRewriter:
         """Rewrite a request whose backend is known."""
         if flow.response is not None and not is_stored(flow):
             return None
-        if exchange.stored_context is not None and self.remembering.take(flow, exchange):
+        if exchange.stored_context is not None and self.context_loader.take(flow, exchange):
             return self._recalled(flow, exchange, api)
         return self._rewrite(flow, exchange, api)
 
     async def _recalled(self, flow: HTTPFlow, exchange: Exchange, api: Api) -> None:
-        await self.remembering.recall(flow, exchange)
+        await self.context_loader.recall(flow, exchange)
         context = exchange.stored_context
         if flow.response is not None:
             return
         if context is not None and context.in_background:
             policy = self._policy(flow, exchange)
-            await self.remembering.background.answers.begin(flow, exchange, api, policy, self.settings)
+            await self.context_loader.background.answers.begin(flow, exchange, api, policy, self.settings)
         elif (work := self._rewrite(flow, exchange, api)) is not None:
             await work
 
@@ -155,7 +155,7 @@ class BodyRewriter:
         body = flow.request.raw_content or b""
         if not (self.settings.mcp.is_used or policy.may_need_rounds(body) or has_search(body)):
             return False
-        store = self.remembering.store_function(exchange) if exchange.stored_context is not None else None
+        store = self.context_loader.store_function(exchange) if exchange.stored_context is not None else None
         mcp_context = exchange.mcp_context(self.servers.context(self.settings.origins, flow, exchange.owner))
         return self.rounds.take(flow, exchange, api, policy, self.settings.bounds, mcp_context, store)
 
@@ -243,4 +243,4 @@ class BodyRewriter:
     ) -> None:
         if done.withheld:
             done = await self._asking.whole(flow, exchange, done)
-        finish(await self.remembering.store_whole(exchange, done))
+        finish(await self.context_loader.store_whole(exchange, done))

@@ -46,11 +46,11 @@ def over(memory: ResponseStore) -> StoredContextLoader:
 
 
 @pytest.fixture
-def remembering(memory: ResponseStore) -> StoredContextLoader:
+def context_loader(memory: ResponseStore) -> StoredContextLoader:
     return over(memory)
 
 
-def begun(remembering: StoredContextLoader, body: Any, encoding: str = "") -> tuple[HTTPFlow, Exchange, bool]:
+def begun(context_loader: StoredContextLoader, body: Any, encoding: str = "") -> tuple[HTTPFlow, Exchange, bool]:
     """Return a flow whose body has arrived, its exchange, and whether it must be awaited."""
     flow = tflow.tflow()
     flow.live = True
@@ -60,7 +60,7 @@ def begun(remembering: StoredContextLoader, body: Any, encoding: str = "") -> tu
         flow.request.headers["content-encoding"] = encoding
     exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits(max_request_bytes=2000))
     exchange.stored_context = StoredContext("p")
-    return flow, exchange, remembering.take(flow, exchange)
+    return flow, exchange, context_loader.take(flow, exchange)
 
 
 def turn_of(exchange: Exchange) -> StoredContext:
@@ -69,7 +69,7 @@ def turn_of(exchange: Exchange) -> StoredContext:
     return found
 
 
-async def answered(remembering: StoredContextLoader, flow: HTTPFlow, exchange: Exchange) -> dict[str, Any]:
+async def answered(context_loader: StoredContextLoader, flow: HTTPFlow, exchange: Exchange) -> dict[str, Any]:
     """Let a chat backend answer; return the client's answer."""
     job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
     assert job is not None
@@ -79,33 +79,33 @@ async def answered(remembering: StoredContextLoader, flow: HTTPFlow, exchange: E
     exchange.begin(flow)
     answer = exchange.answer_job(flow)
     assert answer is not None
-    done = await remembering.store_whole(exchange, run(answer))
+    done = await context_loader.store_whole(exchange, run(answer))
     assert done.error is None
     response: dict[str, Any] = json.loads(done.body)
     return response
 
 
 async def test_a_turn_that_refers_to_nothing_waits_for_nothing(
-    remembering: StoredContextLoader, memory: ResponseStore
+    context_loader: StoredContextLoader, memory: ResponseStore
 ) -> None:
     """It is stored under the id that its client gets."""
-    flow, exchange, waits = begun(remembering, {"model": "m", "input": "Hello"})
+    flow, exchange, waits = begun(context_loader, {"model": "m", "input": "Hello"})
     assert not waits
-    first = await answered(remembering, flow, exchange)
+    first = await answered(context_loader, flow, exchange)
     assert memory.size.records == 1
-    flow, exchange, waits = begun(remembering, {"model": "m", "input": "More", "previous_response_id": first["id"]})
+    flow, exchange, waits = begun(context_loader, {"model": "m", "input": "More", "previous_response_id": first["id"]})
     assert waits
-    await remembering.recall(flow, exchange)
-    again = await answered(remembering, flow, exchange)
+    await context_loader.recall(flow, exchange)
+    again = await answered(context_loader, flow, exchange)
     sent = json.loads(flow.request.raw_content or b"")["messages"]
     assert [message["content"] for message in sent] == ["Hello", "Fine.", "More"]
     assert again["previous_response_id"] == first["id"]
 
 
-async def test_a_large_body_is_searched_in_pieces(remembering: StoredContextLoader) -> None:
+async def test_a_large_body_is_searched_in_pieces(context_loader: StoredContextLoader) -> None:
     """Fifteen megabytes that nearly look like references take a tenth of a second, in which other work continues."""
     body = b'{"input":"' + b'\\"pr' * 3_750_000 + b'"}'
-    flow, exchange, waits = begun(remembering, body)
+    flow, exchange, waits = begun(context_loader, body)
     assert waits
     turns = 0
 
@@ -116,34 +116,34 @@ async def test_a_large_body_is_searched_in_pieces(remembering: StoredContextLoad
             turns += 1
 
     other = asyncio.create_task(others())
-    await remembering.recall(flow, exchange)
+    await context_loader.recall(flow, exchange)
     other.cancel()
     assert flow.response is None
     assert turns > 50
 
 
-async def test_words_that_only_look_like_references(remembering: StoredContextLoader) -> None:
+async def test_words_that_only_look_like_references(context_loader: StoredContextLoader) -> None:
     """A text that contains the field's name is parsed, and then passes unchanged."""
     body = {"model": "m", "input": 'a "previous_response_id"', "metadata": {"conversation": "x"}}
-    flow, exchange, waits = begun(remembering, body)
+    flow, exchange, waits = begun(context_loader, body)
     assert waits
-    await remembering.recall(flow, exchange)
+    await context_loader.recall(flow, exchange)
     assert flow.response is None
     assert turn_of(exchange).body is None
-    assert (await answered(remembering, flow, exchange))["store"] is True
+    assert (await answered(context_loader, flow, exchange))["store"] is True
 
 
-async def test_a_compressed_request_is_read_first(remembering: StoredContextLoader) -> None:
+async def test_a_compressed_request_is_read_first(context_loader: StoredContextLoader) -> None:
     """Its references are not visible until it is decompressed."""
     body = gzip.compress(b'{"model":"m","input":"x","previous_response_id":"r"}')
-    flow, exchange, waits = begun(remembering, body, "gzip")
+    flow, exchange, waits = begun(context_loader, body, "gzip")
     assert waits
-    await remembering.recall(flow, exchange)
+    await context_loader.recall(flow, exchange)
     assert flow.response is not None
     assert flow.response.status_code == 400
 
 
-async def test_an_answer_in_the_background_is_seen(remembering: StoredContextLoader) -> None:
+async def test_an_answer_in_the_background_is_seen(context_loader: StoredContextLoader) -> None:
     """Whatever the encoding of the body; only the field itself counts."""
     for body, expected in (
         ({"input": "x", "background": True}, True),
@@ -152,31 +152,31 @@ async def test_an_answer_in_the_background_is_seen(remembering: StoredContextLoa
     ):
         for encoding in "", "gzip":
             data = json.dumps({"model": "m", **body}).encode()
-            flow, exchange, waits = begun(remembering, gzip.compress(data) if encoding else data, encoding)
+            flow, exchange, waits = begun(context_loader, gzip.compress(data) if encoding else data, encoding)
             assert waits
-            await remembering.recall(flow, exchange)
+            await context_loader.recall(flow, exchange)
             assert flow.response is None
             assert turn_of(exchange).in_background is expected
 
 
 async def test_errors_take_the_place_of_the_answer(
-    remembering: StoredContextLoader, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
+    context_loader: StoredContextLoader, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A failing store, and a request too large together with what it refers to."""
 
     async def fail(*_: object) -> Recalled | ApiError:
         return UNAVAILABLE
 
-    flow, exchange, _ = begun(remembering, {"model": "m", "input": "x" * 1200})
-    first = await answered(remembering, flow, exchange)
+    flow, exchange, _ = begun(context_loader, {"model": "m", "input": "x" * 1200})
+    first = await answered(context_loader, flow, exchange)
     request = {"model": "m", "input": "y" * 1200, "previous_response_id": first["id"]}
-    flow, exchange, _ = begun(remembering, request)
-    await remembering.recall(flow, exchange)
+    flow, exchange, _ = begun(context_loader, request)
+    await context_loader.recall(flow, exchange)
     assert flow.response is not None
     assert flow.response.status_code == 413
     monkeypatch.setattr(memory, "recall", fail)
-    flow, exchange, _ = begun(remembering, request)
-    await remembering.recall(flow, exchange)
+    flow, exchange, _ = begun(context_loader, request)
+    await context_loader.recall(flow, exchange)
     assert flow.response is not None
     assert flow.response.status_code == 503
 
@@ -184,7 +184,9 @@ async def test_errors_take_the_place_of_the_answer(
 @pytest.mark.parametrize(
     ("data", "status"), [(b"no gzip", 400), (gzip.compress(b" " * 2001, mtime=0), 413)], ids=["bad", "large"]
 )
-async def test_a_compressed_body_about_what_is_kept(remembering: StoredContextLoader, data: bytes, status: int) -> None:
+async def test_a_compressed_body_about_what_is_kept(
+    context_loader: StoredContextLoader, data: bytes, status: int
+) -> None:
     """A body that cannot be decoded is a 400, and one beyond the limit a 413."""
     flow = tflow.tflow()
     flow.live = True
@@ -193,7 +195,7 @@ async def test_a_compressed_body_about_what_is_kept(remembering: StoredContextLo
     flow.request.headers["content-encoding"] = "gzip"
     exchange = Exchange(Report(), client_id="c", cors={}, limits=Limits(max_request_bytes=2000))
     exchange.stored_context = StoredContext("p", resource=resource_of(flow.request.path))
-    await remembering.serve(flow, exchange)
+    await context_loader.serve(flow, exchange)
     assert flow.response is not None
     assert flow.response.status_code == status
 
@@ -205,7 +207,7 @@ async def test_without_a_store_nothing_is_remembered() -> None:
     assert not over(ResponseStore()).take(flow, exchange)
 
 
-async def test_a_request_is_read_once(remembering: StoredContextLoader) -> None:
+async def test_a_request_is_read_once(context_loader: StoredContextLoader) -> None:
     """What is stored of it is parsed along with it: its body is not parsed again when the answer is over."""
     jobs: list[Job[Any]] = []
 
@@ -213,18 +215,18 @@ async def test_a_request_is_read_once(remembering: StoredContextLoader) -> None:
         jobs.append(job)
         return run(job)
 
-    remembering = replace(remembering, run=noted)
-    flow, exchange, _ = begun(remembering, {"model": "m", "input": [{"role": "user", "content": "Hello"}]})
-    await answered(remembering, flow, exchange)
+    context_loader = replace(context_loader, run=noted)
+    flow, exchange, _ = begun(context_loader, {"model": "m", "input": [{"role": "user", "content": "Hello"}]})
+    await answered(context_loader, flow, exchange)
     assert jobs == []
     (item,) = json.loads(turn_of(exchange).own or b"")
     assert (item["content"], turn_of(exchange).names) == ([{"type": "input_text", "text": "Hello"}], (item["id"],))
 
 
-async def test_what_is_not_to_be_stored_is_not_prepared(remembering: StoredContextLoader) -> None:
+async def test_what_is_not_to_be_stored_is_not_prepared(context_loader: StoredContextLoader) -> None:
     """With ``store: false``, and for a count, nothing is prepared for the store."""
     for body, action in ({"store": False}, None), ({}, "input_tokens"):
-        flow, exchange, _ = begun(remembering, {"model": "m", "input": "Hello", **body})
+        flow, exchange, _ = begun(context_loader, {"model": "m", "input": "Hello", **body})
         if action is not None:
             exchange.attach(AuxiliaryRequest(action))
         job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
@@ -234,14 +236,14 @@ async def test_what_is_not_to_be_stored_is_not_prepared(remembering: StoredConte
 
 
 async def test_a_bug_promises_nothing(
-    memory: ResponseStore, remembering: StoredContextLoader, monkeypatch: pytest.MonkeyPatch
+    memory: ResponseStore, context_loader: StoredContextLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If storing an answer fails unexpectedly, its stream ends with ``store: false``."""
 
     async def broken(*_: object) -> bool:
         raise RuntimeError
 
-    flow, exchange, _ = begun(remembering, {"model": "m", "input": "Hi", "stream": True})
+    flow, exchange, _ = begun(context_loader, {"model": "m", "input": "Hi", "stream": True})
     job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
     assert job is not None
     exchange.take_request(flow, run(job))
@@ -254,12 +256,12 @@ async def test_a_bug_promises_nothing(
     assert b'"store":true' in answer.end.split(b"event: response.completed")[1]
     monkeypatch.setattr(memory, "store", broken)
     with pytest.raises(RuntimeError):
-        await remembering.store_streamed(exchange)
+        await context_loader.store_streamed(exchange)
     assert b'"store":false' in answer.end.split(b"event: response.completed")[1]
 
 
 async def test_a_bug_in_the_recall_is_no_answer_without_context(
-    remembering: StoredContextLoader, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
+    context_loader: StoredContextLoader, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever goes wrong, the request does not go on without what it refers to."""
 
@@ -267,8 +269,8 @@ async def test_a_bug_in_the_recall_is_no_answer_without_context(
         raise TypeError("a bug")
 
     monkeypatch.setattr(memory, "recall", fails)
-    flow, exchange, must_wait = begun(remembering, {"input": "hi", "previous_response_id": "resp_1"})
+    flow, exchange, must_wait = begun(context_loader, {"input": "hi", "previous_response_id": "resp_1"})
     assert must_wait
-    await remembering.recall(flow, exchange)
+    await context_loader.recall(flow, exchange)
     assert flow.response is not None
     assert (flow.response.status_code, flow.response.json()["error"]["code"]) == (503, "store_unavailable")
