@@ -34,7 +34,7 @@ OPTIONS: dict[str, Policy] = {
     "tool_allowlist": Policy(tool_allowlist=frozenset({"tool_0", "tool_1"})),
     "tool_block_max=1": Policy(tool_block_max=1, parallel_tool_calls=False),
     "transforms": Policy(transforms=frozenset({"openai_tools_strip_function_descriptions"})),
-    "max_tool_bytes": Policy(max_tool_output_bytes=10),
+    "max_tool_bytes": Policy(max_tool_bytes=10),
 }
 ROUNDS: dict[str, tuple[Policy, Policy]] = {
     "then a round without tools": (Policy(), Policy(tool_use_mode="withheld")),

@@ -42,7 +42,7 @@ from toolsim.wire.sse import SSEDecoder
 
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
 _TOOLS = (Tool("f", "f", parameters=_CITY), Tool("g", "g", parameters=_CITY, strict=True))
-_POLICIES = (Policy(), Policy(untagged="off"), Policy(use_tool=False, repair="off"), Policy(max_tool_args_bytes=64))
+_POLICIES = (Policy(), Policy(untagged="off"), Policy(use_tool=False, repair="off"), Policy(max_tool_bytes=64))
 # Lost words or calls, a call twice or one too many: any difference between two of these is a bug.
 type _Outcome = tuple[str, list[str], str]
 

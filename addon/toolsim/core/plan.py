@@ -167,14 +167,12 @@ class Policy:
     tool_denylist: frozenset[str] = frozenset()
     mode: Literal["auto", "inject", "native"] = "inject"
     constrain: Literal["auto", "off", "json_schema", "gbnf", "structural_tag"] = "off"
-    max_tool_args_bytes: int = 200_000
-    max_tool_output_bytes: int = 200_000
+    max_tool_bytes: int = 200_000
     reasoning: Literal["drop", "include"] = "drop"
     forward_hosted_tools: bool = False
     sse_telemetry: bool = False
     tool_use_mode: Literal["", "enforced", "relaxed", "disabled", "withheld"] = ""
     """``withheld`` is not a value of the option: it marks a round that must not call the tools of the previous one."""
-    fallback_retry_count: int = 0
     request_overrides: str = ""
     request_defaults: str = ""
     transforms: frozenset[str] = frozenset()
@@ -182,9 +180,7 @@ class Policy:
     loop_limit: int = 6
     unknown_tool: Literal["text", "call", "retry"] = "text"
     second_opinion: Literal["off", "undeclared", "on"] = "undeclared"
-    fix_empty_final: bool = False
-    fix_empty_final_disable_tools: bool = True
-    fix_empty_final_text: str = "Now answer the question in words, from what the tools have returned."
+    fix_empty_final: Literal["off", "on", "with_tools"] = "off"
     known_profiles: tuple[Profile, ...] = ()
     """Profiles, one of which can replace some of these values once the model is known: see ``for_model``."""
     profile: str = ""
@@ -215,7 +211,7 @@ class Policy:
     @property
     def needs_rounds(self) -> bool:
         """Whether an answer can take several rounds."""
-        asks = self.retry or self.fix_empty_final or self.unknown_tool == "retry" or self.falls_back
+        asks = self.retry or self.fix_empty_final != "off" or self.unknown_tool == "retry" or self.falls_back
         has_opinion = self.second_opinion == "on" or any(
             dict(profile.fields).get("second_opinion") == "on" for profile in self.known_profiles
         )
@@ -231,7 +227,7 @@ class Policy:
     @property
     def falls_back(self) -> bool:
         """Whether an error of the provider is followed by another round without tools."""
-        return self.tool_use_mode == "relaxed" and self.fallback_retry_count > 0
+        return self.tool_use_mode == "relaxed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,6 +172,18 @@ def current_name(name: str) -> str:
     return RENAMED.get(name, name)
 
 
+def current_field(name: str, value: Any) -> tuple[str, Any]:
+    """Return the present name and value of a recorded field of the policy."""
+    match name, value:
+        case "max_tool_args_bytes" | "max_tool_output_bytes", _:
+            return "max_tool_bytes", value
+        case "fix_empty_final", bool():
+            return name, "on" if value else "off"
+        case "fix_empty_final_disable_tools", False:
+            return "fix_empty_final", "with_tools"
+    return current_name(name), current_value(current_name(name), value)
+
+
 def current_value(name: str, value: Any) -> Any:
     """Return the present name of an option's value; ``name``: the option's present name, without the prefix."""
     return RENAMED_VALUES.get(name, {}).get(value, value) if isinstance(value, str) else value

@@ -13,7 +13,7 @@ from mitmproxy.http import HTTPFlow
 
 from toolsim.core.custom_forms import read_forms
 from toolsim.core.plan import Policy
-from toolsim.proxy.legacy import current_name, current_value
+from toolsim.proxy.legacy import current_field
 from toolsim.wire.apis import RESPONSES
 
 REPORT = "toolsim"
@@ -68,11 +68,11 @@ def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> P
     values: dict[str, Any] = {field: getattr(policy, field) for field in decided}
     for name, recorded in flow.metadata[NOTE]["options"].items():
         # A field of the policy has the name of its option, unless one option decides several.
-        field = current_name(name)
+        field, recorded = current_field(name, recorded)
         if field == "forms":
             values[field] = read_forms(recorded)
             continue
-        value = frozenset(recorded) if isinstance(recorded, list) else current_value(field, recorded)
+        value = frozenset(recorded) if isinstance(recorded, list) else recorded
         if field not in decided and type(value) is type(getattr(default, field, None)):
             values[field] = value
     return replace(default, **values)

@@ -353,7 +353,7 @@ def outputs_to_match(request: ClientRequest, policy: Policy) -> Outputs:
     is_ours = all(tool.name != FIND_TOOLS for tool in request.tools)
     lookups = {call.call_id for call in calls if is_ours and call.name == FIND_TOOLS}
     texts = [item.text for item in request.items if isinstance(item, CallOutput) and item.call_id not in lookups]
-    shown = [text for text in texts if not is_longer(text, policy.max_tool_output_bytes)]
+    shown = [text for text in texts if not is_longer(text, policy.max_tool_bytes)]
     if not shown:
         return Outputs()
     return Outputs.of(shown, [(call.name, call.arguments) for call in calls])

@@ -57,7 +57,7 @@ def flatten(
                 draft.record("assistant", call_record(item) if tag is None else sentinel_record(item, tag))
             case CallOutput():
                 output = item.text
-                if is_longer(output, policy.max_tool_output_bytes):
+                if is_longer(output, policy.max_tool_bytes):
                     report.outputs_replaced += 1
                     output = _TOO_LARGE
                 draft.record("user", output_record(label, output))

@@ -94,7 +94,7 @@ class Judge:
         self.toolbox = Toolbox(plan)
         self._custom = custom_rows(plan.policy.forms)
         self._repair = plan.policy.repair == "safe"
-        self._limit = plan.policy.max_tool_args_bytes
+        self._limit = plan.policy.max_tool_bytes
         self._searched = 0  # Bytes of outputs that have been searched (_MAX_SEARCHED).
         self._checker = SchemaChecker(self.warn, seconds=seconds)
         # The required format of an answer without calls; None if there is none, or the backend can only write calls.

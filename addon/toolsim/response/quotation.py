@@ -240,7 +240,7 @@ class _Line:
 
 def block_limit(plan: Plan) -> int:
     """Return the maximum bytes of a call, or characters while it is held back."""
-    return plan.policy.max_tool_args_bytes + _HEADER_BYTES
+    return plan.policy.max_tool_bytes + _HEADER_BYTES
 
 
 def tagged_calls(

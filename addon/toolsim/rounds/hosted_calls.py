@@ -522,7 +522,7 @@ class HostedCalls:
         if arguments is None:
             outcome = failed("The arguments are not a JSON object.")
         else:
-            mcp_context, limit = self._hosting, self._policy.max_tool_output_bytes
+            mcp_context, limit = self._hosting, self._policy.max_tool_bytes
             assert mcp_context.pool is not None
             calling = mcp_context.pool.call(server, item.name, arguments, limit, self._asker)
             outcome = await (calling if mcp_context.watch is None else mcp_context.watch(server, item, calling))

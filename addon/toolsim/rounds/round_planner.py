@@ -38,6 +38,8 @@ from toolsim.wire.api import Api
 
 _NOT_OF_TOOLS = (401, 402, 403, 404, 408, 429)
 """Errors that a request without tools would get too: about the key, the quota, the model, a timeout."""
+ANSWER_NOW = "Now answer the question in words, from what the tools have returned."
+"""The reply to an empty answer."""
 _MAX_FINDS = 3
 """How often a model can look up tools within one answer; afterwards it is shown all of them."""
 
@@ -89,7 +91,7 @@ def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
     if request.n != 1 or request.body.get("background") is True or request.form.compacts:
         return False
     asks_for_calls = policy.retry > 0 or policy.unknown_tool == "retry" or policy.falls_back
-    if (asks_for_calls and request.tools) or (policy.fix_empty_final and is_after_outputs(request)):
+    if (asks_for_calls and request.tools) or (policy.fix_empty_final != "off" and is_after_outputs(request)):
         return True
     if request.tools and wants_opinion(request, policy):
         return True
@@ -134,7 +136,7 @@ class RoundPlanner:
         self._has_outputs = False  # Whether the retried turn answers outputs.
         self._has_fixed = False
         self._has_words = False  # Whether a plain-text answer was requested in place of calls.
-        self._fallbacks = 0
+        self._has_fallen_back = False
         self._finds = 0
 
     def first(self) -> Round:
@@ -151,9 +153,9 @@ class RoundPlanner:
         body, policy = before.body, before.policy
         if retry.fault.reason == EMPTY_ANSWER:
             self._has_fixed = True
-            if policy.fix_empty_final_disable_tools:
+            if policy.fix_empty_final == "on":
                 policy = replace(policy, tool_use_mode="withheld")
-            body = self._api.append_reply(before.body, "", policy.fix_empty_final_text)
+            body = self._api.append_reply(before.body, "", ANSWER_NOW)
         elif retry.fault.reason == SECOND_OPINION:
             self._has_words = True
             policy = replace(policy, tool_use_mode="disabled")
@@ -194,10 +196,10 @@ class RoundPlanner:
     def without_tools(self, before: Round, status: int, *, seconds: float) -> Round | None:
         """Return the round that retries without tools, None if that cannot help against an error of ``status``."""
         policy = self._policy
-        may = policy.falls_back and self._fallbacks < policy.fallback_retry_count
+        may = policy.falls_back and not self._has_fallen_back
         if self._is_over(seconds) or not may or status in _NOT_OF_TOOLS:
             return None
-        self._fallbacks += 1
+        self._has_fallen_back = True
         return self._round(before.body, replace(before.policy, tool_use_mode="disabled"))
 
     def after_calls(self, before: Round, body: Mapping[str, Any], *, seconds: float, size: int) -> Round | None:
@@ -229,7 +231,7 @@ class RoundPlanner:
             asks |= {UNKNOWN_TOOL}
         if self._policy.catalog_budget and self._finds < _MAX_FINDS:
             asks |= {FIND_TOOLS} if self._finds else {FIND_TOOLS, GUESSED_CALL}
-        return asks | {EMPTY_ANSWER} if self._policy.fix_empty_final and not self._has_fixed else asks
+        return asks | {EMPTY_ANSWER} if self._policy.fix_empty_final != "off" and not self._has_fixed else asks
 
 
 def words_of(retry: Retry) -> str:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from mitmproxy.test import tflow
 from toolsim.core.plan import Policy
 from toolsim.proxy.metadata import NOTE, REPORT, is_recorded, is_stored, policy_as_dict, recorded_policy
@@ -35,6 +37,22 @@ def test_what_is_no_option_is_ignored() -> None:
     assert recorded_policy(flow, POLICY, ()) == Policy()
     assert is_recorded(flow)
     assert not is_recorded(tflow.tflow())
+
+
+@pytest.mark.parametrize(
+    ("recorded", "policy"),
+    [
+        ({"fix_empty_final": True}, Policy(fix_empty_final="on")),
+        ({"fix_empty_final": True, "fix_empty_final_disable_tools": False}, Policy(fix_empty_final="with_tools")),
+        ({"max_tool_args_bytes": 5, "max_tool_output_bytes": 5}, Policy(max_tool_bytes=5)),
+        ({"tool_use_mode": "relaxed", "fallback_retry_count": 1}, Policy(tool_use_mode="relaxed")),
+    ],
+)
+def test_fields_of_earlier_versions(recorded: dict[str, Any], policy: Policy) -> None:
+    """An option that once set several fields restores its one field."""
+    flow = tflow.tflow()
+    flow.metadata[NOTE] = {"side": "backend", "options": recorded}
+    assert recorded_policy(flow, Policy(), ()) == policy
 
 
 def test_stored_flows() -> None:

@@ -142,7 +142,7 @@ def test_too_large_outputs_are_replaced():
     report = Report()
     image = Image("https://example.com/a.png")
     outputs = [CallOutput("x", (Text("é" * 4),)), CallOutput("y", (Text("é" * 4 + "e"), image))]
-    [message] = flatten(outputs, Policy(max_tool_output_bytes=8), report)
+    [message] = flatten(outputs, Policy(max_tool_bytes=8), report)
     assert report.outputs_replaced == 1
     replaced = '[function_call_output call_id=y output={"ok":false,"errors":["TOOL_OUTPUT_TOO_LARGE"]}]'
     assert message.parts == (Text(f'[function_call_output call_id=x output="éééé"]\n{replaced}'), image)

@@ -143,7 +143,7 @@ def test_an_answer_beside_something_else_is_not_held_back() -> None:
     assert whole.feed(TextDelta("It is")) == []
     assert whole.feed(ReasoningDelta("So.")) == [TextDelta("It is"), ReasoningDelta("So.")]
     assert whole.feed(TextDelta(" clear.")) == [TextDelta(" clear.")]
-    the_plan = plan_of("report", retries_allowed=FAULTS, policy={"max_tool_args_bytes": 10})
+    the_plan = plan_of("report", retries_allowed=FAULTS, policy={"max_tool_bytes": 10})
     assert answer_for(the_plan, Report()).feed(TextDelta("x" * 5000)) == [TextDelta("x" * 5000)]
     parser = parser_for(the_plan, Judge(the_plan, Report()))
     assert isinstance(parser, HeldAnswer)

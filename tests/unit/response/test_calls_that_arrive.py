@@ -136,7 +136,7 @@ LIMITED: tuple[dict[str, Any], ...] = (
     {"policy": {"stop_after_tools": "on", "stop_after_tools_mode": "first"}},
     {"policy": {"tool_block_max": 2, "tool_block_dedup": True}},
 )
-TOO_LARGE = {"policy": {"max_tool_args_bytes": 12}}
+TOO_LARGE = {"policy": {"max_tool_bytes": 12}}
 
 
 def both(fields: dict[str, Any], client: ApiName, backend: ApiName, tools: Sequence[Tool] = TOOLS) -> list[Plan]:

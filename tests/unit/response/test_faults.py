@@ -246,7 +246,7 @@ def test_nothing_is_held_back_if_nobody_asks() -> None:
 
 def test_more_than_a_call_may_have_is_text() -> None:
     """What is held back has the size limit of a call."""
-    the_plan = asking(policy={"max_tool_args_bytes": 10})
+    the_plan = asking(policy={"max_tool_bytes": 10})
     text = '{"name": "add", "arguments": {"a": <' + "x" * 5000
     assert run(the_plan, list(text))[1] is None
     answer = answer_for(the_plan, Report())

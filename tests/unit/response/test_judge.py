@@ -205,7 +205,7 @@ def test_arguments_over_the_limit() -> None:
     """Arguments over the limit fail, strict or not; the limit counts bytes and is inclusive."""
     source = '{"a":"éé"}'
     for strict, limit, expected in ((False, 12, JudgedCall), (False, 11, Rejected), (True, 11, Violation)):
-        judge = Judge(plan_for(Tool("f", "f", strict=strict), max_tool_args_bytes=limit), Report())
+        judge = Judge(plan_for(Tool("f", "f", strict=strict), max_tool_bytes=limit), Report())
         [verdict] = judge.block(json_block(f'{{"name":"f","arguments":{source}}}'))
         assert isinstance(verdict, expected)
         if not isinstance(verdict, JudgedCall):
@@ -537,7 +537,7 @@ def test_a_missing_input_is_named() -> None:
 @pytest.mark.parametrize("strict", [False, True])
 def test_an_input_over_the_limit(strict: bool) -> None:
     """A custom tool's input is bounded like arguments."""
-    plan = plan_for(Tool("f", "f", kind="custom", strict=strict), max_tool_args_bytes=4)
+    plan = plan_for(Tool("f", "f", kind="custom", strict=strict), max_tool_bytes=4)
     fits, over = (
         Judge(plan, Report()).block(json_block(f'{{"name":"f","input":"{text}"}}'))[0] for text in ("éé", "ééx")
     )

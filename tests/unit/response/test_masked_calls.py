@@ -176,7 +176,7 @@ BROKEN = {
 @each("kind", BROKEN)
 def test_a_broken_call_is_readable(client: ApiName, backend: ApiName, kind: str, stream: bool) -> None:
     """Its name and its arguments, as they came, are the answer, with a warning; at any cut it is the same."""
-    options = {"max_tool_args_bytes": 100, "backend": backend}
+    options = {"max_tool_bytes": 100, "backend": backend}
     the_plan = request(client, stream, ["add"], None, options)
     body = (BODIES if stream else WHOLE)[backend](["Well.", Emitted("add", BROKEN[kind])], "tool_calls")
     expected, report = answer(the_plan, body)

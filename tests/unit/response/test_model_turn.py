@@ -134,7 +134,7 @@ POLICIES: tuple[dict[str, Any], ...] = (
     {"stream_arguments": "incremental"},
     {"untagged": "off", "stop_after_tools": "on"},
     {"suppress_tail_after_tools": True, "output_mode": "obsidian-xml"},
-    {"max_tool_args_bytes": 40, "tool_block_dedup": True},
+    {"max_tool_bytes": 40, "tool_block_dedup": True},
 )
 Run = tuple[str, list[str]]  # "say" or "think", and the deltas.
 

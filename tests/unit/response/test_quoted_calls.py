@@ -223,7 +223,7 @@ NOT_QUOTED: dict[str, tuple[str, dict[str, Any]]] = {
     "the names of tools": (one("now"), {"outputs": ["Tools: now, fetch, delete_file. Arguments: {}"]}),
     "an output that is too large to be shown": (
         one("now"),
-        {"outputs": [f"{one('now')} {'x' * 1000}"], "max_tool_output_bytes": 1000},
+        {"outputs": [f"{one('now')} {'x' * 1000}"], "max_tool_bytes": 1000},
     ),
     "where the operator wants it": (one("now"), {"outputs": [one("now")], "untagged": "all"}),
 }
@@ -322,7 +322,7 @@ def test_an_output_of_our_own() -> None:
 
 def test_many_calls_and_large_outputs() -> None:
     """Once the calls have been searched for in a gigabyte of outputs, all further ones are quoted."""
-    plan = plan_for(["x" * 8_000_000], max_tool_output_bytes=10_000_000)
+    plan = plan_for(["x" * 8_000_000], max_tool_bytes=10_000_000)
     text = "".join(one("fetch", url=f"https://a.test/{number}") for number in range(150))
     seen, report = answered(plan, text)
     assert len([item for item in seen.items if item[0] == "call"]) == 134

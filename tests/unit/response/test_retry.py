@@ -69,7 +69,7 @@ def test_a_call_that_fails_is_asked_again(
     text: str, offered: Any, reason: str, name: str | None, expected: str
 ) -> None:
     """Nothing of the call is emitted; the fault has the reason and what was expected, ``otherwise`` the rest."""
-    fields = {"masked_tools": frozenset({"hidden"}), "policy": {"max_tool_args_bytes": 200}}
+    fields = {"masked_tools": frozenset({"hidden"}), "policy": {"max_tool_bytes": 200}}
     emitted, retry, report, answer = run(round_of(offered, **fields), "Well. ", text)
     assert emitted[0] == TextDelta("Well. ")
     assert [type(event) for event in emitted[1:]] == [Failed]

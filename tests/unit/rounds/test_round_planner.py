@@ -8,7 +8,7 @@ from support.each import each
 from toolsim.core.plan import Policy
 from toolsim.response.retry import CALL_FAULTS, EMPTY_ANSWER, SECOND_OPINION, Fault, Retry
 from toolsim.response.verdict import ANSWER_MISMATCH
-from toolsim.rounds.round_planner import Round, RoundLimits, RoundPlanner, may_be_hosted, may_take_rounds
+from toolsim.rounds.round_planner import ANSWER_NOW, Round, RoundLimits, RoundPlanner, may_be_hosted, may_take_rounds
 from toolsim.wire.apis import CHAT, RESPONSES
 
 TOOL: dict[str, Any] = {"type": "function", "function": {"name": "f"}}
@@ -98,16 +98,16 @@ def test_the_conversation_goes_on(api: Any, key: str) -> None:
 
 
 def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
-    """The user's words are the operator's; tools stay on offer if they say so; it is no part of the other count."""
-    policy = Policy(fix_empty_final=True, fix_empty_final_text="Say it.", second_opinion="off")
+    """Tools stay on offer if the operator says so; it is no part of the other count."""
+    policy = Policy(fix_empty_final="on", second_opinion="off")
     first, second = run(RoundPlanner(CHAT, BODY, policy, RoundLimits()), retry(EMPTY_ANSWER, ""))
     assert first is not None
     assert second is not None
     assert first.retries_allowed == {EMPTY_ANSWER}
     assert second.retries_allowed == frozenset()
     assert second.policy.tool_use_mode == "withheld"
-    assert second.body["messages"][1:] == [{"role": "user", "content": "Say it."}]
-    policy = replace(policy, retry=1, fix_empty_final_disable_tools=False)
+    assert second.body["messages"][1:] == [{"role": "user", "content": ANSWER_NOW}]
+    policy = replace(policy, retry=1, fix_empty_final="with_tools")
     _, second, third = run(RoundPlanner(CHAT, BODY, policy, RoundLimits()), retry(EMPTY_ANSWER, ""), retry())
     assert second is not None
     assert third is not None
@@ -141,13 +141,12 @@ def test_the_last_round_that_is_allowed_asks_for_nothing() -> None:
         (Policy(), {}, False),
         (Policy(unknown_tool="retry"), {}, True),
         (Policy(unknown_tool="call"), {}, False),
-        (Policy(tool_use_mode="relaxed"), {}, False),
-        (Policy(tool_use_mode="relaxed", fallback_retry_count=1), {}, True),
+        (Policy(tool_use_mode="relaxed"), {}, True),
         (Policy(retry=1), {"tools": []}, False),
         (Policy(retry=1), {"n": 2}, False),
         (Policy(retry=1), {"background": True}, False),
-        (Policy(fix_empty_final=True), {}, False),
-        (Policy(fix_empty_final=True), {"messages": [*BODY["messages"], OUTPUT]}, True),
+        (Policy(fix_empty_final="on"), {}, False),
+        (Policy(fix_empty_final="on"), {"messages": [*BODY["messages"], OUTPUT]}, True),
     ],
 )
 def test_who_may_take_rounds(policy: Policy, change: dict[str, Any], may: bool) -> None:
@@ -175,13 +174,13 @@ def test_who_may_have_mcp_tools(policy: Policy, change: dict[str, Any], rounds: 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 408, 429])
 def test_what_is_not_of_the_tools(status: int) -> None:
     """A key, money, a model that is gone and the pace are no better without tools."""
-    course = RoundPlanner(CHAT, BODY, Policy(tool_use_mode="relaxed", fallback_retry_count=1), RoundLimits())
+    course = RoundPlanner(CHAT, BODY, Policy(tool_use_mode="relaxed"), RoundLimits())
     assert course.without_tools(course.first(), status, seconds=0) is None
     following = course.without_tools(course.first(), 500, seconds=0)
     assert following is not None
     assert following.policy.tool_use_mode == "disabled"
     assert course.without_tools(following, 500, seconds=0) is None
-    late = RoundPlanner(CHAT, BODY, Policy(tool_use_mode="relaxed", fallback_retry_count=1), RoundLimits(seconds=1))
+    late = RoundPlanner(CHAT, BODY, Policy(tool_use_mode="relaxed"), RoundLimits(seconds=1))
     assert late.without_tools(late.first(), 500, seconds=1) is None
 
 

@@ -14,7 +14,7 @@ from support import rounds
 from support.answers import read
 from support.rounds import Script, job_of, run
 from toolsim.core.plan import ApiName, Policy
-from toolsim.rounds.round_planner import RoundLimits
+from toolsim.rounds.round_planner import ANSWER_NOW, RoundLimits
 from toolsim.rounds.runner import PROVIDER_ERROR, ROUND_FAILED, answer
 
 GOOD = '<tool_call>{"name":"add","arguments":{"a":1}}</tool_call>'
@@ -109,7 +109,7 @@ def test_a_refusal_of_the_first_round_is_the_answer() -> None:
     assert ROUND_FAILED not in job.report.warnings
 
 
-RELAXED = Policy(tool_use_mode="relaxed", fallback_retry_count=1)
+RELAXED = Policy(tool_use_mode="relaxed")
 
 
 def test_a_providers_error_is_asked_again_without_tools() -> None:
@@ -144,12 +144,12 @@ def test_an_empty_answer_after_an_output() -> None:
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "call_001", "content": "18"},
     ]
-    policy = Policy(fix_empty_final=True, fix_empty_final_text="Say it.")
+    policy = Policy(fix_empty_final="on")
     seen, script, _ = play("", "It is 18.", client="chat", policy=policy, messages=messages)
     assert seen.items == [["text", "It is 18."]]
     assert "CLIENT TOOL CATALOG" in str(script.asked[0])
     assert script.asked[1][:-1] == script.asked[0][:-1]
-    _, _, asked = str(script.asked[1][-1]["content"]).partition("Say it.")
+    _, _, asked = str(script.asked[1][-1]["content"]).partition(ANSWER_NOW)
     assert asked.endswith("You may call no tool in this answer: answer in words.")
     assert play("", "", client="chat", policy=policy, messages=messages)[0].items == []
 

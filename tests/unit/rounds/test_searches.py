@@ -261,7 +261,7 @@ def test_the_number_of_searches(stream: bool) -> None:
 @each("client", SHOWN)
 def test_a_search_that_fails(client: ApiName) -> None:
     """The output is too large, or the server has gone: the answer goes on."""
-    policy = Policy(max_tool_output_bytes=100)
+    policy = Policy(max_tool_bytes=100)
     asked = (block("web_search", query="x"), "I cannot.")
     body = request(client, [WEB[client]])
     answer, script, _ = play(client, body, *asked, pool=Pool(), servers={"web": SEARCHER}, policy=policy)

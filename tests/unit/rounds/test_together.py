@@ -66,9 +66,8 @@ POLICIES = st.builds(
     untagged=st.sampled_from(["on", "off"]),
     mode=st.sampled_from(["inject", "native"]),
     catalog_budget=st.sampled_from([0, 10]),
-    fix_empty_final=st.booleans(),
+    fix_empty_final=st.sampled_from(["off", "on", "with_tools"]),
     tool_use_mode=st.sampled_from(["", "relaxed"]),
-    fallback_retry_count=st.integers(0, 1),
 )
 TEXTS = st.builds(
     lambda words, end: "".join(words) + end, st.lists(st.sampled_from(WORDS), max_size=4), st.sampled_from(ENDS)

@@ -380,10 +380,6 @@ def _decided(option: str, value: Any) -> dict[str, Any]:
         case "untagged":
             uses_tool = value != "no_use_tool"
             return {"untagged": value if uses_tool else "off", "use_tool": uses_tool}
-        case "fix_empty_final":
-            return {"fix_empty_final": value != "off", "fix_empty_final_disable_tools": value != "with_tools"}
-        case "tool_use_mode":
-            return {"tool_use_mode": value, "fallback_retry_count": 1 if value == "relaxed" else 0}
         case "output_mode":
             in_chat = value in ("obsidian-xml", "obsidian-xml-both")
             in_responses = value in ("obsidian-xml-responses", "obsidian-xml-both")
@@ -404,6 +400,4 @@ def _decided(option: str, value: Any) -> dict[str, Any]:
                 "tool_allowlist": frozenset(name for name in value if not name.startswith("!")),
                 "tool_denylist": frozenset(name[1:] for name in value if name.startswith("!")),
             }
-        case "max_tool_bytes":
-            return {"max_tool_args_bytes": value, "max_tool_output_bytes": value}
     return {option: value} if option in Policy.__dataclass_fields__ else {}

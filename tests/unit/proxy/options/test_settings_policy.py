@@ -9,7 +9,7 @@ from toolsim.core.plan import Policy
 from unit.proxy.options.test_table import load
 
 # Options decide the others.
-NOT_OPTIONS = {"backend_model", "fix_empty_final_text", "may_look_up", "known_profiles", "profile", "forms"}
+NOT_OPTIONS = {"backend_model", "may_look_up", "known_profiles", "profile", "forms"}
 USUAL = Policy(engine="auto", sentinel="auto", constrain="auto")
 
 
@@ -19,10 +19,10 @@ USUAL = Policy(engine="auto", sentinel="auto", constrain="auto")
         ("untagged=off", {"untagged": "off"}),
         ("untagged=all", {"untagged": "all"}),
         ("untagged=no_use_tool", {"untagged": "off", "use_tool": False}),
-        ("fix_empty_final=on", {"fix_empty_final": True}),
-        ("fix_empty_final=with_tools", {"fix_empty_final": True, "fix_empty_final_disable_tools": False}),
+        ("fix_empty_final=on", {"fix_empty_final": "on"}),
+        ("fix_empty_final=with_tools", {"fix_empty_final": "with_tools"}),
         ("tool_use_mode=enforced", {"tool_use_mode": "enforced"}),
-        ("tool_use_mode=relaxed", {"tool_use_mode": "relaxed", "fallback_retry_count": 1}),
+        ("tool_use_mode=relaxed", {"tool_use_mode": "relaxed"}),
         ("output_mode=obsidian-xml", {"output_mode": "obsidian-xml"}),
         ("output_mode=obsidian-xml-responses", {"responses_output_mode": "obsidian-xml"}),
         (
@@ -36,7 +36,7 @@ USUAL = Policy(engine="auto", sentinel="auto", constrain="auto")
         ("tool_block_max=3", {"tool_block_max": 3}),
         ("tool_block_max=1", {"tool_block_max": 1, "parallel_tool_calls": False}),
         ("tool_allowlist=a, !b,,c", {"tool_allowlist": frozenset("ac"), "tool_denylist": frozenset("b")}),
-        ("max_tool_bytes=5", {"max_tool_args_bytes": 5, "max_tool_output_bytes": 5}),
+        ("max_tool_bytes=5", {"max_tool_bytes": 5}),
     ],
 )
 def test_one_option_for_several_fields(given: str, changed: dict[str, object]) -> None:
