@@ -50,7 +50,7 @@ def context_loader(memory: ResponseStore) -> StoredContextLoader:
     return over(memory)
 
 
-def begun(context_loader: StoredContextLoader, body: Any, encoding: str = "") -> tuple[HTTPFlow, Exchange, bool]:
+def received(context_loader: StoredContextLoader, body: Any, encoding: str = "") -> tuple[HTTPFlow, Exchange, bool]:
     """Return a flow whose body has arrived, its exchange, and whether it must be awaited."""
     flow = tflow.tflow()
     flow.live = True
@@ -89,11 +89,13 @@ async def test_a_turn_that_refers_to_nothing_waits_for_nothing(
     context_loader: StoredContextLoader, memory: ResponseStore
 ) -> None:
     """It is stored under the id that its client gets."""
-    flow, exchange, waits = begun(context_loader, {"model": "m", "input": "Hello"})
+    flow, exchange, waits = received(context_loader, {"model": "m", "input": "Hello"})
     assert not waits
     first = await answered(context_loader, flow, exchange)
     assert memory.size.records == 1
-    flow, exchange, waits = begun(context_loader, {"model": "m", "input": "More", "previous_response_id": first["id"]})
+    flow, exchange, waits = received(
+        context_loader, {"model": "m", "input": "More", "previous_response_id": first["id"]}
+    )
     assert waits
     await context_loader.recall(flow, exchange)
     again = await answered(context_loader, flow, exchange)
@@ -105,7 +107,7 @@ async def test_a_turn_that_refers_to_nothing_waits_for_nothing(
 async def test_a_large_body_is_searched_in_pieces(context_loader: StoredContextLoader) -> None:
     """Fifteen megabytes that nearly look like references take a tenth of a second, in which other work continues."""
     body = b'{"input":"' + b'\\"pr' * 3_750_000 + b'"}'
-    flow, exchange, waits = begun(context_loader, body)
+    flow, exchange, waits = received(context_loader, body)
     assert waits
     turns = 0
 
@@ -125,7 +127,7 @@ async def test_a_large_body_is_searched_in_pieces(context_loader: StoredContextL
 async def test_words_that_only_look_like_references(context_loader: StoredContextLoader) -> None:
     """A text that contains the field's name is parsed, and then passes unchanged."""
     body = {"model": "m", "input": 'a "previous_response_id"', "metadata": {"conversation": "x"}}
-    flow, exchange, waits = begun(context_loader, body)
+    flow, exchange, waits = received(context_loader, body)
     assert waits
     await context_loader.recall(flow, exchange)
     assert flow.response is None
@@ -136,7 +138,7 @@ async def test_words_that_only_look_like_references(context_loader: StoredContex
 async def test_a_compressed_request_is_read_first(context_loader: StoredContextLoader) -> None:
     """Its references are not visible until it is decompressed."""
     body = gzip.compress(b'{"model":"m","input":"x","previous_response_id":"r"}')
-    flow, exchange, waits = begun(context_loader, body, "gzip")
+    flow, exchange, waits = received(context_loader, body, "gzip")
     assert waits
     await context_loader.recall(flow, exchange)
     assert flow.response is not None
@@ -152,7 +154,7 @@ async def test_an_answer_in_the_background_is_seen(context_loader: StoredContext
     ):
         for encoding in "", "gzip":
             data = json.dumps({"model": "m", **body}).encode()
-            flow, exchange, waits = begun(context_loader, gzip.compress(data) if encoding else data, encoding)
+            flow, exchange, waits = received(context_loader, gzip.compress(data) if encoding else data, encoding)
             assert waits
             await context_loader.recall(flow, exchange)
             assert flow.response is None
@@ -167,15 +169,15 @@ async def test_errors_take_the_place_of_the_answer(
     async def fail(*_: object) -> Recalled | ApiError:
         return UNAVAILABLE
 
-    flow, exchange, _ = begun(context_loader, {"model": "m", "input": "x" * 1200})
+    flow, exchange, _ = received(context_loader, {"model": "m", "input": "x" * 1200})
     first = await answered(context_loader, flow, exchange)
     request = {"model": "m", "input": "y" * 1200, "previous_response_id": first["id"]}
-    flow, exchange, _ = begun(context_loader, request)
+    flow, exchange, _ = received(context_loader, request)
     await context_loader.recall(flow, exchange)
     assert flow.response is not None
     assert flow.response.status_code == 413
     monkeypatch.setattr(memory, "recall", fail)
-    flow, exchange, _ = begun(context_loader, request)
+    flow, exchange, _ = received(context_loader, request)
     await context_loader.recall(flow, exchange)
     assert flow.response is not None
     assert flow.response.status_code == 503
@@ -216,7 +218,7 @@ async def test_a_request_is_read_once(context_loader: StoredContextLoader) -> No
         return run(job)
 
     context_loader = replace(context_loader, run=noted)
-    flow, exchange, _ = begun(context_loader, {"model": "m", "input": [{"role": "user", "content": "Hello"}]})
+    flow, exchange, _ = received(context_loader, {"model": "m", "input": [{"role": "user", "content": "Hello"}]})
     await answered(context_loader, flow, exchange)
     assert jobs == []
     (item,) = json.loads(turn_of(exchange).own or b"")
@@ -226,7 +228,7 @@ async def test_a_request_is_read_once(context_loader: StoredContextLoader) -> No
 async def test_what_is_not_to_be_stored_is_not_prepared(context_loader: StoredContextLoader) -> None:
     """With ``store: false``, and for a count, nothing is prepared for the store."""
     for body, action in ({"store": False}, None), ({}, "input_tokens"):
-        flow, exchange, _ = begun(context_loader, {"model": "m", "input": "Hello", **body})
+        flow, exchange, _ = received(context_loader, {"model": "m", "input": "Hello", **body})
         if action is not None:
             exchange.attach(AuxiliaryRequest(action))
         job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
@@ -243,7 +245,7 @@ async def test_a_bug_promises_nothing(
     async def broken(*_: object) -> bool:
         raise RuntimeError
 
-    flow, exchange, _ = begun(context_loader, {"model": "m", "input": "Hi", "stream": True})
+    flow, exchange, _ = received(context_loader, {"model": "m", "input": "Hi", "stream": True})
     job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
     assert job is not None
     exchange.take_request(flow, run(job))
@@ -269,7 +271,7 @@ async def test_a_bug_in_the_recall_is_no_answer_without_context(
         raise TypeError("a bug")
 
     monkeypatch.setattr(memory, "recall", fails)
-    flow, exchange, must_wait = begun(context_loader, {"input": "hi", "previous_response_id": "resp_1"})
+    flow, exchange, must_wait = received(context_loader, {"input": "hi", "previous_response_id": "resp_1"})
     assert must_wait
     await context_loader.recall(flow, exchange)
     assert flow.response is not None
