@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from toolsim.proxy.head import internal_error
 from toolsim.sockets.protocol import (
     MAX_LANES,
     MAX_RUNNING,
+    MAX_UNREAD_ERRORS,
     MAX_WAITING,
     NOT_ACTIVE,
     TOO_MANY_LANES,
@@ -39,6 +41,10 @@ class Head:
     status: int
     content_type: str
     headers: Mapping[str, str]
+
+
+class TooManyUnread(Exception):
+    """The client sends messages that are refused, and does not read why."""
 
 
 class PendingResponse(Protocol):
@@ -89,6 +95,9 @@ class SocketConnection:
         self._waiting_size = 0  # and their bytes.
         self._running: dict[str, tuple[SocketAnswer, asyncio.Task[None]]] = {}  # By lane.
         self._tasks: set[asyncio.Task[None]] = set()
+        self._errors: deque[str] = deque()  # Errors on their way to the client,
+        self._errors_size = 0  # and their characters.
+        self._sending_errors: set[asyncio.Task[None]] = set()
         self._is_stopping = False
         self._has_refused = False
 
@@ -100,12 +109,13 @@ class SocketConnection:
     async def receive(self, data: bytes) -> bool:
         """Handle a message, after the one before it; return whether it was readable.
 
-        Raises ConnectionError when the client is gone.
+        It never waits for the client to read: that can itself be waiting until this message has been read. Raises
+        TooManyUnread instead.
         """
         try:
             message = await self._read(data)
         except BadMessage as bad:
-            await self._refuse(bad)
+            self._refuse(bad)
             return False
         try:
             match message.kind:
@@ -114,16 +124,34 @@ class SocketConnection:
                 case "cancel":
                     self._cancel(message)
                 case "steer":
-                    await self._send([message.refusal])
+                    self._send_error(message.refusal)
         except BadMessage as bad:
-            await self._refuse(bad)
+            self._refuse(bad)
         return True
 
-    async def _refuse(self, bad: BadMessage) -> None:
+    def _refuse(self, bad: BadMessage) -> None:
         # For example, a client with another version of the protocol. Logged once: there can be many.
         logger.log(logging.DEBUG if self._has_refused else logging.WARNING, "WebSocket: %s", bad.error.message)
         self._has_refused = True
-        await self._send([error_message(bad.error, bad.lane)])
+        self._send_error(error_message(bad.error, bad.lane))
+
+    def _send_error(self, message: str) -> None:
+        """Send an error after those before it, while the client's next messages are read."""
+        size = self._errors_size + len(message)
+        if self._errors and size > MAX_UNREAD_ERRORS:
+            raise TooManyUnread
+        self._errors.append(message)
+        self._errors_size = size
+        if not self._sending_errors:
+            spawn(self._send_errors(), self._sending_errors)
+
+    async def _send_errors(self) -> None:
+        pace = TimeSlice()
+        with suppress(ConnectionError):  # The client is gone, and the server will report it.
+            while self._errors:
+                await self._send([self._errors[0]])
+                self._errors_size -= len(self._errors.popleft())
+                await pace.yield_to_others()
 
     async def stop(self, error: ApiError | None = STOPPED) -> None:
         """Stop all answers; the client gets the reason, None if it is gone."""
@@ -131,9 +159,10 @@ class SocketConnection:
         if error is not None and self._tasks:
             with suppress(ConnectionError):
                 await self._send([error_message(error, lane) for lane in self._running or [""]])
-        for task in list(self._tasks):
+        tasks = [*self._tasks, *self._sending_errors]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._recent.clear()
 
     def _begin(self, message: ClientMessage) -> None:

@@ -47,6 +47,10 @@ MAX_LANE_NAME = 256
 """Maximum characters of a ``stream_id``, which each message repeats."""
 MAX_WAITING = 64
 """Waiting requests per connection."""
+MAX_UNREAD_ERRORS = 1024 * 1024
+"""Characters of the errors per connection that wait for a client which does not read: more than all messages that it
+can send at once cause. A single error can have any size, since some repeat what the client has sent.
+"""
 
 TOO_MANY_LANES = ApiError(
     f"Too many values of 'stream_id' on this connection: expected at most {MAX_LANES}.",

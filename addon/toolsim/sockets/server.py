@@ -21,7 +21,7 @@ from toolsim.proxy.jobs import PluginJob, RunJob
 from toolsim.proxy.mitmproxy12.backpressure import bound_buffers
 from toolsim.proxy.mitmproxy12.relay import note_end
 from toolsim.proxy.upgrades import BUFFER_BYTES, TOKEN, ClientUpgrade
-from toolsim.sockets.connection import SocketConnection
+from toolsim.sockets.connection import SocketConnection, TooManyUnread
 from toolsim.sockets.protocol import BadMessage, ClientMessage, Context, RecentTurns, message_or_error
 from toolsim.sockets.requests import Backlog, SocketRequest
 from toolsim.sockets.websocket import GOING_AWAY, POLICY, WebSocket
@@ -174,8 +174,11 @@ class _Handler:
             async with aclosing(websocket.messages(2 * self._max_bytes)) as messages:
                 async for message in messages:
                     self._heard = self._used = time.monotonic()
-                    if not await self._connection.receive(message):
-                        websocket.unreadable()
+                    try:
+                        if not await self._connection.receive(message):
+                            websocket.unreadable()
+                    except TooManyUnread:
+                        websocket.violate(POLICY, "too many unread errors")
         finally:
             watch.cancel()
             self._server.closed(self, owner)

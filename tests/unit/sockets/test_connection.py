@@ -9,18 +9,21 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from support.each import each
 from toolsim.core import time_slice
 from toolsim.core.fair_cache import FairCache
-from toolsim.sockets.connection import Head, SocketConnection
+from toolsim.sockets.connection import Head, SocketConnection, TooManyUnread
 from toolsim.sockets.protocol import (
     MAX_LANES,
     MAX_RUNNING,
+    MAX_UNREAD_ERRORS,
     MAX_WAITING,
     ClientMessage,
     Context,
     RecentTurns,
     read_message,
 )
+from toolsim.sockets.websocket import MESSAGE_UNITS, UNITS_BURST
 from toolsim.wire.responses.background import STOPPED
 
 
@@ -64,6 +67,8 @@ class Stage:
         self.posts: list[Post] = []
         self.got: list[dict[str, Any]] = []
         self.is_gone = False
+        self.reads = asyncio.Event()
+        self.reads.set()
         self.memory = FairCache[Context](100, 100_000)
         recent = RecentTurns(self.memory, "owner")
         self.connection = SocketConnection(read, self.ask, self.send, recent, max_bytes, lambda: False)
@@ -75,6 +80,7 @@ class Stage:
     async def send(self, messages: Sequence[str]) -> None:
         if self.is_gone:
             raise ConnectionError
+        await self.reads.wait()
         self.got += map(json.loads, messages)
 
     async def create(self, text: str = "x", **fields: Any) -> None:
@@ -145,7 +151,8 @@ async def test_a_flood_costs_the_flooder_only(stage: Stage) -> None:
     """A thousand requests at once: one runs, some wait, the others are errors; lanes are limited too."""
     for _ in range(1000):
         await stage.connection.receive(b'{"type":"response.create","input":"x"}')
-    await settled()
+    while stage.connection._errors:
+        await asyncio.sleep(0)
     assert len(stage.posts) == 1
     assert {message["error"]["code"] for message in stage.got} == {"rate_limit_exceeded"}
     assert len(stage.got) in (1000 - MAX_WAITING, 999 - MAX_WAITING)
@@ -161,6 +168,64 @@ async def test_a_flood_costs_the_flooder_only(stage: Stage) -> None:
     await many.connection.stop(None)
 
 
+REFUSED = {
+    "unreadable": b"{",
+    "of an unknown type": b'{"type":"x"}',
+    "steering": b'{"type":"response.steer","input":"x"}',
+    "a cancellation of nothing": b'{"type":"response.cancel"}',
+}
+
+
+@each("message", REFUSED.values(), REFUSED.keys())
+async def test_a_client_that_reads_no_errors(message: bytes) -> None:
+    """Its messages are read all the same, since it can wait for that: more than it can send at once."""
+    stage = Stage()
+    stage.reads.clear()
+    for _ in range(UNITS_BURST // MESSAGE_UNITS):
+        await asyncio.wait_for(stage.connection.receive(message), 10)
+    with pytest.raises(TooManyUnread):
+        for _ in range(MAX_UNREAD_ERRORS):
+            await stage.connection.receive(message)
+    assert stage.got == []
+    stage.reads.set()
+    while stage.connection._errors:
+        await asyncio.sleep(0)
+    await stage.connection.receive(message)
+    await stage.connection.stop(None)
+
+
+async def test_the_size_of_unread_errors(stage: Stage) -> None:
+    """One can have any size, since it repeats what a client has sent; several have a limit."""
+    stage.reads.clear()
+    message = json.dumps({"type": "response.steer", "input": "x" * MAX_UNREAD_ERRORS}).encode()
+    await stage.connection.receive(message)
+    with pytest.raises(TooManyUnread):
+        await stage.connection.receive(b"{")
+    stage.reads.set()
+    await settled()
+    await stage.connection.receive(message)
+    await settled()
+    assert stage.kinds() == ["response.steer.failed"] * 2
+    stage.reads.clear()
+    await stage.connection.receive(message)
+    await settled()
+    await stage.connection.stop(None)
+    assert not stage.connection._sending_errors
+
+
+async def test_errors_are_sent_in_slices(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a slice of no length, others get their turn after each error, although sending never suspends."""
+    monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(time_slice, "PAUSE_SECONDS", 0.0)
+    for _ in range(300):
+        await stage.connection.receive(b"{")
+    counts = [0]
+    while counts[-1] < 300:
+        await asyncio.sleep(0)
+        counts.append(len(stage.got))
+    assert max(after - before for before, after in pairwise(counts)) <= 1
+
+
 async def test_cancelling(stage: Stage) -> None:
     """By the response's id, or the one of the lane: the model is stopped, the client gets an end, the next one runs."""
     await stage.create("a")
@@ -168,6 +233,7 @@ async def test_cancelling(stage: Stage) -> None:
     stage.posts[0].event("response.created", response={"id": "r_a", "status": "in_progress", "output": []})
     await settled()
     await stage.connection.receive(b'{"type":"response.cancel","response_id":"r_x"}')
+    await settled()
     assert stage.got[-1]["error"]["code"] == "response_not_active"
     await stage.connection.receive(b'{"type":"response.cancel","response_id":"r_a"}')
     await settled()
@@ -236,6 +302,7 @@ async def test_what_is_refused_is_logged_once(stage: Stage, caplog: pytest.LogCa
     """By its name, such as that of an event which only older clients send."""
     for _ in range(3):
         await stage.connection.receive(b'{"type":"response.append"}')
+    await settled()
     assert [message["error"]["param"] for message in stage.got] == ["type"] * 3
     [record] = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "'response.append'" in record.getMessage()

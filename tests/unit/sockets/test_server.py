@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from mitmproxy.test import tflow
+from soak.frames import KINDS
 from toolsim.proxy.jobs import LOOP_BYTES, Job, JobResult, is_heavy, run
 from toolsim.proxy.upgrades import BUFFER_BYTES, TOKEN, ClientUpgrade
 from toolsim.proxy.worker import WorkQueue
@@ -136,6 +137,21 @@ async def test_an_unreadable_message_counts_ten_times(server: SocketServer, monk
             await client.send(text)
             await client.recv()
             assert round(before - handler._websocket._allowance._left) == units
+
+
+async def test_a_client_that_reads_only_once_all_is_sent(server: SocketServer) -> None:
+    """Neither side waits for the other for ever, whatever it sends: the flood is refused with a code."""
+    creates = KINDS["creates without generation"][1]
+    async with opened(server, server.admit(upgrade(), 1000)) as client:
+        client.transport.pause_reading()
+        client.transport.write(creates * (3_000_000 // len(creates)))
+        while not server._open:
+            await asyncio.sleep(0)
+        [handler] = server._open
+        async with asyncio.timeout(20):
+            while handler._websocket.end is None:
+                await asyncio.sleep(0.01)
+        assert handler._websocket.end == (1008, "too many frames or messages")
 
 
 async def test_the_kernel_buffers_little(server: SocketServer) -> None:
