@@ -39,21 +39,23 @@ TURNS = (
 )
 
 
-def talk(line: Line, backend: TextBackend) -> None:
+def talk(line: Line, backend: TextBackend, **headers: str) -> None:
     """Have one turn of each kind, over both APIs, streamed and whole."""
     for stream in (True, False):
         backend.play(TURNS)
         for _ in TURNS:
             messages = [{"role": "user", "content": "hi"}]
-            line.post("/v1/chat/completions", {"messages": messages, "tools": [WEATHER], "stream": stream})
+            body = {"messages": messages, "tools": [WEATHER], "stream": stream}
+            line.post("/v1/chat/completions", body, **headers)
         backend.play(TURNS)
         tool = {"type": "function", **WEATHER["function"]}  # type: ignore[dict-item]
         for _ in TURNS:
-            line.post("/v1/responses", {"model": "m", "input": "hi", "tools": [tool], "stream": stream})
+            body = {"model": "m", "input": "hi", "tools": [tool], "stream": stream}
+            line.post("/v1/responses", body, **headers)
 
 
-def scrape(line: Line) -> str:
-    return line.request("GET", METRICS).body.decode()
+def scrape(line: Line, **headers: str) -> str:
+    return line.request("GET", METRICS, **headers).body.decode()
 
 
 def problems(text: str) -> str:
@@ -95,12 +97,17 @@ def series(text: str) -> set[str]:
 
 
 class Prometheus:
-    """A real Prometheus that scrapes one target each second."""
+    """A real Prometheus that scrapes one target each second, with a key."""
 
-    def __init__(self, folder: Path, target: str) -> None:
+    def __init__(self, folder: Path, target: str, key: str) -> None:
         self._address = f"127.0.0.1:{free_port()}"
-        scraped = [{"job_name": "toolsim", "metrics_path": METRICS, "static_configs": [{"targets": [target]}]}]
-        config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": scraped}
+        scraped = {
+            "job_name": "toolsim",
+            "metrics_path": METRICS,
+            "static_configs": [{"targets": [target]}],
+            "authorization": {"credentials": key},
+        }
+        config = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [scraped]}
         (folder / "prometheus.yml").write_text(json.dumps(config))
         self._log = (folder / "log").open("wb")
         self._process = subprocess.Popen(
@@ -154,24 +161,27 @@ def test_each_query_of_the_dashboard_has_an_answer(backend: TextBackend, tmp_pat
     profiles = tmp_path / "profiles"
     profiles.mkdir()
     (profiles / "mine.toml").write_text('models = ["m"]\n')
-    with (
-        Mitmdump(backend.url, toolsim_store="memory", toolsim_profiles=str(profiles)) as proxy,
-        Line(proxy.url) as line,
-    ):
-        prometheus = Prometheus(tmp_path, proxy.url.removeprefix("http://"))
+    keys = tmp_path / "keys"
+    keys.write_text("alice key-of-alice\n")
+    headers = {"Authorization": "Bearer key-of-alice"}
+    # All that adds metrics is in use.
+    options = {"toolsim_store": "memory", "toolsim_profiles": str(profiles), "toolsim_api_key": f"file:{keys}"}
+    with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
+        prometheus = Prometheus(tmp_path, proxy.url.removeprefix("http://"), "key-of-alice")
         try:
             prometheus.wait_for("count_over_time(toolsim_exchanges_in_progress[1m]) >= 2")
-            talk(line, backend)
+            talk(line, backend, **headers)
             prometheus.wait_for("sum(toolsim_exchanges_total) == 28")
             # The rate of a series needs two scrapes, that of repairs and the like after its first event.
-            talk(line, backend)
+            talk(line, backend, **headers)
             prometheus.wait_for("sum(toolsim_exchanges_total) == 56")
             found = {(title, query): prometheus.query(query) for title, query in queries()}
-            families = set(re.findall(r"^# TYPE (\w+) ", scrape(line), re.MULTILINE))
+            families = set(re.findall(r"^# TYPE (\w+) ", scrape(line, **headers), re.MULTILINE))
             errors = prometheus.query("sum by (code) (toolsim_errors_total) > 0")
         finally:
             prometheus.stop()
     assert len(found) > 15
+    assert {"toolsim_user_exchanges_total", "toolsim_user_tokens_total"} < families
     former = {f"toolsim_{name}" for name in RENAMED_METRICS}
     assert {family for family in families - former if family not in DASHBOARD.read_text()} == set()
     assert {place for place, result in found.items() if not result} == set()
