@@ -1,7 +1,7 @@
 """The claims of addon/docs/security.md: each sentence with the tests that prove it.
 
 The tests are named by file (below ``tests/``) and function, and run where they are: this file proves only that none of
-them is missing, and that no promise is made without one.
+them is missing, that no promise is made without one, and that each number is that of the code.
 """
 
 from __future__ import annotations
@@ -11,6 +11,17 @@ import re
 from functools import cache
 
 from support.mitmdump import ROOT
+from toolsim.core import time_slice
+from toolsim.mcp import approvals, pool, stdio
+from toolsim.proxy import refusals, upgrades, worker, wrong_keys
+from toolsim.proxy.jobs import LOOP_BYTES
+from toolsim.proxy.options.settings import Limits
+from toolsim.request.rewrite import _MAX_TOOLS_BYTES
+from toolsim.response import checker
+from toolsim.schema import MAX_SCHEMA_BYTES
+from toolsim.sockets import protocol, requests, server, websocket
+from toolsim.wire.json_codec import MAX_DEPTH
+from toolsim.wire.sse import MAX_EVENT_VALUES
 
 PAGE = (ROOT / "addon" / "docs" / "security.md").read_text()
 
@@ -35,15 +46,20 @@ There, only requests that `toolsim_upstream` takes
     unit/proxy/test_access.py::test_the_key_of_the_proxy_opens_only_what_goes_through_it
     unit/proxy/test_incoming.py::test_which_way_a_flow_came
 A listener with a built-in backend
+    unit/proxy/test_access.py::test_forward
+    unit/proxy/test_access.py::test_forward_with_a_file_of_backends
     proxy/test_access.py::test_builtin_backend_is_no_forward_proxy
     proxy/test_access.py::test_a_forward_proxy_that_was_asked_for
 So no client can reach other
+    unit/proxy/test_access.py::test_forward
+    unit/proxy/test_access.py::test_forward_with_a_file_of_backends
     proxy/test_access.py::test_builtin_backend_is_no_forward_proxy
     proxy/test_access.py::test_a_forward_proxy_that_was_asked_for
 In front of a backend of your own
     proxy/test_access.py::test_nothing_but_the_backend
 Large bodies (above 32 KiB
     unit/proxy/test_jobs.py::test_what_is_heavy
+    unit/proxy/test_worker.py::test_what_is_done_elsewhere
     unit/proxy/test_worker.py::test_serving
     unit/proxy/test_worker.py::test_empty_lists_take_too_much_memory
 Smaller ones take at most some
@@ -76,7 +92,8 @@ Each connection sends messages
     unit/sockets/test_server.py::test_a_connection_that_nobody_uses
 It has at most 64 requests
     proxy/test_websocket.py::test_limits
-    unit/sockets/test_server.py::test_a_connection_that_nobody_uses
+    unit/sockets/test_connection.py::test_a_flood_costs_the_flooder_only
+    unit/sockets/test_connection.py::test_lanes_are_answered_side_by_side
 It is closed after 10 minutes
     proxy/test_websocket.py::test_limits
     unit/sockets/test_server.py::test_a_connection_that_nobody_uses
@@ -110,6 +127,10 @@ If 1 MiB of answers waits
     proxy/test_websocket.py::test_many_answers_for_a_client_that_does_not_read
     unit/sockets/test_requests.py::test_unread_bytes_pause_every_backend_of_a_connection
     unit/sockets/test_websocket.py::test_messages_wait_for_a_client_that_does_not_read
+If 1 MiB of errors waits
+    unit/sockets/test_connection.py::test_a_client_that_reads_no_errors
+    unit/sockets/test_connection.py::test_the_size_of_unread_errors
+    unit/sockets/test_server.py::test_a_client_that_reads_only_once_all_is_sent
 Each running answer adds at most
     proxy/test_websocket.py::test_many_answers_for_a_client_that_does_not_read
     unit/sockets/test_requests.py::test_unread_bytes_pause_every_backend_of_a_connection
@@ -130,7 +151,6 @@ The store has limits
     unit/mcp/test_approvals.py::test_nobody_pushes_out_another_clients
     unit/rounds/test_hidden_calls.py::test_nobody_pushes_out_another_clients
 The same rule applies to calls
-    unit/stores/test_record.py::test_who_fills_the_store_loses_his_own
     unit/mcp/test_approvals.py::test_nobody_pushes_out_another_clients
     unit/rounds/test_hidden_calls.py::test_nobody_pushes_out_another_clients
 Writes to a SQLite store take turns
@@ -418,6 +438,7 @@ Otherwise the API's own header
 # A web page
 Pages served from `localhost`
     unit/proxy/test_access.py::test_pages
+    unit/proxy/test_access.py::test_pages_by_default
     unit/proxy/test_access.py::test_pages_do_not_have_the_key
 Without a key, a page whose origin
     proxy/test_access.py::test_unlisted_origin
@@ -496,6 +517,49 @@ EXPLAINS = (
 )
 """Sentences that introduce others, say what is possible, or give advice."""
 
+KIB, MIB = 1024, 1024 * 1024
+SLICES = (round(time_slice.SLICE_SECONDS * 1000), round(time_slice.PAUSE_SECONDS * 1000))
+UNITS, BURST = websocket.UNITS_PER_SECOND, websocket.UNITS_BURST
+NUMBERS: dict[str, tuple[float, ...]] = {
+    "Large bodies (above": (LOOP_BYTES / KIB, worker.MAX_SECONDS, worker.GROWTH),
+    "Requests (`toolsim_max_body_bytes`)": (MAX_SCHEMA_BYTES / KIB, _MAX_TOOLS_BYTES / MIB),
+    "JSON is read to a depth": (MAX_DEPTH,),
+    "It has at most": (protocol.MAX_WAITING, protocol.MAX_RUNNING),
+    "It is closed after": (server.SILENT_SECONDS / 60, server.UNUSED_SECONDS / 3600),
+    "A key opens at most": (upgrades.MAX_CONNECTIONS,),
+    "All connections together": (server.MEMORY_BYTES / MIB,),
+    "Frames are read in slices": SLICES,
+    "Its text is rewritten in slices": SLICES,
+    "A connection can send": (
+        UNITS / websocket.FRAME_UNITS,
+        UNITS / websocket.MESSAGE_UNITS,
+        BURST / websocket.FRAME_UNITS,
+        BURST / websocket.MESSAGE_UNITS,
+    ),
+    "A message that cannot be read": (websocket.UNREADABLE_UNITS / websocket.MESSAGE_UNITS,),
+    "A client that sends more is closed": (websocket.POLICY,),
+    "If 1 MiB of answers waits": (requests.MAX_UNREAD_BYTES / MIB,),
+    "If 1 MiB of errors waits": (protocol.MAX_UNREAD_ERRORS / MIB, websocket.POLICY),
+    "The kernel buffers at most": (2 * upgrades.BUFFER_BYTES / KIB,),
+    "A connection to an MCP server": (pool.MAX_OF_ONE,),
+    "The lines are limited": (refusals.SOURCE_LINES, refusals.ALL_LINES),
+    "A source is an address": (refusals._NETWORK_BITS,),
+    "A source that sends": (wrong_keys.ATTEMPTS, wrong_keys.SECONDS_PER_ATTEMPT),
+    "The arguments of a call": (Limits().max_event_bytes / MIB,),
+    "Compressed answers": (Limits().max_event_bytes / MIB, MAX_EVENT_VALUES),
+    "One message has at most": (stdio.MAX_MESSAGE_BYTES / MIB,),
+    "Between two requests": (stdio.MAX_BETWEEN_BYTES / MIB, stdio.MAX_BETWEEN_MESSAGES),
+    "It is valid once": (approvals.MAX_SECONDS / 3600,),
+}
+"""The numbers in a sentence, in their order, as the code has them."""
+
+MEASURED = ("Smaller ones take", "Schemas and patterns are measured", "The limits are 40 ms")
+"""Sentences with times and sizes that were measured."""
+
+WORDS = {"five": 5, "six": 6, "ten": 10, "sixty": 60, "hour": 1}
+NUMBER = re.compile(rf"(?<![\w.])[\d,]*\d\b(?!\.\d)|\b(?:{'|'.join(WORDS)})\b")
+STATUS = re.compile(r"\b(?:404|429|500|503)\b|127\.0\.0\.1|IPv\d")
+
 
 def claims() -> dict[str, list[str]]:
     """Return the names of the tests by how a sentence begins."""
@@ -541,3 +605,19 @@ def test_each_named_test_exists() -> None:
     assert all(claims().values())
     named = {each for tests in claims().values() for each in tests}
     assert sorted(each for each in named if each.split("::")[1] not in functions_of(each.split("::")[0])) == []
+
+
+def numbers_of(sentence: str) -> tuple[float, ...]:
+    """Return the numbers in a sentence, except those in names and the codes of HTTP."""
+    found = NUMBER.findall(STATUS.sub("", re.sub(r"`[^`]*`", "", sentence)))
+    return tuple(WORDS[word] if word in WORDS else int(word.replace(",", "")) for word in found)
+
+
+def test_each_number_is_that_of_the_code() -> None:
+    """The reader can rely on limits by their numbers, too."""
+    found = {}
+    for sentence in sentences():
+        if (numbers := numbers_of(sentence)) and not sentence.startswith(MEASURED):
+            found[next((start for start in NUMBERS if sentence.startswith(start)), sentence)] = numbers
+    assert found == NUMBERS
+    assert checker.BUDGET_SECONDS + checker._STRICT_SECONDS == 0.04

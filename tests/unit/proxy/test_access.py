@@ -6,6 +6,7 @@ import re
 from base64 import b64encode
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from mitmproxy.http import Headers
@@ -16,7 +17,9 @@ from toolsim.proxy.address import Upstream
 from toolsim.proxy.cors import Origins
 from toolsim.proxy.head import by_name
 from toolsim.proxy.options.api_keys import ApiKeys, User
+from toolsim.proxy.options.models_file import ModelsFile
 from toolsim.proxy.options.settings import Settings
+from toolsim.proxy.options.table import OPTIONS
 from toolsim.wire.apis import APIS
 
 ORIGINS = Origins(("app://obsidian.md", "http://localhost:*", "https://Chat.example"))
@@ -84,12 +87,28 @@ def test_pages(origin: str, reached_at: str, status: int | None) -> None:
     assert refusal(replace(ASKED, reached_at=reached_at, headers={"origin": origin})) == status
 
 
-def test_pages_do_not_have_the_key() -> None:
+def test_pages_by_default() -> None:
+    """Those of this machine, at any port, and those of two programs."""
+    settings = Settings(origins=Origins(next(option.default for option in OPTIONS if option.name == "cors_origins")))
+    for origin, status in (
+        ("http://localhost:3000", None),
+        ("http://localhost", None),
+        ("http://127.0.0.1:8080", None),
+        ("app://obsidian.md", None),
+        ("https://example.com", 403),
+        ("http://localhost.example.com", 403),
+        ("null", 403),
+    ):
+        assert refusal(replace(ASKED, reached_at="localhost", headers={"origin": origin}), settings) == status, origin
+
+
+@each("origin", ["http://evil.test", "http://localhost:3000", "app://obsidian.md"])
+def test_pages_do_not_have_the_key(origin: str) -> None:
     """With a key neither origins nor names matter."""
-    evil = replace(ASKED, reached_at="evil.test", headers={"origin": "http://evil.test"})
+    page = replace(ASKED, reached_at="evil.test", headers={"origin": origin})
     settings = replace(SETTINGS, api_key=KEYS)
-    assert refusal(evil, settings) == 401
-    assert refusal(replace(evil, user=USER), settings) is None
+    assert refusal(page, settings) == 401
+    assert refusal(replace(page, user=USER), settings) is None
 
 
 def test_the_key_of_the_proxy_opens_only_what_goes_through_it() -> None:
@@ -116,6 +135,18 @@ def test_forward(settings: Settings, has_key: bool, status: int | None) -> None:
     """A built-in backend's listener forwards nothing, unless an upstream asks for that; a key is always demanded."""
     error = check_forward(settings, has_key=has_key)
     assert (error and error.status) == status
+
+
+def test_forward_with_a_file_of_backends(tmp_path: Path) -> None:
+    """It is a backend like any other."""
+    file = tmp_path / "models.toml"
+    file.write_text('[[models]]\nnames = "m"\nurl = "http://small/v1"\n')
+    settings = Settings(models=ModelsFile(file, {}))
+    for has_key in (False, True):
+        error = check_forward(replace(settings, api_key=KEYS if has_key else None), has_key=has_key)
+        assert error is not None
+        assert error.status == 403
+    assert check_forward(replace(settings, upstream=UPSTREAM), has_key=False) is None
 
 
 def basic(text: str) -> str:

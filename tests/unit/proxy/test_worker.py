@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import gzip
 import io
 import json
 import pickle
@@ -18,8 +19,9 @@ from typing import Any
 
 import pytest
 from toolsim.core.plan import Policy
+from toolsim.core.report import Report
 from toolsim.proxy import worker
-from toolsim.proxy.jobs import PluginJob, RequestJob, RequestResult, run
+from toolsim.proxy.jobs import LOOP_BYTES, Job, JobResult, PluginJob, RequestJob, RequestResult, run
 from toolsim.proxy.worker import HUGE_BYTES, Worker, WorkQueue, serve
 from toolsim.wire.json_codec import MAX_DEPTH, TOO_DEEP
 
@@ -156,6 +158,24 @@ def test_a_crew_keeps_what_is_huge_apart(monkeypatch: pytest.MonkeyPatch) -> Non
     assert asyncio.run(at_work.run(job(bytes(HUGE_BYTES // 2)))) == "large"
     assert asyncio.run(at_work.run(job(bytes(HUGE_BYTES + 1)))) == "huge"
     at_work.stop()
+
+
+@pytest.mark.parametrize("body", [SMALL, SMALL + b" " * LOOP_BYTES, gzip.compress(SMALL)])
+async def test_what_is_done_elsewhere(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+    """What is large or compressed, whichever way a job comes; without other clients nothing."""
+    one, results = replace(job(body), encoding="gzip" if body[:1] != b"{" else ""), list[JobResult]()
+    elsewhere = JobResult(Report())
+
+    async def run_elsewhere(_: Worker, __: Job) -> JobResult:
+        return elsewhere
+
+    monkeypatch.setattr(Worker, "run", run_elsewhere)
+    for has_workers in (True, False):
+        at_work = WorkQueue(has_workers=has_workers)
+        assert (await at_work.run(one) is elsewhere) == (has_workers and body != SMALL)
+        if (waiting := at_work.submit(one, results.append)) is not None:
+            await waiting
+        assert (results.pop() is elsewhere) == (has_workers and body != SMALL)
 
 
 async def test_owners_take_turns(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:

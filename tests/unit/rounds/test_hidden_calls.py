@@ -40,5 +40,6 @@ def test_nobody_pushes_out_another_clients() -> None:
     hidden.put(b"mine", [pair()], "me")
     for number in range(MAX_ANSWERS + 10):
         hidden.put(str(number).encode(), [pair()], "greedy")
+    assert [bool(hidden.find(name)) for name in (b"mine", b"0", b"11")] == [True, False, True]
     hidden.put(b"large", [pair("x" * (MAX_BYTES - 5_000))], "greedy")
-    assert hidden.find(b"mine")
+    assert [bool(hidden.find(name)) for name in (b"mine", b"12", b"large")] == [True, False, True]

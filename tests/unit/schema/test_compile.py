@@ -154,15 +154,19 @@ def test_nested_too_deeply() -> None:
 
 
 def test_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No reference opens a connection."""
+    """No reference opens a connection or a file, and what it names is not tried either."""
+    opened: list[object] = []
 
-    def forbidden(*_: Any, **__: Any) -> None:
-        raise AssertionError("a connection was opened")
+    def forbidden(*given: Any, **_: Any) -> None:
+        opened.append(given)
+        raise OSError
 
-    monkeypatch.setattr("socket.socket.connect", forbidden)
-    monkeypatch.setattr("urllib.request.urlopen", forbidden)
-    with pytest.raises(SchemaError, match="does not resolve"):
-        compile_schema({"properties": {"a": {"$ref": "http://127.0.0.1:9/x"}}})
+    for name in ("socket.socket.connect", "socket.create_connection", "urllib.request.urlopen", "builtins.open"):
+        monkeypatch.setattr(name, forbidden)
+    for reference in ("http://127.0.0.1:9/x", "file:///etc/passwd", "https://example.com/schema.json#/a"):
+        with pytest.raises(SchemaError, match="does not resolve"):
+            compile_schema({"properties": {"a": {"$ref": reference}}})
+    assert opened == []
 
 
 def test_built_once() -> None:
