@@ -192,8 +192,8 @@ fuzz: setup  ## Fuzz the parsers for FUZZ_S seconds, and run the property tests 
 	cd tests && ../$(BIN)/python -m fuzz.parsers $(FUZZ_S)
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest tests/unit -m hypothesis $(ARGS)
 
-soak: setup  ## Load a real mitmdump with faults for SECONDS, and count (STREAMS=100 at once, HOSTILE=1 for a hostile client, HOSTILE="store unread" for some of its attacks, SOCKETS=500 WebSocket connections, FRAMES=1 for floods of WebSocket frames)
-	cd tests && ../$(BIN)/python -m soak $(SECONDS) --streams $(STREAMS) $(if $(HOSTILE),--hostile $(filter-out 1,$(HOSTILE))) $(if $(SOCKETS),--sockets $(SOCKETS)) $(if $(FRAMES),--frames)
+soak: setup  ## Load a real mitmdump with faults for SECONDS, and count (STREAMS=100 at once, HOSTILE=1 for a hostile client, HOSTILE="nested frames" for some of its attacks, SIZE=60000 for large requests next to it, SOCKETS=500 WebSocket connections, FRAMES=1 for floods of WebSocket frames)
+	cd tests && ../$(BIN)/python -m soak $(SECONDS) --streams $(STREAMS) $(if $(HOSTILE),--hostile $(filter-out 1,$(HOSTILE))) $(if $(SIZE),--size $(SIZE)) $(if $(SOCKETS),--sockets $(SOCKETS)) $(if $(FRAMES),--frames)
 
 # Tracing makes some tests too slow for their timeouts, so failures are ignored here: `make test-all` reports them.
 coverage: setup  ## Measure branch coverage, in started programs too (fails below 95 %; ARGS="tests/unit" for a part)

@@ -16,6 +16,7 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hostile", nargs="*", choices=hostile.ATTACKS, help="a client alone and beside a hostile one")
+    parser.add_argument("--size", type=int, default=0, help="next to a hostile client: requests of so many bytes")
     parser.add_argument("--sockets", type=int, help="so many WebSocket connections instead")
     parser.add_argument("--frames", action="store_true", help="floods of WebSocket frames instead, and what they delay")
     given = parser.parse_args()
@@ -26,7 +27,7 @@ def main() -> int:
         print("\n".join([str(found), *found.wrong[:20]]))
         return 1 if found.wrong else 0
     if given.hostile is not None:
-        return beside_a_hostile_client(given.seconds, given.streams, given.hostile)
+        return next_to_a_hostile_client(given.seconds, given.streams, given.hostile, given.size)
     outcome = Soak(given.seconds, given.streams, given.seed).run()
     print(f"{outcome.total} exchanges: {dict(outcome.done)}; the proxy counted {outcome.counted}")
     print(f"slowest {outcome.slowest:.1f} s; memory grew by {outcome.growth:.1f} MiB:")
@@ -49,19 +50,25 @@ def next_to_floods() -> int:
     return int(is_wrong)
 
 
-def beside_a_hostile_client(seconds: float, streams: int, attacks: list[str]) -> int:
-    """Print a client's times alone and beside attacks; return 1 if one on its own proxy more than doubles them."""
-    alone, elsewhere, beside = hostile.compare(seconds, streams, attacks)
-    machine, all_of_it = (one.percentile(0.99) / alone.percentile(0.99) for one in (elsewhere, beside))
+def next_to_a_hostile_client(seconds: float, streams: int, attacks: list[str], size: int) -> int:
+    """Print a client's times alone and next to attacks; return 1 if one on its own proxy more than doubles them.
+
+    Or if anything is wrong, or got across, or memory keeps growing.
+    """
+    alone, elsewhere, attacked = hostile.compare(seconds, streams, attacks, size)
     print(f"alone:                          {alone}")
     print(f"beside an attack elsewhere:     {elsewhere}")
-    print(f"beside one on the same proxy:   {beside}")
-    print(f"the hostile client: elsewhere {dict(elsewhere.hostile)}, here {dict(beside.hostile)}")
-    wrong = [*alone.wrong, *elsewhere.wrong, *beside.wrong]
+    print(f"beside one on the same proxy:   {attacked}")
+    print(f"the hostile client: elsewhere {dict(elsewhere.hostile)}, here {dict(attacked.hostile)}")
+    wrong = [*alone.wrong, *elsewhere.wrong, *attacked.wrong]
+    wrong += [what for what in (*elsewhere.hostile, *attacked.hostile) if hostile.CROSSED in what]
     print("\n".join(wrong[:20]))
-    print(f"p99 is {all_of_it:.2f} times as long (at most {hostile.MAX_RATIO:g});")
-    print(f"by what an attack costs the machine alone it is {machine:.2f} times as long")
-    return 1 if wrong or all_of_it > hostile.MAX_RATIO else 0
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        here, there = (one.percentile(share) / alone.percentile(share) for one in (attacked, elsewhere))
+        print(f"{name} is {here:.2f} times as long (by what an attack costs the machine alone: {there:.2f})")
+    print(f"memory grows by {attacked.growth:.1f} MiB a minute (at most {hostile.MAX_GROWTH:g})")
+    is_slow = attacked.percentile(0.99) > hostile.MAX_RATIO * alone.percentile(0.99)
+    return 1 if wrong or is_slow or attacked.growth > hostile.MAX_GROWTH else 0
 
 
 if __name__ == "__main__":

@@ -161,14 +161,19 @@ def _attack(port: int, kind: str, size: int, pipe: Connection) -> None:
     with upgraded(port) as connection:
         pipe.send("ready")
         pipe.recv()
-        received = _Received(connection)
-        reader = threading.Thread(target=received.read)
-        reader.start()
-        first, repeated = KINDS[kind]
-        with suppress(OSError):
-            connection.sendall(first + repeated * (size // len(repeated)) + frame(b"", FIN | CLOSE))
-        reader.join()
-        pipe.send(received.close_code)
+        pipe.send(flood(connection, kind, size))
+
+
+def flood(connection: socket.socket, kind: str, size: int = FLOOD_BYTES) -> int | None:
+    """Send a flood over a connection; return the code with which the proxy closed it, None for none."""
+    received = _Received(connection)
+    reader = threading.Thread(target=received.read)
+    reader.start()
+    first, repeated = KINDS[kind]
+    with suppress(OSError):
+        connection.sendall(first + repeated * (size // len(repeated)) + frame(b"", FIN | CLOSE))
+    reader.join()
+    return received.close_code
 
 
 class _Received:

@@ -1,9 +1,13 @@
 """Two keys at one proxy with MCP, store and rounds on; one of them is hostile. How long does the other wait?
 
 The good client has several conversations at once. Each asks one small thing after another: an answer that is stored,
-one that continues it, and one with a call of a local MCP server. The hostile one sends bodies of 15 MB to be stored,
-asks for 1,100 calls that need an approval, names an MCP server with other headers each time, and reads nothing of
-endless streams. What the proxy shares fairly must not show in the good client's times.
+one that continues it, and one with a call of a local MCP server; or one large thing after another. Each conversation
+has its own mark, which its answers must repeat, and no other.
+
+The hostile client sends bodies of 15 MB to be stored, asks for 1,100 calls that need an approval, names an MCP server
+with other headers each time, and reads nothing of endless streams. Three of its connections send nested bodies. Over
+WebSocket it sends floods of frames and nested messages, and reads 16 endless answers slowly. What the proxy shares
+fairly must not show in the good client's times.
 
 1. The good client's time alone is measured, beside an attack on another proxy of this machine, and beside one on its
    own, in turns of ``_PERIOD`` seconds. The second has all that the attack costs the machine, where the programs that
@@ -11,19 +15,24 @@ endless streams. What the proxy shares fairly must not show in the good client's
 2. The hostile client makes its attacks side by side, each over one connection, ``_PAUSE`` seconds after
    the answer to the last one. Who sends as fast as it can over many connections takes its part of the
    processor from everybody, which a proxy without a limit of rates cannot help.
-3. It is a process of its own, and so is the backend, which does not parse large bodies. The hostile one would be
-   elsewhere, and so would the MCP server that it names: both give way to all other processes, and the attacks are
-   counted, so that it shows if that left no time for them.
+3. All of it ends: each turn takes ``_PERIOD`` seconds, and attacks that are not over ``_GRACE`` seconds later are left.
+4. The hostile client is a process of its own, and so is the backend, which does not parse large bodies. The hostile
+   client would be elsewhere, and so would the MCP server that it names: both give way to all other processes, and the
+   attacks are counted, so that it shows if that left no time for them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import multiprocessing
 import os
 import random
+import re
+import secrets
 import socket
+import statistics
 import tempfile
 import threading
 import time
@@ -36,6 +45,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from soak.frames import KINDS, flood, frame, upgraded
+from soak.sockets import resident
 from support.line import Line
 from support.mcp_servers import OFFICIAL, over_http
 from support.mitmdump import Mitmdump
@@ -43,23 +54,41 @@ from support.raw_backend import Answer, RawBackend
 from support.wire import DONE, chat_frame
 
 GOOD, HOSTILE = "good-key", "hostile-key"
+CROSSED = "crossed"
+"""What comes of an attack that gets anything of the good client's."""
 MAX_RATIO = 2.0
+MAX_GROWTH = 1.0
+"""MiB in a minute, over the last half of a run of ten minutes or more: a shorter one has other reasons to grow."""
 _MAX_CALLS = 1_100
 _PERIOD = 10.0
+_GRACE = 20.0
 _PAUSE = 0.25
 _MAX_THOUGHT = 0.4
 _LARGE = 15_000_000
+_LEVELS = 5_000
+_LANES = 16
+_MARK = re.compile(rb"good-[0-9a-f]+x")
 _NICENESS = 19
 _PROCESSES = multiprocessing.get_context("spawn")
 
 
 @dataclass
 class Waits:
-    """Seconds of the good client's requests, and what came of the hostile one's."""
+    """Seconds of the good client's requests, and what came of the hostile one's.
+
+    ``memory``: of the attacked proxy in MiB, with the minutes for which it has been attacked.
+    """
 
     seconds: list[float] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     hostile: Counter[str] = field(default_factory=Counter)
+    memory: list[tuple[float, float]] = field(default_factory=list)
+
+    @property
+    def growth(self) -> float:
+        """MiB by which the attacked proxy grows in a minute, over the last half of the run."""
+        late = self.memory[len(self.memory) // 2 :]
+        return statistics.linear_regression(*zip(*late, strict=True)).slope if len(late) > 1 else 0.0
 
     def percentile(self, share: float) -> float:
         """Return a percentile in seconds; infinite without any request."""
@@ -71,10 +100,13 @@ class Waits:
         return f"{len(self.seconds)} requests, p50 {p50:.1f} ms, p99 {p99:.1f} ms, {len(self.wrong)} wrong"
 
 
-def compare(seconds: float, streams: int, attacks: Sequence[str] = ()) -> tuple[Waits, Waits, Waits]:
+def compare(
+    seconds: float, streams: int, attacks: Sequence[str] = (), size: int = 0, say: Callable[[str], None] = print
+) -> tuple[Waits, Waits, Waits]:
     """Return the good client's times alone, beside a hostile client elsewhere and beside one of its own proxy.
 
     Each over this many seconds, with this many conversations at once. ``attacks``: names in ``ATTACKS``; none = all.
+    ``size``: of its requests, if they are to be large. ``say`` gets a line after each turn.
     """
     with contextlib.ExitStack() as stack:
         backend = stack.enter_context(_backend())
@@ -95,26 +127,53 @@ def compare(seconds: float, streams: int, attacks: Sequence[str] = ()) -> tuple[
         ]
         # The servers start with the first requests, which is not what is measured.
         for each in (proxy, other):
-            _be_good(each.url, min(seconds, 5), 1, Waits())
+            _be_good(_Good(each.url, min(seconds, 5), 1, 0), Waits())
         alone, elsewhere, beside = Waits(), Waits(), Waits()
-        for _ in range(max(round(seconds / _PERIOD), 1)):
-            period = min(seconds, _PERIOD)
-            _be_good(proxy.url, period, streams, alone)
+        turns, began = max(round(seconds / _PERIOD), 1), time.monotonic()
+        good = _Good(proxy.url, min(seconds, _PERIOD), streams, size)
+        for turn in range(turns):
+            _be_good(good, alone)
             for attacked, waits in ((other, elsewhere), (proxy, beside)):
-                attack = (attacks or list(ATTACKS), attacked.port, remote, period)
-                _be_good_beside(attack, proxy, period, streams, waits)
+                attack = (attacks or list(ATTACKS), attacked.port, remote, good.seconds)
+                _be_good_next_to(attack, good, attacked, waits)
+            say(f"{time.monotonic() - began:.0f} s: {turn + 1} of {turns}, {beside.memory[-1][1]:.0f} MiB")
     return alone, elsewhere, beside
 
 
-def _be_good_beside(attack: tuple[Any, ...], proxy: Mitmdump, seconds: float, streams: int, waits: Waits) -> None:
+@dataclass(frozen=True)
+class _Good:
+    """The good client: where, for how long at a time, in how many conversations, and the size of large requests."""
+
+    url: str
+    seconds: float
+    streams: int
+    size: int
+
+
+def _be_good_next_to(attack: tuple[Any, ...], good: _Good, attacked: Mitmdump, waits: Waits) -> None:
     """As ``_be_good``, while the hostile client makes an ``attack``, the arguments of ``_attack``."""
     ours, theirs = _PROCESSES.Pipe()
-    attacker = _PROCESSES.Process(target=_attack, args=(*attack, theirs))
+    attacker = _PROCESSES.Process(target=_attack, args=(*attack, theirs), daemon=True)
     attacker.start()
+    # Otherwise nobody would notice its end.
+    theirs.close()
     assert ours.recv() == "ready"
-    _be_good(proxy.url, seconds, streams, waits)
-    waits.hostile += ours.recv()
-    attacker.join()
+    before, began, is_over = waits.memory[-1][0] if waits.memory else 0.0, time.monotonic(), threading.Event()
+
+    def watch() -> None:
+        while not is_over.wait(1):
+            waits.memory.append((before + (time.monotonic() - began) / 60, resident(attacked)))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        _be_good(good, waits)
+        waits.hostile += ours.recv()
+    finally:
+        is_over.set()
+        watching.join()
+        attacker.kill()
+        attacker.join()
 
 
 @contextlib.contextmanager
@@ -152,6 +211,7 @@ async def _answer(answer: Answer) -> None:
         return
     text = "Well."
     if len(body) < _LARGE:
+        text = " ".join(["Well.", *sorted({mark.decode() for mark in _MARK.findall(body)})])
         if b"APPROVE" in body:
             text = '<tool_call>{"name":"shy__add","arguments":{"a":1,"b":2}}</tool_call>' * _MAX_CALLS
         elif b"ADD" in body and b"[function_call_output " not in body:
@@ -163,28 +223,30 @@ async def _answer(answer: Answer) -> None:
     )
 
 
-def _be_good(url: str, seconds: float, streams: int, waits: Waits) -> None:
+def _be_good(good: _Good, waits: Waits) -> None:
     """Have this many conversations at once for this many seconds."""
-    end = time.monotonic() + seconds
-    with ThreadPoolExecutor(streams) as threads:
-        for done in [threads.submit(_converse, url, end, waits) for _ in range(streams)]:
+    end = time.monotonic() + good.seconds
+    with ThreadPoolExecutor(good.streams) as threads:
+        for done in [threads.submit(_converse, good, end, waits) for _ in range(good.streams)]:
             done.result()
 
 
-def _converse(url: str, end: float, waits: Waits) -> None:
+def _converse(good: _Good, end: float, waits: Waits) -> None:
     """One request after another, over one connection."""
     key = {"Authorization": f"Bearer {GOOD}"}
-    with Line(url) as line:
+    questions = (" " * good.size,) if good.size else ("Hello", "And then?", "ADD")
+    with Line(good.url) as line:
         while time.monotonic() < end:
-            previous = None
-            for question in ("Hello", "And then?", "ADD"):
-                body = {"model": "m", "input": question, "previous_response_id": previous}
+            previous, mark = None, f"good-{secrets.token_hex(8)}x"
+            for question in questions:
+                body = {"model": "m", "input": f"{mark} {question}", "previous_response_id": previous}
                 start = time.monotonic()
                 reply = line.post("/v1/responses", body, **key)
                 waits.seconds.append(time.monotonic() - start)
                 answer = reply.json()
-                if reply.status != 200 or answer["output"][-1]["type"] != "message":
-                    waits.wrong.append(f"{question}: {reply.status} {reply.body[:300]!r}")
+                last = answer["output"][-1] if reply.status == 200 else {}
+                if last.get("type") != "message" or last["content"][0]["text"] != f"Well. {mark}":
+                    waits.wrong.append(f"{mark} {question[:10]}: {reply.status} {reply.body[:500]!r}")
                     break
                 previous = answer["id"]
                 time.sleep(random.random() * _MAX_THOUGHT)
@@ -194,15 +256,21 @@ def _attack(attacks: Sequence[str], port: int, remote: str, seconds: float, pipe
     """These attacks at once for this many seconds; send what came of them."""
     done: Counter[str] = Counter()
     os.nice(_NICENESS)
-    _stored()
+    for prepare in (_stored, _nested, _compressed):
+        prepare()
     pipe.send("ready")
     end = time.monotonic() + seconds
-    threads = [threading.Thread(target=_be_hostile, args=(name, port, remote, end, done)) for name in attacks]
+    threads = [
+        threading.Thread(target=_be_hostile, args=(name, port, remote, end, done), daemon=True)
+        for name in attacks
+        for _ in range(_CLIENTS.get(name, 1))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
-    pipe.send(done)
+        thread.join(max(end + _GRACE - time.monotonic(), 0))
+    left = sum(thread.is_alive() for thread in threads)
+    pipe.send(done + Counter({"left in the middle": left}))
 
 
 def _be_hostile(name: str, port: int, remote: str, end: float, done: Counter[str]) -> None:
@@ -216,9 +284,10 @@ def _be_hostile(name: str, port: int, remote: str, end: float, done: Counter[str
         time.sleep(_PAUSE)
 
 
-def _post(port: int, body: dict[str, Any] | bytes) -> int:
+def _post(port: int, body: dict[str, Any] | bytes, **headers: str) -> int | str:
     with Line(f"http://127.0.0.1:{port}") as line:
-        return line.post("/v1/responses", body, Authorization=f"Bearer {HOSTILE}").status
+        reply = line.post("/v1/responses", body, Authorization=f"Bearer {HOSTILE}", **headers)
+        return CROSSED if _MARK.search(reply.body) else reply.status
 
 
 @cache
@@ -226,15 +295,25 @@ def _stored() -> bytes:
     return b'{"model":"m","input":"' + b"x" * _LARGE + b'"}'
 
 
-def _store(port: int, remote: str, number: int) -> int:
+@cache
+def _nested() -> bytes:
+    return b'{"type":"response.create","model":"m","input":' + b'{"abcde":' * _LEVELS + b"1" + b"}" * (_LEVELS + 1)
+
+
+@cache
+def _compressed() -> bytes:
+    return gzip.compress(_nested())
+
+
+def _store(port: int, remote: str, number: int) -> int | str:
     return _post(port, _stored())
 
 
-def _ask_for_approval(port: int, remote: str, number: int) -> int:
+def _ask_for_approval(port: int, remote: str, number: int) -> int | str:
     return _post(port, {"model": "m", "input": "APPROVE"})
 
 
-def _change_headers(port: int, remote: str, number: int) -> int:
+def _change_headers(port: int, remote: str, number: int) -> int | str:
     server = {"type": "mcp", "server_label": "mine", "server_url": remote, "headers": {"X-Own": str(number)}}
     return _post(port, {"model": "m", "input": "Hello", "tools": [server]})
 
@@ -249,9 +328,51 @@ def _read_nothing(port: int, remote: str, number: int) -> str:
     return "left"
 
 
+def _nest(port: int, remote: str, number: int) -> int | str:
+    if number % 2:
+        return _post(port, _nested())
+    return _post(port, _compressed(), Content_Encoding="gzip")
+
+
+def _send_frames(port: int, remote: str, number: int) -> str:
+    with upgraded(port, HOSTILE) as connection:
+        return str(flood(connection, list(KINDS)[number % len(KINDS)]))
+
+
+def _nest_messages(port: int, remote: str, number: int) -> str:
+    with upgraded(port, HOSTILE) as connection:
+        for _ in range(10):
+            connection.sendall(frame(_nested()))
+            received = b""
+            while b'"error"' not in received:
+                if not (data := connection.recv(1 << 16)):
+                    return "closed"
+                received += data
+            if _MARK.search(received):
+                return CROSSED
+    return "refused"
+
+
+def _read_slowly(port: int, remote: str, number: int) -> str:
+    with upgraded(port, HOSTILE) as connection:
+        for lane in range(_LANES):
+            body = {"type": "response.create", "model": "m", "input": "ENDLESS", "stream_id": str(lane)}
+            connection.sendall(frame(json.dumps(body).encode()))
+        for _ in range(20):
+            connection.recv(1024)
+            time.sleep(0.1)
+    return "left"
+
+
 ATTACKS: dict[str, Callable[[int, str, int], int | str]] = {
     "store": _store,
     "approvals": _ask_for_approval,
     "headers": _change_headers,
     "unread": _read_nothing,
+    "nested": _nest,
+    "frames": _send_frames,
+    "messages": _nest_messages,
+    "slow": _read_slowly,
 }
+_CLIENTS = {"nested": 3}
+"""The number of clients that make an attack, if not one."""

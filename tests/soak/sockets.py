@@ -92,13 +92,14 @@ async def _load(found: Found, proxy: Mitmdump, seconds: float, connections: int,
     everybody.set()
     for _ in range(SAMPLES):
         await asyncio.sleep(seconds / SAMPLES)
-        found.memory.append(_size(proxy))
+        found.memory.append(resident(proxy))
     await asyncio.gather(*clients)
     await asyncio.sleep(2)
-    found.memory.append(_size(proxy))
+    found.memory.append(resident(proxy))
 
 
-def _size(proxy: Mitmdump) -> float:
+def resident(proxy: Mitmdump) -> float:
+    """Return the memory of a proxy in MiB."""
     status = Path(f"/proc/{proxy.pid}/status")
     size = re.search(r"VmRSS:\s+(\d+) kB", status.read_text()) if status.exists() else None
     return int(size[1]) / 1024 if size else 0.0
