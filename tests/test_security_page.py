@@ -556,8 +556,8 @@ NUMBERS: dict[str, tuple[float, ...]] = {
 MEASURED = ("Smaller ones take", "Schemas and patterns are measured", "The limits are 40 ms")
 """Sentences with times and sizes that were measured."""
 
-WORDS = {"five": 5, "six": 6, "ten": 10, "sixty": 60, "hour": 1}
-NUMBER = re.compile(rf"(?<![\w.])[\d,]*\d\b(?!\.\d)|\b(?:{'|'.join(WORDS)})\b")
+NUMERALS = {"five": 5, "six": 6, "ten": 10, "sixty": 60, "hour": 1}
+NUMBER = re.compile(rf"(?<![\w.])[\d,]*\d\b(?!\.\d)|\b(?:{'|'.join(NUMERALS)})\b")
 STATUS = re.compile(r"\b(?:404|429|500|503)\b|127\.0\.0\.1|IPv\d")
 
 
@@ -610,7 +610,7 @@ def test_each_named_test_exists() -> None:
 def numbers_of(sentence: str) -> tuple[float, ...]:
     """Return the numbers in a sentence, except those in names and the codes of HTTP."""
     found = NUMBER.findall(STATUS.sub("", re.sub(r"`[^`]*`", "", sentence)))
-    return tuple(WORDS[word] if word in WORDS else int(word.replace(",", "")) for word in found)
+    return tuple(NUMERALS[word] if word in NUMERALS else int(word.replace(",", "")) for word in found)
 
 
 def test_each_number_is_that_of_the_code() -> None:

@@ -140,7 +140,7 @@ async def test_an_unreadable_message_counts_ten_times(server: SocketServer, monk
 
 
 async def test_a_client_that_reads_only_once_all_is_sent(server: SocketServer) -> None:
-    """Neither side waits for the other for ever, whatever it sends: the flood is refused with a code."""
+    """The two sides never wait for each other: the flood is refused with a code."""
     creates = KINDS["creates without generation"][1]
     async with opened(server, server.admit(upgrade(), 1000)) as client:
         client.transport.pause_reading()
