@@ -37,6 +37,7 @@ from toolsim.core.events import (
     TextDelta,
     Usage,
 )
+from toolsim.core.time_slice import TimeSlice
 from toolsim.rounds.local_server import LocalServer, StreamHandler
 from toolsim.wire.api import Api, Writer
 from toolsim.wire.apis import api_of_path
@@ -209,7 +210,10 @@ class _Answers(_Handler):
         writer: Writer | None = None
         reason: FinishReason = "stop"
         usage: Usage | None = None
+        # Reading events that have arrived does not suspend, and a connection often takes all of them at once.
+        pace = TimeSlice()
         async for event in events:
+            await pace.yield_to_others()
             out: ClientEvent
             match event:
                 case Opened():

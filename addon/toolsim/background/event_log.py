@@ -63,7 +63,8 @@ class EventLog:
             if place < self._first:
                 yield error_frame(BEHIND, place)
                 return
-            if frames := self._frames[place - self._first :][:_FRAMES_AT_ONCE]:
+            start = place - self._first
+            if frames := self._frames[start : start + _FRAMES_AT_ONCE]:
                 place += len(frames)
                 yield b"".join(frames)
             elif self._is_over:

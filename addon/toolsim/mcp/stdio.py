@@ -16,7 +16,7 @@ import shutil
 import signal
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Self
 
 import anyio
@@ -25,6 +25,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
+from toolsim.core.time_slice import TimeSlice
 from toolsim.mcp import supervisor
 from toolsim.mcp.servers import Server
 
@@ -60,7 +61,7 @@ class OutputMeter:
         self._bytes = self._messages = 0
 
     def add(self, size: int, messages: int = 0) -> None:
-        """Count bytes and messages. Raises Flood beyond the limit."""
+        """Count bytes and messages. Raises OutputLimitExceeded beyond the limit."""
         self._bytes += size
         self._messages += messages
         if self._messages > MAX_BETWEEN_MESSAGES:
@@ -106,7 +107,6 @@ class Process:
                 cwd=server.folder or None,
                 start_new_session=_HAS_PROCESS_GROUPS,
                 pass_fds=ends,
-                limit=MAX_MESSAGE_BYTES,
             )
         except BaseException:
             if lifeline is not None:
@@ -195,11 +195,12 @@ async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[
 async def _listen(process: Process, incoming: Incoming, meter: OutputMeter, cut: Callable[[str], None]) -> None:
     with incoming, contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         try:
-            while line := await _line(process.stdout):
-                meter.add(len(line))
-                if line.strip():
-                    meter.add(0, 1)
-                    await incoming.send(_message(line))
+            async with aclosing(lines_of(process.stdout)) as lines:
+                async for line in lines:
+                    meter.add(len(line))
+                    if line.strip():
+                        meter.add(0, 1)
+                        await incoming.send(_message(line))
         except OutputLimitExceeded as flood:
             cut(str(flood))
             process.kill()
@@ -208,14 +209,28 @@ async def _listen(process: Process, incoming: Incoming, meter: OutputMeter, cut:
         pass
 
 
-async def _line(stdout: asyncio.StreamReader) -> bytes:
-    """Return the next line with its end; b"" if no complete line follows. Raises Flood for a line that is too long."""
-    try:
-        return await stdout.readuntil(b"\n")
-    except asyncio.IncompleteReadError:
-        return b""
-    except asyncio.LimitOverrunError:
-        raise OutputLimitExceeded(f"it sent a message of more than {MAX_MESSAGE_BYTES:,} bytes") from None
+async def lines_of(stdout: asyncio.StreamReader) -> AsyncGenerator[bytes]:
+    """Yield each complete line, with its end. Raises OutputLimitExceeded for a line that is too long.
+
+    With pauses: a server can write a million empty lines at once, and reading what has arrived does not suspend.
+    """
+    pace, start = TimeSlice(), b""
+    while data := await stdout.read(_PIECE):
+        pace.begin()
+        *ends, rest = data.split(b"\n")
+        for end in ends:
+            line, start = b"%s%s\n" % (start, end), b""
+            _check_length(line)
+            yield line
+            await pace.yield_to_others()
+        start += rest
+        _check_length(start)
+        pace.end()
+
+
+def _check_length(line: bytes) -> None:
+    if len(line) > MAX_MESSAGE_BYTES:
+        raise OutputLimitExceeded(f"it sent a message of more than {MAX_MESSAGE_BYTES:,} bytes")
 
 
 def _message(line: bytes) -> SessionMessage | Exception:

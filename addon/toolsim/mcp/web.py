@@ -19,8 +19,11 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from opentelemetry.propagate import inject
 
+from toolsim.core.time_slice import TimeSlice
 from toolsim.mcp.servers import Server
 from toolsim.mcp.stdio import MAX_MESSAGE_BYTES, OutputLimitExceeded, OutputMeter
+
+_PIECE = 4 * 1024
 
 
 class Bounded(httpx2.AsyncBaseTransport):
@@ -55,14 +58,18 @@ class Bounded(httpx2.AsyncBaseTransport):
 
 
 class _Counted(httpx2.AsyncByteStream):
-    """A body of which at most ``limit`` bytes are read; 0: as many as the meter allows between two requests."""
+    """A body of which at most ``limit`` bytes are read; 0: as many as the meter allows between two requests.
+
+    It is passed on in small pieces with pauses between them: it can consist of thousands of tiny chunks and events, and
+    reading what has arrived does not suspend.
+    """
 
     def __init__(self, stream: httpx2.AsyncByteStream, meter: OutputMeter, limit: int) -> None:
         self._stream, self._meter, self._limit = stream, meter, limit
 
     @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        size, pace = 0, TimeSlice()
         async for data in self._stream:
             size += len(data)
             try:
@@ -71,7 +78,9 @@ class _Counted(httpx2.AsyncByteStream):
                 raise httpx2.ReadError(str(flood)) from flood
             if 0 < self._limit < size:
                 raise httpx2.ReadError(f"it sent a message of more than {self._limit:,} bytes")
-            yield data
+            for start in range(0, len(data), _PIECE):
+                yield data[start : start + _PIECE]
+                await pace.yield_to_others()
 
     @override
     async def aclose(self) -> None:

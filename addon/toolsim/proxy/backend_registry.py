@@ -244,12 +244,10 @@ async def _recognise(backend: Backend, key: str) -> None:
 async def page_client(pages: int = 1) -> SimpleAsyncHTTPClient:
     """Return a client for probing a backend with so many concurrent requests."""
     # Half of a start's imports, and only needed here: in a thread, so that no other request waits for it.
-    await asyncio.to_thread(import_module, "tornado.simple_httpclient")
-    from tornado.simple_httpclient import SimpleAsyncHTTPClient
+    await asyncio.to_thread(import_module, "toolsim.proxy.paced_client")
+    from toolsim.proxy.paced_client import PacedClient
 
-    return SimpleAsyncHTTPClient(
-        force_instance=True, max_clients=pages, max_body_size=_MAX_PAGE_BYTES, max_header_size=65536
-    )
+    return PacedClient(force_instance=True, max_clients=pages, max_body_size=_MAX_PAGE_BYTES, max_header_size=65536)
 
 
 def page_request(url: str, key: str, seconds: float, body: str | None = None) -> HTTPRequest:

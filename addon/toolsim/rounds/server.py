@@ -15,6 +15,7 @@ from tornado.iostream import StreamClosedError
 
 from toolsim.core.errors import ApiError
 from toolsim.core.events import FIRST_KEEPALIVE_FACTOR, ClientEvent, Ended, Failed, KeepAlive
+from toolsim.core.time_slice import TimeSlice
 from toolsim.rounds.local_server import LocalServer, StreamHandler
 from toolsim.rounds.runner import TOKEN, Refused, RunnerJob, Stream, answer, with_keepalives
 from toolsim.wire.errors import error_body, read_error
@@ -86,9 +87,12 @@ class _Answers(StreamHandler):
                 async with aclosing(with_keepalives(answer(job), seconds, self.server.ending, first=first)) as events:
                     await self._write(job, events)
                 return
+            pace = TimeSlice()
             async with aclosing(job()) as frames:
                 async for piece in frames:
                     await self._send(piece)
+                    # Reading frames that exist does not suspend, and a connection often takes all of them at once.
+                    await pace.yield_to_others()
             self.finish()
         except StreamClosedError:
             return
