@@ -98,6 +98,7 @@ class SocketConnection:
         self._errors: deque[str] = deque()  # Errors on their way to the client,
         self._errors_size = 0  # and their characters.
         self._sending_errors: set[asyncio.Task[None]] = set()
+        self._is_sending_errors = False
         self._is_stopping = False
         self._has_refused = False
 
@@ -142,16 +143,22 @@ class SocketConnection:
             raise TooManyUnread
         self._errors.append(message)
         self._errors_size = size
-        if not self._sending_errors:
+        if not self._is_sending_errors:
+            self._is_sending_errors = True
             spawn(self._send_errors(), self._sending_errors)
 
     async def _send_errors(self) -> None:
         pace = TimeSlice()
-        with suppress(ConnectionError):  # The client is gone, and the server will report it.
+        try:
             while self._errors:
                 await self._send([self._errors[0]])
                 self._errors_size -= len(self._errors.popleft())
                 await pace.yield_to_others()
+        except ConnectionError:
+            return  # The client is gone, and the server will report it.
+        finally:
+            # Not whether the task is done, which the set reports later: an error in between would never be sent.
+            self._is_sending_errors = False
 
     async def stop(self, error: ApiError | None = STOPPED) -> None:
         """Stop all answers; the client gets the reason, None if it is gone."""

@@ -74,7 +74,7 @@ class WebSocket:
         self._allowance = TokenBucket(UNITS_PER_SECOND, UNITS_BURST)
         self._writing = asyncio.Lock()
         self._ponging: set[asyncio.Task[None]] = set()
-        self._ping = b""  # The payload of the last ping that has not been answered.
+        self._ping: bytes | None = None  # The payload of the last ping, unless it has been answered.
         self._violation: ProtocolViolation | None = None
         self.pongs = 0
         """Pongs received."""
@@ -225,15 +225,16 @@ class WebSocket:
         return self._protocol.state is not ConnectionState.OPEN or self._writer.is_closing()
 
     def _pong(self, payload: bytes) -> None:
-        self._ping = payload
-        if not self._ponging:
+        is_ponging, self._ping = self._ping is not None, payload
+        if not is_ponging:
             spawn(self._send_pong(), self._ponging)
 
     async def _send_pong(self) -> None:
         with suppress(OSError):
             await self._writer.drain()
-            if not self._is_closing:
-                self._write(Pong(self._ping))
+            ping, self._ping = self._ping, None
+            if ping is not None and not self._is_closing:
+                self._write(Pong(ping))
 
     def _write(self, event: Event) -> None:
         data = self._protocol.send(event)

@@ -214,6 +214,17 @@ async def test_the_size_of_unread_errors(stage: Stage) -> None:
     assert not stage.connection._sending_errors
 
 
+async def test_no_error_is_lost(stage: Stage) -> None:
+    """Not one that arrives just when those before it have been sent."""
+    for turns in range(5):
+        await stage.connection.receive(b"{")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await stage.connection.receive(b"{")
+        await settled()
+        assert len(stage.got) == 2 * (turns + 1)
+
+
 async def test_errors_are_sent_in_slices(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a slice of no length, others get their turn after each error, although sending never suspends."""
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)

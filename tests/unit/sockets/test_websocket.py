@@ -208,6 +208,17 @@ async def test_pings_of_a_client_that_reads_nothing() -> None:
         assert len(received) < 5_000_000 + 100
 
 
+async def test_each_ping_of_a_client_that_reads_is_answered() -> None:
+    """Also one that arrives just when the one before it has been answered."""
+    async with opened() as ends:
+        for turns in (1, 2, 3) * 20:
+            ends.websocket._pong(b"x")
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        await asyncio.sleep(0.1)
+        assert (await ends.read()).count(b"x") == 60
+
+
 async def test_messages_wait_for_a_client_that_does_not_read() -> None:
     """One of many senders has a message under way; the others hold theirs back."""
     async with opened() as ends:
