@@ -27,9 +27,10 @@ from toolsim.proxy.decoding import BodyTooLarge
 from toolsim.proxy.exchange import Exchange, Feature
 from toolsim.proxy.jobs import AnswerResult
 from toolsim.proxy.mitmproxy12 import backup
-from toolsim.proxy.rounds import MAX_WAITING, Rounds, own_body, stored_by_us
+from toolsim.proxy.rounds import Rounds, own_body, stored_by_us
 from toolsim.response.retry import Retry
 from toolsim.response.rewrite import tokens_of
+from toolsim.rounds.load import Load
 from toolsim.rounds.round_planner import Round, RoundLimits
 from toolsim.rounds.runner import Ask, Refused, RoundEvent, RunnerJob, answer
 from toolsim.wire.apis import APIS
@@ -135,6 +136,7 @@ class ProseFallback(Feature):
 
     def __init__(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         self._arrived: list[ClientEvent] = []
+        self._load = Load()
         self._changed, self._taken = asyncio.Event(), asyncio.Event()
         self._following = spawn(self._follow(events), _TASKS)
         self._following.add_done_callback(lambda _: self._changed.set())
@@ -156,7 +158,7 @@ class ProseFallback(Feature):
 
     def take(self) -> Sequence[ClientEvent]:
         """Return the events since the last call; the last one ends the answer."""
-        arrived, self._arrived = self._arrived, []
+        arrived, self._arrived, self._load = self._arrived, [], Load()
         self._taken.set()
         if not self._following.done():
             self._changed.clear()
@@ -172,7 +174,8 @@ class ProseFallback(Feature):
                 # The first round was answered: there can be no refusal, and the client has the beginning of the answer.
                 if not isinstance(event, Opened | Refused):
                     self._arrived.append(event)
+                    self._load.add(event)
                     self._changed.set()
-                if len(self._arrived) > MAX_WAITING:
+                if self._load.is_full:
                     self._taken.clear()
                     await self._taken.wait()

@@ -31,6 +31,7 @@ from toolsim.proxy.stored_context import StoredContext
 from toolsim.request.rewrite import prepare_for_store, should_store
 from toolsim.response.retry import Retry
 from toolsim.rounds.hosted_calls import HostedCalls, McpContext
+from toolsim.rounds.load import Load
 from toolsim.rounds.round_planner import Round, RoundLimits, may_be_hosted, may_take_rounds
 from toolsim.rounds.runner import TOKEN, Ask, Refused, RoundEvent, RoundReport, RunnerJob, StoreAnswer, Stream
 from toolsim.wire.api import Api
@@ -44,9 +45,6 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES = 1024 * 1024
 """The maximum decoded size of a request that can take rounds: it is parsed on the event loop, and again for each round.
 """
-
-MAX_WAITING = 32
-"""Events of a round that can wait for a slow client; beyond that the backend is not read."""
 
 # Framing of the client's own connection, and headers for the runner alone.
 _DROPPED = ("transfer-encoding", "content-encoding", "content-length", "expect", TOKEN)
@@ -154,13 +152,13 @@ class Rounds:
     async def _ask(self, origin: RoundSource, round_: Round) -> AsyncGenerator[RoundEvent]:
         """Run one round. Closing the generator early ends it."""
         arrived: asyncio.Queue[ClientEvent | Retry | None] = asyncio.Queue()
+        load = Load()
 
         def listen(events: Sequence[ClientEvent], retry: Retry | None) -> None:
-            for event in events if retry is None else events[:-1]:
+            for event in events if retry is None else (*events[:-1], retry):
                 arrived.put_nowait(event)
-            if retry is not None:
-                arrived.put_nowait(retry)
-            if arrived.qsize() > MAX_WAITING:
+                load.add(event)
+            if load.is_full:
                 handler.reading.clear()
 
         flow = origin.flow(round_)
@@ -181,6 +179,7 @@ class Rounds:
         is_over = False
         try:
             while (event := await arrived.get()) is not None:
+                load.remove(event)
                 if arrived.empty():
                     handler.reading.set()
                 if isinstance(event, Ended | Failed | Retry):

@@ -19,6 +19,7 @@ from toolsim.response.retry import SECOND_OPINION, Retry
 from toolsim.response.rewrite import ClientRecord
 from toolsim.response.verdict import INVALID_CALL
 from toolsim.rounds.hosted_calls import HostedCalls
+from toolsim.rounds.load import Load
 from toolsim.rounds.merge import Merger
 from toolsim.rounds.opinion import SecondOpinion, reinstate_calls
 from toolsim.rounds.round_planner import Round, RoundLimits, RoundPlanner, wants_opinion
@@ -28,9 +29,6 @@ from toolsim.wire.json_codec import parse_object
 
 TOKEN = "toolsim-rounds"
 """The header that names a job to its server. Tokens cannot be guessed, and each is valid for one request."""
-
-_MAX_AHEAD = 32
-"""Events of an answer that can wait to be written."""
 
 Stream = Callable[[], AsyncGenerator[bytes]]
 """Yields a stream that somebody else writes, in whole frames."""
@@ -110,6 +108,7 @@ async def with_keepalives[Event](
     its error. Pauses between many events that arrive at once.
     """
     ahead: deque[Event] = deque()
+    load = Load()
     changed, taken = asyncio.Event(), asyncio.Event()
     taken.set()
 
@@ -117,8 +116,9 @@ async def with_keepalives[Event](
         async with aclosing(events):
             async for event in events:
                 ahead.append(event)
+                load.add(event)
                 changed.set()
-                if len(ahead) >= _MAX_AHEAD:
+                if load.is_full:
                     taken.clear()
                     await taken.wait()
 
@@ -138,7 +138,9 @@ async def with_keepalives[Event](
                 return
             if ahead:
                 patience = seconds
-                yield ahead.popleft()
+                event = ahead.popleft()
+                load.remove(event)
+                yield event
                 await pace.yield_to_others()
                 continue
             if not taken.is_set():

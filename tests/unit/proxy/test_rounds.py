@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import aclosing
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.test import tflow
+from toolsim.core.events import Ended, TextDelta
 from toolsim.core.plan import Policy, Profile
 from toolsim.core.report import Report
 from toolsim.mcp.approvals import Approvals
 from toolsim.mcp.servers import Server
+from toolsim.proxy import rounds as module
 from toolsim.proxy.exchange import Exchange
 from toolsim.proxy.jobs import ROUNDS_OFF, run
 from toolsim.proxy.metadata import NOTE
@@ -20,6 +25,7 @@ from toolsim.proxy.options.settings import Limits
 from toolsim.proxy.round_flow import RoundFlow
 from toolsim.proxy.rounds import _ASKED, MAX_BODY_BYTES, Rounds, RoundSource, round_of
 from toolsim.rounds.hosted_calls import McpContext
+from toolsim.rounds.load import MAX_CHARS
 from toolsim.rounds.round_planner import Round, RoundLimits
 from toolsim.wire.apis import CHAT
 
@@ -154,3 +160,40 @@ def test_a_round_is_known_by_its_flow_alone() -> None:
     assert round_of(flow) is None
     flow.live = False
     assert round_of(flow) == made
+
+
+class Played:
+    """A round that emits events while its backend is read."""
+
+    def __init__(self, flow: HTTPFlow, *_: object) -> None:
+        self.flow = flow
+        self.reading = asyncio.Event()
+        self.reading.set()
+        self.emitted = 0
+
+    async def run(self) -> None:
+        listen = _ASKED[self.flow.id].listener
+        assert listen is not None
+        for _ in range(100):
+            await self.reading.wait()
+            listen([TextDelta("x" * 10_000)], None)
+            self.emitted += 1
+        listen([Ended()], None)
+
+    async def leave(self) -> None:
+        raise AssertionError("the round was read to its end")
+
+
+async def test_a_backend_is_not_read_while_too_much_waits(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few large events are enough for that; nothing is lost."""
+    played: list[Played] = []
+    monkeypatch.setattr(module, "ctx", SimpleNamespace(options=None))
+    monkeypatch.setattr(module, "FlowHandler", lambda *given: played.append(Played(*given)) or played[0])
+    count = 0
+    async with aclosing(rounds.asking(asked(), RAW, BODY)(Round(1, BODY, Policy()))) as events:
+        async for event in events:
+            count += isinstance(event, TextDelta)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert played[0].emitted <= count + MAX_CHARS // 10_000 + 1
+    assert count == 100

@@ -12,10 +12,11 @@ from typing import Any
 import httpx
 import pytest
 from toolsim.core.errors import ApiError
-from toolsim.core.events import Closed, Ended, Failed, KeepAlive, Opened, TextDelta
+from toolsim.core.events import Closed, Ended, Failed, KeepAlive, Opened, PassThrough, TextDelta
 from toolsim.core.plan import AnswerForm, Policy
 from toolsim.core.report import Report
 from toolsim.core.time_slice import SLICE_SECONDS, TimeSlice
+from toolsim.rounds.load import MAX_CHARS, MAX_EVENTS
 from toolsim.rounds.round_planner import Round
 from toolsim.rounds.runner import TOKEN, Refused, RoundEvent, RoundReport, RunnerJob, with_keepalives
 from toolsim.rounds.server import RunnerServer
@@ -220,6 +221,34 @@ async def test_keepalives_lose_nothing() -> None:
     await anext(events)
     await events.aclose()
     assert closed == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("event", "most"),
+    [
+        (TextDelta("x"), MAX_EVENTS),
+        (TextDelta("x" * 10_000), MAX_CHARS // 10_000 + 1),
+        (PassThrough({"type": "x", "text": "x" * 10_000}), MAX_CHARS // 10_000 + 1),
+        (TextDelta("x" * 1_000_000), 1),
+    ],
+)
+async def test_what_waits_to_be_written_is_limited(event: RoundEvent, most: int) -> None:
+    """By its number and its text; once it is taken, the producer continues."""
+    made = [0]
+
+    async def events() -> AsyncGenerator[RoundEvent]:
+        for _ in range(100):
+            made[0] += 1
+            yield event
+
+    stream = with_keepalives(events(), 10)
+    for taken in range(1, 101):
+        assert await anext(stream) == event
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert made[0] <= taken + most
+    assert made == [100]
+    assert [each async for each in stream] == []
 
 
 async def test_an_answer_that_is_made_at_once_leaves_others_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
