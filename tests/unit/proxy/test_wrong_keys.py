@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from toolsim.core import rate
-from toolsim.proxy import wrong_keys
-from toolsim.proxy.wrong_keys import ATTEMPTS, SECONDS_PER_ATTEMPT, WrongKeys
+from toolsim.proxy.wrong_keys import ATTEMPTS, MAX_KNOWN, MAX_SOURCES, SECONDS_PER_ATTEMPT, WrongKeys
 
 
 @pytest.fixture
@@ -31,11 +30,14 @@ def test_a_source_that_tries_keys(clock: list[float]) -> None:
     assert keys.accept("a", "bob")
 
 
-def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wrong_keys, "MAX_SOURCES", 3)
-    monkeypatch.setattr(wrong_keys, "MAX_KNOWN", 3)
+def test_memory_is_bounded() -> None:
+    """Of 10,000 sources and more users the last ones are kept."""
     keys = WrongKeys()
-    for number in range(10):
+    for number in range(10_000):
         keys.add(f"source {number}")
         assert keys.accept("a", f"user {number}")
-    assert (len(keys._sources), len(keys._known)) == (3, 3)
+    for number in range(100):
+        assert keys.accept("b", f"user {number}")
+    assert (len(keys._sources), len(keys._known)) == (MAX_SOURCES, MAX_KNOWN)
+    assert "source 9999" in keys._sources
+    assert "source 0" not in keys._sources
