@@ -19,7 +19,7 @@ from toolsim.rounds.round_planner import RoundLimits, may_be_hosted, may_take_ro
 from toolsim.rounds.runner import RunnerJob
 from toolsim.wire.api import Api
 from toolsim.wire.apis import APIS
-from toolsim.wire.json_codec import dump, read_body
+from toolsim.wire.json_codec import dump, read_body, unreadable
 from toolsim.wire.responses.stored import Recalled, resolve
 
 
@@ -38,7 +38,7 @@ def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> Backgroun
     """Read a request. Raises BadRequest."""
     document = read_body(data)
     if document is None:
-        raise BadRequest("The request body is not a JSON object.")
+        raise BadRequest(unreadable(data))
     document = in_own_shape(document)
     form, asked = in_background(APIS[client], document, stored_as)
     own = resolve(document, Recalled())

@@ -30,7 +30,7 @@ from toolsim.response.retry import Retry
 from toolsim.response.rewrite import ResponseRewriter
 from toolsim.wire.apis import APIS, backend_of
 from toolsim.wire.foreign import as_responses
-from toolsim.wire.json_codec import TOO_DEEP, dump, parse_object, read_body, too_deep
+from toolsim.wire.json_codec import TOO_DEEP, dump, parse_object, read_body, too_deep, unreadable
 from toolsim.wire.json_fields import optional
 from toolsim.wire.responses.operations import (
     Action,
@@ -343,7 +343,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> RequestResult:
     # A backend of another API would get a request for an unknown path.
     is_translated = backend_of(client, job.policy.backend) is not client
     if rewritten is None and (job.action is not None or is_translated):
-        raise BadRequest("The request body is not a JSON object.")
+        raise BadRequest(unreadable(body))
     if rewritten is None:
         if body.lstrip().startswith(b"{") and _MENTIONS_TOOLS.search(body) and read_body(body) is None:
             raise BadRequest("The request body mentions tools, but is not JSON that can be read.")

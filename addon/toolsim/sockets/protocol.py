@@ -28,7 +28,7 @@ from toolsim.core.errors import ApiError, BadRequest
 from toolsim.core.events import Ended, Opened, Usage
 from toolsim.core.fair_cache import FairCache
 from toolsim.wire.errors import read_error
-from toolsim.wire.json_codec import dump, parse_object, read_body
+from toolsim.wire.json_codec import dump, parse_object, read_body, unreadable
 from toolsim.wire.json_fields import mapping, mappings, optional, string
 from toolsim.wire.responses.background import CANCELLED
 from toolsim.wire.responses.compaction import TRIGGER, since_summary, wants_summary
@@ -117,7 +117,7 @@ def read_message(data: bytes) -> ClientMessage:
     """Read a message. Raises BadMessage."""
     document = read_body(data)
     if document is None:
-        raise BadMessage(BadRequest("The message is not a JSON object.", code="invalid_json").error)
+        raise BadMessage(BadRequest(unreadable(data, "The message"), code="invalid_json").error)
     lane = document.get("stream_id")
     try:
         lane = optional(document, "stream_id", str) or ""

@@ -74,6 +74,7 @@ class WebSocket:
         self._allowance = TokenBucket(UNITS_PER_SECOND, UNITS_BURST)
         self._writing = asyncio.Lock()
         self._ponging: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self._ping: bytes | None = None  # The payload of the last ping, unless it has been answered.
         self._violation: ProtocolViolation | None = None
         self.pongs = 0
@@ -242,4 +243,14 @@ class WebSocket:
             self._writer.write(data)
 
     def _break_off_later(self) -> None:
-        asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._writer.transport.abort)
+        spawn(self._end_in_time(), self._ending)
+
+    async def _end_in_time(self) -> None:
+        # Not ``abort`` in any case: asyncio's fails for a connection that has ended after its last data was sent.
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._writer.wait_closed()
+        except TimeoutError:
+            self._writer.transport.abort()
+        except OSError:
+            pass  # The client has ended it.

@@ -87,6 +87,11 @@ def parse_object(
     return value if isinstance(value, dict) else None
 
 
+def unreadable(data: bytes, what: str = "The request body") -> str:
+    """Return what is wrong with data that ``read_body`` does not return."""
+    return f"{what} cannot be read. {TOO_DEEP}." if too_deep(data) else f"{what} is not a JSON object."
+
+
 def read_body(data: bytes) -> dict[str, Any] | None:
     """Return a request's body as JSON, None if it is not an object, or not representable in Python without loss."""
     return parse_object(data, parse_float=finite, parse_constant=finite)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,9 +26,11 @@ from toolsim.proxy.jobs import (
     is_heavy,
     run,
 )
+from toolsim.wire.json_codec import TOO_DEEP
 from toolsim.wire.responses.resources import Resource, ResourceCall
 from toolsim.wire.responses.stored import Recalled
 
+NESTED = b'{"input":' + b"[" * 3000 + b"]" * 3000 + b"}"
 BODY = {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "function", "function": {"name": "f"}}]}
 
 
@@ -109,7 +112,9 @@ def test_a_rewritten_request_has_a_topic() -> None:
         (plugin_job(b"x" * 11, limit=10), 413, "toolsim_max_body_bytes"),
         (plugin_job(b"x", "br"), 400, "cannot be decoded"),
         (plugin_job(b'{"input":"x","store":false}'), 400, "needs 'store'"),
-        (plugin_job(b'{"input":' + b"[" * 3000 + b"]" * 3000 + b"}"), 400, ""),
+        (plugin_job(b'{"input":' + b"[" * 3000 + b"]" * 3000 + b"}"), 400, TOO_DEEP),
+        (replace(request_job(NESTED), policy=Policy(backend="responses")), 400, TOO_DEEP),
+        (page_job(NESTED), 400, TOO_DEEP),
     ],
 )
 def test_errors(job: Job[Any], status: int, words: str) -> None:

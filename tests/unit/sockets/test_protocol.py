@@ -31,6 +31,7 @@ from toolsim.sockets.protocol import (
     prepared,
     read_message,
 )
+from toolsim.wire.json_codec import TOO_DEEP
 from toolsim.wire.responses.request import echo
 from toolsim.wire.responses.writer import ResponsesWriter
 
@@ -169,6 +170,11 @@ def test_bad_messages(text: str, param: str | None, lane: str) -> None:
         read(text)
     assert (raised.value.error.param, raised.value.lane) == (param, lane)
     types.WebSocketErrorEvent.model_validate_json(error_message(raised.value.error, raised.value.lane))
+
+
+def test_the_error_of_a_nested_message() -> None:
+    with pytest.raises(BadMessage, match=TOO_DEEP):
+        read(create(input=[]).replace("[]", "[" * 3_000 + "]" * 3_000))
 
 
 def test_a_request_has_what_a_post_has() -> None:

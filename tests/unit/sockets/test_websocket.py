@@ -101,7 +101,8 @@ async def opened() -> AsyncIterator[Ends]:
         client.close()
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
-        writer.transport.abort()
+        with suppress(AttributeError):  # It has ended.
+            writer.transport.abort()
 
 
 async def test_others_get_their_turn_between_frames(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,6 +207,34 @@ async def test_pings_of_a_client_that_reads_nothing() -> None:
             received += await ends.read()
         await sending
         assert len(received) < 5_000_000 + 100
+
+
+async def test_a_connection_that_ends_after_its_last_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing left to break off, and nothing to report."""
+    monkeypatch.setattr(module, "CLOSE_SECONDS", 0.05)
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+    async with opened() as ends:
+        ends.websocket._write(module.TextMessage("x" * 1_000_000))
+        ends.websocket.shut()
+        with suppress(OSError):
+            while await ends.read():
+                pass
+        await asyncio.sleep(0.1)
+    assert reports == []
+
+
+async def test_a_client_that_reads_nothing_is_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CLOSE_SECONDS", 0.05)
+    async with opened() as ends:
+        ends.websocket._write(module.TextMessage("x" * 1_000_000))
+        ends.websocket.shut()
+        await asyncio.sleep(0.1)
+        received = 0
+        with suppress(OSError):
+            while data := await ends.read():
+                received += len(data)
+        assert received < 1_000_000
 
 
 async def test_each_ping_of_a_client_that_reads_is_answered() -> None:

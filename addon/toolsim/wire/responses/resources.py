@@ -25,7 +25,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qs
 
 from toolsim.core.errors import ApiError, BadRequest
-from toolsim.wire.json_codec import dump, parse_object
+from toolsim.wire.json_codec import dump, parse_object, unreadable
 from toolsim.wire.json_fields import mapping, mappings, optional, required, string
 from toolsim.wire.responses.background import PENDING, is_in_background, response_now, with_response
 from toolsim.wire.responses.history import read_history
@@ -206,7 +206,7 @@ def _new_items(body: Mapping[str, Any], *, needed: bool) -> list[dict[str, Any]]
 def _object(data: bytes) -> dict[str, Any]:
     body = parse_object(data)
     if body is None:
-        raise BadRequest("The request body is not a JSON object.")
+        raise BadRequest(unreadable(data))
     return body
 
 
