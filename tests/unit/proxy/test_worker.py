@@ -160,7 +160,9 @@ def test_a_crew_keeps_what_is_huge_apart(monkeypatch: pytest.MonkeyPatch) -> Non
     at_work.stop()
 
 
-@pytest.mark.parametrize("body", [SMALL, SMALL + b" " * LOOP_BYTES, gzip.compress(SMALL)])
+@pytest.mark.parametrize(
+    "body", [SMALL, SMALL + b" " * LOOP_BYTES, gzip.compress(SMALL)], ids=["small", "large", "compressed"]
+)
 async def test_what_is_done_elsewhere(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
     """What is large or compressed, whichever way a job comes; without other clients nothing."""
     one, results = replace(job(body), encoding="gzip" if body[:1] != b"{" else ""), list[JobResult]()
