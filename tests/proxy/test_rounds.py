@@ -38,14 +38,14 @@ WAYS: dict[str, tuple[Turn, str, str]] = {
     "untagged": (
         says('{"name":"forecast","arguments":{"days":<integer>}}'),
         "MALFORMED_JSON name=forecast",
-        "<integer> stands for a value that is to be filled in",
+        "<integer> is a placeholder for a value",
     ),
     "untagged misfit": (says(MISFIT), "SCHEMA_MISMATCH name=forecast", "/days: got string, expected integer"),
     "unclosed": (says(GOOD.removesuffix("}</tool_call>")), "MALFORMED_JSON", "up to its closing tag"),
     "unknown": (says(GOOD.replace("forecast", "wind")), "UNKNOWN_TOOL name=wind", "on offer: forecast"),
     "masked": (says(GOOD.replace("forecast", "secret")), "MASKED_TOOL name=secret", "on offer: forecast"),
     "large": (says(GOOD.replace("3", "3" * 300)), "ARGUMENTS_TOO_LARGE name=forecast", "at most 200 bytes"),
-    "required": (says("I will not."), "NO_CALL", "this answer has to hold one"),
+    "required": (says("I will not."), "NO_CALL", "because this answer must contain one"),
 }
 
 

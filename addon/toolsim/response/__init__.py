@@ -1,1 +1,1 @@
-"""The path of a response: backend bytes to client bytes."""
+"""The response path: from backend bytes to client bytes."""

@@ -1,15 +1,15 @@
-"""A complete answer: turns the backend's events into the client's, with one end for all choices.
+"""A complete answer: turns the backend's events into the client's events and ends once for all choices.
 
-It holds what the choices share: the numbers of the calls, which run across all choices; the judge with its time budget;
-the usage, which is reported once, and estimated if the backend reports none; and the end. The answer ends exactly once,
-by the first of
+It holds the state that the choices share: the call numbers, which run across all choices; the judge with its time
+budget; the usage, which is reported once and estimated if the backend reports none; and the end. The answer ends
+exactly once, at the first of
 
-1. the backend's own terminator (``Closed``): every choice ends, and what it held back is resolved;
-2. the early end of every choice that was asked for: the backend may be stopped (``is_cut``);
+1. the backend's own terminator (``Closed``): every choice ends, and the text it held back is resolved;
+2. the early end of every requested choice: the backend may then be stopped (``is_cut``);
 3. a failure: reported by the backend, found in its bytes, or a broken strict guarantee.
 
-If other text after a call would have ended the choice, a backend's failure after a call is too late: the answer ends
-with its calls, as if it had ended early, and the report says why. Nothing is emitted after the end.
+If the choice would end at any text after a call, a backend failure after a call comes too late to matter: the answer
+ends with its calls, as if it had ended early, and the report gives the reason. Nothing is emitted after the end.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ from toolsim.response.structured import ClientItems
 from toolsim.response.verdict import UNKNOWN_TOOL
 
 Estimate = Callable[[str], Usage]
-"""Estimates the tokens of an answer to a known request, given everything that the model wrote."""
+"""Estimates the token counts of an answer to a given request from all the text that the model wrote."""
 
 
 class Answer:
-    """All choices of one answer. ``feed`` it the backend's events in order; it never raises.
+    """All choices of one answer. Call ``feed`` with the backend's events in order; it never raises.
 
-    ``estimate``: called at the end if the client gets token counts that the backend has not reported. ``retry``: the
-    reason for a retry; the last event is then a failure that says so (``retrying_choice``).
+    ``estimate``: called at the end if the client expects token counts that the backend has not reported. ``retry``: the
+    reason for a retry; the last event is then a failure with that reason (``retrying_choice``).
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Answer:
         self._client_items = ClientItems(self._judge.toolbox)
         self._numbers = count(plan.first_number)
         self._choices: dict[int, Choice] = {}
-        self._reasoned = calls_in_reasoning_for(plan)  # None once no call in reasoning can count.
+        self._reasoned = calls_in_reasoning_for(plan)  # None once calls in reasoning can no longer count.
         wanted = self._judge.answer_format
         self._watch = AnswerWatch(wanted, report) if wanted is not None else None
         self._usage: Usage | None = None
@@ -91,7 +91,7 @@ class Answer:
         return self.is_done and any(choice.sequencer.is_cut for choice in self._choices.values())
 
     def feed(self, event: BackendEvent) -> list[ClientEvent]:
-        """Process one event of the backend. After the end everything is ignored."""
+        """Process one backend event. Events after the end are ignored."""
         emitted = self._feed(event) if self._reasoned is None else self._feed_reasoned(self._reasoned, event)
         if self._watch is not None:
             self._watch.take(emitted)
@@ -144,7 +144,7 @@ class Answer:
                 choice = self._choice(event.choice)
                 return self.checked(choice, choice.arriving(event))
             case Opened():
-                # The client's name for the model, not the one that was sent.
+                # The client's name for the model, not the name sent to the backend.
                 return [replace(event, model=None) if self._plan.policy.backend_model else event]
             case Finished():
                 choice = self._choice(event.choice)
@@ -158,13 +158,13 @@ class Answer:
                 return self._close()
 
     def end_of_input(self) -> list[ClientEvent]:
-        """Process the end of the backend's bytes. Without the backend's terminator before it, the answer has failed."""
+        """Process the end of the backend's bytes. If its terminator has not arrived, the answer has failed."""
         return self.fail(
             ApiError("The backend's stream ended before its answer was complete.", code="backend_truncated", status=502)
         )
 
     def fail(self, error: ApiError) -> list[ClientEvent]:
-        """End the answer as failed. Text that was held back comes first, since it would be lost otherwise."""
+        """End the answer as failed. Held-back text is emitted first so that it is not lost."""
         if self.is_done:
             return []
         if self._reasoned is not None:
@@ -185,7 +185,7 @@ class Answer:
         return [*tail, Failed(error)]
 
     def declares(self, name: str) -> bool:
-        """Return whether a name in the model's text means a tool of the client's, on offer or not."""
+        """Return whether a name in the model's text is a tool of the client's, whether offered or not."""
         found = self._judge.toolbox.written(name)
         return found.tool is not None or found.reason != UNKNOWN_TOOL
 
@@ -224,7 +224,7 @@ class Answer:
         return self.closed(events)
 
     def closed(self, events: list[ClientEvent]) -> list[ClientEvent]:
-        """Return what ends the answer, after ``events``: every choice has ended, and none has failed."""
+        """Return the events that end the answer, after ``events``: every choice has ended, and none has failed."""
         return [*events, self._end()]
 
     def _end(self, reasons: dict[int, EndReason] | None = None) -> Ended:
@@ -237,21 +237,21 @@ class Answer:
         return Ended(reasons, self.usage())
 
     def usage(self) -> Usage | None:
-        """Return the token counts, with an estimate of those that the backend has not reported."""
+        """Return the token counts, estimating those that the backend has not reported."""
         usage, written = self._usage, self._written
         if self._estimate is None or written is None or (usage and usage.input_tokens and usage.output_tokens):
             return usage
         estimated = self._estimate(written.getvalue())
         if usage is None:
             return estimated
-        # No prompt is empty: zero means an unknown number.
+        # No prompt is empty, so zero means that the count is unknown.
         read, wrote = usage.input_tokens or estimated.input_tokens, usage.output_tokens or estimated.output_tokens
         if (read, wrote) == (usage.input_tokens, usage.output_tokens):
             return usage
         return replace(usage, input_tokens=read, output_tokens=wrote, total_tokens=read + wrote, estimated=True)
 
     def _warn_if_empty(self, reasons: set[EndReason]) -> None:
-        """Warn of an answer that looks like success but is empty, or lacks a demanded call."""
+        """Warn about an answer that looks successful but is empty or lacks a required call."""
         if self._plan.tool_choice.mode == "required" and "tool_calls" not in reasons:
             self._report.warnings.append(NO_CALL)
         if self._is_empty and reasons <= {"stop"}:

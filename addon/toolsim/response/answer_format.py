@@ -1,22 +1,22 @@
-"""The JSON format that the client demands (``response_format``, ``text.format``) in addition to tools.
+"""The JSON format that the client requests (``response_format``, ``text.format``) in addition to tools.
 
-A backend that enforced it could never write a call, so the prompt asks for it (``request/manifest.py``). The model's
-text may be a call or the answer, and often neither has a tag:
+A backend that enforced the format could never write a call, so it is requested in the prompt instead
+(``request/manifest.py``). The model's text may be a call or the answer, and often neither has a tag:
 
-| an untagged form (see ``untagged``) that is a call       | and the demanded schema                        | is     |
+| untagged text (see ``untagged``) that reads as a call     | the requested schema                           | result |
 |----------------------------------------------------------|------------------------------------------------|--------|
-| in a programmer's syntax, or JSON that has to be repaired | any                                            | a call |
-| any JSON                                                 | none (``json_object``), or it does not fit     | a call |
-| an object that fits                                      | leaves room for one of its keys, undeclared    | a call |
-| an object that fits                                      | declares each of its keys                      | text   |
-| an array that fits                                       | says that it takes an array                    | text   |
-| an array that fits                                       | does not                                       | a call |
+| in programming syntax, or JSON that needs repair         | any                                            | a call |
+| any JSON                                                 | none (``json_object``), or it does not match   | a call |
+| an object that matches                                   | does not declare one of its keys               | a call |
+| an object that matches                                   | declares all of its keys                       | text   |
+| an array that matches                                    | explicitly allows an array                     | text   |
+| an array that matches                                    | does not                                       | a call |
 
-1. So a schema that takes any object, or one with ``name`` alone, does not hide calls; one that asks for ``name`` and
-   ``arguments``, as a plan of calls would, gets its answer.
-2. An answer that breaks the schema gets a warning. The answer is all the text of a choice that ends by itself without a
-   call; a code fence around it breaks the schema, too, since the client parses the text as it is.
-3. If the model may be retried (``HeldAnswer``), the text is held back to its end, or to the first call or item.
+1. A schema that accepts any object, or that declares only ``name``, therefore does not hide calls. A schema that
+   declares ``name`` and ``arguments``, such as a plan of calls, gets its answer.
+2. An answer that violates the schema causes a warning. The answer is all the text of a choice that ends normally
+   without a call. A code fence around it is also a violation, since the client parses the text as it is.
+3. If the model may be retried (``HeldAnswer``), the text is held back until its end, or until the first call or item.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from toolsim.response.segments import BrokenCall, Parser, Segment, TextBuffer
 from toolsim.response.verdict import ANSWER_MISMATCH, Rejected
 from toolsim.schema import CheckResult
 
-EXPECTED = "an answer in the JSON that was demanded"
+EXPECTED = "an answer in the requested JSON format"
 
 _ANSWER = "/answer"
-"""The name under which the answer's schema is compiled: no tool has a slash in its name."""
+"""The name under which the answer's schema is compiled. It contains a slash, so it cannot be a tool's name."""
 
 _MAX_CHARS = 1_000_000
 """Maximum length of an answer that is checked."""
@@ -46,7 +46,7 @@ _NO_OBJECT = CheckResult("it is not a JSON object", outline="not an object")
 
 
 class AnswerFormat:
-    """The demanded format. ``wanted``: the flat ``text.format``."""
+    """The requested format. ``wanted``: the flat ``text.format``."""
 
     def __init__(self, wanted: Mapping[str, Any], checker: SchemaChecker) -> None:
         schema = wanted.get("schema") if wanted.get("type") == "json_schema" else None
@@ -55,7 +55,7 @@ class AnswerFormat:
         self._answer = Tool(_ANSWER, _ANSWER, parameters=schema if isinstance(schema, dict) else None)
 
     def is_answer(self, text: str) -> bool:
-        """Return whether the ``text`` of a form that may be a call is the demanded answer (see the table)."""
+        """Return whether the ``text`` of a form that may be a call is the requested answer (see the table)."""
         schema = self._checker.schema(self._answer)
         read = read_value(text) if schema is not None else None
         if schema is None or read is None or not self._checker.conforms(schema, read.value):
@@ -65,7 +65,7 @@ class AnswerFormat:
         return "array" in schema.types()
 
     def mismatch(self, text: str) -> CheckResult | None:
-        """Return why an answer does not have the demanded format, None if it does."""
+        """Return the reason an answer does not match the requested format, or None if it does."""
         if len(text) > _MAX_CHARS:
             return None
         read = read_value(text)
@@ -77,16 +77,16 @@ class AnswerFormat:
 
 
 class AnswerWatch:
-    """Warns of answers without the demanded format (rule 2), given the client's events."""
+    """Checks the client's events and warns about answers that do not match the requested format (rule 2)."""
 
     def __init__(self, wanted: AnswerFormat, report: Report) -> None:
         self._wanted = wanted
         self._report = report
-        self._texts: dict[int, list[str]] = {}  # The pieces of the text of each choice.
-        self._calls: set[int] = set()  # The choices with calls, announced ones included.
+        self._texts: dict[int, list[str]] = {}  # The text of each choice, in pieces.
+        self._calls: set[int] = set()  # The choices with calls, including announced ones.
 
     def take(self, events: Iterable[ClientEvent]) -> None:
-        """Process events of an answer, in order."""
+        """Process the events of an answer, in order."""
         for event in events:
             match event:
                 case TextDelta():
@@ -106,7 +106,7 @@ class AnswerWatch:
 
 
 class HeldAnswer(TextBuffer[Parser]):
-    """Wraps the parser ``inner``, and holds the answer back (rule 3). Used like ``inner``; ``limit`` in characters."""
+    """Wraps the parser ``inner`` and holds the answer back (rule 3). Used like ``inner``; ``limit``: in characters."""
 
     def __init__(self, inner: Parser, wanted: AnswerFormat, limit: int) -> None:
         super().__init__(inner)
@@ -114,8 +114,8 @@ class HeldAnswer(TextBuffer[Parser]):
         self._left = limit
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
-        """Return what is left at the end of the text; an answer that is not as demanded says so."""
-        # An open call is another fault, with a retry of its own.
+        """Return the rest at the end of the text; an answer in the wrong format is returned as a fault."""
+        # An open call is a different fault, with its own retry.
         has_open_call = self._inner.in_block if cut else self._inner.open_size > 0
         segments = self._inner.finish(cut=cut)
         if self._is_over:
@@ -139,5 +139,5 @@ class HeldAnswer(TextBuffer[Parser]):
 
 
 def _without_fault(segment: Segment | BrokenCall) -> Segment | BrokenCall:
-    """Return the text of a segment that was held back as a call but is none."""
+    """Return the text of a segment that was held back as a possible call but is not one."""
     return segment.raw if isinstance(segment, BrokenCall) and segment.refused is None else segment

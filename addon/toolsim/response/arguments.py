@@ -1,18 +1,18 @@
-"""Reads the arguments of a call in any form that models write, as text for the client and as a value for the schema.
+"""Reads the arguments of a call in any form that models write; returns text for the client and a value for the schema.
 
 | tool     | what the model wrote                  | text for the client                            |
 |----------|---------------------------------------|------------------------------------------------|
 | function | an object, or a JSON string of one    | the object's own source, verbatim              |
 | function | nothing, null, an empty string        | ``{}``                                         |
 | function | XML elements                          | an object, each value typed by its own schema  |
-| function | one element that holds all the others | its content                                    |
+| function | one element that contains all others  | its content                                    |
 | function | a string of the same object twice     | one of them                                    |
-| function | values in a programmer's syntax       | an object, by keyword or the schema's order    |
+| function | values in programming syntax          | an object, by keyword or in the schema's order |
 | custom   | ``{"input": "…"}``, in either form    | the input                                      |
 | custom   | any other string                      | the string                                     |
 
-A custom tool was shown to the model as a function with one string parameter ``input``. Nothing here uses the report or
-passes a verdict: None means that the arguments cannot be read.
+The model saw a custom tool as a function with one string parameter, ``input``. This module does not write to the
+report or pass verdicts; None means that the arguments cannot be read.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ Items = tuple[tuple[str, str], ...]
 """The names and raw contents of elements, in order."""
 
 _WHOLE = ("arguments", "parameters")
-"""Elements that hold all arguments, unless the tool has a parameter of that name."""
+"""Elements that contain all arguments, unless the tool has a parameter of that name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Arguments as found: ``text`` for the client, ``value`` for the schema (a custom tool's input: the same string).
+    """Arguments as read. ``text``: for the client; ``value``: for the schema (for a custom tool, the same string).
 
-    ``codes`` name the repairs that left all values as they were, ``lossy_repairs`` those that changed text.
+    ``codes``: the repairs that kept all values; ``lossy_repairs``: the repairs that changed text.
     """
 
     text: str
@@ -71,7 +71,7 @@ def function_arguments(written: ParsedCall, tool: Tool, checker: SchemaChecker, 
         return None
     given = written.given
     if isinstance(given, Elements):
-        # A misspelled marker may have become the name of a parameter.
+        # A misspelled marker may have been read as the name of a parameter.
         if not written.is_clean and tool.declared and any(name not in tool.declared for name, _ in given.items):
             return None
         return _from_elements(given.items, tool, checker, repair=repair)
@@ -139,12 +139,12 @@ def _from_string(text: str, *, repair: bool) -> Arguments | None:
 
 
 def _repeated(text: str) -> Arguments | None:
-    """Return the object that makes up the text, written twice or more; None if it is anything else."""
+    """Return the object that the text repeats two or more times and nothing else, or None."""
     start = len(text) - len(text.lstrip())
     first = decode(text, start) if text.startswith("{", start) else None
     if first is None or not isinstance(first[0], dict):
         return None
-    # Servers that join the deltas of a call twice repeat it letter by letter.
+    # Servers that concatenate the deltas of a call twice repeat the text exactly.
     source, rest = text[start : first[1]], text[first[1] :].rstrip()
     if not rest or rest != source * (len(rest) // len(source)):
         return None
@@ -163,7 +163,7 @@ def _repaired(text: str) -> Arguments | None:
 
 
 def _unwrap_input(text: str, *, repair: bool) -> tuple[str, tuple[str, ...]]:
-    """Return the input that a string of arguments represents: its member ``input``, or else the string itself."""
+    """Return the input in a string of arguments: the value of its ``input`` member, or else the string itself."""
     match read_value(text):
         case Json(value={"input": str() as inner}):
             return inner, ()
@@ -174,11 +174,11 @@ def _unwrap_input(text: str, *, repair: bool) -> tuple[str, tuple[str, ...]]:
     return text, ()
 
 
-# A programmer's syntax
+# Programming syntax
 
 
 def _from_values(values: tuple[tuple[str | None, Json], ...], tool: Tool) -> Arguments | None:
-    """Return the object of all values; those without a keyword are the schema's properties in their order."""
+    """Return an object of all values; values without a keyword are assigned to the schema's properties in order."""
     names = list(tool.declared)
     members: dict[str, Json] = {}
     for position, (keyword, value) in enumerate(values):
@@ -196,7 +196,7 @@ def _from_values(values: tuple[tuple[str | None, Json], ...], tool: Tool) -> Arg
 
 
 def _from_elements(elements: Items, tool: Tool, checker: SchemaChecker, *, repair: bool) -> Arguments | None:
-    """Return the object of all elements, or the content of a single one that holds all arguments."""
+    """Return an object of all elements, or the content of the single element that contains all arguments."""
     match elements:
         case ((only, content),) if only in _WHOLE and only not in tool.declared:
             whole = _inside(content, repair=repair)
@@ -208,7 +208,7 @@ def _from_elements(elements: Items, tool: Tool, checker: SchemaChecker, *, repai
 
 
 def _inside(content: str, *, repair: bool) -> Arguments | Items | None:
-    """Read an element that holds all arguments: as one JSON object, or as elements inside it."""
+    """Read an element that contains all arguments, either as one JSON object or as nested elements."""
     texts = (unescape(content), content)
     for text in texts:
         match read_value(text):
@@ -221,7 +221,7 @@ def _inside(content: str, *, repair: bool) -> Arguments | Items | None:
 
 
 def _input_of_elements(elements: Items, *, repair: bool) -> Arguments | None:
-    """Return the input in the only element, or inside one that holds all arguments."""
+    """Return the input from the only element, or from inside the element that contains all arguments."""
     match elements:
         case ():
             return Arguments("", "")

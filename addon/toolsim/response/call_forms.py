@@ -1,10 +1,10 @@
 """The forms of a call: the bodies that models write, and the markers of model families around them.
 
-A model that was tuned for tools falls back to its own form whatever the prompt says, and its own markers then appear in
-the text. A body has one of a few grammars. A marker opens a block that may contain any of these bodies, unless its
-family has a body of its own:
+A model that was trained on tool calls falls back to its own form regardless of the prompt, and then its own markers
+appear in the text. A body follows one of a few grammars. A marker opens a block that may contain any of these bodies,
+unless its family has its own body:
 
-| form        | body, with its markers where it has any                                                    |
+| form        | body, with its markers if it has any                                                       |
 |-------------|--------------------------------------------------------------------------------------------|
 | JSON        | ``{"name": …, "arguments": …}``, ``[{…}, …]``                                              |
 | use_tool    | ``<name>f</name><k>v</k>``                                                                 |
@@ -25,7 +25,7 @@ family has a body of its own:
 | Kimi K2     | ``<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{…}`` |
 | gpt-oss     | ``<|channel|>commentary to=functions.f <|constrain|>json<|message|>{…}<|call|>``           |
 
-A new family whose markers enclose a body of these grammars is one line of ``MARKERS``; its cases are in
+To support a new family whose markers enclose one of these bodies, add one line to ``MARKERS``; its test cases are in
 ``tests/cases/call_forms.json``.
 """
 
@@ -57,18 +57,18 @@ from toolsim.response.tagged_pairs import HEAD_END, M3_MARK, NAME, read_elements
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """One body.
+    """One kind of body.
 
-    ``begins`` is the pattern of how it begins. ``tags`` are markers of its own, opening and closing ("" = the last
-    bracket of its JSON closes it). ``value``: what opens and closes a value; in between every marker is data.
-    ``whole``: the end of a body that can lack only its closing marker. ``is_json``: the body is JSON from the end of
-    ``begins`` on, and a marker in its strings is data. ``behind_tag``: the body must follow its marker immediately, or
-    begin a line. ``anywhere``: it may follow any marker, also one of another family; ``after_own_tag``: after our
-    own even if no other forms are read. ``alone`` matches bodies that may occur in a sentence about our own markers,
-    such as a bare name: such a block has to stand alone there. ``skips_beginning``: no marker within the match of
-    ``begins`` counts, since an opening one may replace another there. ``again``: how another call may begin directly
-    after a body that no marker closes. ``misspelled``: how the body begins in other spellings, tried once no body
-    begins otherwise; if it begins with a marker, that is ``slip_of``.
+    ``begins``: a pattern for its beginning. ``tags``: its own markers, opening and closing ("" = it ends with the last
+    bracket of its JSON). ``value``: the delimiters of a value, between which every marker is data.
+    ``whole``: the end of a body that lacks at most its closing marker. ``is_json``: the body is JSON after ``begins``,
+    so a marker in its strings is data. ``behind_tag``: the body must directly follow its marker or begin a line.
+    ``anywhere``: it may follow any marker, including those of other families; ``after_own_tag``: after
+    toolsim's own even if no other forms are read. ``alone`` matches bodies that may occur in a sentence about toolsim's
+    markers, such as a bare name: a block with this body must stand alone. ``skips_beginning``: markers in the match of
+    ``begins`` are ignored, since an opening one may replace another there. ``again``: how another call may begin
+    directly after a body without a closing marker. ``misspelled``: how the body begins in other spellings, tried only
+    if no body begins as usual; if it begins with a marker, that marker is ``slip_of``.
     """
 
     name: str
@@ -88,7 +88,7 @@ class CallForm:
     slip_of: str = ""
 
     def may_slip(self, text: str, at: int) -> bool:
-        """Return whether a body may begin in another spelling at ``at``; its pattern is costly to compile."""
+        """Return whether a misspelled body may begin at ``at``; avoids compiling its costly pattern."""
         return self.misspelled is not None and (not self.slip_of or spellings_of(self.slip_of).may_stand(text, at))
 
 
@@ -103,7 +103,7 @@ def _read_use_tool(body: str) -> list[ParsedCall]:
 def _read_open_elements(start: str, end: str) -> Callable[[str], list[ParsedCall]]:
     """Return the reader of the text between ``start``, the beginning of an opening element, and its closing tag.
 
-    That tag also ends a value that lacks its own end.
+    That tag also ends a value that lacks its closing tag.
     """
 
     def read(body: str) -> list[ParsedCall]:
@@ -114,9 +114,9 @@ def _read_open_elements(start: str, end: str) -> Callable[[str], list[ParsedCall
 
 
 def _invocations(name: str, mark: str, *blocks: str) -> tuple[CallForm, ...]:
-    """Return the rows of a form in Anthropic's old elements, in any of ``blocks``; ``mark`` precedes each name.
+    """Return the rows of a form in Anthropic's legacy elements, in any of ``blocks``; ``mark`` precedes each name.
 
-    With a mark, which nobody types, the calls may lack their block.
+    If there is a mark, which nobody types, the calls may lack their enclosing block.
     """
     value = (f"<{re.escape(mark)}parameter ", f"</{mark}parameter>")
     end = f"</{mark}invoke>"
@@ -146,7 +146,7 @@ _DEEPSEEK_HEAD = (
 )
 _KIMI_ARGUMENTS = "<|tool_call_argument_begin|>"
 _KIMI_HEAD = rf"(?:<\|tool_call_begin\|>\s*)*({NAME})(?:\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)})+"
-# Where gpt-oss names the tool: after the role, or after the channel.
+# gpt-oss names the tool after the role or after the channel.
 _GPT_OSS_PLACES = (
     "<|start|>assistant",
     "<|start|>assistant<|channel|>commentary",
@@ -170,10 +170,10 @@ JSON = _row(
     after_own_tag=True,
     anywhere=True,
 )
-"""Our own form, as one more row of the table."""
+"""toolsim's own form, as one more row of the table."""
 
 _DSML_BARS = ("｜", "｜｜", "‖", "‖‖", "|", "||")
-"""The spellings of DeepSeek's bars, by models and by servers that replace them."""
+"""The spellings of DeepSeek's bars in the output of models and of servers that replace them."""
 
 CALL_FORMS = (
     JSON,
@@ -347,15 +347,15 @@ MARKERS = {
     "<TOOLCALL>": "</TOOLCALL>",  # Nemotron Nano
     "<|tools_prefix|>": "<|tools_suffix|>",  # Apertus
     "<|START_ACTION|>": "<|END_ACTION|>",  # Command R and A
-    "<|action_start|>": "<|action_end|>",  # InternLM, whose two markers both open a block
+    "<|action_start|>": "<|action_end|>",  # InternLM; both markers open a block
     "<|plugin|>": "<|action_end|>",
     "[TOOL_REQUEST]": "[END_TOOL_REQUEST]",  # LM Studio, for models without a template
-    "[TOOL_CALL]": "[/TOOL_CALL]",  # MiniMax M2, as some servers write it
+    "[TOOL_CALL]": "[/TOOL_CALL]",  # MiniMax M2, as some servers write them
 }
-"""Markers of families whose calls are any of the bodies: closing marker by opening marker."""
+"""Markers of families whose calls may have any of the bodies; maps opening to closing markers."""
 
 FOREIGN = {**{opening: closing for row in CALL_FORMS for opening, closing in row.tags}, **MARKERS}
-"""All markers of model families: closing marker by opening marker."""
+"""All markers of model families; maps opening to closing markers."""
 
 _ANYWHERE = tuple(row for row in CALL_FORMS if row.anywhere)
 _NARROW = tuple(row for row in CALL_FORMS if row.after_own_tag)
@@ -363,7 +363,7 @@ _ANY_BODY = frozenset(
     [*MARKERS, "<|tool_call>", *(opening for row in CALL_FORMS if row.anywhere for opening, _ in row.tags)]
 )
 _UNTYPED = frozenset([*(opening for opening in FOREIGN if "|" in opening), "<function_calls>"])
-"""Markers after which a space and a name may follow: prose never continues like that."""
+"""Markers that a space and a name may follow; prose never continues that way."""
 
 _BY_TAG = {
     opening: (
@@ -385,11 +385,11 @@ def row_at(
     misspelled: bool = True,
     rows: Sequence[CallForm] | None = None,
 ) -> CallForm | bool | None:
-    """Return the row whose body begins at ``at`` after that marker, False for none, None if more text is needed.
+    """Return the row whose body begins at ``at`` after that marker, False if none does, None if more text is needed.
 
-    ``behind_tag``: the marker ends at ``at``, or a line ends there. ``final``: no more text will
-    come. ``narrow``: no forms but ours are read. ``misspelled``: other spellings count.
-    ``rows``: those of a custom form.
+    ``behind_tag``: a marker or a line ends at ``at``. ``final``: no more text will
+    arrive. ``narrow``: read only toolsim's own forms. ``misspelled``: also accept other spellings.
+    ``rows``: the rows of a custom form.
     """
     rows = rows or _BY_TAG.get(opening, _NARROW if narrow else _ANYWHERE)
     needs_tag = opening not in _UNTYPED
@@ -402,7 +402,7 @@ def row_at(
 
 
 def _first(rows: Iterable[tuple[str, CallForm]], text: str, at: int, *, final: bool) -> CallForm | bool | None:
-    """Return the first row whose pattern matches at ``at``, False for none, None if more text is needed."""
+    """Return the first row whose pattern matches at ``at``, False if none does, None if more text is needed."""
     is_undecided = False
     for pattern, row in rows:
         found = match_at(pattern, text, at, final=final)
@@ -419,12 +419,12 @@ _KINDS: Mapping[Body, tuple[str, ...]] = {
     "pairs": ("GLM 4.5",),
     "braces": ("Gemma 4",),
 }
-"""The names of the rows whose bodies are of that kind."""
+"""The names of the rows for each kind of body."""
 
 
 @lru_cache(maxsize=16)
 def custom_rows(forms: tuple[CustomForm, ...]) -> Mapping[str, tuple[CallForm, ...]]:
-    """Return the rows of the bodies that may follow each opening marker of these forms."""
+    """Return the rows of the bodies that may follow each opening marker of the custom forms."""
     return {form.opening: tuple(_custom(form)) for form in forms}
 
 
@@ -433,12 +433,12 @@ def _custom(form: CustomForm) -> Iterator[CallForm]:
         if form.body == "any" or row.name in _KINDS.get(form.body, ("JSON",)):
             if form.name_key or form.arguments_key:
                 yield replace(row, read=_keyed(form))
-            else:  # A declared marker does not occur in sentences about toolsim's own.
+            else:  # A declared marker does not occur in sentences about toolsim's own markers.
                 yield row if row is JSON else replace(row, alone=None, behind_tag=False)
 
 
 def _keyed(form: CustomForm) -> Callable[[str], list[ParsedCall]]:
-    """Return the reader of JSON with the keys of that form, next to the usual ones."""
+    """Return a reader for JSON with the form's keys in addition to the usual ones."""
 
     def read(body: str) -> list[ParsedCall]:
         return [_with_keys(call, form) for call in read_bare_json(body)]
@@ -457,9 +457,9 @@ def _with_keys(call: ParsedCall, form: CustomForm) -> ParsedCall:
 
 
 def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -> list[ParsedCall]:
-    """Return the calls of a body that began as a form's does; never empty. ``rows``: as for ``row_at``."""
+    """Return the calls in a body that began like a form's body; never empty. ``rows``: as in ``row_at``."""
     start = len(body) - len(body.lstrip())
-    # A body may be empty up to its closing tag.
+    # A body may be empty before its closing tag.
     is_behind = not start or "\n" in body[:start]
     row = row_at(body + FOREIGN.get(opening, "</"), start, opening, behind_tag=is_behind, final=True, rows=rows)
     return row.read(body) if isinstance(row, CallForm) else _read_use_tool(body)
@@ -468,9 +468,9 @@ def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -
 def reads_cleanly(
     row: CallForm, opening: str, body: str, closing: str = "", rows: Sequence[CallForm] | None = None
 ) -> bool:
-    """Return whether a body of that row is complete though no tag closes it: its reader has nothing to repair.
+    """Return whether a body of that row is complete without a closing tag, so that its reader repairs nothing.
 
-    ``closing`` is what would have closed it, and may also be what ends its last call.
+    ``closing``: the tag that would have closed it, which may also end its last call.
     """
     if not body.rstrip().endswith(row.whole) and row.whole != closing:
         return False
@@ -478,5 +478,5 @@ def reads_cleanly(
 
 
 def needs_end(row: CallForm, opening: str) -> bool:
-    """Return whether a misspelled opening tag without its end may be the beginning of a word in that row's body."""
+    """Return whether a misspelled, unterminated opening tag may be the beginning of a word in that row's body."""
     return row.name in ("pythonic", "named JSON") and not opening.endswith((">", "]"))

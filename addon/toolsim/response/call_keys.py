@@ -1,4 +1,4 @@
-"""The keys of a call that is written as a JSON object: the only list of them.
+"""The keys of a call written as a JSON object. No other module lists them.
 
 {"name": …, "arguments": …}          in any of the spellings below
 {"function": …, "arguments": …}      the name as a string
@@ -15,10 +15,10 @@ LIST_KEYS = ("tool_calls", "tool_uses")
 OTHER_KEYS = ("type", "id", "call_id", "tool_call_id")
 
 CALL_KEYS = frozenset((*NAME_KEYS, *ARGUMENTS_KEYS, *OTHER_KEYS))
-"""The keys of one call; an object with others is a call with something added, or no call at all."""
+"""The keys of one call; an object with other keys is a call with additions, or not a call at all."""
 
 NAME_OR_WRAPPER_KEYS = frozenset((*NAME_KEYS, "function"))
-"""The keys whose value, if it is a string, is the name."""
+"""Keys whose value is the tool's name if it is a string."""
 
 
 def _head(quote: str) -> str:
@@ -30,10 +30,10 @@ def _head(quote: str) -> str:
 
 
 HEAD = _head('"')
-"""A pattern of how a call begins, up to its name."""
+"""A pattern for the beginning of a call, up to its name."""
 
 HEAD_WITH_SLIPS = _head("[\"']")
-"""The same, perhaps in the wrong quotes."""
+"""The same pattern, also matching the wrong quotes."""
 
 ARGUMENTS = rf'"(?:{"|".join(ARGUMENTS_KEYS)})"\s*+:'
-"""A pattern of the key that follows."""
+"""A pattern for the arguments key, which follows."""

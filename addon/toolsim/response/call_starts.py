@@ -1,24 +1,24 @@
 """Finds the beginnings of untagged calls, forms and fences, from as few characters as possible.
 
-{                      JSON        at once; the form's own lexer gives it up at the first key that no call has
+{                      JSON        immediately; the form's lexer rejects it at the first key that is not a call's
 [                      JSON        unless it continues like the history's record
 [function_call SPACE   a record
 ['name(   ["name(      strings     a list of calls, each in quotes
-[name(                 list        only the name of a tool on offer, here and below: no other word is held back for it
-name(                  syntax, with underscores escaped or not; or a near spelling of a name (``repair``), here as well
-name{   name[ARGS]{    braces      what is left of Mistral's calls, and of Kimi's (functions.name:0{), if the server has
-name NEWLINE {         braces      as GLM-4 writes
-call:name{             gemma       dropped the marks; the same for Gemma's and gpt-oss's
-commentary to=functions.name json{  braces
+[name(                 list        only for names of offered tools, here and below: no other word is held back
+name(                  syntax      underscores escaped or not; also a near spelling of a name (``repair``)
+name{   name[ARGS]{    braces      a call of Mistral's or Kimi's (functions.name:0{) without its marks, which the server
+name NEWLINE {         braces      has dropped; with a newline, as GLM-4 writes it
+call:name{             gemma       the same for Gemma
+commentary to=functions.name json{  braces      and for gpt-oss
 functools[             functools   JSON, as Phi-4-mini writes it
-```                    a fence     its language decides whether it may hold a call
-~~~                    a fence of code, which holds none
+```                    a fence     its language decides whether it may contain a call
+~~~                    a code fence, which contains no calls
 
-In a fence of code that only calls, Python may surround the calls (``Statement``):
+In a code fence that contains only calls, Python code may surround the calls (``Statement``):
 
     statement := call | "print(" call ")" | name "=" call
 
-Some models were shown their tools with ``default_api.`` before the name; it counts as part of that.
+Some models see their tools with ``default_api.`` before the name; that prefix counts as part of the name.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from toolsim.response.repair import common_spelling
 from toolsim.response.segments import end_of
 
 LANGUAGES = ("", "json", "tool_call", "tool_code", "xml", "python", "py")
-"""What may follow the opening mark of a fence that holds a call."""
+"""Languages that may follow the opening mark of a fence that contains a call."""
 
 CODE = ("tool_code", "python", "py")
-"""Languages of fences that may hold statements around their calls."""
+"""Languages of fences that may contain statements around calls."""
 
 PYTHON = ("python", "py")
-"""Languages of fences that show code far more often than they make calls."""
+"""Languages of fences that usually show code and rarely make calls."""
 
 _BEHIND_WORDS = tuple(language for language in LANGUAGES if language not in PYTHON)
 
 _MAX_LANGUAGE = 64
-"""Characters after a fence's mark that are inspected: a language, and spaces."""
+"""Number of characters inspected after a fence's mark: a language and spaces."""
 
 MARK = re.compile(r"`++|~++")
-# Some models escape names as in Markdown: get\_weather(…). A backslash at the end of the text may begin that.
+# Some models escape names as in Markdown: get\_weather(…). A backslash at the end of the text may start an escape.
 NAME = re.compile(r"[A-Za-z_](?:[\w.:/-]|\\(?:_|\Z))*+")
 _LANGUAGE = re.compile(r"[ \t]*+(\w*+)[ \t\r]*+")
 _RECORD = "[function_call"
@@ -58,7 +58,7 @@ _FIRST = frozenset(prefix[0] for prefix in _PREFIXES)
 _AFTER_NAME = frozenset("({[\r\n")
 _MODULE = "functions."
 _MAX_NAME = 256
-"""Maximum characters of a word that are compared with names; none is as long."""
+"""Maximum length of a word that is compared with names; no name is longer."""
 
 _NUMBER = re.compile(r":\d{0,3}\Z")
 _ARGUMENTS = r"(?:(?:\[CALL_ID\][\w-]{1,64})?(?:\[ARGS\])?|\r?\n)\{"
@@ -72,8 +72,8 @@ _DEFAULT_MODULE = "default_api."
 def language_at(text: str, pos: int, *, has_started: bool, final: bool) -> tuple[str, int] | Literal["more"] | None:
     """Return the language after the opening mark that ends at ``pos``, and the end of that line; None: no such line.
 
-    A list may follow the mark at once, as in ```[f(x)]```.
-    ``has_started``: text precedes the fence, so it shows code if its language is one of ``PYTHON``.
+    A list may directly follow the mark, as in ```[f(x)]```.
+    ``has_started``: text precedes the fence, so a fence in one of the ``PYTHON`` languages shows code.
     """
     languages = _BEHIND_WORDS if has_started else LANGUAGES
     found = _LANGUAGE.match(text, pos)
@@ -89,9 +89,9 @@ def language_at(text: str, pos: int, *, has_started: bool, final: bool) -> tuple
 def find_call_start(
     text: str, pos: int, names: list[str], *, final: bool
 ) -> Kind | Literal["fence", "code", "more"] | None:
-    """Return what begins at ``pos``: "more" while that is uncertain, which it never is if the text is ``final``.
+    """Return the kind of text that begins at ``pos``, or "more" if that depends on further text (never if ``final``).
 
-    ``names``: the spellings of the tools on offer, sorted.
+    ``names``: the spellings of the offered tools, sorted.
     """
     match text[pos]:
         case "{":
@@ -116,7 +116,7 @@ def find_call_start(
 
 
 def _bracketed(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["more"] | None:
-    """Return what a ``[`` begins: a record, a list of calls, possibly each in quotes, or JSON."""
+    """Return the kind of text that a ``[`` begins: a record, a list of calls, possibly each in quotes, or JSON."""
     head = text[pos : pos + len(_RECORD) + 1]
     if _RECORD.startswith(head) and not final:
         return "more"
@@ -127,7 +127,7 @@ def _bracketed(text: str, pos: int, names: list[str], *, final: bool) -> Kind | 
     inner += is_quoted
     if inner == len(text):
         return "json" if final else "more"
-    # No other word is held back: only the name of a tool on offer begins a call.
+    # No other word is held back: only the name of an offered tool begins a call.
     found = _named(text, inner, names, final=final) if is_quoted or NAME.match(text, inner) else None
     if found == "syntax":
         return "strings" if is_quoted else "list"
@@ -135,7 +135,7 @@ def _bracketed(text: str, pos: int, names: list[str], *, final: bool) -> Kind | 
 
 
 def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["more"] | None:
-    """Return the form that begins with the name of a tool on offer, and with what some models put before it."""
+    """Return the form that begins with the name of an offered tool, including prefixes that some models add."""
     at = pos
     if text[at] in _FIRST:
         for prefix in _PREFIXES:
@@ -152,7 +152,7 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
     word = name[0].removesuffix("\\").replace(ESCAPED, "_")
     is_escaped = len(word) < len(name[0])
     near = common_spelling(_NUMBER.sub("", word[:_MAX_NAME]))
-    # In these forms a hyphen is a minus, unless it is a tool's own.
+    # In these forms a hyphen is a minus sign unless it is part of a tool's name.
     spellings = (word,) if "-" in word else (word, near, near.removeprefix(common_spelling(_MODULE)))
     found = [(spelling, names[place]) for spelling in spellings if (place := bisect_left(names, spelling)) < len(names)]
     if name.end() == len(text) and not final:
@@ -173,7 +173,7 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
 class Statement:
     """The code around successive calls. ``is_open``: a ``print(`` has not been closed.
 
-    ``is_python``: its language is Python, and no language of calls.
+    ``is_python``: its language is Python rather than a language of calls.
     """
 
     def __init__(self, *, is_python: bool = False) -> None:
@@ -181,7 +181,7 @@ class Statement:
         self.is_python = is_python
 
     def before(self, text: str, pos: int, *, final: bool) -> int | None:
-        """Return where the call of the statement at ``pos`` may begin, None if more text is needed."""
+        """Return where the call of the statement at ``pos`` may begin, or None if more text is needed."""
         at = end_of(_WORD, text, pos)
         if at == len(text):
             return pos if final else None

@@ -1,19 +1,19 @@
-"""Calls written in a programmer's syntax, or as the record that the history shows, read as source text.
+"""Calls in programming syntax, or in the record notation of the history, read as source text.
 
     calls  := syntax | "[" syntax ("," syntax)* "]" | syntax (newline | ";") syntax …
     syntax := name "(" object ")" | name "(" [ value ("," value)* ] ")"
     value  := [ key ("=" | ":") ] literal       JSON's literals and Python's: 'a', True, None, (no names, no operators)
     record := "[function_call " (("id" | "call_id" | "name") "=" word)* "arguments=" (object | string) "]"
 
-A literal is not a slip here: Python's quotes, escapes and words are the grammar of this form, so they do not count as
-repairs. An escape that Python does not know is text, backslash included. What only Python writes (tuples, signs, joined
-and prefixed strings, three quotes, ``**{…}``) is read by Python's own parser: constants, lists, tuples, sets, dicts
-with string keys, signs before numbers and strings without placeholders are values, an integer with leading zeros is
-read as decimal, and nothing is evaluated.
-Items keep their source if it is JSON already. Linear; nothing raises.
+A Python literal is not a slip here: Python's quotes, escapes and keywords are the grammar of this form, so they do not
+count as repairs. An escape that Python does not know is text, backslash included. Constructs that exist only in Python
+(tuples, signs, joined and prefixed strings, triple quotes, ``**{…}``) are read by Python's own parser: constants,
+lists, tuples, sets, dicts with string keys, signs before numbers and strings without placeholders are values, an
+integer with leading zeros is read as decimal, and nothing is evaluated.
+Items that are already JSON keep their source. Runs in linear time; nothing raises.
 
-A model that writes Markdown may escape the underscores of names and keys; then those in its strings are escaped too,
-and all of them are read without the backslash. That is a repair.
+A model that writes Markdown may escape the underscores in names and keys. It then escapes those in strings, too, so all
+of these backslashes are removed. That is a repair.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ ESCAPED = "\\_"
 _STRING_OR_ESCAPED = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|\\_""", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][\w.:/-]*+(?=\()")
 _KEY = re.compile(r"\s*+([A-Za-z_]\w*+)\s*+(?:=(?!=)|:(?![:=]))")
-# A value up to the comma after it: strings and brackets are skipped whole, since commas inside them are content.
+# A value up to the next comma. Strings and brackets are skipped as units, since commas inside them are content.
 _TOKEN = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|[\[{(]|[\]})]|,|[^"'\[\]{}(),]++""", re.DOTALL)
-# The escapes that JSON does not have: a character by its number or name, and a line that continues.
+# Escapes that JSON lacks: characters by number or name, and line continuations.
 _ESCAPE = re.compile(
     r"\\(?:(x[0-9a-fA-F]{2}|U[0-9a-fA-F]{8}|[0-3]?[0-7]{1,2}|N\{[^{}]{1,80}\}|[av])|(\r?\n)|.)", re.DOTALL
 )
@@ -45,18 +45,18 @@ _RECORD = re.compile(
 )
 _RECORD_NAME = re.compile(r"""\sname\s*=\s*(?:"([^"]+)"|(\S+))""")
 _MAX_VALUES = 64
-"""More values than any tool has parameters; the text is then something else."""
+"""No tool has more parameters than this; a longer text is something else."""
 
 
 def without_escapes(text: str) -> str:
-    """Return calls without the backslashes before their underscores, unchanged if none is outside of strings."""
+    """Return calls without the backslashes before their underscores; unchanged if all backslashes are in strings."""
     if ESCAPED not in text or all(found[0] != ESCAPED for found in _STRING_OR_ESCAPED.finditer(text)):
         return text
     return text.replace(ESCAPED, "_")
 
 
 def read_call(text: str) -> ParsedCall | None:
-    """Read ``name(…)`` that is all of ``text``; None if it is not such a call with literal values."""
+    """Read ``name(…)`` if it is all of ``text``; return None if it is not a call with literal values."""
     named = _NAME.match(text)
     if named is None or not text.endswith(")"):
         return None
@@ -71,9 +71,9 @@ def read_call(text: str) -> ParsedCall | None:
 
 
 def read_calls(text: str) -> list[ParsedCall]:
-    """Read calls that are all of ``text``: one, a list, or one after another; never empty.
+    """Read ``text`` as calls: a single one, a list, or a sequence; never empty.
 
-    What is none of that is one broken call.
+    Any other text is one broken call.
     """
     bare = text.strip()
     parts = _split(bare[1:-1]) if bare.startswith("[") and bare.endswith("]") else [bare]
@@ -87,14 +87,14 @@ def read_calls(text: str) -> list[ParsedCall]:
 
 
 def read_strings(text: str) -> list[ParsedCall | None]:
-    """Read a list that is all of ``text``, each item a string that holds ``name(…)``; None for each other item."""
+    """Read ``text`` as a list of strings that contain ``name(…)``; None for each other item."""
     listed = _literal(text)
     items = listed.value if listed is not None and isinstance(listed.value, list) else [None]
     return [read_call(item.strip()) if isinstance(item, str) else None for item in items]
 
 
 def read_record(text: str) -> ParsedCall | None:
-    """Read ``[function_call … name=x arguments=…]`` that is all of ``text``."""
+    """Read ``text`` as ``[function_call … name=x arguments=…]``."""
     head = _RECORD.match(text)
     name = _RECORD_NAME.search(head["words"]) if head else None
     if head is None or name is None or not text.endswith("]"):
@@ -150,7 +150,7 @@ def _literal(text: str) -> Json | None:
     if value := read_value(bare):
         return None if value.value in (math.inf, -math.inf) else value
     bare = _ESCAPE.sub(_as_json, bare)
-    # Python's quotes and words: the repairs handle them, and brackets around them make a JSON text.
+    # Python's quotes and keywords: the repairs handle them, and surrounding brackets make it a JSON text.
     repaired = repair_json(f"[{bare}]", closed=False)
     if repaired is None or repaired.end != len(bare) + 2:
         return None
@@ -160,7 +160,7 @@ def _literal(text: str) -> Json | None:
 
 
 def _as_json(escape: re.Match[str]) -> str:
-    """Return an escape of Python's as JSON's; one that JSON has too, or that neither has, unchanged."""
+    """Convert a Python escape to JSON; return an escape that JSON shares, or that neither knows, unchanged."""
     char, line = escape.groups()
     if line:
         return ""
@@ -168,20 +168,20 @@ def _as_json(escape: re.Match[str]) -> str:
         return escape[0]
     try:
         found = codecs.decode(escape[0], "unicode_escape")
-    except UnicodeDecodeError:  # No character has that number or name.
+    except UnicodeDecodeError:  # No character has this number or name.
         return escape[0]
     # A quote must not end the string that contains it.
     return f"\\u{ord(found):04x}" if found <= "\uffff" else json.dumps(found)[1:-1]
 
 
-# -- what only Python's own parser can read
+# -- constructs that only Python's own parser can read
 
 
 Items = tuple[tuple[str | None, Json], ...]
-"""The values of one call, each with its keyword or None."""
+"""The values of one call, each with its keyword, or None."""
 
 _MAX_LENGTH = 100_000
-"""Characters that are parsed: Python's parser takes many times as much memory."""
+"""Maximum number of characters that are parsed: Python's parser takes many times as much memory."""
 
 _MAX_DEPTH = 64
 _MAX_CALLS = 64
@@ -191,13 +191,13 @@ _LEADING_ZEROS = re.compile(r"(?<=[=,(\[{:\s])([+-]?)0++(?=[1-9]\d*\s*[,)\]}])")
 
 
 class _NoLiteral(Exception):
-    """A value is something other than a literal."""
+    """A value is not a literal."""
 
 
 def read_python(text: str) -> list[tuple[str, Items, str]] | None:
-    """Read calls that are all of ``text``, in a list or on lines of their own: name, values and source of each.
+    """Read ``text`` as calls, in a list or on separate lines: the name, values and source of each.
 
-    None: the text is anything else.
+    Return None if the text is anything else.
     """
     if len(text) > _MAX_LENGTH or len(_BRACKETS.findall(text)) > _MAX_LENGTH // 10:
         return None
@@ -214,7 +214,7 @@ def read_python(text: str) -> list[tuple[str, Items, str]] | None:
 def _parsed(text: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # About escapes that Python does not know: they are text.
+            warnings.simplefilter("ignore")  # About escapes that Python does not know; they are text.
             return ast.parse(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None

@@ -1,18 +1,18 @@
-"""Finds calls in reasoning, which a model writes into its text, or its server sends separately.
+"""Finds calls in reasoning, whether the model writes the reasoning into its text or the server sends it separately.
 
-Reasoning contains no calls, except that some models, such as Qwen3.5 and Kimi K2, sometimes call without ending their
-thought first. So tagged blocks in it count if
+Reasoning contains no calls, except that some models, such as Qwen3.5 and Kimi K2, sometimes make a call before they
+end their thought. So tagged blocks in reasoning count if
 
-1. the reasoning ends with them: only whitespace follows or between them;
-2. the answer contains only whitespace after them, no other text, call or item;
-3. the backend ended it, and did not cut it off.
+1. the reasoning ends with them, with only whitespace after and between them;
+2. the answer contains only whitespace after them, and no other text, call or item;
+3. the backend ended the answer rather than cutting it off.
 
-A block that is followed by more is talk about a call. What may be such a block is held back until that is known.
+A block that is followed by more text only mentions a call. A possible call is held back until that is known.
 Untagged calls in reasoning do not count.
 
-``Thoughts`` finds reasoning in the text, in the markers of any family: thoughts may precede the first visible character
-of the answer. ``CallsInReasoning`` reads what a server sends separately: if that ends with calls, they become the text
-of the answer, which has no other.
+``Thoughts`` finds reasoning in the text, between the markers of any family: thoughts may precede the first visible
+character of the answer. ``CallsInReasoning`` reads reasoning that the server sends separately: if it ends with calls,
+they become the text of the answer, which has no other text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from toolsim.response.quotation import tagged_calls
 from toolsim.response.segments import Block, BrokenCall, FenceMark, Fragment, Parser, ParserWrapper, Segment
 
 IN_REASONING = "CALL_IN_REASONING"
-"""A warning: the text of the answer is the end of its reasoning."""
+"""A warning: the text of the answer comes from the end of its reasoning."""
 
 THOUGHTS = {
     "<think>": "</think>",
@@ -54,7 +54,7 @@ THOUGHTS = {
     "<|channel|>analysis<|message|>": "<|end|>",  # gpt-oss
     "<|start|>assistant<|channel|>analysis<|message|>": "<|end|>",
 }
-"""Closing marker by opening marker."""
+"""Maps opening to closing markers."""
 
 _LONGEST = max(map(len, THOUGHTS))
 _SPACE = re.compile(r"\s*+")
@@ -69,9 +69,9 @@ def thought_at(text: str, at: int, *, final: bool = True) -> str | None:
 
 
 class LastCalls:
-    """The blocks with which reasoning ends so far, with the whitespace and the markers next to them.
+    """The blocks at the end of the reasoning so far, with the adjacent whitespace and markers.
 
-    ``takes_bare``: blocks that may occur in a sentence count, too.
+    ``takes_bare``: also count blocks that may occur in a sentence.
     """
 
     def __init__(self, *, takes_bare: bool) -> None:
@@ -82,7 +82,7 @@ class LastCalls:
         return len(self._held)
 
     def take(self, segments: Iterable[Segment | BrokenCall]) -> list[str]:
-        """Process segments of the reasoning; return those that are certainly text."""
+        """Process segments of the reasoning; return those known to be text."""
         out: list[str] = []
         for segment in segments:
             if (isinstance(segment, Block) and (self._takes_bare or not segment.is_bare)) or (
@@ -94,25 +94,25 @@ class LastCalls:
         return out
 
     def add(self, text: str, *, is_text: bool = True) -> list[str]:
-        """Process text after the blocks; return everything held back if it is visible (``is_text``)."""
+        """Process text after the blocks; return everything held back if the text is visible (``is_text``)."""
         if self._held and (not is_text or text.isspace()):
             self._held.append(text)
             return []
         return [*self.as_text(), text] if text else []
 
     def as_text(self) -> list[str]:
-        """Return what is held back as text, and forget it."""
+        """Return the held-back parts as text, and clear them."""
         held, self._held = self._held, []
         return [segment if isinstance(segment, str) else segment.raw for segment in held]
 
     def as_calls(self) -> list[Block | FenceMark]:
-        """Return what is held back as blocks, and forget it."""
+        """Return the held-back parts as blocks, and clear them."""
         held, self._held = self._held, []
         return [FenceMark(segment, opening=False) if isinstance(segment, str) else segment for segment in held]
 
 
 class Thoughts(ParserWrapper[Parser, LastCalls]):
-    """A parser around ``inner``, which gets the text after the thoughts; ``new`` makes the parsers of the thoughts."""
+    """A parser around ``inner``, which gets the text after the thoughts; ``new`` creates parsers for the thoughts."""
 
     def __init__(self, inner: Parser, new: Callable[[], Parser]) -> None:
         super().__init__(inner, LastCalls(takes_bare=False))
@@ -120,7 +120,7 @@ class Thoughts(ParserWrapper[Parser, LastCalls]):
         self._thought: Parser | None = None  # Reads the open thought.
         self._end = ""  # Its closing marker.
         self._text = ""  # Undecided text: the beginning of a marker.
-        self._is_over = False  # Whether no further thought can come.
+        self._is_over = False  # Whether no further thought can follow.
 
     @property
     def in_block(self) -> bool:
@@ -128,11 +128,11 @@ class Thoughts(ParserWrapper[Parser, LastCalls]):
         return super().in_block or (self._thought is not None and self._thought.in_block)
 
     def feed(self, text: str) -> Sequence[Segment]:
-        """Return what ``text`` completes."""
+        """Return the segments that ``text`` completes."""
         return self._inner.feed(text) if self._is_over else self._read(self._text + text)
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
-        """Return what is left at the end of the text. Nothing may be fed after it."""
+        """Return the remaining segments at the end of the text. No text may be fed afterwards."""
         out: list[Segment | BrokenCall] = []
         if not self._is_over:
             out += self._read(self._text, final=True)
@@ -181,9 +181,9 @@ class Thoughts(ParserWrapper[Parser, LastCalls]):
 
 
 class CallsInReasoning:
-    """Processes the events of one choice, and returns those that replace them; ``sentinel``: one for reasoning.
+    """Replaces the events of one choice where necessary; ``sentinel``: a sentinel for the reasoning.
 
-    ``is_over``: the events no longer change, and need not be taken. ``has_found``: reasoning has become text.
+    ``is_over``: later events are unchanged, so they can bypass ``take``. ``has_found``: reasoning has become text.
     """
 
     def __init__(self, sentinel: Parser) -> None:
@@ -212,7 +212,7 @@ class CallsInReasoning:
         return [replace(self._like, text=text)] if text else []
 
     def _end(self, *, cut: bool) -> list[BackendEvent]:
-        """Return what was held back: as text, or as reasoning if the answer is ``cut`` off or has other content."""
+        """Return the held-back text; as reasoning if the answer is ``cut`` off or has other content."""
         self.is_over = True
         events = self._reasoning(self._sentinel.finish(cut=cut))
         held = "".join(self._calls.as_text())
@@ -223,7 +223,7 @@ class CallsInReasoning:
 
 
 def calls_in_reasoning_for(plan: Plan) -> CallsInReasoning | None:
-    """Return the parser for the reasoning of an answer, None if no tools are on offer or it has several choices."""
+    """Return the parser for the reasoning of an answer; None if no tools are offered or it has several choices."""
     if not plan.tools or plan.choices != 1:
         return None
     return CallsInReasoning(Thoughts(tagged_calls(plan), lambda: tagged_calls(plan)))

@@ -1,12 +1,12 @@
-"""The schema checks of one answer: one validator per tool, and one time budget for all of them.
+"""The schema checks of one answer: one validator per tool, and a shared time budget.
 
-While a value is checked against a schema, all other exchanges wait. Each single check is bounded (``toolsim.schema``),
-but the next bytes of an answer may contain any number of calls. So all checks draw on one budget, including
-compilation. Interruptions such as a garbage collection are not counted (``toolsim.schema.validator``). The budget
-refills at a quarter of the time that passes: an answer at a model's pace never exhausts it, and a hostile one leaves
-others most of the time. Without budget left a check is undecided, and the call passes with a warning. A strict tool's
-call does not: its client was promised that arguments conform. So checks for strict tools may overdraw the budget,
-enough for any sensible call.
+A schema check blocks all other exchanges. Each single check is bounded (``toolsim.schema``),
+but the next bytes of an answer may contain any number of calls. So all checks, including compilation, share one
+budget. Interruptions such as a garbage collection are not counted (``toolsim.schema.validator``). The budget
+refills at a quarter of the elapsed time: an answer at a model's pace never exhausts it, and a hostile one leaves
+most of the time to others. When the budget is exhausted, a check is undecided, and the call passes with a warning.
+The exception is a strict tool, whose client was promised that arguments conform. So checks for strict tools may
+overdraw the budget by enough for any sensible call.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ SCHEMA_CHECK_TIMED_OUT = "SCHEMA_CHECK_TIMED_OUT"
 SCHEMA_UNUSABLE = "SCHEMA_UNUSABLE"
 
 BUDGET_SECONDS = 0.015
-"""Seconds that all schema checks may take without a refill: enough for arguments of 10,000 values."""
+"""Seconds that all schema checks may take without a refill: enough for arguments with 10,000 values."""
 
 PATIENT_SECONDS = 1.0
-"""The same in a separate process, where nothing else waits."""
+"""The same in a separate process, where nothing else is blocked."""
 
 _REFILL = 0.25
 
 _STRICT_SECONDS = 0.025
-"""Seconds by which checks for strict tools may overdraw the budget: at worst others wait 40 ms, once."""
+"""Seconds by which checks for strict tools may overdraw the budget; in the worst case others wait 40 ms, once."""
 
-UNSETTLED = CheckResult("it cannot be said in time whether they do", settled=False, outline="not checked in time")
-"""Reported as a mismatch if the arguments of a strict tool could not be checked."""
+UNSETTLED = CheckResult("the check did not finish in time", settled=False, outline="not checked in time")
+"""The mismatch reported if the arguments of a strict tool could not be checked."""
 
 
 class SchemaChecker:
-    """Checks values against the schemas of tools; ``warn`` gets a code and a tool's name.
+    """Checks values against the schemas of tools; ``warn`` is called with a code and a tool's name.
 
-    ``seconds``: the budget when it is full.
+    ``seconds``: the size of the budget.
     """
 
     def __init__(self, warn: Callable[[str, str], None], *, seconds: float = BUDGET_SECONDS) -> None:
@@ -49,7 +49,7 @@ class SchemaChecker:
         self._spent_at = monotonic()
 
     def schema(self, tool: Tool) -> Validator | None:
-        """Return the tool's compiled schema, None if it has no usable one."""
+        """Return the tool's compiled schema, or None if it has no usable one."""
         if tool.name not in self._validators:
             self._validators[tool.name] = None
             if tool.parameters is not None:
@@ -57,16 +57,16 @@ class SchemaChecker:
                 began = thread_time()
                 try:
                     self._validators[tool.name] = compile_schema(tool.parameters)
-                except SchemaError:  # A strict tool with such a schema was already refused with a 400.
+                except SchemaError:  # A strict tool with such a schema has already been refused with a 400.
                     self._warn(SCHEMA_UNUSABLE, tool.name)
-                # Once per schema, so it counts as one step at most: a pause looks the same from here.
+                # Happens once per schema. It counts as at most one step, since a pause cannot be told apart from it.
                 self._spend(min(thread_time() - began, STEP_SECONDS))
         return self._validators[tool.name]
 
     def mismatch(self, tool: Tool, value: Any) -> CheckResult | None:
-        """Return the place and the reason where arguments break the tool's schema, None if they conform.
+        """Return where and why arguments violate the tool's schema, or None if they conform.
 
-        If that stays undecided: ``UNSETTLED`` for a strict tool, else None.
+        If the check is undecided: ``UNSETTLED`` for a strict tool, otherwise None.
         """
         schema = self.schema(tool)
         if schema is None:
@@ -80,12 +80,12 @@ class SchemaChecker:
         return None
 
     def fits(self, tool: Tool, value: Any) -> bool:
-        """Return whether arguments satisfy the tool's schema beyond doubt; without one any do. Never warns."""
+        """Return whether arguments definitely match the tool's schema; without a schema any do. Never warns."""
         schema = self.schema(tool)
         return schema is None or self.conforms(schema, value)
 
     def conforms(self, schema: Validator, value: Any) -> bool:
-        """Return whether ``value`` conforms to any one schema beyond doubt."""
+        """Return whether ``value`` definitely conforms to the given schema."""
         finding = self._examine(schema, value)
         return finding.settled and finding.mismatch is None
 

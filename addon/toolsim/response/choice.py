@@ -1,17 +1,17 @@
-"""One choice of an answer: turns what the backend sends for it into text and calls.
+"""One choice of an answer: turns the backend's events for it into text and calls.
 
     text ─▶ parser ─▶ segments ─▶ judge ─▶ verdicts ─▶ output sequencer, or calls
 
-1. Each part of an answer has one owner: ``output_sequencer`` has the order of text and calls and says when the choice
-   ends, ``client_calls`` decides how a call is emitted, and ``judge`` whether it is one.
-2. What arrives while a call is open is emitted after it. Text and other items count as if they had come before it, as
-   they do if the call is emitted whole; calls that the backend emits as such count from there on.
-3. A tagged block that is open where a message of the backend ends continues in the next one: nothing gets into its
+1. Each aspect of an answer has one owner: ``output_sequencer`` orders text and calls and determines when the choice
+   ends, ``client_calls`` decides how a call is emitted, and ``judge`` whether text is a call.
+2. Events that arrive while a call is open are emitted after it. Text and other items count as if they had arrived
+   before it, as they do if the call is emitted in one step; the backend's structured calls count from there on.
+3. A tagged block that is open at the end of a backend message continues in the next one: nothing is inserted into its
    arguments.
-4. A call over the limit ends the turn at its first character if text after a call would. Neither its outcome nor the
-   place where the text is cut matters.
-5. A block directly after one that cannot be read is text: of two calls, the second does not run alone. Calls before
-   it do, since the client may have them already.
+4. If text after a call would end the turn, so does the first character of a call over the limit. Neither the verdict
+   on that call nor the way the text is split matters.
+5. A block directly after an unreadable one is text, so that the second of two calls does not run alone. Calls before
+   the unreadable block do run, since the client may have them already.
 """
 
 from __future__ import annotations
@@ -68,18 +68,18 @@ from toolsim.response.verdict import (
 
 
 class Choice:
-    """One choice. Each method takes one event of the backend and returns the client's events for it.
+    """One choice. Each method processes one backend event and returns the client's events for it.
 
-    ``sequencer`` says whether it has ended, and why.
+    ``sequencer`` knows whether the choice has ended, and why.
     """
 
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], index: int = 0) -> None:
         self._plan = plan
         self._report = report
-        self._judge = judge  # Shared by all choices of the answer, with its time for schema checks.
+        self._judge = judge  # Shared by all choices of the answer, including its time for schema checks.
         self._structured_calls = StructuredCalls(judge)
-        self._index = index  # Which choice it is, in each of its events.
-        self._parser = parser_for(plan, judge)  # None: no tools are on offer, so all text is text.
+        self._index = index  # The number of this choice, included in each of its events.
+        self._parser = parser_for(plan, judge)  # None: no tools are offered, so everything is text.
         self._calls = ClientCalls(plan, report, numbers, index)
         self.sequencer = OutputSequencer(plan, report, self._calls, index)
         self._is_unreadable = False  # Whether the latest block was an unreadable call.
@@ -90,7 +90,7 @@ class Choice:
 
     @property
     def has_called(self) -> bool:
-        """Whether there were calls, all of them complete."""
+        """Whether there were calls, and all of them are complete."""
         return self._calls.made > 0 and not self._calls.has_broken
 
     @property
@@ -105,16 +105,16 @@ class Choice:
             return []
         if self._parser is not None:
             self._take(self._parser.feed(text))
-            # Rule 4: a block that has just started cannot be a call any more.
+            # Rule 4: a block that has just started can no longer become a call.
             is_surplus = self._plan.stops_after_tools and self._calls.is_exhausted and self._in_block
             if is_surplus and not self.sequencer.has_ended:
                 self.sequencer.end_early(self._calls.skip())
-        elif text:  # No tools are on offer: anything is text.
+        elif text:  # No tools are offered: everything is text.
             self.sequencer.state(text)
         return self._calls.take()
 
     def next_message(self) -> list[ClientEvent]:
-        """Process the end of the backend's message, before the text of another one."""
+        """Process the end of a backend message that is followed by another one."""
         if self.sequencer.has_ended:
             return []
         follows = self.sequencer.end_message()
@@ -124,9 +124,9 @@ class Choice:
             # Rule 3: the block continues in the next message.
             segments = []
         else:
-            # The parser reads it like text, since a call at the end of the message may be alone on its lines.
+            # The parser reads it as text, since a call at the end of the message may be alone on its lines.
             segments = self._parser.feed(EMPTY_LINE)
-        # An empty line that separates nothing is dropped. But it may have completed text that was held back before it.
+        # An empty line that separates nothing is dropped. But it may have completed text that was held back.
         if follows or not all(isinstance(segment, str) and segment.isspace() for segment in segments):
             self._take(segments)
         return self._calls.take()
@@ -138,17 +138,17 @@ class Choice:
             if not self.sequencer.has_ended:
                 self._calls.emit(event)
             return self._calls.take()
-        # Text that was held back came before the item, and may end the choice.
+        # The held-back text precedes the item, and may end the choice.
         self._release_text()
         if not self.sequencer.has_ended:
             self.sequencer.item(event)
         return self._calls.take()
 
     def structured(self, call: StructuredCall) -> list[ClientEvent]:
-        """Process a call that the backend emitted as one."""
+        """Process a structured call from the backend."""
         self.sequencer.calls_started = max(0, self.sequencer.calls_started - 1)
         self._release_text()
-        # Rule 2: it counts from the end of the open call on, unless it is that call.
+        # Rule 2: the call counts from the end of the open call on, unless it is the open call.
         if self._calls.is_open and not self._calls.is_arriving_as(call.key):
             self._after_call(broke=self._calls.postpone(call))
         elif not self.sequencer.has_ended:
@@ -156,26 +156,26 @@ class Choice:
         return self._calls.take()
 
     def arriving(self, delta: StructuredDelta) -> list[ClientEvent]:
-        """Process a piece of a call that the backend is emitting as one; the complete call follows."""
+        """Process a piece of a structured call that is still arriving; the complete call follows."""
         if self.sequencer.has_ended:
             return []
-        # In an open block the client may be about to get another call.
+        # The open block may be another call that is about to be announced.
         may_announce = delta.is_first and not self._in_block
         self._calls.arriving(delta, self._structured_calls.arriving(delta) if may_announce else None)
         return self._calls.take()
 
     def finish(self, reason: FinishReason) -> list[ClientEvent]:
-        """End the choice, for the backend's own reason. What was held back is resolved now."""
+        """End the choice, for the backend's own reason. Everything held back is resolved now."""
         if self.sequencer.has_ended:
             return []
         self._drain(reason)
-        # What was held back may have ended it early, or as failed. A backend for which calls are text says "stop".
+        # The held-back text may have ended it early, or as failed. A backend that treats calls as text reports "stop".
         if not self.sequencer.has_ended:
             self.sequencer.end("tool_calls" if self._calls.made else reason)
         return self._calls.take()
 
     def recover(self) -> list[ClientEvent]:
-        """End the choice because the answer failed: what was held back is emitted, a second failure is not."""
+        """End the choice because the answer failed: held-back text is emitted, but no second failure."""
         if self.sequencer.has_ended:
             return []
         self._drain("length")  # The continuation of the text is unknown.
@@ -196,14 +196,14 @@ class Choice:
                     self._is_unreadable = self._is_unreadable and segment.isspace()
                     self.sequencer.state(segment)
                 case Fragment():
-                    # Ahead of its block, and no text of its own.
+                    # It precedes its block and is not additional text.
                     self._calls.fragment(segment.text)
                 case Block() | Oversize():
                     is_announced = isinstance(segment, Block) and self._calls.streams(segment.body)
-                    # One verdict may end the choice; those after it are passed over, and listed as such.
+                    # A verdict may end the choice; later ones are skipped, and reported as skipped.
                     with self._reported(segment.raw) as outcomes:
                         verdicts = self._judge.block(segment, is_announced=is_announced)
-                        # Rule 5: the second of two calls does not run alone.
+                        # Rule 5: the second of two calls must not run alone.
                         if self._is_unreadable and isinstance(verdicts[0], JudgedCall):
                             rejected = self._judge.reject(segment.raw, MALFORMED_JSON, verdicts[0].tool.name)
                             verdicts = [replace(rejected, is_unreadable=True)]
@@ -215,16 +215,16 @@ class Choice:
                 case Calls():
                     self._untagged(segment)
                 case FenceMark():
-                    # Next to a call it is dropped, as whitespace is.
+                    # Next to a call it is dropped, like whitespace.
                     self._position += len(segment.raw)
                     self.sequencer.mark(segment.raw, opening=segment.opening)
                 case BrokenCall():
-                    # There is no retry: it is the answer.
+                    # No retry followed, so it is the answer.
                     self.sequencer.state(segment.raw)
 
     def _untagged(self, segment: Calls) -> None:
         with self._reported(segment.raw) as outcomes:
-            # One call that a tool's output holds shows that the model copies the whole unit from it.
+            # If a tool's output contains one of the calls, the model has copied the entire unit from it.
             if any(accepted.is_quoted for accepted in segment.calls):
                 for accepted in segment.calls:
                     self._judge.warn(QUOTED_CALL, accepted.call.tool.name)
@@ -234,7 +234,7 @@ class Choice:
             for accepted in segment.calls:
                 self._judge.count_untagged(accepted)
                 outcomes.append(self.apply(accepted.call))
-        # The model would repeat the call until something stops it (``repetition``).
+        # The model would otherwise repeat the call endlessly (``repetition``).
         if segment.ends and not self.sequencer.has_ended:
             self.sequencer.end_early(ONE_CALL)
 
@@ -244,13 +244,13 @@ class Choice:
         return self._report.add_block(self._index, start, self._position)
 
     def _release_text(self) -> None:
-        """Emit what the parser holds back only while the answer has nothing but text."""
+        """Emit text that the parser holds back only as long as the answer consists of text."""
         if self._parser is not None:
             self._take(self._parser.release())
 
     def _drain(self, reason: FinishReason) -> None:
-        """Resolve everything held back, at an end for ``reason``; "length" is used for any cut."""
-        # The complete call that should have followed its pieces will not come.
+        """Resolve everything held back, at an end for ``reason``; any cut is reported as "length"."""
+        # The complete call that should have followed its pieces will not arrive.
         if self._calls.is_arriving:
             self._after_call(broke=self._calls.break_off())
         if self._parser is not None:
@@ -266,7 +266,7 @@ class Choice:
     # -- verdicts
 
     def apply(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
-        """Act on a verdict, perhaps on a ``structured`` call; return what became of it, for the log."""
+        """Apply a verdict, possibly on a ``structured`` call; return the outcome for the log."""
         match verdict:
             case JudgedCall():
                 return self._call(verdict, structured)
@@ -276,18 +276,18 @@ class Choice:
                 return self._violate(verdict)
 
     def _call(self, call: JudgedCall, structured: StructuredCall | None) -> str:
-        """Emit a call, unless it is one over the limit or repeats another one."""
+        """Emit a call, unless it exceeds the limit or repeats another one."""
         passed_over = f"passed over {call.tool.name}"
         if self.sequencer.has_ended:
             return passed_over
-        # It may be the one that the backend is emitting, which the client has already.
+        # This may be the structured call that is still arriving, which the client has already.
         if structured is None and self._calls.is_arriving:
-            # Text that follows it comes after a call all the same.
+            # Text that follows it still comes after a call.
             self.sequencer.called(made=True)
             self._after_call(broke=self._calls.postpone(call))
             return f"call {call.tool.name}"
         outcome = self._calls.make(call, structured.key if structured else None)
-        # One that is dropped leaves the text around it in one piece.
+        # A dropped call does not split the text around it.
         self.sequencer.called(made=outcome.made)
         if outcome.end:
             self.sequencer.end_early(outcome.end)
@@ -295,45 +295,45 @@ class Choice:
         return f"call {call.tool.name}" if outcome.made else passed_over
 
     def _reject(self, verdict: Rejected, structured: StructuredCall | None) -> str:
-        """Emit the text of what is not a call."""
+        """Emit the text of a block that is not a call."""
         outcome = f"text {verdict.reason}"
         if not verdict.raw or self.sequencer.has_ended:
             return outcome
         if structured is not None:
             self._say_in_words(verdict, structured)
             return outcome
-        # Its beginning may have been announced as a call, which is incomplete then.
+        # Its beginning may have been announced as a call, which is then incomplete.
         self._end_block()
         self.sequencer.state(verdict.raw)
         return outcome
 
     def _say_in_words(self, verdict: Rejected, call: StructuredCall) -> None:
-        """Emit a refused call of the backend's as text."""
+        """Emit a rejected structured call of the backend as text."""
         if self._calls.is_arriving_as(call.key) and self._calls.break_off():
             self.sequencer.interrupt()
-        # Text after a call would end the turn, or is dropped: the client has its calls.
+        # Text after a call would end the turn or be dropped, and the client already has its calls.
         if self.sequencer.gap is None:
             return
         self._report.warnings.append(entry(CALL_AS_TEXT, verdict.name and loggable_name(verdict.name)))
-        # These words are not the model's: they are a paragraph of their own.
+        # This text is not the model's, so it gets its own paragraph.
         parting = EMPTY_LINE if self.sequencer.is_in_text else ""
         self.sequencer.state(f"{parting}{verdict.raw}")
 
     def _violate(self, verdict: Violation) -> str:
-        """End the choice with an error, or with its words, since a strict guarantee cannot be kept."""
+        """End the choice with an error, or with its message as text, because a strict guarantee cannot be kept."""
         if self.sequencer.has_ended:
             return f"failure {verdict.reason}"
-        # Rule 4: a right call would not be emitted here either.
+        # Rule 4: even a valid call would not be emitted here.
         if self._calls.is_exhausted:
             end = self._calls.skip(verdict.name and loggable_name(verdict.name))
             if end:
                 self.sequencer.end_early(end)
             return f"passed over {verdict.reason}"
-        # Calls that waited for an announced one come first, and one of them may end the choice.
+        # Calls that waited for an announced call come first; one of them may end the choice.
         self._end_block()
         if self.sequencer.has_ended:
             return f"failure {verdict.reason}"
-        # For clients that cannot show an error, its words are the answer.
+        # For clients that cannot show an error, the message is the answer.
         if self._plan.policy.strict_policy == "message":
             self._calls.emit(TextDelta(verdict.error.message, self._index))
             self.sequencer.end_early("strict failure")
@@ -348,7 +348,7 @@ class Choice:
         is_announced = self._plan.stream and self._calls.is_arriving_as(call.key)
         for verdict in self._structured_calls.verdicts(call, is_announced=is_announced):
             self.apply(verdict, call)
-        # If it is still open, it was not emitted as a call.
+        # If the call is still open, it was not emitted as a call.
         broke = self._calls.is_arriving_as(call.key) and self._calls.break_off()
         self._after_call(broke=broke)
 
@@ -357,7 +357,7 @@ class Choice:
             self._after_call(broke=self._calls.end_block())
 
     def _after_call(self, *, broke: bool) -> None:
-        """Continue after a call. One that ``broke`` after it was announced interrupts the text."""
+        """Continue after a call. If it broke after it was announced (``broke``), it interrupts the text."""
         if broke:
             self.sequencer.interrupt()
         for call in self._calls.take_postponed():
@@ -370,7 +370,7 @@ class Choice:
 
 
 def parser_for(plan: Plan, judge: Judge) -> Parser | None:
-    """Return the parsers that the plan requires, one around the other; None if no tools are on offer."""
+    """Return the nested parsers that the plan requires; None if no tools are offered."""
     if not plan.tools:
         return None
     limit = block_limit(plan)

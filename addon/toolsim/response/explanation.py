@@ -1,11 +1,11 @@
-"""Decides whether the sentence before an untagged or fenced call introduces an example, which is only shown.
+"""Decides whether the sentence before an untagged or fenced call introduces an example that is only shown.
 
     Here is an example of the JSON:         text: it explains
     In your last message you wrote:         text: it quotes
     The function call would look like this: a call: models announce their calls like this
 
-Only the last sentence before the call decides. 10,456 recorded answers have something in the shape of a call after a
-sentence, and no call that was right follows one of these expressions. They cover some thirty languages.
+Only the last sentence before the call counts. In 10,456 recorded answers, text shaped like a call follows a
+sentence, and none of the valid calls follows one of these expressions. They cover some thirty languages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 
 MAX_SENTENCE = 300
-"""Number of characters before a call that are inspected."""
+"""Number of characters inspected before a call."""
 
 _LAST_SENTENCE = re.compile(r"(?:[^\n.!?]|[.!?](?!\s))*+[.!?]?\s*\Z")
 _EXAMPLE = re.compile(

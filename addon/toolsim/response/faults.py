@@ -1,24 +1,24 @@
-"""Answers that consist of one untagged call which cannot be made, so that the model can be retried.
+"""Answers that consist of one untagged call that cannot be made, so the model can be retried.
 
-Also calls that were cut off, which the model continues (``Continuation``).
+Also covers calls that were cut off, which the model continues (``Continuation``).
 
 ``untagged`` finds valid calls; everything else is text. But an answer that begins with a call and contains nothing else
-was meant as one:
+was intended as one:
 
     answer := mark? "["? {"name": "…", "arguments": …      in any spelling of these keys (``call_keys``)
 
-1. It is text as soon as anything visible follows its brackets, anything is elided (``...``), or anything but text
-   arrives: then it talks about a call, or contains another one.
-2. If the length limit cut it off before it broke, that is not a fault: the model can continue it.
-3. Nothing is held back here unless the model may be retried. Where the text is split does not matter.
+1. It is text as soon as anything visible follows its brackets, anything is elided (``...``), or a non-text event
+   arrives: it then talks about a call, or contains another one.
+2. If the length limit cut it off before it became invalid, that is not a fault: the model can continue it.
+3. Nothing is held back unless the model may be retried. The way the text is split does not matter.
 
-``BrokenCalls`` holds back a call of a tool on offer: at its end it is judged as if it were in a tagged block, and every
-schema counts. If it cannot be read, or does not fit, that is its fault.
+``BrokenCalls`` holds back a call to an offered tool. At its end it is judged as if it were in a tagged block, and every
+schema counts. If it cannot be read or does not match its schema, that is its fault.
 
-``UndeclaredCall`` withholds a call of a tool that does not exist: a small model that is shown tools sometimes answers a
-greeting with ``{"name": "greet", "arguments": {…}}``. That is text, since the client could not run it; but asked again
-without tools, the model answers in plain text. Only the first text of an answer after its reasoning decides. At its end
-the answer is a ``Retry``, whose ``otherwise`` is the answer as it is.
+``UndeclaredCall`` withholds a call to a tool that does not exist: a small model that sees tools sometimes answers a
+greeting with ``{"name": "greet", "arguments": {…}}``. That is text, since the client could not run it, but if retried
+without tools, the model answers in plain text. Only the first text of an answer after its reasoning counts. When it
+ends, the answer is a ``Retry``, whose ``otherwise`` is the unchanged answer.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ _FAULTS = (MALFORMED_JSON, SCHEMA_MISMATCH)
 
 
 def begins_call(text: str) -> bool:
-    """Return whether a text begins with a tag and JSON: a call that the model itself left open."""
+    """Return whether a text begins with a tag and JSON, as a call that the model itself left open does."""
     return _CALL_START.match(text) is not None
 
 
 class SoleCall:
-    """A possible answer that is only a call; ``accepts`` says which names it may have.
+    """A possible answer that consists only of a call; ``accepts`` returns whether it may have a given name.
 
-    ``mark``: a pattern of what may precede its JSON. ``name`` is known once its arguments begin.
+    ``mark``: a pattern for text that may precede its JSON. ``name`` is known once its arguments begin.
     """
 
     def __init__(self, mark: str, accepts: Callable[[str], bool]) -> None:
         self.pattern = rf"\s*+(?P<mark>{mark})?(?P<body>\[?\s*+{HEAD}[\s,]*+{ARGUMENTS})"
         self._accepts = accepts
-        self._head = ""  # The text up to the arguments, while these have not started.
+        self._head = ""  # The text before the arguments, until these begin.
         self._is_fenced = False
         self._depth = 0
         self._in_string = self._is_escaped = self._is_closed = False
@@ -71,7 +71,7 @@ class SoleCall:
 
     @property
     def is_balanced(self) -> bool:
-        """Whether every string and bracket was closed."""
+        """Whether all strings and brackets are closed."""
         return not self._depth and not self._in_string
 
     def read(self, text: str) -> bool:
@@ -113,7 +113,7 @@ class SoleCall:
 
 
 class BrokenCalls(TextBuffer[Parser]):
-    """Wraps the parser ``inner``, and holds such an answer back. Used like ``inner``; ``limit`` in characters."""
+    """Wraps the parser ``inner`` and holds such an answer back. Used like ``inner``; ``limit``: in characters."""
 
     def __init__(self, inner: Parser, plan: Plan, judge: Judge, limit: int) -> None:
         super().__init__(inner)
@@ -123,7 +123,7 @@ class BrokenCalls(TextBuffer[Parser]):
         self._call = SoleCall(_FENCE, judge.toolbox.offers)
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
-        """Return what is left at the end of the text, as the inner parser does."""
+        """Return the rest at the end of the text, as the inner parser does."""
         was_broken = bool(self._held)
         segments = self._inner.finish(cut=cut)
         if self._is_over or (cut and not was_broken):
@@ -136,7 +136,7 @@ class BrokenCalls(TextBuffer[Parser]):
         return [*passed, BrokenCall(raw, self._refused(raw))]
 
     def _holds(self, text: str) -> bool | None:
-        """Return whether the answer may still be such a call; None for whitespace before it."""
+        """Return whether the answer may still be such a call; None if only whitespace has arrived."""
         if not self._held and text.isspace():
             return None
         self._left -= len(text)
@@ -144,13 +144,13 @@ class BrokenCalls(TextBuffer[Parser]):
 
     def _refused(self, raw: str) -> Rejected | Violation | None:
         body = _CLOSING_MARK.sub("", raw[self._call.start :])
-        # Brackets that the model left open are not added: nothing here shows that the call was complete.
+        # Brackets that the model left open are not added, since nothing indicates that the call was complete.
         block = Block("json", "", body, "\n" if self._call.is_balanced else "")
         if self._judge.answer_format is not None and self._judge.answer_format.is_answer(body):
             return None
         as_strict = tuple(replace(tool, strict=True) for tool in self._plan.tools)
         for plan, reasons in ((self._plan, _FAULTS), (replace(self._plan, tools=as_strict), (SCHEMA_MISMATCH,))):
-            # In the report all of this is text: nothing is counted.
+            # The report treats all of this as text, so nothing is counted.
             for verdict in Judge(plan, Report()).block(block):
                 if not isinstance(verdict, JudgedCall) and verdict.reason in reasons and verdict.expected:
                     return verdict
@@ -158,9 +158,9 @@ class BrokenCalls(TextBuffer[Parser]):
 
 
 class UndeclaredCall:
-    """The withheld part of one answer. ``is_declared``: whether a name means a tool of the client's.
+    """The withheld part of one answer. ``is_declared``: returns whether a name is a tool of the client's.
 
-    ``retry``: the end of the answer, None if it passes. ``is_over``: whether nothing is withheld any longer.
+    ``retry``: the end of the answer, or None if it passes. ``is_over``: whether nothing is withheld any longer.
     """
 
     def __init__(self, is_declared: Callable[[str], bool]) -> None:
@@ -176,7 +176,7 @@ class UndeclaredCall:
         return bool(self._held)
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
-        """Process events of the answer, and return those that pass."""
+        """Process events of the answer and return those that pass."""
         passed: list[ClientEvent] = []
         for event in events:
             match event:
@@ -205,7 +205,7 @@ class UndeclaredCall:
     def _retry(self, end: Ended) -> Retry | None:
         """Return the fault of the complete answer; None if it is text."""
         text = "".join(event.text for event in self._held)
-        # Small models forget a bracket: the last one need not close the first.
+        # Small models forget brackets: the last one need not match the first.
         is_whole = text.rstrip("` \t\r\n").endswith(("}", "]"))
         if not self._call.name or not is_whole or end.reasons != {0: "stop"}:
             return None
@@ -213,16 +213,16 @@ class UndeclaredCall:
         return Retry(fault, text, (*self._held, Ended(end.reasons)), end.usage)
 
 
-# Characters of a beginning that distinguish it from a continuation: enough for a tag, or for a brace and a key.
+# Number of characters that distinguish a new start from a continuation: enough for a tag, or for a brace and a key.
 _MAX_REPEATED = 16
 
 
 class Continuation(ParserWrapper[Parser, list[str]]):
-    """Wraps the parser ``inner``: before the text it gets ``partial_call``, cut off in an earlier round.
+    """Wraps the parser ``inner`` and feeds it ``partial_call``, which was cut off in an earlier round, before the text.
 
     A model that is asked to continue a call either does so or starts over. It has started over if its first visible
-    characters are those with which the call began; all is held back while that is undecided. A continuation resumes at
-    the exact character: whitespace at the joint may belong to a string.
+    characters are those with which the call began; text is held back while that is undecided. A continuation resumes at
+    the exact character, because whitespace at the seam may belong to a string.
     """
 
     def __init__(self, inner: Parser, partial_call: str) -> None:
@@ -230,15 +230,15 @@ class Continuation(ParserWrapper[Parser, list[str]]):
         bare = partial_call.lstrip()
         # A model that starts over may write different whitespace after the tag.
         tag = bare[: bare.find(">") + 1] if bare.startswith("<") else ""
-        self._head = tag or bare[:_MAX_REPEATED]  # What shows that it starts over.
+        self._head = tag or bare[:_MAX_REPEATED]  # The text that shows that the model starts over.
 
     @property
     def open_size(self) -> int:
-        """Number of characters of the open block that have arrived, including those of the earlier round."""
+        """Number of characters of the open block received so far, including those from the earlier round."""
         return sum(map(len, self._held)) or self._inner.open_size
 
     def feed(self, text: str) -> Sequence[Segment]:
-        """Return what ``text`` completes."""
+        """Return the segments that ``text`` completes."""
         if not self._held:
             return self._inner.feed(text)
         self._held.append(text)
@@ -251,11 +251,11 @@ class Continuation(ParserWrapper[Parser, list[str]]):
         return self._inner.feed(whole)
 
     def release(self) -> Sequence[Segment]:
-        """Return what is held back only while the answer has nothing but text."""
+        """Return the text that is held back only as long as the answer consists of text."""
         return self._inner.release()
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
-        """Return what is left at the end of the text. What is undecided then did not start over."""
+        """Return the rest at the end of the text. An undecided answer did not start over."""
         held, self._held = self._held, []
         segments = self._inner.feed("".join(held)) if held else []
         return [*segments, *self._inner.finish(cut=cut)]

@@ -1,20 +1,21 @@
-"""The lexer of one untagged form: finds its end, or the first character that no call has.
+"""The lexer of one untagged form: finds its end, or the first character that cannot belong to a call.
 
-It reads a form piece by piece and tracks strings, brackets and, in a JSON object that may be a call, the keys. It
-builds no values: the form is parsed once, when it is complete.
+It reads a form in pieces and tracks strings, brackets and, in a JSON object that may be a call, the keys. It builds
+no values: the form is parsed once, when it is complete.
 
 1. Outside strings there are only brackets, ``,``, ``:``, words and whitespace; in call syntax also ``=``. Strings are
-   quoted by ``"`` or ``'``. A string, a bracket or a word begins only where a value or a key is allowed. Anything else
+   quoted with ``"`` or ``'``. A string, bracket or word begins only where a value or a key is allowed. Any other text
    is not a form. In call syntax strings may be adjacent, and parentheses may enclose values.
-2. An object that may be a call has only the keys of a call, a ``name`` on offer, and a ``type`` of calls. These are the
-   outermost object, the objects in an outermost array, and those under ``function`` and ``tool_calls``. Its arguments
-   may also be next to the ``name``, as the tool's own parameters; or under the tool's name in place of all that
-   (``unwrap``). Keys are compared from their first character, so that other JSON is released at once.
-3. An array that may hold calls holds only objects.
+2. An object that may be a call has only the keys of a call, the ``name`` of an offered tool, and a ``type`` used for
+   calls. This applies to the outermost object, the objects in an outermost array, and those under ``function`` and
+   ``tool_calls``. The arguments may also be next to the ``name``, as the tool's own parameters, or the object may have
+   only the tool's name as a key (``unwrap``). Keys are compared from their first character, so that other JSON is
+   released immediately.
+3. An array that may contain calls contains only objects.
 4. In a fence, the closing mark ends a JSON form that lacks its last brackets.
-5. Gemma's braces hold any text, since its strings may have lost their quotes: only brackets outside quotes count.
-6. An array whose calls repeat without end has ended as soon as that is certain (``repetition``).
-7. A bracket within JSON may be closed by one of the wrong kind if only closing brackets follow (``repair``).
+5. Gemma's braces contain any text, since its strings may have lost their quotes: only brackets outside quotes count.
+6. An array that repeats calls endlessly ends as soon as that is certain (``repetition``).
+7. A bracket in JSON may be closed by a bracket of the wrong kind if only closing brackets follow (``repair``).
 """
 
 from __future__ import annotations
@@ -47,21 +48,21 @@ UNTAGGED_CALL_SYNTAX = "UNTAGGED_CALL_SYNTAX"
 UNTAGGED_RECORD = "UNTAGGED_RECORD"
 
 FUNCTOOLS = "functools"
-"""What Phi-4-mini writes before a list of calls."""
+"""The prefix that Phi-4-mini writes before a list of calls."""
 
 Kind = Literal["json", "syntax", "record", "list", "strings", "braces", "gemma", "functools"]
 
 _KEYS = (*CALL_KEYS, *WRAPPER_KEYS, *LIST_KEYS)
-"""The keys of a call in any spelling."""
+"""The keys of a call in all spellings."""
 
 _TYPES = ("function", "tool_call", "function_call", "tool_use", "custom")
 """Values of ``type`` in a call; in a schema it is ``object``."""
 
 _MAX_DEPTH = 512
-"""Maximum open brackets; no real call has as many."""
+"""Maximum number of open brackets; no real call has as many."""
 
 _MAX_NAME = 256
-"""Maximum characters of a name or a type; no real one is as long."""
+"""Maximum length of a name or type; no real one is as long."""
 
 _SPACE = re.compile(r"[ \t\r\n]++")
 _NO_BRACKET = re.compile(r"[^{}\[\]<]*+")
@@ -70,12 +71,12 @@ _ESCAPED_WORD = re.compile(r"(?:[\w+\-.]|\\_)++")
 _PAIRS = {"{": "}", "[": "]", "(": ")"}
 # Characters after which a string, a word or a bracket may begin.
 _OPENERS = frozenset("{[(,:=")
-# What a bracket may hold: the keys of a call, calls, calls in a programmer's syntax, or anything.
+# What a bracket may contain: the keys of a call, calls, calls in programming syntax, or anything.
 _OUTERMOST, _CALL, _CALLS, _LIST, _DATA = "outermost", "call", "calls", "list", "data"
 _IN_ARRAY = [("]", _CALLS)]
 """The open brackets between the items of an outermost array that may hold calls."""
 _DEPTH_OF_KEYS: Mapping[Kind, int] = {"syntax": 1, "record": 1, "list": 2}
-"""Number of open brackets where a "=" is allowed."""
+"""Number of open brackets at which a "=" is allowed."""
 _READERS: Mapping[Kind, Callable[[str], Sequence[ParsedCall | None]]] = {
     "syntax": lambda text: [read_call(text)],
     "record": lambda text: [read_record(text)],
@@ -84,17 +85,17 @@ _READERS: Mapping[Kind, Callable[[str], Sequence[ParsedCall | None]]] = {
     "braces": read_braces,
     "gemma": read_gemma,
 }
-"""Readers of the calls of a complete form; None for each that is not a call."""
+"""Readers for the calls of a complete form; they return None for each item that is not a call."""
 
 
 class Form:
-    """One form. ``toolbox``: the tools on offer; ``mark``: the mark of the fence around it.
+    """One form. ``toolbox``: the offered tools; ``mark``: the mark of the surrounding fence.
 
     ``repair``: whether slips may be repaired.
     """
 
     def __init__(self, kind: Kind, toolbox: Toolbox, mark: str = "", *, repair: bool = True) -> None:
-        # Whether the word before the bracket is still to be skipped: the caller has read it.
+        # The bracket before which a word must still be skipped, because the caller has read it.
         self._before_bracket = {"braces": "{", "gemma": "{", "functools": "["}.get(kind, "")
         if kind == "functools":
             kind = "json"
@@ -102,38 +103,38 @@ class Form:
         self._is_python = kind in ("syntax", "list")
         self._repair = repair
         self._toolbox = toolbox
-        # Outside strings only calls in a programmer's syntax have escapes: in names and keys.
+        # Outside strings, only calls in programming syntax have escapes: in names and keys.
         self._word = _ESCAPED_WORD if kind in ("syntax", "list") and repair else _WORD
         self._fenced = bool(mark)
         self._mark = mark if kind == "json" else ""
         self._text: list[str] = []
-        self._stack: list[tuple[str, str]] = []  # Each open bracket: what closes it, and what it may hold.
+        self._stack: list[tuple[str, str]] = []  # Each open bracket: its closing bracket, and what it may contain.
         self._is_misclosed = False  # Whether a bracket was closed by one of the wrong kind (rule 7).
         self._last = ""  # The last significant character outside strings; "w" for a word.
-        self._quote = ""  # The quotation mark that ends the open string.
+        self._quote = ""  # The quotation mark that will end the open string.
         self._in_word = False
         self._key = ""  # The last key of a call (rule 2).
-        self._parameters: Collection[str] = ()  # The parameters of the tool that the open call names.
+        self._parameters: Collection[str] = ()  # The parameters of the tool named in the open call.
         self._role: Literal["key", "value"] | None = None  # The role of the open string or word in a call.
-        self._token = ""  # The part of that string or word that has been read.
-        self._copied = 0  # End of the current text's part that has been added to ``_text``.
+        self._token = ""  # The part of that string or word that has been read so far.
+        self._copied = 0  # The end of the part of the current text that has been added to ``_text``.
         self._item_start = 0  # Index in ``_text`` of the first piece of the open array item.
-        self._loop = RepetitionDetector()  # Watches the items before it.
-        self._length = 0  # Their number of characters.
-        self.is_loop = False  # Whether it is an array that repeats one call (rule 6).
-        self.was_cut = False  # Whether the text ended before the model was done.
+        self._loop = RepetitionDetector()  # Watches the items before the open one.
+        self._length = 0  # The total length of these items.
+        self.is_loop = False  # Whether the form is an array that repeats one call (rule 6).
+        self.was_cut = False  # Whether the text ended before the model had finished.
 
     @property
     def is_in_string(self) -> bool:
-        """Whether the next text is content of a string; never on a new line, which no JSON string has."""
+        """Whether the next text is inside a string; never after a newline, since no JSON string contains one."""
         return bool(self._quote) and not self._text[-1].endswith("\n")
 
     @property
     def lacks_end(self) -> bool:
-        """Whether the end of the text can end it: only the last bracket is missing, or it was cut off in a loop.
+        """Whether the end of the text completes it: only the last bracket is missing, or it was cut off in a loop.
 
         The arguments are then complete, and nothing unknown has started after them. A list that the backend cut off may
-        lack more than a bracket: another call.
+        lack more than a bracket, namely another call.
         """
         ends = [[("}", _CALL)]] if self.was_cut else [[("}", _CALL)], _IN_ARRAY]
         lacks_bracket = self.kind == "json" and self._last == "}" and self._stack in ends
@@ -141,11 +142,11 @@ class Form:
 
     @property
     def json(self) -> str:
-        """The text of a complete form that is JSON, "" for any other."""
+        """The text of a complete form that is JSON; "" for other forms."""
         return "".join(self._text).removeprefix(FUNCTOOLS) if self.kind == "json" and not self.is_loop else ""
 
     def calls(self) -> tuple[Sequence[ParsedCall | None], str]:
-        """Return the calls of the complete form, None for each that is not one; and the code that names its kind."""
+        """Return the calls of the complete form (None for an item that is not a call) and the code for its kind."""
         text = "".join(self._text)
         if self.kind == "json":
             return self._json_calls(text), UNTAGGED_FENCED if self._fenced else UNTAGGED_BARE
@@ -163,10 +164,10 @@ class Form:
         return [part for call in calls for part in unwrap(call, self._toolbox.parameters)] if self._repair else calls
 
     def read(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
-        """Read from ``pos``. Return how far, and whether it is a form: None while that is undecided.
+        """Read from ``pos``. Return the end position and whether the text is a form; None while that is undecided.
 
-        Once it is decided, the position returned is where the form ends, or where it broke. Until then, what is left
-        before ``stop`` (a lone backslash, half a mark) must be read again together with what follows.
+        Once it is decided, the position is the end of the form, or the place where it became invalid. Until then, the
+        rest before ``stop`` (a lone backslash, half a mark) must be read again together with the text that follows.
         """
         self._copied = pos
         end, is_form = self._lex(text, pos, stop)
@@ -218,7 +219,7 @@ class Form:
                 start, pos = pos, end_of(IN_STRING[self._quote], text, pos, stop)
                 if (fits := self._grow(text[start:pos])) < pos - start:
                     return start + fits, False
-                if pos == stop or text[pos] == "\\":  # The character after a backslash is still to come.
+                if pos == stop or text[pos] == "\\":  # The character after the backslash has not arrived yet.
                     return pos, None
                 self._quote = ""
                 self._last = '"'
@@ -252,7 +253,7 @@ class Form:
                     return pos, False
                 if stop - pos < len(QUOTE):
                     return pos, None
-                self.kind = "gemma"  # Its own quotation mark, without what it writes before the name.
+                self.kind = "gemma"  # Gemma's quotation mark, without the prefix that Gemma writes before the name.
                 return self._count_brackets(text, pos, stop)
             elif self._symbol(text[pos]):
                 pos += 1
@@ -338,7 +339,7 @@ class Form:
         return self._last in _OPENERS and not (self._stack[-1][0] == "}" and self._last in "{,")
 
     def _begin(self) -> bool:
-        """Begin a string or a word; return whether one is allowed here."""
+        """Begin a string or word; return whether one is allowed here."""
         if self._is_misclosed:
             return False
         if not self._stack:
@@ -347,7 +348,7 @@ class Form:
         if self.kind == "record" and len(self._stack) == 1 and not self._quote:
             return True  # The words of a record are adjacent.
         if self._quote and self._last == '"' and holds == _DATA and self._is_python:
-            return True  # Adjacent strings are one.
+            return True  # Adjacent strings are one string.
         if holds == _CALLS or self._last not in _OPENERS or (holds == _LIST and self._quote):
             return False
         if holds == _CALL and self._last in "{,":
@@ -363,13 +364,13 @@ class Form:
         return True
 
     def _names_tool(self, key: str) -> bool:
-        """Return whether that key of a call is the name of a tool, and its value the arguments."""
+        """Return whether this key is a tool's name, so that its value is the arguments."""
         return bool(key) and key not in _KEYS and key not in self._parameters
 
     def _grow(self, text: str) -> int:
         """Extend the open string or word; return the number of characters that a call allows there (rule 2).
 
-        The form breaks at the first one that it does not allow: where the text is split must not matter.
+        The form becomes invalid at the first disallowed character, so that the way the text is split does not matter.
         """
         if self._role is None:
             return len(text)

@@ -8,9 +8,9 @@ r"""Gemma 4's calls: ``call:f{location:<|"|>Paris<|"|>,days:3,tags:[<|"|>a<|"|>]
     value  := string | object | array | word        a word is JSON's or Python's, a number, or a string without quotes
     string := '<|"|>' text '<|"|>' | JSON string | "'" text "'"
 
-A server that drops special tokens drops the quotes: a string then extends to the next comma that a key follows, or to
-the closing bracket. Half a quotation mark, or one of two, makes the call unreadable; a doubled one is a repair
-(``DOUBLED_MARKER``), and so are brackets missing at the end (``MISSING_BRACE``). Linear, bounded in depth; nothing
+A server that drops special tokens also drops the quotes: a string then extends to the next comma that precedes a key,
+or to the closing bracket. Half a quotation mark, or an unpaired one, makes the call unreadable. A doubled one is a
+repair (``DOUBLED_MARKER``), as are brackets missing at the end (``MISSING_BRACE``). Linear, with bounded depth; nothing
 raises.
 """
 
@@ -39,7 +39,7 @@ _CLOSERS = {"{": "}", "[": "]", "(": ")"}
 
 
 def _word(stops: str, separator: str) -> re.Pattern[str]:
-    """Return a pattern of a string that lost its quotes, up to one of ``stops`` or to a comma before another key."""
+    """Return a pattern for a string without quotes, which ends at one of ``stops`` or at a comma before another key."""
     plain = rf"[^,{stops}]*+"
     return re.compile(rf"{plain}(?:,(?!\s*+[\w.$-]{{1,256}}+\s{{0,8}}{separator}){plain})*+")
 
@@ -52,11 +52,11 @@ _WORDS = {
 _MAX_DEPTH = 64
 _MAX_APOSTROPHES = 8
 _TURN_END = "<turn|>"
-"""A marker with which some models close a call."""
+"""A marker that some models write at the end of a call."""
 
 
 def read_gemma(body: str) -> list[ParsedCall]:
-    """Read the calls that make up the body; never empty. Whatever cannot be read is one broken call at its end."""
+    """Read the calls that make up the body; never empty. Anything unreadable is one broken call at the end."""
     body = body.rstrip().removesuffix(_TURN_END).rstrip()
     calls: list[ParsedCall] = []
     at = 0
@@ -93,10 +93,10 @@ class _Reader:
         self._text = text
         self.codes: tuple[str, ...] = ()
         self.lossy_repairs: tuple[str, ...] = ()
-        self._apostrophes = 0  # Those that opened no string: each is looked for up to the end.
+        self._apostrophes = 0  # Number of apostrophes that opened no string: each causes a search to the end.
 
     def members(self, at: int, depth: int) -> tuple[str, int] | None:
-        """Read the object or the array whose bracket is at ``at``; return it as JSON, and its end."""
+        """Read the object or array whose bracket is at ``at``; return it as JSON, and its end."""
         text = self._text
         opening = text[at]
         closing = _CLOSERS[opening]
@@ -126,7 +126,7 @@ class _Reader:
         return f"{brackets[0]}{','.join(members)}{brackets[1]}", min(at + 1, len(text))
 
     def _key(self, at: int) -> tuple[str, str, int] | None:
-        """Read a key and its separator; return both, the key as JSON, and the beginning of the value."""
+        """Read a key and its separator; return the separator, the key as JSON, and the start of the value."""
         text = self._text
         key = None
         if (bare := _KEY.match(text, at)) is not None:

@@ -1,13 +1,13 @@
-"""Checks that a text answer is the JSON that its client demands, where no tool is on offer.
+"""Checks that a text answer is the JSON that its client requests, for requests that offer no tools.
 
-1. The text is withheld until the answer ends. Text that begins like JSON passes at once if the backend was requested to
-   enforce the format (``trusts``), since nearly every such answer is right.
-2. Reasoning in think tags before the JSON, and a code fence around it, are removed if the rest is the demanded JSON. An
-   answer that is right by itself is never changed.
-3. Any other answer that ends by itself is a mismatch: a ``Retry``, whose ``otherwise`` is an error. If some of the text
-   has passed, the error is all that can follow.
-4. An answer that the token limit cut off, that failed, that the model refused, or that has a call is not checked. Text
-   before an item of the backend's own tools is not either, because only the text after it is the answer.
+1. The text is withheld until the answer ends. Text that begins like JSON passes immediately if the backend was asked to
+   enforce the format (``trusts``), since nearly all of these answers are valid.
+2. Reasoning in think tags before the JSON, and a code fence around it, are removed if the rest is the requested JSON.
+   An answer that is valid as it stands is never changed.
+3. Any other answer that ends normally is a mismatch: a ``Retry``, whose ``otherwise`` is an error. If some of the text
+   has passed, only the error can follow.
+4. An answer that hit the token limit, failed, was refused by the model, or contains a call is not checked. Text
+   before an item of the backend's own tools is not checked either: only the text after it is the answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from toolsim.response.retry import Fault, Retry
 from toolsim.response.verdict import ANSWER_MISMATCH, INVALID_ANSWER
 
 _MAX_WORDS = 65_536
-"""Maximum characters of a wrong answer that the model is shown."""
+"""Maximum length of an invalid answer that is shown to the model."""
 
 _THOUGHT = re.compile(r"\s*<think(?:ing)?>.*?</think(?:ing)?>\s*", re.DOTALL)
 _FENCED = re.compile(r"```[\w-]*[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL)
@@ -50,18 +50,18 @@ class JsonAnswer:
         self._report = report
         self._trusts = trusts
         self._texts: list[str] = []  # The pieces of the text since the last item.
-        self._passed = 0  # The number of pieces that have passed.
-        self._is_exempt = False  # Rule 4.
+        self._passed = 0  # Number of pieces that have passed.
+        self._is_exempt = False  # Whether rule 4 applies.
         self.starts: bool | None = None
-        """Whether the text begins like JSON; None while there is none."""
+        """Whether the text begins like JSON; None until it begins."""
         self.is_over = False
         self.is_right = True
-        """Whether it is what the client demands, without a change."""
+        """Whether it is the requested JSON without any change."""
         self.retry: Retry | None = None
-        """The reason for another round, or for the error that it contains."""
+        """The retry, or the error in its place."""
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
-        """Consume events; return those that pass."""
+        """Process events; return those that pass."""
         passed: list[ClientEvent] = []
         for event in events:
             match event:
@@ -107,14 +107,14 @@ class JsonAnswer:
             return [TextDelta(inside), end]
         self._report.mismatches.append(entry("answer", finding.outline))
         self._report.finish = None
-        message = f"The model's answer is not the JSON that the request demands: {finding.mismatch}."
+        message = f"The model's answer is not the JSON that the request requires: {finding.mismatch}."
         failed = Failed(ApiError(message, code=INVALID_ANSWER, status=502))
         fault = Fault(ANSWER_MISMATCH, f"{EXPECTED}; {finding.mismatch}", otherwise=(failed,))
         self.retry = Retry(fault, text[:_MAX_WORDS], (failed,), end.usage)
         return []
 
     def _unwrapped(self, text: str) -> str | None:
-        """Return the JSON inside an answer (rule 2), None if there is none."""
+        """Return the JSON inside an answer (rule 2), or None."""
         thought = _THOUGHT.match(text)
         bare = text[thought.end() :] if thought is not None else text
         fenced = [found[1] for found in _FENCED.finditer(bare)]

@@ -1,32 +1,32 @@
-"""The judge: decides whether a call is made as it is, repaired, left as text, or ends the turn.
+"""The judge: decides whether a call is made unchanged, is repaired, stays text, or ends the turn.
 
 | row | what the model wrote                          | tool strict                | otherwise                  |
 |-----|-----------------------------------------------|----------------------------|----------------------------|
-| 1   | nothing that has a name                       | violation if any is strict | text                       |
+| 1   | no name                                       | violation if any is strict | text                       |
 | 2   | unknown, masked or not-chosen name            | violation if any is strict | text                       |
 | 3   | unknown, with ``unknown_tool=call``           | on, with a warning         | on, with a warning         |
 | 4   | malformed arguments                           | violation                  | one repair pass, else text |
 | 5   | arguments that are too large                  | violation                  | text                       |
-| 6   | a guess at a tool that was only named         | its look-up                | its look-up                |
+| 6   | a guess for a tool shown by name only         | its lookup                 | its lookup                 |
 | 7   | schema mismatch, or undecided in time         | violation                  | row 8                      |
 | 8   | a mismatch of a repaired call, of an item, or | –                          | text                       |
 |     | of a block that may be talk (``is_bare``)     |                            |                            |
 | 9   | any other mismatch                            | –                          | call, warning              |
 | 10  | everything else                               | call                       | call                       |
-| 11  | any of these, and a tool's output holds it    | text, warning              | text, warning              |
+| 11  | any of these, if a tool's output contains it  | text, warning              | text, warning              |
 
-``decide`` implements rows 1 to 10 of this table. ``arguments`` says what counts as arguments: absent ones,
-null and "" are ``{}``. An item (row 8) is a call of a tool that the client runs by a type of its own, such as a shell:
-it cannot be represented at all unless it fits.
+``decide`` implements rows 1 to 10 of this table. ``arguments`` defines what counts as arguments: absent ones,
+null and "" mean ``{}``. An item (row 8) is a call to a tool that the client runs under its own type, such as a shell:
+it cannot be represented at all unless it matches.
 
 There are two kinds of repair. Unwrapping (several calls in one block, ``parameters`` for ``arguments``, a name with a
-slip) leaves the arguments as the model wrote them, and is allowed for strict tools too. Changing the text of the JSON
+slip) keeps the arguments as the model wrote them, and is also allowed for strict tools. Changing the text of the JSON
 is not. Either is accepted only if the result satisfies the tool's schema. The last repair, correcting the types of
-arguments, is made only if they do not fit otherwise (``value_types``).
+arguments, is made only if they do not match otherwise (``value_types``).
 
-A call that an output of the same request contains verbatim is quoted and not made: ``outputs`` defines what counts as
-the same. Calls that the backend emitted as such are judged by the same table (``structured``), but are not text, and
-not compared. Untagged calls have to be beyond doubt: ``untagged``.
+A call that a tool output in the same request contains verbatim is treated as a quotation and not made; ``outputs``
+defines which calls are equal. Calls that the backend emitted as structured calls are judged by the same table
+(``structured``), but they are not text, so they are not compared. Untagged calls must be beyond doubt (``untagged``).
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ _MAX_HEADER = 2048
 """Number of characters of an oversize block that are searched for the tool's name."""
 
 _MAX_SEARCHED = 1 << 30
-"""Bytes of outputs that are searched for the calls of one answer. No answer has so many calls that more are needed.
+"""Bytes of outputs that are searched for the calls of one answer; real answers never need more.
 
 Calls beyond that count as quoted.
 """
 
 _MAX_OFFERED = 500
-"""Maximum characters of the names on offer in an error message."""
+"""Maximum length of the list of offered names in an error message."""
 
 _NO_ITEM = CheckResult("one of its numbers is too large", outline="a number is too large")
 
@@ -95,9 +95,9 @@ class Judge:
         self._custom = custom_rows(plan.policy.forms)
         self._repair = plan.policy.repair == "safe"
         self._limit = plan.policy.max_tool_bytes
-        self._searched = 0  # Bytes of outputs that have been searched (_MAX_SEARCHED).
+        self._searched = 0  # Bytes of outputs searched so far (_MAX_SEARCHED).
         self._checker = SchemaChecker(self.warn, seconds=seconds)
-        # The required format of an answer without calls; None if there is none, or the backend can only write calls.
+        # The format required of an answer without calls; None if there is none, or the backend can only write calls.
         self.answer_format: AnswerFormat | None = None
         if plan.answer_format is not None and plan.tools and plan.constraint is None:
             self.answer_format = AnswerFormat(plan.answer_format, self._checker)
@@ -107,47 +107,47 @@ class Judge:
     ) -> Verdict:
         """Return the verdict on one call, by the rows of the table.
 
-        ``raw``: the text that stays if it is not made. ``lookup``: what its name means. ``in_own_tag``: it is in our
-        own tags, or was emitted as a call, so it is one whatever its tool is. ``corrects``: the types of its arguments
-        may be corrected, because the client has none of them yet.
+        ``raw``: the text to emit if the call is not made. ``lookup``: what its name means. ``in_own_tag``: it is in
+        toolsim's own tags or was emitted as a call, so it is a call regardless of its tool. ``corrects``: the types of
+        its arguments may be corrected, because the client has received none of them yet.
         """
         any_strict = in_own_tag and self.plan.any_strict
-        # 1. The intended tool is unknown: it may have been a strict one.
+        # 1. The intended tool is unknown and may have been a strict one.
         if written.name is None:
             expected = "a JSON object with name and arguments, got none"
             return self.fail(any_strict, raw, MALFORMED_JSON, None, expected)
         tool = lookup.tool
-        # 2. Likewise: the intended tool may be the strict one, misspelled beyond repair.
+        # 2. Likewise, the intended tool may be a strict one, misspelled beyond repair.
         if tool is None and not (in_own_tag and lookup.may_pass):
             return self.fail(any_strict, raw, lookup.reason, written.name, self._on_offer())
-        # 3. The operator lets such calls through; without a schema any object fits.
+        # 3. The operator allows these calls; without a schema, any object matches.
         if tool is None:
             self.warn(UNKNOWN_TOOL, written.name)
             tool = Tool(written.name, written.name)
-        # 4. A repair that changes text is a guess, however safe: a strict tool's client was promised none.
+        # 4. A repair that changes text is a guess, however safe, and a strict tool's client was promised no guesses.
         found = self._arguments(written, tool)
         if found is None or (tool.strict and (written.lossy_repairs or found.lossy_repairs)):
             expected = 'arguments {"input": "…"}' if tool.kind == "custom" else "arguments that are one JSON object"
             return self.fail(tool.strict, raw, MALFORMED_JSON, tool.name, expected)
-        # 5. Measured once decoded: escapes and quotes around it do not count.
+        # 5. Measured after decoding: escapes and surrounding quotes do not count.
         if utf8_length(found.text) > self._limit:
             return self.fail(tool.strict, raw, ARGUMENTS_TOO_LARGE, tool.name, self._size_expected())
         broken = self._mismatch(tool, found)
-        # The last repair: arguments whose types were wrong, and nothing else, do not break the schema.
+        # The last repair: arguments whose only fault is their types do not violate the schema.
         if broken is not None and corrects and (corrected := self._corrected(tool, found)) is not None:
             broken, found = None, corrected
-        # 6. Weak models guess rather than look up; the guess shows which tool they need.
+        # 6. Weak models guess instead of looking up a tool; the guess shows which tool they need.
         if broken is not None and (question := self._lookup_instead(tool)) is not None:
             return question
         if broken is not None:
             self.report.mismatches.append(entry(tool.name, broken.outline))
             expected = f"arguments that conform to its schema; {broken.mismatch}"
-            # 7. An undecided check does not keep the promise of a strict tool.
+            # 7. An undecided check does not satisfy a strict tool's guarantee.
             if tool.strict and broken is UNSETTLED:
                 return self.fail(True, raw, SCHEMA_CHECK_TIMED_OUT, tool.name, expected)
             if tool.strict:
                 return self.fail(True, raw, SCHEMA_MISMATCH, tool.name, expected)
-            # 8. A repair whose result does not fit was a wrong guess; the code names what was repaired.
+            # 8. A repair with a mismatched result was a wrong guess; the code names what was repaired.
             if TOOL_NAME in lookup.codes:
                 return self.reject(raw, UNKNOWN_TOOL, tool.name, expected)
             if _repairs(written, lookup, found) or written.is_bare:
@@ -155,7 +155,7 @@ class Judge:
                 return replace(rejected, is_unreadable=not MARKER_REPAIRS.isdisjoint(written.codes))
             if tool.must_fit:
                 return self.reject(raw, SCHEMA_MISMATCH, tool.name, expected)
-            # 9. The client checks too, and can tell the model what is wrong.
+            # 9. The client also checks the arguments and can tell the model what is wrong.
             self.warn(SCHEMA_MISMATCH, tool.name)
         # 10. Only now is it certain that the repairs were right.
         repairs = _repairs(written, lookup, found)
@@ -167,27 +167,27 @@ class Judge:
     def block(self, block: Block | Oversize, *, is_announced: bool = False) -> list[Verdict]:
         """Return the verdicts on the calls of one block, in source order; nothing follows a Violation.
 
-        ``is_announced``: the client has the beginning of its first call.
+        ``is_announced``: the client has received the beginning of its first call.
         """
-        # 5. It was given up at the limit, so nothing more of it can be read.
+        # 5. Reading stopped at the limit, so the rest is unknown.
         if isinstance(block, Oversize):
             return [self._oversize(block.raw)]
         calls = self._read(block)
-        # 1. XML without a name is text even with strict tools: it describes the syntax, and calls nothing.
+        # 1. XML without a name is text even with strict tools: it describes the syntax and is not a call.
         if block.form == "xml" and calls[0].name is None:
             return [replace(self.reject(block.raw, MALFORMED_JSON, None), is_unreadable=True)]
         is_indivisible = _is_indivisible(block.body, calls)
         quoted = [written for written in calls if self._is_quoted(written)]
-        # 11. An output may contain an entire block. What counts only as a whole is quoted if a part of it is.
+        # 11. An output may contain an entire block. An indivisible block is quoted if any part of it is.
         if quoted and (is_indivisible or len(quoted) == len(calls)):
             return [self._quote(quoted[0], block.raw)]
         repairs, warnings = len(self.report.repairs), len(self.report.warnings)
         verdicts = self._decide_each(block, calls, quoted, is_announced=is_announced)
         rejected = [verdict for verdict in verdicts if isinstance(verdict, Rejected)]
-        # A violation ends the turn, whatever the others are.
+        # A violation ends the turn, regardless of the other verdicts.
         if not rejected or isinstance(verdicts[-1], Violation):
             return verdicts
-        # The client gets such a block as the model wrote it: none of its calls was repaired, or made with a warning.
+        # The client gets the block as the model wrote it: no call in it was repaired, or made with a warning.
         if is_indivisible or len(rejected) == len(verdicts) > 1:
             self._uncount(repairs, warnings)
             return [replace(rejected[0], raw=block.raw)]
@@ -196,15 +196,15 @@ class Judge:
     def _decide_each(
         self, block: Block, calls: Sequence[ParsedCall], quoted: Sequence[ParsedCall], *, is_announced: bool
     ) -> list[Verdict]:
-        """Return the verdicts on a block's calls up to a Violation; those that are ``quoted`` are not made (row 11)."""
+        """Return the verdicts on a block's calls up to a Violation; ``quoted`` calls are not made (row 11)."""
         parts: list[ParsedCall] = []
         for written in calls:
-            # A quoted call is shown as it is. The other forms have one object per call, which stands for no others.
+            # A quoted call is emitted as text. In other forms each object is one call, so nothing is split.
             if written in quoted:
                 parts.append(written)
             else:
                 parts += [self.named(written)] if block.form == "xml" else self._split(written)
-        # In another form's own tags a model may be quoting what it has read: an unknown name there ends nothing.
+        # Inside the tags of another form, a model may be quoting text: an unknown name there ends nothing.
         opening = block.meant or block.opening
         in_own_tag = opening not in FOREIGN and opening not in self._custom and not block.meant
         verdicts: list[Verdict] = []
@@ -212,7 +212,7 @@ class Judge:
             if written in quoted:
                 verdicts.append(self._quote(written, written.source))
                 continue
-            # A block's only call stays text with the tags around it; of several, each is the text of its own.
+            # A block's only call stays text including the tags; of several calls, each has its own text.
             raw = block.raw if len(parts) == 1 else written.source
             corrects = bool(verdicts) or not is_announced
             lookup = self.toolbox.written(written.name)
@@ -230,7 +230,7 @@ class Judge:
             calls = read_json(block.body, closed=bool(block.closing), repair=self._repair)
             if not self._repair:
                 return calls
-            # What has no name may have it in another place.
+            # A call without a name may have it elsewhere.
             read = self.toolbox.parameters
             return [part for call in calls for part in (unwrap(call, read, marked=True) if not call.name else [call])]
         opening = block.meant or block.opening
@@ -241,21 +241,22 @@ class Judge:
         return [replace(call, broken=not call.is_clean) for call in calls]
 
     def _oversize(self, raw: str) -> Verdict:
-        """Return the verdict on the beginning of a block that is over the size limit (row 5)."""
+        """Return the verdict on the beginning of a block that exceeds the size limit (row 5)."""
         _, _, inside = raw.partition(">")
         name = name_of(inside[:_MAX_HEADER])
         tool = self.toolbox.written(name).tool
-        # 1 and 2. What was meant may be a strict tool, unless it is known.
+        # 1 and 2. The intended tool may be a strict one unless it is known.
         strict = self.plan.any_strict if tool is None else tool.strict
         return self.fail(strict, raw, ARGUMENTS_TOO_LARGE, name, self._size_expected())
 
     # -- untagged calls
 
     def untagged(self, calls: Sequence[ParsedCall | None], code: str) -> list[Accepted] | None:
-        """Return the calls of an untagged form, None if it is text.
+        """Return the calls of an untagged form, or None if it is text.
 
-        Nothing is counted, and nothing is ever a violation: most such forms are text. So every call must be beyond
-        doubt: a name on offer, arguments that are present and fit the schema, strict or not, and no other keys.
+        Nothing is counted, and nothing is ever a violation, because most untagged forms are text. So every call must be
+        beyond doubt: the name of an offered tool, arguments that are present and match the schema (strict or not), and
+        no other keys.
         """
         accepted: list[Accepted] = []
         for written in calls:
@@ -267,25 +268,25 @@ class Judge:
                 if call is None:
                     return None
                 accepted.append(call)
-        # 11. They are one text, so one of them shows where all of them come from.
+        # 11. They are one text, so if one call is quoted, all of them are.
         is_quoted = any(written is not None and self._is_quoted(written) for written in calls)
         return [replace(call, is_quoted=is_quoted) for call in accepted]
 
     def count_untagged(self, accepted: Accepted) -> None:
-        """Count a call that was accepted, and its repairs."""
+        """Count an accepted call and its repairs."""
         name = accepted.call.tool.name
         self._count(self.report.untagged, (accepted.form,), name)
         self._count(self.report.repairs, accepted.call.repairs, name)
 
     def count_lost(self) -> None:
-        """Count a call that was lost: its block never became one, and passes as text (see ``sentinel``)."""
+        """Count a lost call: its block was never recognized and passes as text (see ``sentinel``)."""
         self._count(self.report.parse_failures, (MALFORMED_JSON,), None)
 
     def _accept(self, written: ParsedCall, code: str) -> Accepted | None:
-        """Return an untagged call, None if there is any doubt about it: rows 1 to 8, all of which leave text."""
+        """Return an untagged call, or None if there is any doubt: rows 1 to 8, all of which leave it as text."""
         lookup = self.toolbox.written(written.name)
         tool = lookup.tool
-        # 1 to 3. Keys that no call has: it may be anything.
+        # 1 to 3. Keys that no call has: the text may be anything.
         if tool is None or written.broken or written.unknown:
             return None
         found = self._arguments(written, tool)
@@ -295,13 +296,13 @@ class Judge:
         if tool.kind != "custom" and not self._fits(tool, written, found):
             if not found.value or _is_schema(found.value, tool):
                 return None
-            # 6 to 8. A guess names what the model wants to know here too.
+            # 6 to 8. Here, too, a guess names the tool that the model needs to look up.
             corrected = self._corrected(tool, found)
             if corrected is None:
                 question = self._lookup_instead(tool)
                 return None if question is None else Accepted(question, code)
             found = corrected
-        # 4. As above, a guess is not made for a strict tool.
+        # 4. As above, guesses are not made for a strict tool.
         if tool.strict and (written.lossy_repairs or found.lossy_repairs):
             return None
         return Accepted(JudgedCall(tool, found.text, _repairs(written, lookup, found)), code)
@@ -321,7 +322,7 @@ class Judge:
         return function_arguments(written, tool, self._checker, repair=self._repair)
 
     def _mismatch(self, tool: Tool, found: Arguments) -> CheckResult | None:
-        """Return why arguments do not fit; any input of a custom tool does."""
+        """Return the reason arguments do not match; any input of a custom tool does."""
         if tool.kind == "custom":
             return None
         broken = self._checker.mismatch(tool, found.value)
@@ -330,7 +331,7 @@ class Judge:
         return broken
 
     def _corrected(self, tool: Tool, found: Arguments) -> Arguments | None:
-        """Return arguments that fit since their types were corrected, None if there are none.
+        """Return arguments that match after their types are corrected, or None.
 
         A strict tool's client was promised that no value is changed.
         """
@@ -342,7 +343,7 @@ class Judge:
         return Arguments(corrected.source, corrected.value, found.codes, (*found.lossy_repairs, VALUE_TYPE))
 
     def _lookup_instead(self, tool: Tool) -> JudgedCall | None:
-        """Return the lookup that replaces a call that does not fit, if the model has not seen its tool's entry.
+        """Return the lookup that replaces a mismatched call if the model has not seen its tool's definition.
 
         None for any other tool, or if anything has been looked up.
         """
@@ -352,7 +353,7 @@ class Judge:
         if plan.finder == FIND_TOOLS:
             names = json.dumps({"names": [tool.name]})
             return JudgedCall(self.toolbox[FIND_TOOLS], names) if GUESSED_CALL in plan.retries_allowed else None
-        # A search that runs between the rounds finds it; by another one the client would have to find it.
+        # A search that runs between the rounds finds the tool; with any other search, the client would have to find it.
         if plan.finder not in plan.hosted:
             return None
         return JudgedCall(self.toolbox[plan.finder], json.dumps(search_for(plan.finder, tool)))
@@ -361,7 +362,7 @@ class Judge:
         """Return the calls that one represents: several have collapsed into it if the schema allows nothing else."""
         written = self.named(written)
         tool = self.toolbox.written(written.name).tool
-        # Telling them apart is a repair, and needs a schema: other kinds of tools have none of the client's.
+        # Splitting them is a repair and needs a schema; other kinds of tools have no schema from the client.
         if not self._repair or tool is None or tool.kind != "function":
             return [written]
         return split_call(
@@ -372,24 +373,24 @@ class Judge:
         )
 
     def named(self, written: ParsedCall) -> ParsedCall:
-        """Return the call inside one with an id for a name, if its tool is on offer; else the call."""
+        """Return the call inside one that has an id as its name, if its tool is offered; otherwise the call itself."""
         inner = name_inside(written) if self._repair else written
         is_named = inner is not written and inner.name is not None and self.toolbox.offers(inner.name)
         return inner if is_named and not self.toolbox.offers(written.name or "") else written
 
     def _is_quoted(self, written: ParsedCall) -> bool:
-        """Return whether an output holds the call, and it is not one that the model has made before (row 11)."""
+        """Return whether an output contains the call and the model has not made it before (row 11)."""
         outputs = self.plan.outputs
         if not outputs.text:
             return False
-        # Beyond the limit there is no more searching: it counts as quoted.
+        # Past the limit nothing is searched, and the call counts as quoted.
         self._searched += len(outputs.text)
         if self._searched <= _MAX_SEARCHED and not outputs.contains(written.source):
             return False
         tool = self.toolbox.written(written.name).tool
         if tool is None or (found := self._arguments(written, tool)) is None:
             return True
-        # Tools repeat their arguments: such an output answers the call, which may be made again.
+        # Tools echo their arguments: an output that does so answers the call, which may be made again.
         return not outputs.answer(tool.name, found.text)
 
     def _quote(self, written: ParsedCall, raw: str) -> Rejected:
@@ -405,7 +406,7 @@ class Judge:
     # -- results
 
     def fail(self, strict: bool, raw: str, reason: str, name: str | None, expected: str) -> Verdict:
-        """Return the verdict on what cannot be a call: a violation if a ``strict`` tool is concerned."""
+        """Return the verdict on text that cannot be a call: a violation if it involves a ``strict`` tool."""
         if not strict:
             return replace(self.reject(raw, reason, name, expected), is_unreadable=reason == MALFORMED_JSON)
         self._count(self.report.strict_failures, (reason,), name)
@@ -417,7 +418,7 @@ class Judge:
         return Violation(error, reason, raw, name, expected)
 
     def reject(self, raw: str, reason: str, name: str | None, expected: str = "") -> Rejected:
-        """Count what is not a call, and return the verdict."""
+        """Count text that is not a call, and return the verdict."""
         self._count(self.report.parse_failures, (reason,), name)
         return Rejected(raw, reason, name, expected)
 
@@ -429,27 +430,27 @@ class Judge:
         counts += [entry(code, None if name is None else loggable_name(name)) for code in codes]
 
     def _uncount(self, repairs: int, warnings: int) -> None:
-        """Take back the repairs and warnings beyond these numbers, except that what was quoted stays so."""
+        """Remove the repairs and warnings beyond these numbers, but keep those about quotations."""
         del self.report.repairs[repairs:]
         later = self.report.warnings[warnings:]
         self.report.warnings[warnings:] = [warning for warning in later if code_of(warning) == QUOTED_CALL]
 
 
 def _repairs(written: ParsedCall, lookup: Lookup, found: Arguments) -> tuple[str, ...]:
-    """Return the codes of all repairs of one call, those that changed text last."""
+    """Return the codes of all repairs of one call; those that changed text come last."""
     return (*written.codes, *lookup.codes, *found.codes, *written.lossy_repairs, *found.lossy_repairs)
 
 
 def _is_indivisible(body: str, calls: Sequence[ParsedCall]) -> bool:
-    """Return whether a block counts only as a whole: if one part is not a call, none is.
+    """Return whether a block is indivisible: if one part is not a call, none is.
 
-    An array does, and so does a call with words after it. Objects side by side are independent calls.
+    This is true of an array, and of a call followed by words. Adjacent objects are independent calls.
     """
     return body.lstrip().startswith("[") or any(call.broken and call.source[:1] not in {"{", ""} for call in calls)
 
 
 def _is_schema(value: Mapping[str, Any], tool: Tool) -> bool:
-    """Return whether ``value`` is a JSON schema: then it declares a tool and is not a call."""
+    """Return whether ``value`` is a JSON schema, which declares a tool and is not a call."""
     if "properties" in tool.declared:
         return False
     return value.get("type") == "object" and isinstance(value.get("properties"), dict)

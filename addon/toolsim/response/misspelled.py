@@ -1,11 +1,12 @@
-"""Spellings of markers with one slip, which models write when they are quantised or pressed for tokens.
+"""Spellings of markers with one slip, which models write when they are quantized or short of tokens.
 
-    <tool_call>   <toolcall>  <tooll_call>      a character less, or twice
+    <tool_call>   <toolcall>  <tooll_call>      one character missing or doubled
                   <tool_call                    no end
-                  <tool  _call>                 one half of it
+                  <tool  _call>                 only one half
 
-Such a spelling is never searched for in prose: it counts where its marker is allowed, and only if the block that it
-opens or closes is a call without any other slip (``sentinel``), or if a body cannot be read otherwise (``corrected``).
+Misspelled markers are never searched for in prose. They count where the marker is allowed, and only if the block that
+they open or close is a call without any other slip (``sentinel``), or if a body is otherwise unreadable
+(``corrected``).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _ANY = re.compile("")
 
 @lru_cache(maxsize=512)
 def misspelled(marker: str) -> frozenset[str]:
-    """Return all spellings of a marker with one slip."""
+    """Return all one-slip spellings of a marker."""
     size = len(marker)
     less = {marker[:at] + marker[at + 1 :] for at in range(1, size)}
     twice = {marker[: at + 1] + marker[at:] for at in range(size)}
@@ -30,10 +31,10 @@ def misspelled(marker: str) -> frozenset[str]:
 
 
 class Spellings:
-    """The misspelled spellings of several markers, to be found at the beginning or at the end of a text.
+    """The misspelled spellings of several markers, for lookup at the beginning or end of a text.
 
-    A spelling of two markers means the first. Excluded are exact markers, ``others``, and spellings that ``hint`` does
-    not match.
+    A spelling that two markers share means the first. Exact markers, ``others``, and spellings that do not match
+    ``hint`` are excluded.
     """
 
     def __init__(self, markers: Iterable[str], others: Iterable[str] = (), *, hint: re.Pattern[str] = _ANY) -> None:
@@ -52,12 +53,12 @@ class Spellings:
         return self._of[spelling]
 
     def at(self, text: str, at: int) -> str:
-        """Return the longest spelling that begins at ``at``, "" if there is none."""
+        """Return the longest spelling that begins at ``at``, or ""."""
         rest = text[at : at + self.longest]
         return next((rest[:end] for end in range(len(rest), 0, -1) if rest[:end] in self._of), "")
 
     def before(self, text: str) -> str:
-        """Return the longest spelling with which ``text`` ends, "" if there is none."""
+        """Return the longest spelling with which ``text`` ends, or ""."""
         rest = text[-self.longest :] if self.longest else ""
         return next((rest[at:] for at in range(len(rest)) if rest[at:] in self._of), "")
 
@@ -73,15 +74,15 @@ class Spellings:
 
 @lru_cache(maxsize=128)
 def spellings_of(marker: str) -> Spellings:
-    """Return the spellings of one marker."""
+    """Return the spellings of a single marker."""
     return Spellings([marker])
 
 
 @lru_cache(maxsize=64)
 def _correction(markers: tuple[str, ...]) -> tuple[re.Pattern[str], Mapping[str, str]]:
-    """Return a pattern of the markers in any spelling, and which marker each spelling means.
+    """Return a pattern that matches the markers in any spelling, and the marker that each spelling means.
 
-    A half that could be of several means none, "": readers know how to do without a marker.
+    An ambiguous half means no marker (""), because readers can handle a missing marker.
     """
     means: dict[str, str] = {}
     for marker in markers:
@@ -92,7 +93,7 @@ def _correction(markers: tuple[str, ...]) -> tuple[re.Pattern[str], Mapping[str,
 
 
 def corrected(body: str, markers: tuple[str, ...], openers: tuple[tuple[str, str], ...] = ()) -> str:
-    """Return a body in which the markers are spelled right, and ``openers``: what precedes and follows a name."""
+    """Return a body with all markers, and all ``openers`` (the text before and after a name), spelled correctly."""
     if openers:
         pattern, ends = _openers(openers)
         body = pattern.sub(lambda found: f"{openers[ends[found[1]]][0]}{found[2]}{openers[ends[found[1]]][1]}", body)
@@ -104,15 +105,15 @@ def corrected(body: str, markers: tuple[str, ...], openers: tuple[tuple[str, str
 
 @lru_cache(maxsize=64)
 def spelled(marker: str, starts: str = "", ends: str = "") -> str:
-    """Return a pattern of a marker in any spelling that starts and ends like that."""
+    """Return a pattern for a marker in any spelling that starts and ends this way."""
     return _either([marker, *_kept(marker, starts, ends)])
 
 
 @lru_cache(maxsize=64)
 def _openers(openers: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str], Mapping[str, int]]:
-    """Return a pattern of openers with their names, and the place of the opener that each spelling means.
+    """Return a pattern for openers with their names, and the index of the opener that each spelling means.
 
-    What could be several is the last one: a call has more parameters than names.
+    An ambiguous spelling means the last one, because a call has more parameters than names.
     """
     means: dict[str, int] = {}
     for place, (before, _) in enumerate(openers):
@@ -124,7 +125,7 @@ def _openers(openers: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str], Map
 
 
 def _either(words: Iterable[str]) -> str:
-    """Return a fast pattern, which shares common beginnings, of the longest word at a place."""
+    """Return a fast pattern for the longest matching word, which factors out common prefixes."""
     rest: dict[str, list[str]] = {}
     for word in words:
         rest.setdefault(word[:1], []).append(word[1:])
@@ -133,6 +134,6 @@ def _either(words: Iterable[str]) -> str:
 
 
 def _kept(marker: str, starts: str, ends: str) -> Iterable[str]:
-    """Return the spellings of a marker that start and end like that; with an end they may have lost any beginning."""
+    """Return the spellings of a marker that start and end this way; with an end they may have lost any beginning."""
     slips = misspelled(marker) | {marker[-size:] for size in range(3, len(marker)) if ends}
     return (slip for slip in slips if slip.startswith(starts) and slip.endswith(ends))

@@ -1,4 +1,4 @@
-"""Reads calls that consist of a name and a JSON object, between the marks of a form.
+"""Reads calls that consist of a name and a JSON object, between the markers of a form.
 
     calls := (noise name between object end)+
     Mistral:     name{…} | name[ARGS]{…} | name[CALL_ID]id[ARGS]{…} | [{"name": …, "arguments": {…}}, …]
@@ -6,7 +6,7 @@
     Kimi K2:     functions.name:0<|tool_call_argument_begin|>object
     gpt-oss:     functions.name<|channel|>commentary <|constrain|>json<|message|>object
 
-The object is passed on as text: ``arguments`` parses it, and repairs it if necessary.
+The object is passed on as text; ``arguments`` parses it, and repairs it if necessary.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ GPT_OSS_HEAD = _gpt_oss_head(r"<\|constrain\|>", r"<\|message\|>")
 """The text between ``to=`` and the object."""
 
 GPT_OSS_SLIPS = _gpt_oss_head(spelled("<|constrain|>"), spelled("<|message|>"))
-"""The same in other spellings."""
+"""The same with other spellings."""
 
 ARGS = rf"(?:\s{{0,8}}{spelled('[ARGS]')}){{0,2}}"
-"""What Mistral writes between a name and the object."""
+"""The text that Mistral writes between a name and the object."""
 
 _NUMBERED = re.compile(r"\A(?:functions\.)?(.+?)(?::\d+)?\Z")
 _FENCE = re.compile(r"\A\s*`{3}\w*\s*\n(.*?)\n?\s*`{3}\s*\Z", re.DOTALL)
@@ -50,16 +50,16 @@ _FENCE = re.compile(r"\A\s*`{3}\w*\s*\n(.*?)\n?\s*`{3}\s*\Z", re.DOTALL)
 
 @lru_cache(maxsize=16)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)  # on demand: those with many spellings take milliseconds
+    return re.compile(pattern)  # on demand: patterns with many spellings take milliseconds
 
 
 def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str], list[ParsedCall]]:
-    """Return the reader of one form: ``head`` is a pattern up to the object, with the name as its one group.
+    """Return a reader for one form: ``head`` is a pattern up to the object, whose only group is the name.
 
-    ``end`` is the marker after the object; it may be doubled, or be missing at the end of the body. ``others`` are
-    the form's other markers: a body that cannot be read is read with all of them spelled right.
+    ``end`` is the marker after the object; it may be doubled, or missing at the end of the body. ``others`` are the
+    form's other markers: if a body cannot be read, it is read again with all of them spelled correctly.
 
-    The reader returns the calls of a body, never an empty list; what cannot be read is one broken call at its end.
+    The reader returns the calls of a body, never an empty list; unreadable text is one broken call at the end.
     """
     ends = re.compile(rf"(?:{re.escape(end)}\s*+)++|\Z" if end else "")
 
@@ -73,7 +73,7 @@ def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str],
                 text, until = body[found.end() : last.start()], last.end()
                 spelling = "" if last[0] else spellings_of(end).before(text.rstrip())
                 text = text.rstrip().removesuffix(spelling) if spelling else text
-            else:  # The object ends where another name follows.
+            else:  # The object ends where the next name begins.
                 got = decode(body, found.end())
                 until = got[1] if got is not None and begins.match(body, got[1]) else len(body)
                 text = body[found.end() : until]
@@ -103,16 +103,16 @@ read_named_json = named_json_reader(
 """Reads a name and an object."""
 
 read_gpt_oss = named_json_reader(GPT_OSS_SLIPS)
-"""Reads what follows ``to=``."""
+"""Reads the text after ``to=``."""
 
 _read_markless = named_json_reader(r"commentary to=([\w.:/-]{1,128}) ?(?:json)?(?=\{)")
 
 
 def read_braces(text: str) -> list[ParsedCall]:
-    """Read a call of Mistral's, Kimi's or gpt-oss's form whose marks the server has dropped."""
+    """Read a call in Mistral's, Kimi's or gpt-oss's form whose markers the server has dropped."""
     return _read_markless(text) if text.lstrip().startswith("commentary to=") else read_mistral(text)
 
 
 def read_mistral(body: str) -> list[ParsedCall]:
-    """Read what follows one ``[TOOL_CALLS]``."""
+    """Read the text after one ``[TOOL_CALLS]``."""
     return read_bare_json(body) if body.lstrip()[:1] in ("[", "{") else read_named_json(body)

@@ -1,12 +1,12 @@
-"""Reads JSON objects that represent a call in another shape, or several calls.
+"""Reads JSON objects that represent one call in another shape, or several calls.
 
-Calls whose name or arguments are not where a call has them (``unwrap``):
+Calls whose name or arguments are in an unusual place (``unwrap``):
 
-    {"get_weather": {"city": "Bonn"}}               the name as a key; several of them are several calls: NAME_AS_KEY
+    {"get_weather": {"city": "Bonn"}}               the name as a key; several of these are several calls: NAME_AS_KEY
     {"name": "get_weather", "city": "Bonn"}         the arguments next to the name: FLAT_ARGUMENTS
 
-Other JSON may look like that too. So it must be the name of a tool on offer, with parameters that this tool declares
-and no others. And a call whose name is the id that the model was shown, with the name among its arguments
+Other JSON may look like that too. So the name must be that of an offered tool, and the parameters must all be declared
+by this tool. There are also calls whose name is an id that the model was shown, with the name among the arguments
 (``name_inside``):
 
     call_0a1b2c {"name": "get_weather", "city": "Bonn"}     NAME_INSIDE
@@ -15,11 +15,11 @@ Several calls that have collapsed into one (``split_call``):
 
     {"city": "Rome", "city": "Oslo"}                two objects, one city each: REPEATED_KEYS
     {"unit": "C", "city": "Rome", "city": "Oslo"}   a key that occurs once is shared
-    {"city": "Rome", "city2": "Oslo"}               the same, if the tool takes no ``city2``
-    {"city": ["Rome", "Oslo"]}                      the same, if the tool takes no list there: LISTED_VALUES
+    {"city": "Rome", "city2": "Oslo"}               likewise, if the tool has no parameter ``city2``
+    {"city": ["Rome", "Oslo"]}                      likewise, if the parameter accepts no list: LISTED_VALUES
 
-A JSON parser keeps the last of equal keys and silently drops the others. In either case the schema must decide; the
-caller asks it. Values keep their source.
+A JSON parser keeps the last of several equal keys and silently drops the others. In all of these cases the schema must
+decide; the caller checks it. Values keep their source.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ REPEATED_KEYS = "REPEATED_KEYS"
 LISTED_VALUES = "LISTED_VALUES"
 
 Parameters = Callable[[str], Collection[str] | None]
-"""Returns the names of the parameters of a tool on offer, None if there is no such tool."""
+"""Returns the parameter names of an offered tool, or None if there is no such tool."""
 
 _CALL_ID = re.compile(r"(?:call|fc|toolu|chatcmpl-tool)[_-]\w+")
 _NUMBERED = re.compile(r"_?\d{1,2}\Z")
 
 _MAX_LENGTH = 4096
-"""Maximum length of arguments that are parsed again for this: calls that collapse into one are short."""
+"""Maximum length of arguments that are parsed again for this; calls that collapse into one are short."""
 
 
 def unwrap(call: ParsedCall, parameters: Parameters, *, marked: bool = False) -> list[ParsedCall]:
-    """Return the calls that one object represents; ``marked``: it can only be calls, even without arguments."""
+    """Return the calls that one object represents; ``marked``: it must be a call, even without arguments."""
     inner = call.unknown
     if call.broken or not inner or call.given is not None:
         return [call]
@@ -67,7 +67,7 @@ def unwrap(call: ParsedCall, parameters: Parameters, *, marked: bool = False) ->
 
 
 def name_inside(call: ParsedCall) -> ParsedCall:
-    """Return the call in the arguments of one that has an id in place of its name; any other as it is."""
+    """Return the call in the arguments of one that has an id instead of a name; return any other call unchanged."""
     given = call.given
     if call.broken or not isinstance(given, Json) or call.name is None or not _CALL_ID.fullmatch(call.name):
         return call
@@ -93,10 +93,10 @@ def split_call(
     accepts: Callable[[ParsedCall], bool],
     fits: Callable[[Any], bool],
 ) -> list[ParsedCall]:
-    """Return the calls that one call of a function tool represents: only itself unless several have collapsed into it.
+    """Return the calls that one call to a function tool represents: only itself unless several have collapsed into it.
 
-    ``schema``: the one of its arguments, None if there is none or no arguments were written. ``accepts``: whether a
-    call is beyond doubt; ``fits``: whether arguments satisfy the schema.
+    ``schema``: the schema of its arguments; None if there is none, or no arguments. ``accepts``: whether a
+    call is beyond doubt; ``fits``: whether arguments match the schema.
     """
     calls = [read_json(part.source, closed=True, repair=True)[0] for part in split_repeated(written.source)]
     if calls and all(accepts(call) for call in calls):
@@ -111,15 +111,15 @@ def split_call(
 
 
 def split_repeated(text: str) -> list[Json]:
-    """Return the objects that the text of one represents if some keys are repeated, all equally often; else none."""
+    """Return the objects in the text of one object whose keys are repeated equally often; [] if it is not one."""
     return _spread(_grouped(_pairs(text)))
 
 
 def split_arguments(text: str, schema: Validator) -> tuple[str, list[Json]]:
-    """Return the objects that the text of one call's arguments represents by its ``schema``, and the repair's code.
+    """Return the objects that the text of one call's arguments represents under its ``schema``, and the repair's code.
 
-    A key unknown to the schema repeats a known one if they differ only by a number at the end, unless the schema says
-    that it takes keys without naming them. Only keys that the schema knows, and that take no list, have several values.
+    A key unknown to the schema repeats a known key if they differ only in a trailing number, unless the schema
+    allows additional keys. Only known keys whose schema allows no list can have several values.
     """
     pairs = _pairs(text)
     schemas = {key: schema.property(key) for key, _ in pairs}
@@ -157,7 +157,7 @@ def _grouped(pairs: list[tuple[str, Json]]) -> dict[str, list[Json]]:
 
 
 def _spread(grouped: Mapping[str, list[Json]]) -> list[Json]:
-    """Return one object per value of the keys with several values; keys with a single value are in each object."""
+    """Return one object per value of the keys that have several; keys with a single value are in each object."""
     times = max((len(values) for values in grouped.values()), default=0)
     if times < 2 or any(len(values) not in (1, times) for values in grouped.values()):
         return []
@@ -167,5 +167,5 @@ def _spread(grouped: Mapping[str, list[Json]]) -> list[Json]:
         source = ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {value.source}" for key, value in members.items())
         objects.append(Json("{" + source + "}", {key: value.value for key, value in members.items()}))
     if all(item.value == objects[0].value for item in objects):
-        return []  # The same call, written twice by a slip.
+        return []  # The same call, written twice by mistake.
     return objects

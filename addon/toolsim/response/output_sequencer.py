@@ -1,6 +1,6 @@
-"""The output of one choice in the order in which the client gets it: text, other items, and the place of calls.
+"""The output of one choice in the order in which the client receives it: text, other items, and the place of calls.
 
-The state is a method that takes visible text. Between one state and the next:
+The state is a method that processes visible text. The transitions between states:
 
     | state       | text              | call  | other item          | end   |
     |-------------|-------------------|-------|---------------------|-------|
@@ -10,15 +10,16 @@ The state is a method that takes visible text. Between one state and the next:
     | ended       | ended             | ended | ended               | ended |
 
 1. Whitespace next to a call is not text: before text and after a call it is held back until other text follows.
-2. The plan decides what other text does after a call: it ends the turn (stop after tools), is dropped (suppress tail),
-   or is emitted. It ends nothing while the backend is emitting another call, which would be lost: then it is dropped.
-3. Another item (reasoning, a refusal, an item of a built-in tool) interrupts the text. It ends nothing, except that a
-   refusal counts as text under rule 2.
-4. An announced call that breaks is such an item too; then the choice ends as cut ("length").
-5. An empty line parts the texts of two messages of the backend, so that they do not run together. It is read like text
-   (a call that is a whole message is alone on its lines), and rule 1 holds for it. If something came between the two
-   texts, a client that gets a list of items has them in separate items, without an empty line. A chat message has only
-   one text.
+2. The plan decides what happens to other text after a call: it ends the turn (stop after tools), is dropped (suppress
+   tail), or is emitted. While the backend is emitting another call, which ending the turn would lose, it is dropped
+   instead.
+3. Any other item (reasoning, a refusal, an item of a built-in tool) interrupts the text. It does not end the turn,
+   except that a refusal counts as text under rule 2.
+4. An announced call that breaks is also such an item, and the choice then ends as cut ("length").
+5. An empty line separates the texts of two backend messages so that they do not run together. It is read like text
+   (a call that is an entire message is alone on its lines), and rule 1 applies to it. If something came between the two
+   texts, a client that receives a list of items gets them as separate items, without an empty line. A chat message
+   has only one text.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from toolsim.response.client_calls import ClientCalls
 from toolsim.wire.apis import APIS
 
 EMPTY_LINE = "\n\n"
-"""Between the texts of two messages (rule 5)."""
+"""The separator between the texts of two messages (rule 5)."""
 
 _MAX_GAP = 65_536
-"""Characters held back. A model that is stuck writes whitespace forever: beyond this it is text."""
+"""Maximum number of characters held back. A stuck model writes whitespace endlessly; beyond this it counts as text."""
 
 
 class Gap:
@@ -47,19 +48,19 @@ class Gap:
         return bool(self._pieces)
 
     def hold(self, text: str) -> bool:
-        """Hold ``text`` back if it is whitespace, and return whether it was."""
+        """Hold ``text`` back if it is whitespace; return whether it was."""
         if not text.isspace() or self._length + len(text) > _MAX_GAP:
             return False
         self.hold_mark(text)
         return True
 
     def hold_mark(self, mark: str) -> None:
-        """Hold back what goes with a call even if it is not whitespace: the mark of a fence around it."""
+        """Hold back text that belongs to a call although it is not whitespace: the mark of a surrounding fence."""
         self._pieces.append(mark)
         self._length += len(mark)
 
     def take(self) -> str:
-        """Return what was held back, and forget it."""
+        """Return the held-back text, and clear it."""
         text = "".join(self._pieces)
         self._pieces = []
         self._length = 0
@@ -67,7 +68,7 @@ class Gap:
 
 
 class OutputSequencer:
-    """The output of one choice. What it emits goes through ``calls``: what comes while a call is open waits for it."""
+    """The output of one choice. It emits through ``calls``, which delays output while a call is open."""
 
     def __init__(self, plan: Plan, report: Report, calls: ClientCalls, choice: int) -> None:
         self._stops = plan.stops_after_tools
@@ -77,39 +78,39 @@ class OutputSequencer:
         self._calls = calls
         self._choice = choice
         self._gap = Gap()
-        self._has_spoken = False  # Whether the client has any text.
-        self._ended_in_text = False  # Whether text was the last thing it got, and a message has ended since.
+        self._has_spoken = False  # Whether the client has received any text.
+        self._ended_in_text = False  # Whether text was the last output, and a message has ended since.
         self._has_called = False  # Whether there was a call, even if it waits for an open one.
-        self.calls_started = 0  # Calls that the backend has started to emit, and not completed.
+        self.calls_started = 0  # Number of calls that the backend has started to emit but not completed.
         self.state = self.state_before_text
-        self.has_ended = False  # Whether nothing more is taken.
+        self.has_ended = False  # Whether no more input is accepted.
         self.is_cut = False  # Whether it ended before the backend did.
-        self.reason: EndReason | None = None  # Why it ended; None: at a failure or a fault.
+        self.reason: EndReason | None = None  # Why it ended; None for a failure or a fault.
 
     def __repr__(self) -> str:
         return f"OutputSequencer({self.state.__name__})"
 
     @property
     def is_in_text(self) -> bool:
-        """Whether text was the last thing that was emitted."""
+        """Whether text was the last output."""
         return self.state == self.state_text
 
     @property
     def is_in_call(self) -> bool:
-        """Whether there was a call, and no text since."""
+        """Whether there was a call and no text since."""
         return self.state == self.state_call
 
     @property
     def gap(self) -> Gap | None:
-        """The whitespace that goes with the text which follows; None if that text is dropped (rule 2)."""
+        """The whitespace before the text that follows; None if that text is dropped (rule 2)."""
         if self.is_in_call and (self._stops or self._drops):
             return None
         return self._gap
 
-    # -- the states: what visible text does
+    # -- the states: how visible text is processed
 
     def state_before_text(self, text: str) -> None:
-        """There is no text yet, or an item has interrupted it, and there was no call."""
+        """No text yet, or an item has interrupted it; no call yet."""
         if not self._gap.hold(text):
             self._speak(text)
 
@@ -118,7 +119,7 @@ class OutputSequencer:
         self._calls.emit(TextDelta(text, self._choice))
 
     def state_call(self, text: str) -> None:
-        """There was a call, and no text since (rule 2)."""
+        """After a call, with no text since (rule 2)."""
         if self._gap.hold(text):
             return
         if self._stops and not self.calls_started:
@@ -129,7 +130,7 @@ class OutputSequencer:
             self._speak(text)
 
     def state_ended(self, text: str) -> None:
-        """The turn has ended: everything is dropped."""
+        """After the end of the turn: everything is dropped."""
 
     def _speak(self, text: str) -> None:
         self._calls.emit(TextDelta(self._gap.take() + text, self._choice))
@@ -137,7 +138,7 @@ class OutputSequencer:
         self._has_spoken = True
         self._ended_in_text = False
 
-    # -- what else happens
+    # -- other events
 
     def item(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> None:
         """Emit another item, unless it ends the turn (rule 3)."""
@@ -153,7 +154,7 @@ class OutputSequencer:
         self.state = self.state_call if self._has_called else self.state_before_text
 
     def called(self, *, made: bool) -> None:
-        """Note that a call has come; ``made``: the client gets it."""
+        """Record a call; ``made``: whether the client gets it."""
         self._ended_in_text = False
         if made:
             self._has_called = True
@@ -161,7 +162,7 @@ class OutputSequencer:
             self.state = self.state_call
 
     def mark(self, raw: str, *, opening: bool) -> None:
-        """Process a line of a fence around tagged blocks: next to a call it is dropped, as whitespace is."""
+        """Process a fence line around tagged blocks: next to a call it is dropped, like whitespace."""
         if opening:
             self.interrupt()
             self._gap.hold_mark(raw)
@@ -169,7 +170,7 @@ class OutputSequencer:
             self.state(raw)
 
     def end_message(self) -> bool:
-        """Process the end of a message; return whether an empty line follows, even a message of whitespace (rule 5)."""
+        """Process the end of a message; return whether an empty line follows it, even after blank text (rule 5)."""
         self._ended_in_text = self._ended_in_text or self.is_in_text
         self.interrupt()
         return self._ended_in_text or (self._has_one_text and self._has_spoken)
@@ -179,24 +180,24 @@ class OutputSequencer:
     def end(self, reason: EndReason | None) -> None:
         """End the choice."""
         self._calls.break_off()
-        # A client that cannot see which call is incomplete must not run any.
+        # A client that cannot tell which call is incomplete must not run any.
         self.reason = "length" if self._calls.has_broken and reason is not None else reason
         self.state = self.state_ended
         self.has_ended = True
 
     def end_early(self, why: str) -> None:
-        """End the turn before the backend does: all that follows is dropped."""
+        """End the turn before the backend does: all further output is dropped."""
         self._report.tool_cutoff = why
         self.is_cut = True
         self.end("tool_calls" if self._calls.made else "stop")
 
     def fail(self) -> None:
-        """End the choice with a failure, or with a fault, which the client gets in place of an end."""
+        """End the choice with a failure, or with a fault, which the client gets instead of an end."""
         self.is_cut = True
         self.end(None)
 
     def end_of_text(self) -> None:
-        """Process the end of the text: whitespace is the answer if it is alone; next to a call it is dropped."""
+        """Process the end of the text: whitespace alone is the answer; next to a call it is dropped."""
         gap = self._gap.take()
         if gap and not self._calls.made and not self.has_ended:
             self._calls.emit(TextDelta(gap, self._choice))

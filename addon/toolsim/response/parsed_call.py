@@ -1,16 +1,16 @@
-"""The calls written in the body of a block, as source text, before any tool is looked up.
+"""The calls in the body of a block, as source text, before any tool is looked up.
 
     json := call | "[" call* "]" | call call…       commas, semicolons and whitespace may separate calls
     call := {"name": …, "arguments": …}             in any spelling of ``call_keys``
           | {"function": …, "arguments": …}         the name as a string
-          | {"function": call} | {"custom": call}   OpenAI's own wrappers, and others
+          | {"function": call} | {"custom": call}   OpenAI's wrappers, and others
           | {"tool_calls": [call, …]}
     xml  := <name>…</name> (<key>value</key>)*
 
-1. Values are never re-serialized: the arguments of a call are a slice of what the model wrote, so that 1.0 stays 1.0
+1. Values are never re-serialized: the arguments of a call are a slice of the model's text, so that 1.0 stays 1.0
    and a long integer keeps its digits.
-2. What the JSON parser cannot read gets one repair pass (``repair``), and each repair is named by a code.
-3. Every function is linear in the text, and none raises.
+2. Text that the JSON parser rejects gets one repair pass (``repair``), and each repair has a code.
+3. Every function runs in linear time, and none raises.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ DOUBLED_MARKER = "DOUBLED_MARKER"
 MISSPELLED_MARKER = "MISSPELLED_MARKER"
 
 MARKER_REPAIRS = frozenset((MISSING_CLOSE, MISSING_MARKER, DOUBLED_MARKER, MISSPELLED_MARKER))
-"""The repairs of markers: they leave the values as they are, so they are made for strict tools too."""
+"""The repairs of markers. They leave the values unchanged, so they are also made for strict tools."""
 
 MAX_CALLS = 64
-"""Maximum calls read from one block; a longer list is something else."""
+"""Maximum number of calls read from one block; a longer list is something else."""
 
 _MAX_MEMBERS = 256
-"""Maximum top-level members of a call: its name, its arguments, and a few extra ones."""
+"""Maximum number of top-level members of a call: its name, its arguments, and a few extra ones."""
 
 _BLOCKS = ("use_tool", "tool_call")
-"""Elements that are blocks of their own, and no parameters."""
+"""Elements that are blocks and not parameters."""
 
 _SPACE = re.compile(r"[ \t\r\n]*+")
 _BETWEEN = re.compile(r"[\s,;]*+")
@@ -83,14 +83,14 @@ class Json:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Arguments as XML elements: the name and the raw content of each, in order."""
+    """Arguments as XML elements: the name and raw content of each, in order."""
 
     items: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Arguments in a programmer's syntax, each with its keyword or None."""
+    """Arguments in programming syntax, each with its keyword or None."""
 
     items: tuple[tuple[str | None, Json], ...]
 
@@ -99,10 +99,10 @@ class Values:
 class ParsedCall:
     """One call as written.
 
-    ``name`` None: it cannot be read. ``broken``: the rest cannot be read. ``given``: its arguments, None if there are
-    none; ``key`` is their key in the JSON, "" if there are several. ``codes`` name the repairs
-    that left all values unchanged, ``lossy_repairs`` those that changed text. ``unknown``: the values of keys that no
-    call has. ``is_bare``: its block may be talk about calls (``Block.is_bare``), so it has to fit the schema.
+    ``name``: None if it cannot be read. ``broken``: whether the rest cannot be read. ``given``: its arguments, None if
+    there are none; ``key``: their key in the JSON, "" if there are several. ``codes``: the repairs that left all values
+    unchanged; ``lossy_repairs``: those that changed text. ``unknown``: the values of keys that no
+    call has. ``is_bare``: its block may be talk about calls (``Block.is_bare``), so it has to match the schema.
     """
 
     source: str
@@ -117,16 +117,16 @@ class ParsedCall:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing has to be repaired in its text, its markers included."""
+        """Whether its text, including its markers, needs no repair."""
         return not (self.broken or self.lossy_repairs or MARKER_REPAIRS.intersection(self.codes))
 
     def repaired(self, code: str) -> ParsedCall:
-        """Return the call with the code of a repair that left its values as they are."""
+        """Return the call with the code of a repair that kept its values."""
         return replace(self, codes=tuple(dict.fromkeys([*self.codes, code])))
 
 
 def json_object(members: Mapping[str, Json]) -> Json:
-    """Return the object with these members, each in its own source."""
+    """Return an object with these members, each with its original source."""
     source = ",".join(f"{json.dumps(name, ensure_ascii=False)}:{member.source}" for name, member in members.items())
     return Json(f"{{{source}}}", {name: member.value for name, member in members.items()})
 
@@ -140,9 +140,9 @@ def _refuse_constant(word: str) -> NoReturn:
 
 
 def _long_integer(digits: str) -> int:
-    """Read an integer. One with more digits than Python converts becomes the largest that it can print.
+    """Read an integer. One with more digits than Python converts becomes the largest that Python can print.
 
-    Only the schema sees that number (its sign and size are right); the client gets the model's own digits.
+    Only the schema check sees this number (its sign and magnitude are right); the client gets the model's digits.
     """
     try:
         return int(digits)
@@ -150,13 +150,13 @@ def _long_integer(digits: str) -> int:
         return -(10**4299) if digits.startswith("-") else 10**4299
 
 
-# The first is C throughout. The second calls back into Python for each integer: only very long ones need it.
+# The first decoder runs entirely in C. The second calls back into Python for each integer; only very long ones need it.
 _decode_plain = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
 _decode_long = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_long_integer).raw_decode
 
 
 def decode(text: str, start: int) -> tuple[Any, int] | None:
-    """Read the JSON value that begins exactly at ``start``; return it and its end, None if there is none."""
+    """Read the JSON value that begins exactly at ``start``; return it and its end, or None."""
     got = _decode(text, start)
     return None if got is None or too_deep(text[start : got[1]]) else got
 
@@ -174,7 +174,7 @@ def _decode(text: str, start: int) -> tuple[Any, int] | None:
 
 
 def read_value(text: str) -> Json | None:
-    """Read a text that is one JSON value, apart from whitespace around it; ``source`` is all of the text."""
+    """Read a text that is one JSON value plus surrounding whitespace; ``source`` is the entire text."""
     got = decode(text, _skip(text, 0))
     return None if got is None or _skip(text, got[1]) != len(text) else Json(text, got[0])
 
@@ -186,7 +186,7 @@ def read_object(text: str, start: int) -> tuple[dict[str, Json], int] | None:
 
 
 def read_pairs(text: str, start: int) -> tuple[list[tuple[str, Json]], int] | None:
-    """Read the object that begins at ``start`` as pairs in their order, repeated keys too; return them and its end."""
+    """Read the object that begins at ``start`` as ordered pairs, including repeated keys; return them and its end."""
     if not text.startswith("{", start):
         return None
     pairs: list[tuple[str, Json]] = []
@@ -231,8 +231,8 @@ def _skip(text: str, at: int) -> int:
 def read_json(body: str, *, closed: bool, repair: bool) -> list[ParsedCall]:
     """Read the calls of a JSON body, in order; never empty.
 
-    Without ``repair`` that is one call, or a list of them. Brackets still open at the end may be repaired if the body
-    was ``closed``. Whatever cannot be read is one broken call at the end.
+    Without ``repair`` the body is one call or a list of calls. Brackets still open at the end may be repaired if the
+    body was ``closed``. Anything unreadable is one broken call at the end.
     """
     if repair and (inner := _fenced(body)) is not None:
         fenced = read_json(inner, closed=closed, repair=True)
@@ -264,7 +264,7 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[ParsedCall]:
 
 
 def _read_strictly(body: str) -> list[ParsedCall]:
-    """Read one object, or a list of objects, that is strictly JSON; return [] if it is not."""
+    """Read one object, or a list of objects, that is strictly JSON; return [] for anything else."""
     start = _skip(body, 0)
     if not body.startswith("[", start):
         got = read_object(body, start)
@@ -282,7 +282,7 @@ def _read_strictly(body: str) -> list[ParsedCall]:
 
 
 def _fenced(body: str) -> str | None:
-    """Return the content of a fence that makes up the whole body, None if there is none."""
+    """Return the content of a fence that makes up the entire body, or None."""
     bare = body.strip()
     line = bare.find("\n")
     if line == -1 or not bare.startswith("```") or not bare.endswith("```") or bare[3:line].strip("`\r \t").count(" "):
@@ -291,7 +291,7 @@ def _fenced(body: str) -> str | None:
 
 
 def _tool_calls(body: str) -> list[ParsedCall] | None:
-    """Read ``{"tool_calls": [call, …]}``, None if the body is something else."""
+    """Read ``{"tool_calls": [call, …]}``; return None if the body is something else."""
     got = read_object(body, _space_end(body))
     if got is None or body[got[1] :].strip() or NAME_OR_WRAPPER_KEYS.intersection(got[0]):
         return None
@@ -340,7 +340,7 @@ def _call(source: str, members: dict[str, Json], *, repair: bool) -> ParsedCall:
                 break
         else:
             names = ["function"]
-    # Of two names, one is something else, perhaps a parameter.
+    # If there are two names, one of them is something else, perhaps a parameter.
     named = names[0] if names else "name"
     if named in NAME_KEYS[1:]:
         codes = (*codes, NAME_KEY)
@@ -364,7 +364,7 @@ def respelled(
     markers: tuple[str, ...],
     openers: tuple[tuple[str, str], ...] = (),
 ) -> list[ParsedCall]:
-    """Read a body; if that fails, as it would be if each of its markers were spelled right (``misspelled``)."""
+    """Read a body; if that fails, read it again with all of its markers spelled correctly (``misspelled``)."""
     calls = read(body)
     if not calls[-1].broken or (right := corrected(body, markers, openers)) == body:
         return calls
@@ -373,7 +373,7 @@ def respelled(
 
 
 def name_of(source: str) -> str | None:
-    """Return the tool's name from the beginning of a body that cannot be read, None if it is not there."""
+    """Return the tool's name from the beginning of an unreadable body, or None if it is not there."""
     found = _NAMED.match(source) or _ELEMENT_NAMED.match(source)
     return found[1] if found and found[1].strip() else None
 
@@ -381,7 +381,7 @@ def name_of(source: str) -> str | None:
 def read_xml(body: str) -> ParsedCall:
     """Read ``<name>x</name><param>value</param>…``.
 
-    Models do not escape, so a value ends at the first closing tag of its own name and at nothing else.
+    Models do not escape, so a value ends only at the first closing tag with its own name.
     """
     lossy_repairs: tuple[str, ...] = ()
     codes: list[str] = []
@@ -389,10 +389,10 @@ def read_xml(body: str) -> ParsedCall:
     if elements is None and (elements := _read_lines(body)) is not None:
         codes = [MISSPELLED_MARKER]
     if elements is None and (last := _LAST_ELEMENT.search(body)) is not None:
-        # The last value's end is missing, or belongs to another one: the value ends with the block.
+        # The last value's end is missing or belongs to another value, so the value ends with the block.
         elements = read_elements(f"{body[: last.end(2)]}</{last[1]}>")
         lossy_repairs = (MISSING_CLOSE,)
-    # Another block within this one shows that its end is missing.
+    # A nested block shows that the end of this one is missing.
     if not elements or elements[0][0] != "name" or any(name in _BLOCKS for name, _ in elements):
         return ParsedCall(body, name_of(body), broken=True)
     name = unescape(elements[0][1]).strip()
@@ -402,7 +402,7 @@ def read_xml(body: str) -> ParsedCall:
 
 
 def _read_lines(body: str) -> list[tuple[str, str]] | None:
-    """Read elements, one per line, with one tag misspelled or missing: its other tag has the name."""
+    """Read elements, one per line. If one of an element's tags is misspelled or missing, its other tag has the name."""
     found: list[tuple[str, str]] = []
     lines = [*filter(None, map(str.strip, body.split("\n")))]
     for at, line in enumerate(lines, 1):
@@ -410,7 +410,7 @@ def _read_lines(body: str) -> list[tuple[str, str]] | None:
         names = {name for tag in (opening, closing) if tag for name in [tag[1]]}
         if len(found) > _MAX_MEMBERS or not names:
             return None
-        # A missing letter is as likely as a surplus one, unless a letter is doubled.
+        # A missing letter is as likely as an extra one, unless a letter is doubled.
         name = max(names, key=lambda name: (-len(_TWICE.findall(name)), len(name)))
         if len(names) > 1 and not names - {name} <= misspelled(name):
             return None
@@ -424,9 +424,9 @@ def _read_lines(body: str) -> list[tuple[str, str]] | None:
 
 
 def read_elements(text: str, codes: list[str] | None = None) -> list[tuple[str, str]] | None:
-    """Read a run of elements as pairs of name and raw content; None if it holds anything else but whitespace.
+    """Read a sequence of elements as pairs of name and raw content; None if it contains anything else but whitespace.
 
-    With ``codes`` doubled tags are read once, and the code of that repair is added.
+    With ``codes``, doubled tags are read once, and the code of that repair is added.
     """
     found: list[tuple[str, str]] = []
     at = _skip(text, 0)
@@ -443,7 +443,7 @@ def read_elements(text: str, codes: list[str] | None = None) -> list[tuple[str, 
             if codes is not None and text.startswith(tag[0], again := _skip(text, at)):
                 at = again + len(tag[0])
                 codes[:] = [DOUBLED_MARKER]
-            # In a CDATA section even its own closing tag is content.
+            # In a CDATA section, even the element's own closing tag is content.
             data = text.find("]]>", at) if text.startswith(_CDATA, _skip(text, at)) else -1
             end = text.find(closing, max(at, data))
             if end == -1:
@@ -458,16 +458,16 @@ def read_elements(text: str, codes: list[str] | None = None) -> list[tuple[str, 
 
 
 def unescape(text: str) -> str:
-    """Replace XML's five entities, once each; every other ``&`` and ``<`` stands for itself. CDATA is verbatim."""
+    """Replace XML's five entities, once each; any other ``&`` or ``<`` is literal. CDATA is verbatim."""
     bare = text.strip()
     if _is_cdata(bare):
-        # A section cannot contain its own end: XML splits such a text between two.
+        # A section cannot contain its own end: XML splits such a text into two sections.
         return bare[len(_CDATA) : -3].replace(f"]]]]>{_CDATA}>", "]]>")
     return _ENTITY.sub(lambda entity: _ENTITIES[entity[1]], text)
 
 
 def escape(text: str) -> str:
-    """Return the text that ``unescape`` turns into this value; a CDATA section is turned into its content."""
+    """Return text that ``unescape`` turns into this value; a CDATA section becomes its content."""
     return text if _is_cdata(text.strip()) else text.replace("&", "&amp;")
 
 
@@ -476,7 +476,7 @@ def _is_cdata(bare: str) -> bool:
 
 
 def trim(text: str) -> str:
-    """Strip one newline from each end of a value on lines of its own; all other whitespace is content."""
+    """Strip one newline from each end of a value that is on separate lines; all other whitespace is content."""
     inner = text.removeprefix("\r").removeprefix("\n") if text.startswith(("\n", "\r\n")) else ""
     return inner[:-1].removesuffix("\r") if inner.endswith("\n") else text
 
@@ -484,8 +484,8 @@ def trim(text: str) -> str:
 def use_tool_text(tool: Tool, arguments: str) -> str:
     """Return one call as canonical ``<use_tool>`` text: values escaped, parameters in the schema's order.
 
-    Strings are written as they are, every other value as the JSON that the model wrote. ``arguments`` is the JSON text
-    of an object, or a custom tool's input, which becomes the one parameter ``input``.
+    Strings are written as they are, all other values as the JSON that the model wrote. ``arguments`` is the JSON text
+    of an object, or a custom tool's input, which becomes the single parameter ``input``.
     """
     members, _ = read_object(arguments.lstrip(), 0) or ({}, 0)
     values = {name: of.value if isinstance(of.value, str) else of.source for name, of in members.items()}

@@ -1,11 +1,11 @@
 """Finds the places in the text around untagged calls where a call may begin.
 
-| state   | what is read                     | then                                 |
+| state   | input                            | then                                 |
 |---------|----------------------------------|--------------------------------------|
 | start   | whitespace that opens the answer | indent                               |
 | indent  | the indentation of a line        | a call may begin; if none does, line |
 | line    | the rest of the line             | indent                               |
-| code    | a fence that holds no call       | line, after its closing mark        |
+| code    | a fence that contains no call    | line, after its closing mark        |
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _INDENT = re.compile(r"[ \t\r]*+")
 _LINE_END_OR_TICK = re.compile(r"[\n`]")
 
 Place = Literal["info", "line", "start"]
-"""A place in a fence: in the line of its opening mark, in another line, or at the start of one."""
+"""A place in a fence: on the line of its opening mark, on another line, or at the start of a line."""
 
 
 class Cursor:
     """``text``: the current text; ``pos``: the next character to read; ``is_final``: whether no more text follows.
 
-    A reader continues until ``is_exhausted``. Undecided text is read again when more of it has arrived.
+    A reader continues until ``is_exhausted``. Undecided text is read again when more text has arrived.
     """
 
     def __init__(self) -> None:
@@ -37,21 +37,21 @@ class Cursor:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether there is nothing to be read before more text arrives."""
+        """Whether there is nothing to read before more text arrives."""
         return self.pos == len(self.text)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether text that was taken already is to be read again."""
+        """Whether text that was already consumed has to be read again."""
         return bool(self._rest)
 
     @property
     def char(self) -> str:
-        """The next character, "" at the end of the current text."""
+        """The next character; "" at the end of the current text."""
         return self.text[self.pos : self.pos + 1]
 
     def feed(self, text: str) -> None:
-        """Continue with ``text``, after what is to be read again."""
+        """Continue with ``text``, after any text that has to be read again."""
         self.text = self._rest + text
         self.pos = 0
         self._rest = ""
@@ -63,11 +63,11 @@ class Cursor:
         return text
 
     def end_of(self, pattern: re.Pattern[str]) -> int:
-        """Return where the match of ``pattern`` ends, or the position if there is none."""
+        """Return the end of the match of ``pattern``, or the position if there is none."""
         return end_of(pattern, self.text, self.pos)
 
     def skip(self, pattern: re.Pattern[str]) -> str:
-        """Return what ``pattern`` matches, "" if nothing, and move after it."""
+        """Return the match of ``pattern`` and move past it; "" if there is none."""
         return self.take(self.end_of(pattern))
 
     def wait(self) -> None:
@@ -76,12 +76,12 @@ class Cursor:
 
 
 class ProseReader:
-    """Text that is not a call. ``has_started``: whether anything visible has come."""
+    """Text that is not a call. ``has_started``: whether anything visible has arrived."""
 
     def __init__(self) -> None:
         self.state = self.state_start
         self.has_started = False
-        self._mark = ""  # The mark of the open fence that holds no call.
+        self._mark = ""  # The mark of the open fence that contains no call.
         self._code = CodeFence("```", "info")
 
     def __repr__(self) -> str:
@@ -94,16 +94,16 @@ class ProseReader:
 
     @property
     def is_in_fence(self) -> bool:
-        """Whether the text is in a fence that holds no call."""
+        """Whether the text is in a fence that contains no call."""
         return self.state == self.state_code
 
     @property
     def is_open(self) -> bool:
-        """Whether there is text before this place, all of it emitted."""
+        """Whether there is text before this place, all of it already emitted."""
         return self.has_started and self.state in (self.state_line, self.state_indent, self.state_code)
 
     def read(self, at: Cursor) -> tuple[str, bool]:
-        """Return what can be emitted, and whether a call may begin after it; if none does, call ``resume``."""
+        """Return the text that can be emitted, and whether a call may begin after it; if none does, call ``resume``."""
         state = self.state
         text = at.take(state(at))
         if not self.has_started and state in (self.state_line, self.state_code):
@@ -111,11 +111,11 @@ class ProseReader:
         if at.is_exhausted:
             return text, False
         if self.state == self.state_code:
-            at.wait()  # What is left may be its closing mark.
+            at.wait()  # The rest may be its closing mark.
         return text, state == self.state_indent
 
     def resume(self, place: Place, mark: str = "") -> None:
-        """Resume at ``place``; ``mark``: of a fence that is open there and was found to hold no call."""
+        """Resume at ``place``; ``mark``: the mark of a fence that is open there and was found to contain no call."""
         self._mark = mark or self._mark
         if self._mark:
             self._code = CodeFence(self._mark, place)
@@ -142,7 +142,7 @@ class ProseReader:
         return end or len(at.text)
 
     def state_code(self, at: Cursor) -> int:
-        """In a fence that holds no call."""
+        """In a fence that contains no call."""
         end, over = self._code.read(at.text, at.pos, final=at.is_final)
         if over:
             self._mark = ""
@@ -151,14 +151,14 @@ class ProseReader:
 
 
 class CodeFence:
-    """A fence that holds no call: finds its end, so that nothing in it is taken for a call.
+    """A fence that contains no call: finds its end, so that nothing in it is read as a call.
 
         ```python                    the opening mark and its line; with a backtick in it, it was inline code
         print("```")                 a mark in the middle of a line is content
         ```                          a mark at least as long, alone on its line, closes it
 
-    These are Markdown's rules. A fence that is never closed extends to the end of the text. ``place``: in the line of
-    the opening ``mark``, in another line, or at the start of one.
+    These are Markdown's rules. A fence that is never closed extends to the end of the text. ``place``: on the line of
+    the opening ``mark``, on another line, or at the start of a line.
     """
 
     def __init__(self, mark: str, place: Place) -> None:
@@ -174,7 +174,7 @@ class CodeFence:
     def read(self, text: str, pos: int, *, final: bool) -> tuple[int, bool]:
         """Return the end of the text that can be emitted, and whether the fence ends there.
 
-        What is left must be read again together with what follows; if the text is ``final``, nothing is left.
+        The rest must be read again together with the text that follows; if the text is ``final``, there is no rest.
         """
         while pos < len(text):
             if self._place == "info":

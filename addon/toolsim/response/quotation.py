@@ -1,20 +1,20 @@
-"""Tagged calls that a model shows: those in inline code and in Markdown quotations are text.
+"""Tagged calls that a model only shows: those in inline code and in Markdown quotations are text.
 
     > <tool_call>{…}</tool_call>                    a quotation: its line begins with ">"
     Write `<tool_call>{…}</tool_call>` to call it.  inline code: between marks of equal length
 
-1. A block is quoted if the line of its opening tag begins with ``>``, whatever follows.
-2. A block is in inline code if a mark (backticks) is open in its line before it, and a mark of the same length follows
-   in the line in which it ends. Until that is known, the block is held back, and so is what follows it. If no mark
-   follows, the open one was only a character, and the block counts.
+1. A block is quoted if the line of its opening tag begins with ``>``, regardless of what follows.
+2. A block is in inline code if a mark (backticks) is open before it on its line, and a mark of the same length follows
+   on the line on which the block ends. The block and the text after it are held back until that is known. If no mark
+   follows, the open mark was only a character, and the block counts.
 3. A mark at the end of its line opens nothing: it belongs to a fence, in which calls may count (see ``untagged``).
-4. What may be quoted is not previewed: its fragments are dropped.
-5. A block that may occur in a sentence (``Block.is_bare``) counts only if it stands alone: its line has only blocks, or
-   only blocks and whitespace follow it. It is held back until that is known. One that does not begin like a call
-   (``Block.is_unread``) also needs its line to itself.
-6. Nothing is lost, and where the text is split does not matter.
+4. Blocks that may be quoted are not previewed: their fragments are dropped.
+5. A block that may occur in a sentence (``Block.is_bare``) counts only if it stands alone: its line contains only
+   blocks, or only blocks and whitespace follow it. It is held back until that is known. A block that does not begin
+   like a call (``Block.is_unread``) must also be alone on its lines.
+6. No text is lost, and the way the text is split does not matter.
 
-Untagged calls need no such rule, since they have to be alone on their lines.
+Untagged calls need no such rule, since they must be alone on their lines.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from toolsim.response.segments import Block, FenceMark, Fragment, Oversize, Pars
 from toolsim.response.sentinel import Sentinel
 
 _HEADER_BYTES = 4096
-"""Allowance for the quotes, the name and the escapes around the arguments, which do not count as arguments."""
+"""Allowance for the quotes, name and escapes around the arguments, which do not count as arguments."""
 
 _MAX_LINE = 4096
-"""Number of characters after a block that are held back for the mark that closes inline code."""
+"""Number of characters after a block that are held back while waiting for the mark that closes inline code."""
 
 _MAX_HELD = 16
-"""Number of blocks, and texts between them, that are held back for it."""
+"""Number of blocks, and texts between them, that are held back while waiting for it."""
 
 _MARK = re.compile(r"`+")
 _BEGINS = re.compile(r"[ \t\r]*(>)?")
 
 
 class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
-    """Wraps the sentinel: blocks that are only shown are text. It is used like the sentinel."""
+    """Wraps the sentinel so that blocks that are only shown are text. It is used like the sentinel."""
 
     def __init__(self, sentinel: Sentinel, count_lost: Callable[[], None] = lambda: None) -> None:
         self._count_lost = count_lost
-        # Held back: a block that may be in inline code, with others in the same line.
+        # Holds back a block that may be in inline code, with others on the same line.
         super().__init__(sentinel, [])
         self._line = _Line()
         self._tail = ""  # The text after it.
         self._closing = _MARK  # The mark that is awaited.
         self._bare: Block | None = None  # A block that counts only if it stands alone, while that is unknown.
-        self._space = ""  # The whitespace after it.
+        self._space = ""  # The whitespace after that block.
 
     @property
     def in_block(self) -> bool:
@@ -64,7 +64,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return bool(self._held) or self._line.mark > 0 or self._line.is_quotation
 
     def feed(self, text: str) -> list[TaggedSegment]:
-        """Return what ``text`` completes."""
+        """Return the segments that ``text`` completes."""
         segments = self._inner.feed(text)
         if not segments:
             return segments
@@ -73,7 +73,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return self._take(segments)
 
     def finish(self, *, cut: bool = False) -> list[TaggedSegment]:
-        """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""
+        """Return the rest at the end of the text. No text may be fed afterwards. ``cut``: as in the sentinel."""
         out = self._take(self._inner.finish(cut=cut))
         out += self._in_line(self._end_bare())
         return out + self._read_tail("", is_all=True)
@@ -82,7 +82,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return self._in_line(self._alone(segments))
 
     def _in_line(self, segments: Iterable[TaggedSegment]) -> list[TaggedSegment]:
-        """Return the pieces by their places in lines (rules 1 and 2)."""
+        """Return the segments according to their places in lines (rules 1 and 2)."""
         out: list[TaggedSegment] = []
         for found in segments:
             segment = found.raw if isinstance(found, FenceMark) and self._may_be_shown else found
@@ -96,7 +96,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
                 self._line.read_block()
                 out.append(segment)
             elif not isinstance(segment, Fragment):
-                # Only text can lengthen the mark with which the tail ends.
+                # Only text can lengthen the mark at the end of the tail.
                 out += self._read_tail("", is_all=True, goes_on=True)
                 out += self._block(segment)
             elif not self._may_be_shown:
@@ -104,7 +104,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return out
 
     def _alone(self, segments: Iterable[TaggedSegment]) -> Iterator[TaggedSegment]:
-        """Yield the pieces; a bare block that does not stand alone as text (rule 5)."""
+        """Yield the segments; a bare block that does not stand alone becomes text (rule 5)."""
         for segment in segments:
             if self._bare is not None and isinstance(segment, str):
                 text = self._space + segment
@@ -127,12 +127,12 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
                 self._bare = segment
 
     def _text_of(self, block: Block) -> str:
-        """Return a block that does not stand alone as text, and count a lost call."""
+        """Return the text of a block that does not stand alone, and count a lost call."""
         self._count_lost()
         return block.raw
 
     def _end_bare(self, text: str = "") -> list[TaggedSegment]:
-        """Return the bare block that stands alone, if there is one, and the text after it."""
+        """Return the bare block that stands alone, if any, and the text after it."""
         if self._bare is None:
             return []
         block, space = replace(self._bare, is_unread=False), text or self._space
@@ -150,9 +150,9 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return [block]
 
     def _read_tail(self, text: str, *, is_all: bool = False, goes_on: bool = False) -> list[TaggedSegment]:
-        """Process text after a held block; return what that decides (rule 2).
+        """Process text after a held-back block; return the segments that this decides (rule 2).
 
-        ``is_all``: no text follows it directly. ``goes_on``: but another block in the same line does.
+        ``is_all``: no text follows it directly. ``goes_on``: another block follows on the same line.
         """
         if not self._held:
             return []
@@ -174,7 +174,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return []
 
     def _release(self, held: list[TaggedSegment], read: int) -> list[TaggedSegment]:
-        """Return what was ``held``, and the tail; its first ``read`` characters close the mark."""
+        """Return the ``held`` segments and the tail; its first ``read`` characters close the mark."""
         tail, self._held, self._tail = self._tail, [], ""
         self._line.close_mark()
         self._line.read(tail[read:])
@@ -182,24 +182,24 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
 
 
 class _Line:
-    """The line of text so far. ``is_quotation``: it begins as one."""
+    """The line of text so far. ``is_quotation``: whether it begins as a quotation."""
 
     def __init__(self) -> None:
         self.is_quotation = False
-        self.has_text = False  # Whether anything visible but blocks has come.
-        self._is_blank = True  # Whether only whitespace has come.
-        self._open = 0  # The length of the open mark, 0 if none is open.
-        self._run = 0  # The backticks with which the text ends; more may follow.
+        self.has_text = False  # Whether anything visible other than blocks has arrived.
+        self._is_blank = True  # Whether only whitespace has arrived.
+        self._open = 0  # The length of the open mark; 0 if none is open.
+        self._run = 0  # The number of backticks at the end of the text; more may follow.
 
     @property
     def mark(self) -> int:
-        """The length of the open mark if no more backticks follow, 0 if none is open."""
+        """The length of the open mark if no more backticks follow; 0 if none is open."""
         if not self._open or not self._run:
             return self._open or self._run
         return 0 if self._open == self._run else self._open
 
     def is_unchanged_by(self, text: str) -> bool:
-        """Return whether text is more of the same line, so that it need not be read."""
+        """Return whether text continues the same line without changing its state, so that it need not be read."""
         return self.has_text and not self._run and not self._is_blank and "\n" not in text and "`" not in text
 
     def read(self, text: str) -> None:
@@ -225,12 +225,12 @@ class _Line:
                 self._end_run()
 
     def read_block(self) -> None:
-        """Process a block; its content means nothing here."""
+        """Process a block; its content does not matter here."""
         self._end_run()
         self._is_blank = False
 
     def close_mark(self) -> None:
-        """Forget the open mark: it was closed, or never will be."""
+        """Forget the open mark, which was closed or never will be."""
         self._open = self._run = 0
 
     def _end_run(self) -> None:
@@ -239,7 +239,7 @@ class _Line:
 
 
 def block_limit(plan: Plan) -> int:
-    """Return the maximum bytes of a call, or characters while it is held back."""
+    """Return the maximum size of a call in bytes, or in characters while it is held back."""
     return plan.policy.max_tool_bytes + _HEADER_BYTES
 
 

@@ -1,6 +1,6 @@
 r"""Safe repairs of a call: slips whose intended form is beyond doubt.
 
-The slips, and what each becomes:
+The slips and their repairs:
 
     {"a": 1,}               {"a": 1}            TRAILING_COMMA
     {'a': 'it\'s'}          {"a": "it's"}       SINGLE_QUOTES
@@ -11,10 +11,10 @@ The slips, and what each becomes:
     {"a": {"b": 1}          {"a": {"b": 1}}     MISSING_BRACE
     {"a": {"b": 1]}         {"a": {"b": 1}}     WRONG_BRACKET
 
-1. Nothing here guesses at a value: a string without its end, a missing comma or a missing colon is beyond repair. So
-   is a bracket of the wrong kind, unless only brackets follow: whichever of them is wrong, the value is the same.
+1. No value is guessed: an unterminated string, a missing comma or a missing colon is beyond repair. The
+   same applies to a bracket of the wrong kind, unless only brackets follow, because the value is then unambiguous.
 2. A repaired call counts only if it satisfies the tool's schema; the caller checks that.
-3. One pass, and a bounded number of steps: a text with more slips than that is not a call with a slip.
+3. One pass with a bounded number of steps: a text with more slips than that is not a call with a slip.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ UNQUOTED_KEY = "UNQUOTED_KEY"
 UNESCAPED_ARGUMENTS = "UNESCAPED_ARGUMENTS"
 
 _MAX_DEPTH = 512
-"""Maximum open brackets, more than in any real call; a JSON parser would refuse more, too."""
+"""Maximum number of open brackets, more than in any real call; a JSON parser would also reject more."""
 
 _MAX_STEPS = 20_000
-"""Maximum brackets and slips processed in one text (rule 3)."""
+"""Maximum number of brackets and slips processed in one text (rule 3)."""
 
 _VALID_STRING = r'"(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"'
-# Everything that can be copied unchanged: valid strings, commas before a value, empty pairs, numbers, whitespace.
+# Text that can be copied unchanged: valid strings, commas before a value, empty pairs, numbers, whitespace.
 _RUN = re.compile(
     r"(?:[^\"'{}\[\],A-Za-z_]++|(?![TFN])[A-Za-z_]\w*+(?!\s*+:)|"
     + _VALID_STRING
     + r"|,(?!\s*+(?:[}\]]|\Z))|\{\s*+\}|\[\s*+\])++"
 )
 PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
-"""Spellings of JSON's literals by models."""
+"""JSON literals as models spell them."""
 CLOSERS = re.compile(r"[\s}\]]*+\Z")
 """Closing brackets up to the end."""
 _DOUBLE = re.compile(r'"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
@@ -64,7 +64,7 @@ _WORD = re.compile(r"[A-Za-z_]\w*+(\s*+:)?")
 _UNESCAPED = re.compile(r'"(?:arguments|parameters)"\s*+:\s*+"(?=\s*+\{)')
 
 _MAX_NAME = 256
-"""Twice what the API allows in a tool's name, which leaves room for the slip."""
+"""Twice the API's limit for tool names, which leaves room for the slip."""
 
 _AFFIXES = re.compile(r"^(?:functions?|tools?|default_api)[./:]+|:\d+$", re.IGNORECASE)
 # gpt-oss: the recipient of a message, after its role and its channel.
@@ -77,7 +77,7 @@ _SEPARATORS = re.compile(r"[._:/-]+")
 
 @dataclass(frozen=True, slots=True)
 class RepairedJson:
-    """Repaired JSON text: ``end`` is the end of its source, ``codes`` name the slips, each once."""
+    """Repaired JSON text: ``end`` is the end of its source, ``codes`` names each kind of slip once."""
 
     text: str
     end: int
@@ -85,7 +85,7 @@ class RepairedJson:
 
 
 def repair_json(text: str, start: int = 0, *, closed: bool = True) -> RepairedJson | None:
-    """Repair the one object or array that begins at ``start``; return None if that is beyond a safe repair.
+    """Repair the object or array that begins at ``start``; return None if it is beyond a safe repair.
 
     Brackets still open at the end of the text are closed only if ``closed``: the text is known to be complete. The
     result may still be invalid JSON.
@@ -130,7 +130,7 @@ def repair_json(text: str, start: int = 0, *, closed: bool = True) -> RepairedJs
                 at += 1
             case '"' | "'":
                 string = (_DOUBLE if char == '"' else _SINGLE).match(text, at)
-                if string is None:  # its end is missing, and so may be a part of the value
+                if string is None:  # its end is missing, and possibly part of the value
                     return None
                 inner = string[1]
                 if char == "'":
@@ -168,7 +168,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _clean(inner: str, codes: dict[str, None]) -> str:
-    # Escapes first: a backslash before a raw newline is a backslash and a newline.
+    # Escapes first: a backslash before a raw newline means a backslash and a newline.
     escaped = _ESCAPE.sub(_escape, inner)
     if escaped != inner:
         codes[BAD_ESCAPE] = None
@@ -180,20 +180,20 @@ def _clean(inner: str, codes: dict[str, None]) -> str:
 
 
 def unescaped_arguments(text: str, start: int) -> int | None:
-    """Return the position of the quote around arguments whose own quotes are bare: ``"arguments":"{"k":1}"``."""
+    """Return the position of the quote around arguments that contain unescaped quotes: ``"arguments":"{"k":1}"``."""
     found = _UNESCAPED.search(text, start)
     return None if found is None else found.end() - 1
 
 
 def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
-    """Return the only tool that a name with a slip can mean, None if there is none or several.
+    """Return the only tool that a misspelled name can mean; None if there is none or several.
 
-    Slips are, in this order: a special token of the model's in the name, with all that follows it; a prefix or number
-    of the model's own form; other upper and lower case; other separators; that prefix without its separator; the name
-    written several times. The first that leads to a tool decides.
+    These slips are tried in order: a special token of the model's in the name, with the text after it; a prefix or
+    number from the model's own form; different case; different separators; that prefix without its separator; the name
+    repeated. The first that leads to a tool decides.
 
-    ``names`` are pairs of a spelling and the tool that it means, including masked tools, so that a name that also fits
-    a masked tool is not turned into a similar one.
+    ``names``: pairs of a spelling and the tool that it means. They include masked tools, so that a name that also
+    matches a masked tool is not turned into a similar one.
     """
     if len(written) > _MAX_NAME:
         return None
@@ -215,7 +215,7 @@ def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
 
 
 def _run_together(name: str) -> list[str]:
-    """Return all names that ``functionsexec12`` may represent: some of its digits are the number of the call."""
+    """Return all names that ``functionsexec12`` may represent: some of its digits may be the number of the call."""
     prefix = _PREFIX.match(name)
     inner = "" if prefix is None else name[prefix.end() :]
     digits = len(inner) - len(inner.rstrip("0123456789"))
@@ -223,7 +223,7 @@ def _run_together(name: str) -> list[str]:
 
 
 def _repeated(name: str) -> list[str]:
-    """Return all names of which this one consists, written twice or more, with or without a separator."""
+    """Return all names that this one repeats two or more times, with or without a separator."""
     found: list[str] = []
     for length in range(2, len(name) // 2 + 1):
         unit, at = name[:length], length
@@ -236,5 +236,5 @@ def _repeated(name: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def common_spelling(name: str) -> str:
-    """Return a name's key, which is the same in any case and with ``.``, ``_``, ``:`` and ``-`` exchanged."""
+    """Return a name's key, which ignores case and treats ``.``, ``_``, ``:`` and ``-`` as equal."""
     return _SEPARATORS.sub("_", name).casefold()

@@ -1,30 +1,30 @@
-"""Detects a model in a loop, which repeats the same call until something ends its answer.
+"""Detects a model in a loop, which repeats the same call until its answer is ended.
 
     [{"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}, {"na
 
-Weak models do this in lists, and a server without a limit continues until its context is full. The repeats are not
+Weak models do this in lists, and a server without a limit continues until its context is full. The repetitions are not
 intended: in a list that loops, the repeated call counts once, after the calls before it. A list loops
 
-1. if the backend's limit cuts it off in the middle of an item that begins like those before it, and at least ``CUT`` of
-   these are the same;
-2. if ``ENDLESS`` items in a row are the same: it ends there, whatever would follow.
+1. if the backend's limit cuts it off in the middle of an item that begins like the previous items, of which at least
+   ``CUT`` are equal;
+2. if ``ENDLESS`` consecutive items are equal: it ends there, regardless of what would follow.
 
-A list that ends by itself is left alone: two rolls of a die are two calls. Items are compared as they are written; a
-loop repeats them verbatim. Calls in their own tags are emitted as they arrive, so they are not handled here: options
+A list that ends normally is left alone: two rolls of a die are two calls. Items are compared as text, since a
+loop repeats them verbatim. Tagged calls are emitted as they arrive, so they are not handled here; options
 limit their number (``tool_block_max``, ``tool_block_dedup``).
 """
 
 from __future__ import annotations
 
 CUT = 3
-"""This many equal calls may be a coincidence or intended: only the cut shows that they are a loop."""
+"""This many equal calls may be coincidental or intended; only the cut shows that they are a loop."""
 
 ENDLESS = 32
-"""More repetitions of a call than anybody intends."""
+"""More repetitions of a call than anyone intends."""
 
 REPEATED_CALL = "REPEATED_CALL"
 ONE_CALL = "the same call again and again"
-"""The code of the repair, and why the answer is ended."""
+"""The code of the repair, and the reason the answer is ended."""
 
 _BETWEEN = "[, \t\r\n"
 
@@ -32,7 +32,7 @@ _BETWEEN = "[, \t\r\n"
 class RepetitionDetector:
     """The items of a list so far.
 
-    ``times``: how often in a row the last one has occurred; ``first_end``: where the first of these ends.
+    ``times``: how many times in a row the last item has occurred; ``first_end``: the end of its first occurrence.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class RepetitionDetector:
         self.times = self.first_end = 0
 
     def take(self, item: str, end: int) -> None:
-        """Process the next item, which ends at ``end`` of the text; separators before it are skipped."""
+        """Process the next item, which ends at ``end`` in the text; separators before it are skipped."""
         item = item.lstrip(_BETWEEN)
         if item == self._item:
             self.times += 1
@@ -51,9 +51,9 @@ class RepetitionDetector:
 
     @property
     def is_endless(self) -> bool:
-        """Whether the list has ended, by rule 2."""
+        """Whether the list has ended under rule 2."""
         return self.times >= ENDLESS
 
     def is_cut(self, rest: str) -> bool:
-        """Return whether the list is in a loop, by rule 1; ``rest`` is the text after its last complete item."""
+        """Return whether the list is in a loop under rule 1; ``rest`` is the text after its last complete item."""
         return self.times >= CUT and self._item.startswith(rest.lstrip(_BETWEEN))

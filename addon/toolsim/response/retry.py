@@ -1,16 +1,16 @@
-"""Faults that a model is asked to correct, and what it is shown of its own text.
+"""Faults that a model is asked to correct, and the part of its own text that it is shown.
 
-1. Only text that was held back can be replaced: emitted text and announced calls are final. So a fault ends the choice
-   at that point, and a later round continues from there. No round follows an announced call that broke: its client must
-   not run any call after it.
-2. A verdict is a fault if it says what the call would have needed. A block that talks about the syntax does not.
-3. A call that the length limit cut off is not a mistake: the model is asked to continue it. One that the model itself
-   left open is broken; so is an answer that consists of an untagged call which cannot be made (``faults``).
-4. An answer without a demanded call, and an empty one after a tool's output, are faults of the entire answer; all
+1. Only held-back text can be replaced: emitted text and announced calls are final. So a fault ends the choice
+   at that point, and a later round continues from there. No round follows an announced call that broke, because its
+   client must not run any call after it.
+2. A verdict is a fault if it states what the call lacked. For a block that talks about the syntax it does not.
+3. A call that the length limit cut off is not a mistake: the model is asked to continue it. A call that the model
+   itself left open is broken, as is an answer that consists of an untagged call that cannot be made (``faults``).
+4. An answer without a required call, or an empty one after a tool's output, is a fault of the entire answer; all
    emitted text remains.
-5. A call to ``find_tools``, our own tool, is a question from the model: the next round answers it.
+5. A call to ``find_tools``, toolsim's own tool, is a question from the model, which the next round answers.
 6. The model is stopped at a fault in its text, and the rest is never read. So a caller that does not retry emits
-   ``otherwise``, the fault's form without a retry, and the answer ends there.
+   ``otherwise``, the outcome without a retry, and the answer ends there.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ CUT_OFF = "CALL_CUT_OFF"
 NO_CALL = "NO_CALL"
 EMPTY_ANSWER = "EMPTY_ANSWER"
 SECOND_OPINION = "SECOND_OPINION"
-"""A call that the model rejects when asked about it (``rounds/opinion.py``)."""
+"""A call that the model disowns when asked about it (``rounds/opinion.py``)."""
 
 CALL_FAULTS = frozenset(
     {SCHEMA_MISMATCH, MALFORMED_JSON, UNKNOWN_TOOL, MASKED_TOOL, ARGUMENTS_TOO_LARGE, CUT_OFF, NO_CALL}
 )
-"""Faults of calls."""
+"""Faults in calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The reason for a retry. ``expected``: what a call would have needed.
+    """The reason for a retry. ``expected``: the content that a valid call would have had.
 
-    ``partial_call``: the call as far as it got before the length limit, "" if the model is to start over.
-    ``arguments``: of a call to ``find_tools``. ``otherwise``: what is emitted without a retry, apart from the end for
-    the reason ``finish``, which follows unless it is a failure.
+    ``partial_call``: the call up to the length limit, or "" if the model is to start over.
+    ``arguments``: the arguments of a call to ``find_tools``. ``otherwise``: the events to emit without a retry, except
+    the end with the reason ``finish``, which follows unless they end with a failure.
     """
 
     reason: str
@@ -67,7 +67,7 @@ def asked_again(fault: Fault) -> ApiError:
 class Retry:
     """An answer that ended at a ``fault``. ``words``: all text of the model; ``usage``: its token counts, if known.
 
-    ``otherwise``: what is emitted without a retry, including the end, excluding the usage. Whether that is the end of
+    ``otherwise``: the events to emit without a retry, including the end but not the usage. Whether the end is that of
     an answer with calls depends on the earlier rounds (``rounds/merge.py``).
     """
 

@@ -1,7 +1,7 @@
-"""Answers that can be retried: they end at a fault (``retry``), and report it in place of the rest.
+"""Answers that can be retried: they end at a fault (``retry``), and report it instead of emitting the rest.
 
-A choice stores what the model writes, and checks each verdict for a fault before applying it; an answer checks each of
-its possible ends. Without allowed retries (``Plan.retries_allowed``) these classes are not used.
+A choice stores the model's text, and checks each verdict for a fault before applying it; an answer checks each of
+its possible ends. Unless retries are allowed (``Plan.retries_allowed``), these classes are not used.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from toolsim.response.retry import CUT_OFF, EMPTY_ANSWER, NO_CALL, Fault, Retry,
 from toolsim.response.segments import BrokenCall, Parser, Segment, split_end
 from toolsim.response.verdict import MALFORMED_JSON, JudgedCall, Rejected, Verdict, Violation
 
-_WHOLE = "a whole call, up to its closing tag"
+_WHOLE = "a complete call, up to its closing tag"
 
 _MAX_WORDS = 65_536
-"""Maximum characters of an answer that are stored: seeing more does not help a model."""
+"""Maximum length of the stored answer: seeing more does not help a model."""
 
 _SLOT = re.compile(r":\s*(<[A-Za-z_][^<>{}\"\n]{0,63}>)\s*[,}\]]")
-"""A placeholder, as the catalog and the manifest show it in place of a value: small models copy it."""
+"""A placeholder that stands for a value in the catalog and the manifest; small models copy it."""
 
 
 class RetryingChoice(Choice):
@@ -54,7 +54,7 @@ class RetryingChoice(Choice):
 
     @property
     def words(self) -> str:
-        """What the model wrote, cut to the length that a retry needs."""
+        """The model's text, cut to the length that a retry needs."""
         return "".join(self._words)[:_MAX_WORDS]
 
     def _note(self, text: str) -> None:
@@ -66,13 +66,13 @@ class RetryingChoice(Choice):
     # -- events of the backend
 
     def text(self, text: str) -> list[ClientEvent]:
-        """Process a piece of the backend's text, which may be shown to the model."""
+        """Process a piece of the backend's text, which may later be shown to the model."""
         if not self.sequencer.has_ended:
             self._note(text)
         return super().text(text)
 
     def next_message(self) -> list[ClientEvent]:
-        """Process the end of the backend's message, which is an empty line in the stored text, too."""
+        """Process the end of a backend message, which also becomes an empty line in the stored text."""
         if not self.sequencer.has_ended and not (self._parser is not None and self._parser.open_size):
             self._note(EMPTY_LINE)
         return super().next_message()
@@ -84,7 +84,7 @@ class RetryingChoice(Choice):
         return emitted
 
     def recover(self) -> list[ClientEvent]:
-        """End the choice because the answer failed: nothing else is a fault."""
+        """End the choice because the answer failed; this rules out any other fault."""
         self._asks = frozenset()
         return super().recover()
 
@@ -92,7 +92,7 @@ class RetryingChoice(Choice):
         """Process what the parser has held back up to the end of the text, unless a call in it is at fault."""
         was_open, size = parser.in_block, parser.open_size
         segments = parser.finish(cut=reason == "length")
-        # What was held back before an open block is not part of the call that the model is asked to continue.
+        # Text held back before an open block is not part of the call that the model is asked to continue.
         prose, segments = split_end(segments, size)
         self._take(prose)
         fault = self._unfinished(segments, reason) if was_open and self._may_ask else None
@@ -103,7 +103,7 @@ class RetryingChoice(Choice):
             self._take(segments)
 
     def apply(self, verdict: Verdict, structured: StructuredCall | None = None) -> str:
-        """Act on a verdict, unless it is a fault; return what became of it, for the log."""
+        """Apply a verdict, unless it is a fault; return the outcome for the log."""
         if structured is not None and isinstance(verdict, Rejected):
             self._note(verdict.raw)
         if self._may_ask and (fault := self._broken(verdict)) is not None:
@@ -116,19 +116,19 @@ class RetryingChoice(Choice):
 
     @property
     def _may_ask(self) -> bool:
-        """Whether a retry can ask for the call: it is within the limit, and no other call has been announced."""
+        """Whether a retry can request the call: it is within the limit, and no other call has been announced."""
         calls = self._calls
         return not (self.sequencer.has_ended or calls.is_open or calls.has_broken or calls.is_exhausted)
 
     def _broken(self, verdict: Verdict) -> Fault | None:
-        """Return the fault of a verdict, None if it is none (rules 2 and 5)."""
+        """Return the fault of a verdict, or None if it has none (rules 2 and 5)."""
         if isinstance(verdict, JudgedCall):
             is_lookup = (
                 self._plan.tools_to_look_up and self._plan.finder == FIND_TOOLS and verdict.tool.name == FIND_TOOLS
             )
             if not is_lookup:
                 return None
-            message = "The model looks up tools, and there is no time left for it."
+            message = "The model is looking up tools, but there is no time left for another round."
             error = ApiError(message, code="no_round_left", status=504)
             return Fault(FIND_TOOLS, "tools", arguments=verdict.arguments, otherwise=(Failed(error),))
         if verdict.reason not in self._asks or not verdict.expected:
@@ -140,9 +140,9 @@ class RetryingChoice(Choice):
         return _refused(verdict, (Failed(verdict.error),))
 
     def _unfinished(self, segments: Sequence[Segment | BrokenCall], reason: FinishReason) -> Fault | None:
-        """Return the fault of a call without its end; ``segments``: what the parser made of what it held back (rule 3).
+        """Return the fault of an unfinished call; ``segments``: the parser's output for the held-back text (rule 3).
 
-        An answer that is only a broken untagged call is one too (see ``faults``).
+        An answer that is only a broken untagged call also counts (see ``faults``).
         """
         if segments and isinstance(answer := segments[-1], BrokenCall):
             refused = answer.refused
@@ -160,18 +160,18 @@ class RetryingChoice(Choice):
 
     def missing(self, finish: FinishReason) -> Fault | None:
         """Return the fault of an answer without a call, which ended for the reason ``finish`` (rule 4)."""
-        # The client has seen a call, and must not run those that another round would add.
+        # The client has seen a call, and must not run calls that another round would add.
         if self._calls.has_broken:
             return None
         if self._plan.tool_choice.mode == "required" and NO_CALL in self._asks:
-            return Fault(NO_CALL, "a call: this answer has to hold one", finish=finish)
+            return Fault(NO_CALL, "a call, because this answer must contain one", finish=finish)
         is_empty = not self._has_items and not self.words.strip()
         if self._plan.after_outputs and is_empty and EMPTY_ANSWER in self._asks:
             return Fault(EMPTY_ANSWER, "an answer in plain text", finish=finish)
         return None
 
     def _as_text(self, raw: str) -> tuple[ClientEvent, ...]:
-        """Return the events of text, with the whitespace before it; none if text is dropped here."""
+        """Return the events for text, with the whitespace before it; none if text is dropped here."""
         gap = self.sequencer.gap
         text = gap.take() + raw if gap is not None else ""
         return (TextDelta(text),) if text else ()
@@ -179,14 +179,14 @@ class RetryingChoice(Choice):
 
 def _refused(verdict: Rejected | Violation, otherwise: tuple[ClientEvent, ...], finish: FinishReason = "stop") -> Fault:
     expected = verdict.expected
-    # Why the JSON is malformed: the model has copied the notation of the catalog.
+    # The JSON is malformed because the model copied the notation of the catalog.
     if verdict.reason == MALFORMED_JSON and (slot := _SLOT.search(verdict.raw)) is not None:
-        expected += f"; {slot[1]} stands for a value that is to be filled in"
+        expected += f"; {slot[1]} is a placeholder for a value"
     return Fault(verdict.reason, expected, verdict.name, otherwise=otherwise, finish=finish)
 
 
 class RetryingAnswer(Answer):
-    """An answer that ends at the first fault of a choice; ``retry`` is then what to tell the model."""
+    """An answer that ends at the first fault of a choice; ``retry`` then contains what to tell the model."""
 
     def new_choice(self, index: int) -> Choice:
         """Return a new choice."""
@@ -199,14 +199,14 @@ class RetryingAnswer(Answer):
         return self._ask([]) or super().fail(error)
 
     def checked(self, choice: Choice, events: list[ClientEvent]) -> list[ClientEvent]:
-        """Check whether a choice is at fault, has failed, or whether all have ended early."""
-        # A fault at the end of the text waits for the usage; one before it ends the answer at once.
+        """Check whether a choice is at fault or has failed, or whether all have ended early."""
+        # A fault at the end of the text waits for the usage; an earlier one ends the answer immediately.
         if choice.sequencer.is_cut and (end := self._ask(events)):
             return end
         return super().checked(choice, events)
 
     def closed(self, events: list[ClientEvent]) -> list[ClientEvent]:
-        """Return what ends the answer, after ``events``: every choice has ended, and none has failed."""
+        """Return the events that end the answer, after ``events``: every choice has ended, and none has failed."""
         choice = self._choice(0)
         assert isinstance(choice, RetryingChoice)
         if choice.sequencer.reason is None:
@@ -216,7 +216,7 @@ class RetryingAnswer(Answer):
         return self._ask(events) or super().closed(events)
 
     def _ask(self, events: list[ClientEvent]) -> list[ClientEvent]:
-        """End the answer after ``events`` if it is at fault, and return what ends it; [] if it is not.
+        """End the answer after ``events`` if it is at fault, and return the final events; otherwise return [].
 
         The runner decides what the client gets instead.
         """

@@ -1,13 +1,13 @@
-"""The path of a response, from the backend's bytes to the client's::
+"""The response path, from the backend's bytes to the client's::
 
     bytes ─▶ sse ─▶ reader ─▶ answer ─▶ ClientEvents ─▶ writer ─▶ bytes
 
-Up to the events nothing depends on the client's API. An answer that is not streamed is a stream that arrives at once:
-both take this path and give the same events.
+Nothing up to the events depends on the client's API. A non-streamed answer is processed as a stream that arrives in one
+piece, so both kinds take this path and produce the same events.
 
-An answer that is only an undeclared call (``faults``), or not the JSON that the client demands (``json_answer``), has
-no end of its own: the caller retries the model and passes on the events of that round (``proceed``), or emits the
-answer as it is (``conclude``).
+An answer that consists only of an undeclared call (``faults``), or is not the JSON that the client requests
+(``json_answer``), does not end here: the caller either retries the model and passes on the events of that round
+(``proceed``), or emits the answer as it is (``conclude``).
 """
 
 from __future__ import annotations
@@ -54,27 +54,27 @@ Listener = Callable[[Sequence[ClientEvent], Retry | None], None]
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 JSON = "application/json"
 
-# Types of unknown events that are reported: a backend may invent any number.
+# Maximum number of unknown event types that are reported: a backend may invent any number.
 _MAX_UNKNOWN = 8
-# Characters of text that are read in one step: up to 20 calls.
+# Number of characters of text that are read in one step: up to 20 calls.
 _STEP_CHARS = 1024
 _STREAM_STARTS = (b"data:", b"event:", b":")
 _BOM = b"\xef\xbb\xbf"
-# What an invented call begins with, and a list or a fence of them.
+# Possible beginnings of an undeclared call, or of a list or fence of them.
 _CALL_STARTS = ("{", "[", "`", "<")
-# No fault of a call: nothing else has to wait for it.
+# Not a fault of a call, so no other output has to wait for it.
 _IN_WORDS = frozenset({SECOND_OPINION})
 
 
 class ResponseRewriter:
-    """Rewrites one successful (2xx) answer of a backend; whatever it holds, nothing is raised.
+    """Rewrites one successful (2xx) answer of a backend; never raises, regardless of its content.
 
-    ``content_type``: the backend's header; what is not an event stream is read as one JSON object at the end of input.
-    ``writer`` writes the client's answer; a new one by default. ``max_event_bytes``: a larger event of a stream is
-    truncated, so that it is not JSON. ``check_seconds``: the time budget of schema checks (see ``checker``).
+    ``content_type``: the backend's header; anything but an event stream is read as one JSON object at the end of input.
+    ``writer`` writes the client's answer; a new one by default. ``max_event_bytes``: larger events of a stream are
+    truncated, so that they are not valid JSON. ``check_seconds``: the time budget of schema checks (see ``checker``).
     ``estimate``: see ``Answer``.
-    ``listener`` also gets the events, and with the last ones why the model is to be retried, if it is. For an
-    answer that is not streamed ``status`` is its HTTP status, to be read when it is done.
+    ``listener`` also receives the events and, with the last ones, the reason for a retry, if there is one. For a
+    non-streamed answer, ``status`` is its HTTP status, which is valid when the answer is done.
     """
 
     def __init__(
@@ -95,20 +95,20 @@ class ResponseRewriter:
         self._max_event_bytes = max_event_bytes
         self._reader = APIS[plan.backend].reader()
         self._reader.offered = {name for tool in plan.tools for name in (tool.name, tool.wire_name)}
-        # A call that can be asked for again is held back until it is complete.
+        # A call that can be retried is held back until it is complete.
         self._reader.streams_ahead = plan.announces_early and plan.retries_allowed <= _IN_WORDS
         self._answer = answer_for(plan, report, seconds=check_seconds, estimate=None if plan.is_verbatim else estimate)
         is_stream = content_type.lower().startswith("text/event-stream")
         self._stream = RepeatReader(self._reader, max_event_bytes) if is_stream else None
         self._body: list[bytes] = []
-        self._may_invent = plan.may_invent  # Whether the answer may still be only an invented call.
-        self._invented: UndeclaredCall | None = None  # What withholds it, if it begins like one.
-        self._json: JsonAnswer | None = None  # What checks the demanded JSON.
+        self._may_invent = plan.may_invent  # Whether the answer may still be only an undeclared call.
+        self._invented: UndeclaredCall | None = None  # Withholds the answer if it begins like an undeclared call.
+        self._json: JsonAnswer | None = None  # Checks the requested JSON.
         if plan.json_only and plan.answer_format is not None:
             self._json = _json_answer(plan, plan.answer_format, report, check_seconds)
         self._is_abandoned = False
         self.waits: Retry | None = None
-        """Why the model is to be retried, if the answer ends with what comes then."""
+        """The reason for a retry, if the answer is waiting for the caller to retry or conclude it."""
         self._writer = writer or APIS[plan.client].writer(plan.form)
         self._record = ClientRecord(APIS[plan.client], plan.form, report)
         self._listener = listener
@@ -117,17 +117,17 @@ class ResponseRewriter:
 
     @property
     def is_done(self) -> bool:
-        """Whether all that the client gets has been returned."""
+        """Whether all client output has been returned."""
         return self.has_read_all and self.waits is None
 
     @property
     def has_read_all(self) -> bool:
-        """Whether nothing more of the backend's is read: the answer is done, or waits."""
+        """Whether no more backend data is read: the answer is done or waiting."""
         return self._is_abandoned or self._answer.is_done
 
     @property
     def is_withholding(self) -> bool:
-        """Whether the answer may turn out to wait."""
+        """Whether the answer may have to wait for a retry."""
         is_unsettled = self._json is not None and self._plan.may_retry_json and not self._json.is_over
         return is_unsettled or (self._invented is not None and self._invented.is_holding)
 
@@ -138,7 +138,7 @@ class ResponseRewriter:
 
     @property
     def is_as_demanded(self) -> bool:
-        """Whether the answer is the JSON that the client demands, without a change."""
+        """Whether the answer is the requested JSON without any change."""
         return self._json is None or self._json.is_right
 
     @property
@@ -147,14 +147,14 @@ class ResponseRewriter:
         return self._writer.body
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the client's bytes for the backend's; ``b""`` is the end of input and may come more than once."""
+        """Return the client's bytes for the backend's; ``b""`` is the end of input and may be passed more than once."""
         chunks = [chunk for step in self.steps(data) for chunk in step]
         if self.waits is not None:  # This caller does not retry.
             chunks += self.conclude()
         return [b"".join(chunks)] if chunks else []
 
     def steps(self, data: bytes) -> Iterator[list[bytes]]:
-        """Yield what ``feed`` returns, in steps of at most a few milliseconds each, which must all be consumed."""
+        """Yield the output of ``feed`` in steps of at most a few milliseconds each, which must all be consumed."""
         if self.has_read_all:
             return
         for events in self.events(data):
@@ -163,13 +163,13 @@ class ResponseRewriter:
                 return
 
     def proceed(self, events: Sequence[ClientEvent]) -> list[bytes]:
-        """Write what a further round has brought to an answer that waits; it ends with ``Ended`` or ``Failed``."""
+        """Write the events of a further round to a waiting answer; the last one is ``Ended`` or ``Failed``."""
         if self.waits is not None and events and isinstance(events[-1], Ended | Failed):
             self.waits = None
         return self._written(events)
 
     def conclude(self) -> list[bytes]:
-        """End an answer that waits as it is: there is no retry the model again."""
+        """End a waiting answer as it is, without a retry."""
         assert self.waits is not None
         *text, end = self.waits.otherwise
         if isinstance(end, Failed):
@@ -180,36 +180,36 @@ class ResponseRewriter:
         return self.proceed([*text, end])
 
     def keepalive(self) -> list[bytes]:
-        """Return a keep-alive for a stream that is not over, whatever keeps its client waiting.
+        """Return a keep-alive for an unfinished stream, regardless of what its client is waiting for.
 
-        A model that reads a long prompt is as silent as a call that is held back.
+        A model that reads a long prompt is just as silent as a call that is held back.
         """
         return self._written([KeepAlive()]) if self._plan.stream and not self.is_done else []
 
     def fail(self, error: ApiError) -> list[bytes]:
-        """End the answer as failed, for a reason that lies outside the backend's bytes."""
+        """End the answer as failed, for a reason outside the backend's bytes."""
         if self.waits is None:
             return [] if self.is_done else self._written(self._answer.fail(error))
         self._report.error = error.code or error.type
         return self.proceed([Failed(error)])
 
     def abandon(self, error: ApiError) -> list[bytes]:
-        """End the answer as failed at this point, after an exception: nothing that it holds back is released."""
+        """End the answer as failed at this point, after an exception; held-back text is not released."""
         self._is_abandoned, self.waits = True, None
         self._report.error = error.code or error.type
         if self._listener is not None:
             self._listener([Failed(error)], None)
         return self._writer.write(Failed(error))
 
-    # -- answers that begin before the backend's
+    # -- answers that begin before the backend's answer
 
     def follow(self, content_type: str) -> None:
-        """Read an answer of this type; nothing of it has been fed yet."""
+        """Read an answer with this content type; none of it has been fed yet."""
         if not content_type.lower().startswith("text/event-stream"):
             self._stream = None
 
     def replanned(self, plan: Plan) -> ResponseRewriter:
-        """Return a rewriter for the answer to another request, which continues what this one has written."""
+        """Return a rewriter for the answer to another request, which continues this rewriter's output."""
         return ResponseRewriter(
             plan,
             self._report,
@@ -220,7 +220,7 @@ class ResponseRewriter:
             estimate=self._estimate,
         )
 
-    # -- as far as the events
+    # -- from bytes to events
 
     def events(self, data: bytes) -> Iterator[list[ClientEvent]]:
         """Yield the events of ``data`` in the steps of ``steps``, before they are written."""
@@ -246,7 +246,7 @@ class ResponseRewriter:
         if self._reader.unknown:
             self._warn_of_unknown()
         if not events:
-            yield []  # What says nothing takes its time as well.
+            yield []  # Data without events also takes time to process.
         for event in events:
             if isinstance(event, TextDelta) and len(event.text) > _STEP_CHARS:
                 for start in range(0, len(event.text), _STEP_CHARS):
@@ -269,10 +269,10 @@ class ResponseRewriter:
             error = ApiError(f"The backend's answer cannot be read. {problem}.", code="backend_bad_answer", status=502)
             yield from self._client_events([Failed(error)])
 
-    # -- as far as the bytes
+    # -- from events to bytes
 
     def _checked(self, events: Sequence[ClientEvent]) -> Sequence[ClientEvent]:
-        """Return what passes of events while the answer may still be only an invented call."""
+        """Return the events that pass while the answer may still be only an undeclared call."""
         if self._invented is None:
             for event in events:
                 if isinstance(event, Opened | KeepAlive | ReasoningDelta):
@@ -285,7 +285,7 @@ class ResponseRewriter:
                 return events
             if not self._may_invent:
                 return events
-            # Nearly all answers are words or real calls.
+            # Nearly all answers are text or valid calls.
             from toolsim.response.faults import UndeclaredCall
 
             self._invented = UndeclaredCall(self._answer.declares)
@@ -300,7 +300,7 @@ class ResponseRewriter:
         return passed
 
     def _as_demanded(self, json: JsonAnswer, events: Sequence[ClientEvent]) -> Sequence[ClientEvent]:
-        """Return what passes of events of an answer that has to be JSON."""
+        """Return the events that pass of an answer that must be JSON."""
         passed = json.take(events)
         if (retry := json.retry) is None:
             return passed
@@ -315,13 +315,13 @@ class ResponseRewriter:
         return [*passed, *retry.otherwise]
 
     def _note_failure(self, end: ClientEvent) -> None:
-        """Record that an answer is not the JSON that its client demands, and that there is no retry the model again."""
+        """Record that an answer is not the requested JSON, and that the model is not retried."""
         if isinstance(end, Failed):
             self._report.warnings.append(ANSWER_MISMATCH)
             self._report.error = end.error.code
 
     def _written(self, events: Sequence[ClientEvent]) -> list[bytes]:
-        """Return whole frames; at the end of an answer that is not streamed its body."""
+        """Return complete frames; at the end of a non-streamed answer, its body."""
         if self._may_invent:
             events = self._checked(events)
         if self._json is not None and not self._json.is_over:
@@ -344,7 +344,7 @@ class ResponseRewriter:
 
 
 def _json_answer(plan: Plan, demanded: Mapping[str, Any], report: Report, seconds: float) -> JsonAnswer:
-    # Few answers have to be JSON.
+    # Few answers must be JSON.
     from toolsim.response.json_answer import JsonAnswer
 
     checker = SchemaChecker(lambda code, _: report.warnings.append(entry(code, "answer")), seconds=seconds)
@@ -361,7 +361,7 @@ def answer_for(
 
 
 class ClientRecord:
-    """Records the ids of the calls, which clients send back, and the token counts of an answer of ``api``."""
+    """Records the ids of the calls, which clients send back, and the token counts of an answer in ``api``."""
 
     def __init__(self, api: Api, form: AnswerForm, report: Report) -> None:
         self._api = api
@@ -382,6 +382,6 @@ class ClientRecord:
 
 
 def tokens_of(usage: Usage | None) -> dict[str, int]:
-    """Return token counts as a report has them."""
+    """Return token counts in the report's format."""
     counts = asdict(usage).items() if usage is not None else ()
     return {name.removesuffix("_tokens"): count for name, count in counts if name.endswith("_tokens")}

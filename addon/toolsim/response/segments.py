@@ -1,4 +1,4 @@
-"""The output of parsers: prose as plain strings, and blocks that may be calls; and the interface of a parser."""
+"""The output of parsers (prose as plain strings, and blocks that may be calls) and the interface of a parser."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 from toolsim.response.verdict import Accepted, Rejected, Violation
 
 IN_STRING = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL) for quote in ('"', "'")}
-"""The content of a string between its quotes: at most up to a backslash without its character."""
+"""The content of a string between its quotes; stops before a backslash whose character is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class Block:
     """One complete call block.
 
     ``body`` is everything between the tags, verbatim; ``closing`` is "" if rule 3 or 4 closed it. ``is_bare``: it
-    may occur in a sentence about our tags (a name alone, a call in another syntax), and counts only if it stands alone.
-    ``is_unread``: it does not begin like a call, so it is a failed call if it is alone on its lines, text otherwise.
-    ``codes`` name the repairs of its tags; ``meant`` is the opening tag that a misspelled one was meant to be.
+    may occur in a sentence about toolsim's tags (only a name, a call in another syntax), and counts only if it stands
+    alone. ``is_unread``: it does not begin like a call, so it is a failed call if it is alone on its lines, otherwise
+    text. ``codes``: the repairs of its tags; ``meant``: the intended opening tag if it is misspelled.
     """
 
     form: Literal["json", "xml"]
@@ -41,16 +41,16 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Oversize:
-    """The beginning of a block that exceeded the limit, as the model wrote it, opening tag included."""
+    """The beginning of a block that exceeded the limit, as the model wrote it, including the opening tag."""
 
     raw: str
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """A piece of the body of the open JSON block, ahead of its ``Block``: a preview, which adds nothing to the text.
+    """A piece of the body of the open JSON block, ahead of its ``Block``: a preview that adds nothing to the text.
 
-    If the block turns out not to be one, no ``Block`` follows, and its text is emitted as prose.
+    If it turns out not to be a block, no ``Block`` follows, and its text is emitted as prose.
     """
 
     text: str
@@ -58,7 +58,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class FenceMark:
-    """Text that is dropped with tagged blocks if they are calls: a line of a fence, or a surplus marker."""
+    """Text that is dropped together with tagged blocks if they are calls: a fence line, or a surplus marker."""
 
     raw: str
     opening: bool
@@ -85,9 +85,9 @@ Segment = TaggedSegment | Calls
 
 @dataclass(frozen=True, slots=True)
 class BrokenCall:
-    """A complete answer that was held back, and its fault as a call, or as the demanded JSON.
+    """A complete answer that was held back, and its fault as a call or as the requested JSON.
 
-    None: it is merely text.
+    Without a fault (None) it is merely text.
     """
 
     raw: str
@@ -95,7 +95,7 @@ class BrokenCall:
 
 
 class BlockState(Protocol):
-    """The state of a text that arrives in pieces: what has started and not ended."""
+    """The state of a text that arrives in pieces: the block that is currently open."""
 
     @property
     def in_block(self) -> bool:
@@ -103,27 +103,27 @@ class BlockState(Protocol):
 
     @property
     def open_size(self) -> int:
-        """How many characters of the open tagged block have arrived, 0 if none is open."""
+        """Number of characters of the open tagged block received so far; 0 if none is open."""
 
 
 class Parser(BlockState, Protocol):
     """Finds calls in a text that arrives in pieces. The segments that it returns add up to the text."""
 
     def feed(self, text: str) -> Sequence[Segment]:
-        """Return what ``text`` completes."""
+        """Return the segments that ``text`` completes."""
 
     def release(self) -> Sequence[Segment]:
-        """Return what is held back only while the answer has nothing but text: now it has more."""
+        """Return segments held back only while the answer consisted of text; it now contains something else."""
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
-        """Return what is left at the end of the text. Nothing may be fed after it.
+        """Return the rest at the end of the text. No text may be fed afterwards.
 
-        ``cut``: the text is known not to be all that the model would have written.
+        ``cut``: the text is known to be incomplete.
         """
 
 
 class ParserWrapper[Inner: BlockState, Held: Sized]:
-    """A parser around another one; it holds back some of that parser's segments."""
+    """A parser around another one; it holds back some of the inner parser's segments."""
 
     def __init__(self, inner: Inner, held: Held) -> None:
         self._inner = inner
@@ -139,34 +139,34 @@ class ParserWrapper[Inner: BlockState, Held: Sized]:
 
     @property
     def open_size(self) -> int:
-        """How many characters of the open tagged block have arrived, 0 if none is open."""
+        """Number of characters of the open tagged block received so far; 0 if none is open."""
         return self._inner.open_size
 
     def release(self) -> Sequence[Segment]:
-        """Return what is held back only while the answer has nothing but text: none of it, unless a parser says so."""
+        """Return segments held back only while the answer consisted of text; by default there are none."""
         return []
 
 
 class TextBuffer[Inner: Parser](ParserWrapper[Inner, list[str]]):
-    """Holds an answer's text back, as long as the answer has nothing else and ``_holds`` says so."""
+    """Holds back an answer's text as long as the answer contains only text and ``_holds`` returns True."""
 
     def __init__(self, inner: Inner) -> None:
         super().__init__(inner, [])
-        self._is_over = False  # Whether nothing is held back any more.
+        self._is_over = False  # Whether nothing is held back any longer.
 
     def feed(self, text: str) -> Sequence[Segment]:
-        """Return what ``text`` completes."""
+        """Return the segments that ``text`` completes."""
         pieces = self._inner.feed(text)
         return pieces if self._is_over else self._take(pieces)
 
     def release(self) -> Sequence[Segment]:
-        """Return what is held back only while the answer has nothing but text: now it has more."""
+        """Return segments held back only while the answer consisted of text; it now contains something else."""
         held, self._held = self._held, []
         self._is_over = self._is_over or bool(held)
         return [*held, *self._inner.release()]
 
     def _holds(self, text: str) -> bool | None:
-        """Return whether a text is held back; None: it passes, and nothing is decided yet."""
+        """Return whether a text is held back; None: it passes, and the decision is still open."""
         raise NotImplementedError
 
     def _take[P: (Segment, Segment | BrokenCall)](self, pieces: Iterable[P]) -> list[P]:
@@ -183,7 +183,7 @@ class TextBuffer[Inner: Parser](ParserWrapper[Inner, list[str]]):
 
 
 def joined[Other](pieces: Iterable[str | Other]) -> Iterator[str | Other]:
-    """Yield the segments, with adjacent prose joined: where the parser split it means nothing."""
+    """Yield the segments with adjacent prose joined, because it does not matter where the parser split it."""
     prose: list[str] = []
     for piece in pieces:
         if isinstance(piece, str):
@@ -221,6 +221,6 @@ def characters_within(text: str, size: int) -> int:
 
 
 def end_of(pattern: re.Pattern[str], text: str, pos: int, stop: int | None = None) -> int:
-    """Return the end of the match of ``pattern`` at ``pos``, ``pos`` if there is none."""
+    """Return the end of the match of ``pattern`` at ``pos``, or ``pos`` if there is none."""
     match = pattern.match(text, pos, len(text) if stop is None else stop)
     return pos if match is None else match.end()

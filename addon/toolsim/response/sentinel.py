@@ -1,48 +1,50 @@
-"""The sentinel: finds call blocks in a text that arrives in pieces.
+"""The sentinel: finds call blocks in text that arrives in pieces.
 
     prose <tool_call>{"name":"f","arguments":"{}"}</tool_call> prose <use_tool><name>f</name></use_tool>
 
-It knows the tags, where a string or a value begins and ends, and how deeply the braces nest. It never parses JSON or
-inspects a name; the judge decides whether a block is a valid call.
+It knows the tags, where a string or a value begins and ends, and how deeply the braces are nested. It never parses JSON
+or inspects a name; the judge decides whether a block is a valid call.
 
-The rules are numbered, and the tests refer to them by number.
+The rules are numbered, and the tests refer to these numbers.
 
- 1. Only the exact opening tag, ours or one of the ``call_forms``, opens a block. Only what may become one is held back.
+ 1. Only an exact opening tag, toolsim's or one of the ``call_forms``, opens a block. Only possible blocks are held
+    back.
  2. The body of a block begins with ``{`` and then a quote, a ``}`` or a bare key with its colon, with ``[`` and then
-    ``{`` or ``]``, or as a body of one of the ``call_forms``. Whitespace may precede each, and the opening line of a
-    fence may precede JSON. Otherwise the tag is prose and is released at once.
+    ``{`` or ``]``, or like a body of one of the ``call_forms``. Whitespace may precede each, and the opening line of a
+    fence may precede JSON. Otherwise the tag is prose and is released immediately.
  3. A tag inside a JSON string is content. Outside strings the closing tag closes the block at any depth (a last brace
-    may be missing: the judge repairs that), and a new opening tag closes it if the JSON is complete. So does a closing
-    tag of another form (``</function>``): it belongs to the block, and so does the right one after it. In a form
-    without a closing tag the last bracket closes it, unless a comma or a semicolon and another object follow.
- 4. The end of the text closes a block too, if the JSON is complete; half a closing tag then belongs to the block. It
-    closes a form's body if the reader lacks nothing, and a mark ends the call or the text is not known to be cut.
+    may be missing: the judge repairs that), and a new opening tag closes it if the JSON is complete. A closing
+    tag of another form (``</function>``) also closes it: it belongs to the block, as does the right one after it. In a
+    form without a closing tag the last bracket closes it, unless a comma or a semicolon and another object follow.
+ 4. The end of the text also closes a block if the JSON is complete; half a closing tag then belongs to the block. It
+    closes a form's body if the body is readable as it is, and a mark ends the call or the text is not known to be cut.
  5. Text that is neither JSON nor a small slip in JSON (rule 6) makes the block literal: from its beginning, the first
-    closing tag closes it, the first new opening tag ends it. A form's body is literal from the start, but a tag
+    closing tag closes it, and the first new opening tag ends it. A form's body is literal from the start, but a tag
     inside one of its values is content. A value has lost its end if it never ends, or if an unmatched closing tag in it
-    is followed by an opening one: the block is then read again without values, and so is everything after it.
- 6. Small slips are: trailing commas, control characters and bad escapes in strings, words for values, braces too many.
+    is followed by an opening one: the block, and all text after it, is then read again without values.
+ 6. Small slips are: trailing commas, control characters and bad escapes in strings, words for values, extra braces.
  7. A block that is never closed is not a block: its opening tag is text, and parsing resumes right after that tag.
- 8. Reasoning that models write into their text does not arrive here (``calls_in_reasoning``); its markers are text.
- 9. A block (tags not counted) of more than ``limit`` bytes of UTF-8 is emitted as ``Oversize`` up to that byte; what
-    follows is prose again.
+ 8. Reasoning that models write into their text does not reach the sentinel (``calls_in_reasoning``); its markers are
+    text.
+ 9. A block (not counting tags) of more than ``limit`` bytes of UTF-8 is emitted as ``Oversize`` up to that byte; the
+    text after it is prose again.
 10. Nothing is lost: the pieces, with each block as its raw text, add up to the input.
-11. The pieces, once joined, do not depend on where the input is split.
-12. An attempted call can be so malformed that the judge never sees it, so such lost calls are counted: our own tag
-    opens no body, and its closing tag follows before any other tag; or a body begins, and the text, which was not cut,
-    ends in the middle of it.
-13. If a tool is strict, the text between our own tags is a block even if it does not begin like a call: up to its
-    closing tag before any other tag, within the distance of rule 12. It is held back until then. ``quotation`` decides
-    whether it stands alone, and so is a call that failed.
-14. Surplus markers go with a block (``FenceMark``), with ``drops_surplus``: opening tags directly before its own, and
-    after it, with only whitespace between, closing tags and the tokens with which models end a turn.
+11. The joined pieces do not depend on where the input is split.
+12. An attempted call can be so malformed that the judge never sees it, so such lost calls are counted: toolsim's own
+    tag opens no body, and its closing tag follows before any other tag; or a body begins, and the text, although not
+    cut, ends in the middle of it.
+13. If a tool is strict, the text between toolsim's own tags is a block even if it does not begin like a call: up to its
+    closing tag before any other tag, within the distance of rule 12. It is held back until then. ``quotation`` checks
+    whether it stands alone and is therefore a failed call.
+14. Surplus markers belong to a block (``FenceMark``) with ``drops_surplus``: opening tags directly before its own, and,
+    separated from it only by whitespace, closing tags and the tokens with which models end a turn.
 15. With ``drops_surplus`` a misspelled opening tag (``misspelled``) opens a block at the start of a line or directly
-    after a block, which counts only if it stands alone (``Block.is_bare``). A misspelled closing tag closes a body
-    that lacks nothing else: complete JSON at once, any other body where the next block or the end of the text shows it.
-    So does the next block if the closing tag is missing altogether.
+    after a block. That block counts only if it stands alone (``Block.is_bare``). A misspelled closing tag closes a body
+    that lacks nothing else: complete JSON immediately, any other body when the next block or the end of the text
+    confirms it. If the closing tag is missing altogether, the next block closes the body.
 
 Linear: only rules 5, 7 and 13 read text again. When a body is read twice, a tag that the first reading saw inside a
-string may be outside one for the second (quotes pair up differently), and ends that second block; so no character is
+string may be outside one in the second (quotes pair up differently) and end the second block. So no character is
 read more than a fixed number of times. Memory is bounded by ``limit``.
 """
 
@@ -93,7 +95,7 @@ _MAX_TAIL = 64
 """Longer than any surplus marker."""
 
 _MAX_LOST = 4096
-"""How far after its opening tag a lost call may be closed (rule 12)."""
+"""Maximum distance between an opening tag and the closing tag of a lost call (rule 12)."""
 
 
 @lru_cache(maxsize=64)
@@ -102,9 +104,9 @@ def _beginnings(tag: str) -> frozenset[str]:
 
 
 class Sentinel:
-    """The parser. ``feed`` it text, ``finish`` it once; both return pieces. It never raises.
+    """The parser. Call ``feed`` with text, and ``finish`` once; both return segments. It never raises.
 
-    ``count_lost`` is called for each call that was lost (rule 12). ``keeps_unread``: the text between our own tags
+    ``count_lost`` is called for each lost call (rule 12). ``keeps_unread``: the text between toolsim's own tags
     is a block even if it does not begin like a call (rule 13).
     """
 
@@ -125,47 +127,47 @@ class Sentinel:
         self._tags = tags(tag, use_tool, foreign, forms if foreign else ())
         self._reads_families = foreign
         self._drops_surplus = drops_surplus
-        self._last = ""  # The latest prose, "" directly after a block: a line may begin there (rule 15).
-        self._is_behind = False  # Whether only whitespace and surplus markers have come since a block (rule 14).
+        self._last = ""  # The latest prose, "" directly after a block; shows whether a line may begin here (rule 15).
+        self._is_behind = False  # Whether only whitespace and surplus markers have followed the last block (rule 14).
         self._limit = limit
         self._fragments = fragments
         self._out: list[TaggedSegment] = []
         self._text = ""  # The current text.
         self._pos = 0  # Position of the next character to read.
         self._held = ""  # The part that is held back; it is prepended to the next piece.
-        self._final = False  # Whether no more text follows.
+        self._final = False  # Whether no more text will arrive.
         self._was_cut = False  # Whether the model would have written more.
-        self._is_idle = False  # Nothing is open, at most one character is held back: text without a tag is prose.
-        self._is_plain = False  # Whether that is so, nothing is held back, and tags begin with the usual characters.
+        self._is_idle = False  # Nothing is open and at most one character is held back, so text without a tag is prose.
+        self._is_plain = False  # Whether it is idle, nothing is held back, and tags begin with the usual characters.
         self._ignores_values = False  # Whether values are ignored from now on (rule 5).
         self._lost = LostCalls(count_lost)
-        self._content: Callable[[str], bool] | None = None  # Whether a text is only content.
+        self._content: Callable[[str], bool] | None = None  # Whether a text is only content of the body.
         self.state = self.state_prose
         # The open block.
-        self._opening = ""  # Its tags; "" if none is open.
+        self._opening = ""  # Its opening tag; "" if no block is open.
         self._closing = ""
-        self._meant = ""  # The intended opening tag if it is misspelled (rule 15), else the same.
+        self._meant = ""  # The intended opening tag if it is misspelled (rule 15), otherwise the same tag.
         self._codes: tuple[str, ...] = ()  # The repairs of the tags.
-        self._is_foreign = False  # Whether they are a form's own.
-        self._pieces: list[str] = []  # What arrived of it with earlier texts, the opening tag included.
-        self._start = 0  # Where the rest of it begins in the current text.
-        self._size = 0  # Bytes of its body in these pieces.
+        self._is_foreign = False  # Whether the tags belong to a model family's form.
+        self._pieces: list[str] = []  # The parts of the block from earlier texts, including the opening tag.
+        self._start = 0  # The start of the rest of it in the current text.
+        self._size = 0  # Number of bytes of its body in these pieces.
         self._json: JsonBody  # Its body, if it is JSON.
         self._row: CallForm | None = None  # The form of its body; None before the body, and once JSON turned literal.
         self._value = OpenValue()  # The open value in that body.
-        self._ends: frozenset[str] = frozenset()  # What may become a tag that counts in it.
+        self._ends: frozenset[str] = frozenset()  # Possible beginnings of tags that count in the body.
 
     def __repr__(self) -> str:
         return f"Sentinel({self.state.__name__})"
 
     @property
     def in_block(self) -> bool:
-        """Whether a block is open, so that text is being held back for it."""
+        """Whether a block is open, so that text is being held back."""
         return bool(self._opening)
 
     @property
     def open_size(self) -> int:
-        """Number of characters of the open block that have arrived, 0 if none is open."""
+        """Number of characters of the open block received so far; 0 if none is open."""
         return sum(map(len, self._pieces)) + len(self._held) if self._opening else 0
 
     def feed(self, text: str) -> list[TaggedSegment]:
@@ -177,7 +179,7 @@ class Sentinel:
             text = self._held + text
             self._held = ""
             found = self._tags.hint.search(text)
-            # A single character at the end may begin a tag; most are only prose.
+            # A single character at the end may begin a tag, but most are only prose.
             end = len(text) if found is None else found.start()
             if end >= len(text) - 1:
                 self._held = text[end:]
@@ -196,7 +198,7 @@ class Sentinel:
         return self._read()
 
     def _enter(self, state: Callable[[], None], content: Callable[[str], bool] | None = None) -> None:
-        """Go to a state; ``content`` returns whether all of a text is content of the body, so that nothing counts."""
+        """Enter a state; ``content`` returns whether an entire text is content of the body, without tags."""
         self.state = state
         self._content = content
 
@@ -208,13 +210,13 @@ class Sentinel:
         return self._fragments and not self._is_foreign and not self._is_misspelled
 
     def release(self) -> list[TaggedSegment]:
-        """Return what is held back only while the answer has nothing but text: none of it."""
+        """Return segments held back only while the answer consisted of text; there are none."""
         return []
 
     def finish(self, *, cut: bool = False) -> list[TaggedSegment]:
-        """Return what is left at the end of the text. Nothing may be fed after it.
+        """Return the rest at the end of the text. No text may be fed afterwards.
 
-        ``cut``: the text is known not to be all that the model would have written.
+        ``cut``: the text is known to be incomplete.
         """
         self._final = True
         self._was_cut = cut
@@ -260,7 +262,7 @@ class Sentinel:
             self._open(match[0], without_space(match[0]))
 
     def _misspelled(self, stop: int) -> tuple[int, str] | None:
-        """Return where a misspelled tag opens a block before ``stop``, and its spelling; "" if one may begin there."""
+        """Return where a misspelled tag opens a block before ``stop``, and its spelling; "" if undecided."""
         text, spellings = self._text, self._tags.misspelled
         marks = [found.start() for found in _LINE_MARK.finditer(text, self._pos + 1, stop)]
         if self._pos < stop and text[self._pos] in "<[]" and (not self._last or self._last.endswith("\n")):
@@ -292,7 +294,7 @@ class Sentinel:
             self._stash(self._pos)
 
     def _read_tail(self) -> bool:
-        """Process a surplus marker after a block (rule 14); return whether anything else is there."""
+        """Process a surplus marker after a block (rule 14); return whether something else follows."""
         self._emit(_BLANK(self._text, self._pos).end())  # type: ignore[union-attr]
         rest = self._text[self._pos : self._pos + _MAX_TAIL]
         found = next((tail for tail in self._tags.tails if rest.startswith(tail)), "")
@@ -319,7 +321,7 @@ class Sentinel:
     # -- inside a block
 
     def state_opened(self) -> None:
-        """After an opening tag: wait for what distinguishes a body from prose (rule 2)."""
+        """After an opening tag: wait for text that distinguishes a body from prose (rule 2)."""
         text = self._text
         at = _SPACE(text, self._pos).end()  # type: ignore[union-attr]
         if text.startswith("`", at) and not self._is_foreign:
@@ -381,9 +383,9 @@ class Sentinel:
             self._stash(self._pos)
 
     def state_json(self) -> None:
-        """Inside a JSON body, of which only strings and brackets are tracked (rules 3 and 6)."""
+        """Inside a JSON body: track only strings and brackets (rules 3 and 6)."""
         text = self._text
-        # The text may extend far beyond the largest block; reading past the limit would read it over and over.
+        # The text may extend far beyond the largest block; reading past the limit would repeat work.
         stop = min(len(text), self._start + self._limit - self._size + 1)
         pos, met = self._json.read(text, self._pos, stop)
         if met == "tag" and self._closing:
@@ -421,7 +423,7 @@ class Sentinel:
         return "closed", pos + len(spelling)
 
     def state_behind_json(self) -> None:
-        """After a JSON body that no tag closes: another one may follow a comma or a semicolon (rule 4)."""
+        """After a JSON body without a closing tag: another one may follow after a comma or semicolon (rule 4)."""
         text = self._text
         between = _BETWEEN(text, self._pos)
         assert between is not None
@@ -445,7 +447,7 @@ class Sentinel:
         return False if found is None or not found.end() > self._pos else None if found.partial else True
 
     def state_unread(self) -> None:
-        """In a body that does not begin like a call: it is one if its closing tag is the next tag (rule 13)."""
+        """In a body that does not begin like a call: it is a block if the next tag is its closing tag (rule 13)."""
         text = self._text
         most = min(_MAX_LOST, self._limit)
         stop = min(len(text), self._start + most - self._size + 1)
@@ -458,11 +460,11 @@ class Sentinel:
         elif self._final or stop < len(text):
             self._reject()
         else:
-            # The closing tag begins like an opening one, with "<".
+            # The closing tag begins with "<", like an opening one.
             self._stash(max(self._pos, open_tag(text, self._pos)))
 
     def state_literal(self) -> None:
-        """Inside a body that is not JSON: only tags count, and none inside a value (rule 5)."""
+        """Inside a body that is not JSON: only tags outside values count (rule 5)."""
         text, closing, value = self._text, self._closing, self._value
         # A tag that begins at the limit must still be recognized.
         stop = min(len(text), self._start + self._limit - self._size + 1 + len(closing))
@@ -479,7 +481,7 @@ class Sentinel:
             self._reject_at(match.start())
         else:
             end = match.end()
-            if self._is_foreign and closing == _END_FUNCTION:  # Our own closing tag may go with it.
+            if self._is_foreign and closing == _END_FUNCTION:  # toolsim's own closing tag may follow it.
                 end = foreign_end(text, match.start(), self._tags.ours_end, final=self._final)
             if end < 0:
                 self._stash(match.start())
@@ -487,7 +489,7 @@ class Sentinel:
                 self._close(match.start(), end)
 
     def _held_in_literal(self, value: OpenValue) -> int:
-        """Return where a mark or a tag begins that may be incomplete; a tag may have ``>`` in its middle."""
+        """Return the start of a mark or tag that may be incomplete; a tag may contain ``>``."""
         text = self._text
         if self._tags.first.search(text) is None:
             return len(text)
@@ -513,7 +515,7 @@ class Sentinel:
         return self._size + utf8_length(self._text[self._start : at]) > self._limit
 
     def _overflow(self, at: int) -> None:
-        """Give up a block that is over the limit at ``at`` (rule 9)."""
+        """Give up a block that exceeds the limit at ``at`` (rule 9)."""
         raw = self._raw(at)
         end = characters_within(raw, self._limit + len(self._opening))
         self._out.append(Oversize(raw[:end]))
@@ -538,21 +540,21 @@ class Sentinel:
         self._pos = end
 
     def _reject_at(self, at: int) -> None:
-        """Treat the open block as prose, because of what was read at ``at`` (rule 7)."""
+        """Treat the open block as prose because of the text at ``at`` (rule 7)."""
         if self._is_oversize(at):
             self._overflow(at)
         elif not self._close_incomplete(at):
             self._reject()
 
     def _close_incomplete(self, at: int) -> bool:
-        """Close the open block, which ends at ``at``, if it lacks only its closing tag, or that is misspelled."""
+        """Close the open block, which ends at ``at``, if only its closing tag is missing or misspelled."""
         if not (self._drops_surplus and self._closing and self.state == self.state_literal):
             return False
         raw = self._raw(at)
         body = raw[len(self._opening) :].rstrip()
         spelling = spellings_of(self._closing).before(body)
         inner = body.removesuffix(spelling).rstrip()
-        # At the end of the text it may lack more than that.
+        # At the end of the text, more than the closing tag may be missing.
         is_missing = not spelling and self._row is not None and at < len(self._text)
         if not (spelling or is_missing) or not reads_cleanly(
             self._row or JSON, self._meant, inner, self._closing, self._tags.rows.get(self._meant)
@@ -571,7 +573,7 @@ class Sentinel:
         self._reread(self._raw(self._pos), len(self._opening), self._pos)
 
     def _goes_with(self, other: str) -> bool:
-        """Return whether the open tag may precede another one; without repairs, in a family of two markers."""
+        """Return whether the open tag may precede another one; without repairs, only in a two-marker family."""
         return self._drops_surplus or (other != self._opening and self._tags.closing[other] == self._closing)
 
     def _may_be_tag(self, at: int) -> bool:
@@ -580,19 +582,19 @@ class Sentinel:
         return rest in self._tags.beginnings or (self._drops_surplus and self._tags.misspelled.may_begin(rest))
 
     def _is_pair(self, spelling: str) -> bool:
-        """Return whether that misspelled tag is the second of a family's two; "" is none."""
+        """Return whether the misspelled tag is the second of a family's two tags; "" means no misspelled tag."""
         other = self._tags.misspelled[spelling] if spelling else self._meant
         return other != self._meant and self._tags.closing[other] == self._closing
 
     def _pass_surplus(self, at: int) -> None:
-        """Leave an opening tag directly before another one: it goes with that one's block (rule 14)."""
+        """Skip an opening tag directly before another one: it belongs to the other one's block (rule 14)."""
         self._out.append(FenceMark(self._raw(at), opening=True))
         self._last = ""
         self._leave()
         self._pos = at
 
     def _turn_literal(self, at: int) -> None:
-        """Read the block again from its beginning, now only for tags (rule 5)."""
+        """Read the block again from its beginning, now looking only for tags (rule 5)."""
         if self._is_oversize(at):
             self._overflow(at)
         elif self._closing:
@@ -611,7 +613,7 @@ class Sentinel:
 
     def _end_of_text(self) -> None:
         """Resolve a block that is open at the end of the text (rules 4, 5 and 7)."""
-        # All of its text is stored, except half an escape that no character followed.
+        # All of its text is stored, except for a trailing backslash whose character is missing.
         self._text = self._held
         self._held = ""
         if self._value.is_open:
@@ -644,7 +646,7 @@ class Sentinel:
         return "".join([*self._pieces, self._text[self._start : at]])
 
     def _gather(self, at: int) -> None:
-        """Move the whole open block back into the current text."""
+        """Move the entire open block back into the current text."""
         if self._pieces:
             self._text = self._raw(at) + self._text[at:]
             self._start = 0
@@ -668,27 +670,27 @@ class Sentinel:
 
 
 class LostCalls:
-    """Searches for the closing tags of calls that opened no body, and calls ``count`` for each (rule 12)."""
+    """Searches for the closing tags of calls that opened no body; calls ``count`` for each (rule 12)."""
 
     def __init__(self, count: Callable[[], None]) -> None:
         self.count = count
-        self._closing = ""  # The tag that is searched for, "" if none is.
-        self._tail = ""  # The end of the text so far, which may be part of it.
+        self._closing = ""  # The tag to search for; "" if there is none.
+        self._tail = ""  # The end of the text so far, which may be part of that tag.
         self._left = 0  # Number of characters still to be searched.
 
     @property
     def is_searching(self) -> bool:
-        """Whether a closing tag is searched for, so that all text has to be fed."""
+        """Whether a closing tag is being searched for, so that all text has to be fed."""
         return bool(self._closing)
 
     def open(self, closing: str) -> None:
-        """Note an opening tag that opened no block; ``closing`` is its closing tag."""
+        """Start searching after an opening tag that opened no block; ``closing`` is its closing tag."""
         self._closing = closing
         self._tail = ""
         self._left = _MAX_LOST
 
     def close(self) -> None:
-        """Stop searching, because another tag has come."""
+        """Stop searching, because another tag has arrived."""
         self._closing = ""
 
     def feed(self, text: str) -> None:
@@ -713,15 +715,16 @@ _PLAIN_JSON = re.compile(r"[ \t\r\n,:0-9A-Za-z_.+\-]*+").match
 class JsonBody:
     """The lexer of a JSON body: it tracks strings and the depth of brackets, and builds no values.
 
-    It reads after the first bracket, ``opened``. ``closing`` is the tag that closes the block; without one the
-    last bracket closes it. Strings may be in single quotes, as in Python: a tag inside one is data too. An apostrophe
-    within such a string ends it, and what follows is a slip. It stops at one of these, and names it:
+    It starts after the first bracket, ``opened``. ``closing`` is the tag that closes the block; without one, the
+    last bracket closes it. Strings may be in single quotes, as in Python: a tag inside one is data, too. An apostrophe
+    within such a string ends it, and the text after it is a slip. The lexer stops at one of these, and returns its
+    name:
 
-        more    the end of the current text (or half an escape before it)
-        tag     what may begin a tag, outside strings: the sentinel knows which tags count
-        closed  after the last bracket, if there is no tag to wait for; else at a tag that closes the block
+        more    the end of the current text (or a backslash directly before it)
+        tag     a possible tag outside strings; the sentinel knows which tags count
+        closed  after the last bracket, if there is no closing tag; otherwise at a tag that closes the block
         opened  at a tag that opens another block
-        slip    more than a small slip: a word or a bracket right after a string, any other character
+        slip    more than a small slip: a word or bracket right after a string, or any other character
     """
 
     __slots__ = ("_closes", "_depth", "_first", "_last", "_quote")
@@ -729,26 +732,26 @@ class JsonBody:
     def __init__(self, opened: str, closing: str = "</") -> None:
         self._closes = not closing
         self._first = closing[:1]
-        self._quote = ""  # The quotation mark that ends the open string, "" outside strings.
+        self._quote = ""  # The quotation mark that will end the open string; "" outside strings.
         self._last = opened  # The last significant character outside strings.
         self._depth = 1
 
     @property
     def is_complete(self) -> bool:
-        """Whether every bracket and string that was opened is closed."""
+        """Whether all brackets and strings are closed."""
         return not self._depth and not self._quote
 
     def is_content(self, text: str) -> bool:
-        """Return whether all of a text is content of the open string."""
+        """Return whether an entire text is content of the open string."""
         return bool(self._quote) and self._quote not in text and "\\" not in text
 
     def read(self, text: str, pos: int, stop: int) -> tuple[int, Stop]:
-        """Read from ``pos``; return where it stopped, at ``stop`` or before, and what it met."""
+        """Read from ``pos``; return the position where it stopped (at most ``stop``), and the reason."""
         while pos < stop:
             if self._quote:
                 # The pattern matches everywhere.
                 pos = IN_STRING[self._quote].match(text, pos, stop).end()  # type: ignore[union-attr]
-                if pos == stop or text[pos] == "\\":  # The character after a backslash is still to come.
+                if pos == stop or text[pos] == "\\":  # The character after the backslash has not arrived yet.
                     return pos, "more"
                 pos += 1
                 self._quote = ""
@@ -779,7 +782,7 @@ class JsonBody:
         return pos, "more"
 
     def read_tag(self, text: str, pos: int, opening: str, closing: str, *, final: bool) -> tuple[Stop, int]:
-        """Return what the "<" at ``pos`` is, and where the tag that closes the block ends, if it is one."""
+        """Return the meaning of the "<" at ``pos``, and the end of the tag that closes the block, if it is one."""
         rest = text[pos : pos + len(closing)]
         if rest == closing:
             return "closed", pos + len(closing)

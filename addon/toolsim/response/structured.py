@@ -1,10 +1,10 @@
-"""Judges calls that the backend emitted as such, and items with which it calls the client's own tools.
+"""Judges structured calls from the backend, and items with which the backend calls the client's own tools.
 
-1. A call is judged by the judge's table, without markup that its server has left in it. One that is not passed on is
-   described as text: the model has not written it as text, and without it the answer may be empty.
-2. A backend that was given a tool which the client itself runs (a shell, a patch, a search, a computer) calls it with
-   an item of its own type, which is passed on unchanged. If the tool is not on offer, the item is a call like any
-   other that the backend emits: it is judged as one, so no client gets it.
+1. A call is judged by the judge's table, after removing markup that its server has left in it. A call that is not
+   passed on is described as text: the model has not written it as text, and without it the answer may be empty.
+2. If a backend was given a tool that the client itself runs (a shell, a patch, a search, a computer), it calls the tool
+   with an item of a special type, which is passed on unchanged. If the tool is not offered, the item is treated like
+   any other structured call: it is judged, so no client receives it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from toolsim.wire.local_tools import CALLS, is_local
 from toolsim.wire.tools import model_name
 
 _COMPUTER = ("computer", "computer_use", "computer_use_preview")
-"""The types under which a computer is declared. Only a backend can serve it, so it is never on offer here."""
+"""The types under which a computer is declared. Only a backend can provide it, so it is never offered here."""
 
 _REASONS = {
     MALFORMED_JSON: "it is not a call with a JSON object as its arguments",
     ARGUMENTS_TOO_LARGE: "its arguments are too large",
-    SCHEMA_MISMATCH: "its arguments do not fit the tool's schema",
+    SCHEMA_MISMATCH: "its arguments do not match the tool's schema",
     UNKNOWN_TOOL: "no such tool was declared",
     MASKED_TOOL: "this tool may not be called here",
 }
@@ -55,16 +55,16 @@ _AFTER_KEY = re.compile(r"\s*+</?arg_(?:key|value)>.*", re.DOTALL)
 
 
 def without_leftovers(arguments: str, tool: Tool) -> str | None:
-    """Return the arguments without the markup that a server has left in them, None if there is none to remove.
+    """Return the arguments without the markup that a server has left in them; None if there is none.
 
-    A server that reads its model's own form and takes a doubled or missing marker for data emits calls such as::
+    A server that reads its model's own form and mistakes a doubled or missing marker for data emits calls such as::
 
         {"path</arg_key>": "a.txt"}                 GLM: a marker in a key
         {"path": "a.txt</arg_value>"}               GLM: a marker at the end of a value
         {"command": "<|\\"|>ls<|\\"|>"}             Gemma: quotation marks around a value
 
-    A key loses a marker only if the tool declares what is left of it, and not the key itself; a string loses markers at
-    its beginning and end, never inside. They are special tokens of the models, which do not occur otherwise.
+    A marker is removed from a key only if the tool declares the rest of the key, but not the key itself. Markers are
+    removed from the beginning and end of a string, never inside. They are special tokens that do not occur otherwise.
     """
     if _IN_SOURCE.search(arguments) is None:
         return None
@@ -92,15 +92,15 @@ def _value(member: Json) -> Json:
 
 
 class StructuredCalls:
-    """Judges the calls that the backend emitted as such, by the table of ``judge``."""
+    """Judges the backend's structured calls by the table of ``judge``."""
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
 
     def verdicts(self, call: StructuredCall, *, is_announced: bool = False) -> list[Verdict]:
-        """Return the verdict on a call that the backend emitted as one (rule 1); [] if it is empty.
+        """Return the verdict on a structured call from the backend (rule 1); [] if it is empty.
 
-        ``is_announced``: the client has the beginning of the call.
+        ``is_announced``: the client has received the beginning of the call.
         """
         if not call.name and not call.arguments.strip():
             self._judge.report.drop_call(loggable_name(call.name), STRUCTURED_CALL)
@@ -128,8 +128,8 @@ class StructuredCalls:
             lookup = Lookup(Tool(call.name, call.name, kind=call.kind, namespace=call.namespace))
         tool = lookup.tool
         if tool is not None and not call.whole and (call.kind == "custom" or read_value(call.arguments) is None):
-            # Not a slip that can be repaired: how the call would have continued is unknown.
-            expected = "a whole call, got one that was cut off"
+            # This slip cannot be repaired, because the continuation of the call is unknown.
+            expected = "a complete call, got one that was cut off"
             return self._judge.fail(tool.strict, "", MALFORMED_JSON, tool.name, expected)
         if tool is not None and tool.kind == call.kind == "custom":
             written = ParsedCall("", name, given=Values(((None, given),)))  # The input itself.
@@ -138,34 +138,34 @@ class StructuredCalls:
         return self._judge.decide(written, "", lookup, corrects=corrects)
 
     def _cleaned(self, arguments: str, tool: Tool) -> str | None:
-        """Return arguments without the markup that the backend's server has left in them, None if there is none."""
+        """Return arguments without the markup that the backend's server has left in them; None if there is none."""
         may_change = tool.kind == "function" and not tool.strict and self._judge.plan.policy.repair == "safe"
         return without_leftovers(arguments, tool) if may_change else None
 
     def arriving(self, delta: StructuredDelta) -> Tool | None:
-        """Return the client's tool for a call that the backend is emitting, None if none on offer has its name."""
+        """Return the client's tool for a call that is still arriving; None if no offered tool has its name."""
         lookup = self._judge.toolbox.called(delta.name, delta.namespace)
-        # A name with a slip counts only if the arguments fit, which are not known yet.
+        # A misspelled name counts only if the arguments match, and they are not known yet.
         if lookup.codes or lookup.tool is None or lookup.tool.name in self._judge.plan.hosted:
             return None
         return lookup.tool
 
 
 def as_prose(name: str, arguments: str, reason: str) -> str:
-    """Return the text that a client gets for a call that a backend emitted and that is not passed on."""
+    """Return the text that a client gets for a structured call that is not passed on."""
     called = loggable_name(name) if name else "a tool without a name"
-    return f"Call of {called}, not passed on because {_REASONS[reason]}: {arguments}"
+    return f"Call to {called}, not passed on because {_REASONS[reason]}: {arguments}"
 
 
 class ClientItems:
-    """Decides about the items of one answer."""
+    """Decides which items of one answer are passed on."""
 
     def __init__(self, toolbox: Toolbox) -> None:
         self._toolbox = toolbox
-        self._withheld: set[str] = set()  # The keys of announced items that the client does not get.
+        self._withheld: set[str] = set()  # The keys of announced items that are withheld from the client.
 
     def take(self, event: HostedEvent) -> HostedEvent | StructuredCall | None:
-        """Return the events to emit for one event: itself, the call judged in place of its item, or nothing."""
+        """Return the output for one event: the event itself, a call to be judged instead of its item, or None."""
         if isinstance(event, HostedProgress):
             return None if event.key in self._withheld else event
         if isinstance(event, HostedStarted):
@@ -176,7 +176,7 @@ class ClientItems:
         return self._call(event.item) or event
 
     def _call(self, item: Mapping[str, Any]) -> StructuredCall | None:
-        """Return the call that an item is, None if it passes."""
+        """Return the call that an item represents, or None if the item is passed on."""
         kind = string(item.get("type"))
         if kind == "computer_call" and self._toolbox.excludes(_COMPUTER):
             return StructuredCall(_COMPUTER[0], json.dumps(item.get("action")))

@@ -1,22 +1,22 @@
-"""Calls as names and values between markers: no types (the tool's schema gives them), no escapes.
+"""Calls as names and values between markers: untyped (the tool's schema has the types) and unescaped.
 
     calls := call+
-    call  := head pair* end | head object end          some models put JSON in place of the pairs
+    call  := head pair* end | head object end          some models write JSON instead of pairs
     pair  := opener value closer
 
-A closer inside a value is data, so a value ends at the first one after which the call goes on or ends. Apart from
-that, no value holds a marker of its own form:
+A closer inside a value is data, so a value ends at the first closer after which the call continues or ends. Otherwise,
+no value contains a marker of its own form:
 
-1. Further closers after a value's own, with only whitespace between, are surplus. So are a head or an opener that
-   is doubled, and closers where a pair could begin: ``DOUBLED_MARKER``, a repair.
-2. A closer is data if other text of the value follows it in its line, and another closer later. If it stands alone on
+1. Additional closers after a value's own, separated only by whitespace, are surplus, as are a doubled head or opener
+   and closers where a pair could begin. Dropping them is a repair: ``DOUBLED_MARKER``.
+2. A closer is data if more text of the value follows it on its line, and another closer later. If it stands alone on
    its line, or a value could begin directly after it, an opener has been lost, and it is unknown which.
-3. Pairs in a value that are complete are data. Without its own closer a value extends to the next pair or to the call's
-   end: ``MISSING_CLOSE``, a repair. Half a closer, or one of another name, goes.
-4. A call that contains half an opener is unreadable. So is one that lacks more than a few closers.
-5. A body that cannot be read is read again with its misspelled markers corrected: ``MISSPELLED_MARKER``, a repair.
+3. Complete pairs in a value are data. Without its own closer a value extends to the next pair or to the call's
+   end (a repair: ``MISSING_CLOSE``), and half a closer, or one with another name, is removed.
+4. A call that contains half an opener is unreadable, as is one that lacks more than a few closers.
+5. An unreadable body is read again with its misspelled markers corrected (a repair: ``MISSPELLED_MARKER``).
 
-The values are read in one pass, and those without their end a second time.
+The values are read in one pass, and values without an end are read a second time.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ HEAD_END = r"(?:\s{0,8}/?>|(?=\s{0,8}(?:<param|\{)))"
 
 _SPACE = re.compile(r"\s*+")
 _MAX_UNCLOSED = 8
-"""Maximum values without an end in one call. Detecting one means scanning the rest; no model loses more."""
+"""Maximum number of unclosed values in one call. Detecting one means scanning the rest; no model loses more."""
 
-# What shows that a closer is data (rule 2): text that no value begins with.
+# Text that shows that the preceding closer is data (rule 2), because no value begins with it.
 _DATA = re.compile(r"""[ \t]++[^\s]|["'`,;)!?]|[.:](?:\s|\Z)""")
 _SURPLUS = re.compile(r"(?:\s*+</[\w:｜|‖-]{1,64}+>)++\s*\Z")
 _WRONG_CLOSER = re.compile(r"</([\w:.｜|‖-]{0,64})>?(\s*)\Z")
@@ -66,15 +66,15 @@ _BARE_KEY = r"([^<>=\"'\s][^<>=\"']{0,255}?)"
 class _Values:
     """Finds the ends of the values of one form.
 
-    ``opener`` is the opener of a pair, ``mark`` half of one or any other marker of the form, ``nested`` what has a
-    closer of its own in a value. ``last`` is what may follow the last pair, ``bounds`` what closes a value that
-    has no closer.
+    ``opener``: the opener of a pair; ``mark``: half of one, or any other marker of the form; ``nested``: openers of
+    elements in a value that have closers. ``last``: text that may follow the last pair; ``bounds``: text that ends a
+    value without a closer.
     """
 
     def __init__(self, opener: str, mark: str, nested: str, close: str, last: str, bounds: str) -> None:
         self._mark = re.compile(rf"(?P<close>{close})|(?P<opener>{nested})|{mark}")
         self._more = re.compile(rf"(?:\s*+{close})++")
-        # The second half of a closer, where it is a plain word.
+        # The second half of a closer, if it is a plain word.
         halves = [close[at:] for at in range(2, len(close) - 2)] if re.fullmatch(r"[</\w>｜‖:]+", close) else []
         self._half_closer = re.compile(rf"(?:{'|'.join(halves) or '(?!)'})\s*\Z")
         self._goes_on = re.compile(rf"\s*+(?:{opener}|{last})")
@@ -120,18 +120,18 @@ class _Values:
 
 
 def _on_lines(value: str) -> str:
-    """Return a value on a line of its own with the line end that it lacks: both are stripped later."""
+    """Return a value that is on separate lines with its missing newlines added: both are stripped later."""
     return f"{value}\n" if value.startswith(("\n", "\r\n")) and not value.endswith("\n") else value
 
 
 def pairs_reader(
     head: str, opener: str, mark: str, close: str, end: str, *, on_lines: bool = False
 ) -> Callable[[str], list[ParsedCall]]:
-    """Return the reader of one form, from patterns of its markers.
+    """Return a reader for one form, given patterns for its markers.
 
-    ``head`` has the name as its one group, and ``opener`` the key as its only group that matches. ``mark`` matches half
-    an opener. ``on_lines``: the form puts each value on lines of its own. The reader returns the calls of a body, never
-    an empty list; what cannot be read is one broken call at its end.
+    The only group of ``head`` is the name; the only group of ``opener`` that matches is the key. ``mark`` matches half
+    an opener. ``on_lines``: the form puts each value on separate lines. The reader returns the calls of a body, never
+    an empty list; unreadable text is one broken call at the end.
     """
     begins = re.compile(rf"\s*+{head}")
     bare_head, bare_opener = _NAMED_GROUP.sub("(?:", head), _NAMED_GROUP.sub("(?:", opener)
@@ -208,7 +208,7 @@ def pairs_reader(
 
 @lru_cache(maxsize=64)
 def _elements_reader(mark: str, call: str, parameter: str) -> Callable[[str], list[ParsedCall]]:
-    """Return the reader of calls in elements of these names, each with ``mark`` before it."""
+    """Return a reader for calls in elements with these names, each preceded by ``mark``."""
     mark = re.escape(mark)
     return pairs_reader(
         rf"<{mark}{call}(?:=|\s++name=)[\"']?({NAME}?)[\"']?{HEAD_END}",
@@ -223,7 +223,7 @@ def _elements_reader(mark: str, call: str, parameter: str) -> Callable[[str], li
 def read_elements_calls(body: str) -> list[ParsedCall]:
     """Read calls in elements: ``<function=f><parameter=k>v</parameter></function>``, ``<invoke name="f">…``, ….
 
-    The names of the elements, and the mark before them, are those of the first call.
+    The names of the elements, and the mark before them, are taken from the first call.
     """
     head = _HEAD.match(body)
     if head is None and _HEAD.match(right := corrected(body, (), _OPENERS)):
@@ -263,7 +263,7 @@ _GLM_VALUES = _Values(
 
 
 def read_glm(body: str) -> list[ParsedCall]:
-    """Read GLM's call that makes up the body, with or without arguments."""
+    """Read a GLM call that makes up the body, with or without arguments."""
     return respelled(_read_glm, body, (_ARG_KEY, "</arg_key>", _ARG_VALUE, _END_VALUE))
 
 
@@ -278,7 +278,7 @@ def _read_glm(body: str) -> list[ParsedCall]:
         if pair is not None and (pair["close"] or pair["value"]) and codes.get(MISSING_CLOSE, 0) <= _MAX_UNCLOSED:
             at = pair.end()
             if not pair["value"]:
-                # What is left of the value's opener goes, unless it cannot be told from the value.
+                # The rest of the value's opener is removed, unless it cannot be distinguished from the value.
                 half = _GLM_HALF_OPENER.match(body, at)
                 at = half.end() if half else at
             value = None if body.startswith("<arg", at) else _GLM_VALUES.read(body, at)
@@ -299,7 +299,7 @@ def _read_glm(body: str) -> list[ParsedCall]:
 
 
 M3_MARK = "]<]minimax[>["
-"""What MiniMax M3 writes before each of its elements."""
+"""The prefix that MiniMax M3 writes before each of its elements."""
 
 _M3 = re.escape(M3_MARK)
 _read_m3_pairs = pairs_reader(
@@ -312,7 +312,7 @@ _read_m3_pairs = pairs_reader(
 
 
 def read_m3(body: str) -> list[ParsedCall]:
-    """Read MiniMax M3's calls: the elements inside a value are typed like any others."""
+    """Read MiniMax M3's calls: the elements inside a value get types like any others."""
     return [
         replace(call, given=Elements(tuple((key, value.replace(M3_MARK, "")) for key, value in call.given.items)))
         if isinstance(call.given, Elements)

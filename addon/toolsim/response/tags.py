@@ -43,10 +43,10 @@ _TAILS = (
 
 _INNER_SPACE = r"\s{0,4}"
 _AROUND_MARKERS = re.compile(r"(?<=\|>)\s{1,4}|\s{1,4}(?=<\||\Z)")
-"""Whitespace next to the markers of which a tag consists (gpt-oss)."""
+"""Whitespace next to the markers that make up a tag (gpt-oss)."""
 
 _MAX_FOREIGN_SPACE = 16
-"""Characters of whitespace between a closing tag of another form and the right one."""
+"""Maximum whitespace between a closing tag of another form and the right one."""
 
 _M3_TAG = rf"{re.escape(M3_MARK)}</?[^<>]{{0,256}}>"
 
@@ -55,13 +55,13 @@ MORE = -1
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """``closing`` by opening tag; ``call_starts`` finds any opening tag; ``beginnings`` are what may become one.
+    """``closing``: maps opening to closing tags; ``call_starts`` finds opening tags; ``beginnings``: their prefixes.
 
-    ``hint`` finds the first two characters of any, or one at the end of the text: most ``<`` in prose are no hint.
+    ``hint`` finds the first two characters of any, or one at the end of the text: it skips most ``<`` in prose.
 
-    ``own_tag`` are the opening tags that belong to no form, ``ours_end`` closes the first of them. ``tails`` are
-    markers that models leave after a block: surplus closing tags, and the ends of their turns. ``misspelled`` are
-    opening tags. ``rows`` are the bodies after the tags of custom forms. ``first`` finds the characters with which a
+    ``own_tag``: the opening tags that belong to no form; ``ours_end`` closes the first of them. ``tails``: markers that
+    models leave after a block, namely surplus closing tags and end-of-turn tokens. ``misspelled``: spellings of
+    opening tags. ``rows``: the bodies after the tags of custom forms. ``first`` finds the characters with which a
     tag may begin; ``is_usual``: no custom form adds to them.
     """
 
@@ -80,7 +80,7 @@ class Tags:
 
 @lru_cache(maxsize=16)
 def tags(sentinel: str, use_tool: bool, foreign: bool, forms: tuple[CustomForm, ...] = ()) -> Tags:
-    """Return the tags of that name, with ``<use_tool>`` and the ``foreign`` and custom ``forms``' own or without."""
+    """Return the tags for that name, optionally with ``<use_tool>`` and tags of ``foreign`` and custom ``forms``."""
     names = [sentinel, "use_tool"] if use_tool and sentinel != "use_tool" else [sentinel]
     ours = {f"<{name}>": f"</{name}>" for name in names}
     custom = {form.opening: form.closing for form in forms}
@@ -107,12 +107,12 @@ def _firsts(tags: Iterable[str]) -> list[str]:
 
 
 def _second(tags: Iterable[str], first: str) -> str:
-    """Return what may follow that character: in a tag, or in half of one."""
+    """Return a pattern for the text that may follow that character in a tag, or in half of one."""
     return "".join(sorted({re.escape(behind) for tag in tags for char, behind in pairwise(tag) if char == first}))
 
 
 def _either(angled: list[str], squared: list[str]) -> str:
-    # Their common beginning is matched first: most "<" are not tags.
+    # The common beginning is matched first, because most "<" are not tags.
     within = (
         re.escape(tag[1:]).replace(r"\|>", rf"\|>{_INNER_SPACE}").replace("<", f"{_INNER_SPACE}<") for tag in angled
     )
@@ -120,26 +120,26 @@ def _either(angled: list[str], squared: list[str]) -> str:
 
 
 def without_space(tag: str) -> str:
-    """Return a tag without the whitespace that models put next to the markers in it."""
+    """Return a tag without the whitespace that models write next to the markers in it."""
     return _AROUND_MARKERS.sub("", tag) if "|>" in tag else tag
 
 
 @lru_cache(maxsize=256)
 def ends(opening: str, closing: str, value: str) -> re.Pattern[str]:
-    """Return a pattern of the tags that count in a body other than JSON, and of the marks of a ``value``."""
+    """Return a pattern for the tags that count in a body other than JSON, and for the marks of a ``value``."""
     return re.compile("|".join(filter(None, [re.escape(closing), re.escape(opening), value])))
 
 
 class OpenValue:
-    """The open value in a body, if any; its marks are those of the form's ``row``.
+    """The open value in a body, if any, with the marks of the form's ``row``.
 
-    ``marks`` is a pattern of what opens a value, or, inside one, of what ends it or opens a CDATA section in it.
+    ``marks``: a pattern for text that opens a value or, inside a value, ends it or opens a CDATA section in it.
     """
 
     def __init__(self, row: CallForm | None = None) -> None:
         self._row = row
         self._end = ""
-        self._outer = ""  # What ends the value around a CDATA section.
+        self._outer = ""  # The pattern that ends the value around a CDATA section.
         self._blocks = 0
         self._is_closed = False
         self.marks = self._new_marks()
@@ -155,9 +155,9 @@ class OpenValue:
         return re.escape(self._end) + (f"|{re.escape(_CDATA)}" if self._has_cdata else "")
 
     def passes(self, match: re.Match[str], opening: str) -> bool:
-        """Process a match of ``ends``: an opener, or, inside a value, anything. False: this value has lost its end.
+        """Process a match of ``ends``: an opener or, inside a value, anything. False: this value has lost its end.
 
-        That is so if it contains an unmatched closing tag, followed by an opening one.
+        A value has lost its end if it contains an unmatched closing tag followed by an opening one.
         """
         if not self._end:
             assert self._row is not None
@@ -184,7 +184,7 @@ class OpenValue:
         return True
 
     def held_from(self, text: str, start: int) -> int:
-        """Return where a mark begins that may be incomplete at the end of ``text``, or the length of ``text``."""
+        """Return the start of a possibly incomplete mark at the end of ``text``, or the length of ``text``."""
         at = open_tag(text, start)
         if self._row is not None and M3_MARK in self._row.value[1]:
             at = min(at, _open_m3(text, start))
@@ -196,11 +196,11 @@ class OpenValue:
 
 
 _FIRST = re.compile(r"[<\[\]◁]")
-"""The characters with which a marker begins."""
+"""The characters with which markers begin."""
 
 
 def held_from(text: str, start: int, beginnings: frozenset[str], first: re.Pattern[str] = _FIRST) -> int:
-    """Return where the longest suffix of ``text`` in ``beginnings`` begins, or the length of ``text``."""
+    """Return the start of the longest suffix of ``text`` that is in ``beginnings``, or the length of ``text``."""
     start = max(start, len(text) - MAX_OPENING)
     for found in first.finditer(text, start):
         if without_space(text[found.start() :]) in beginnings:
@@ -209,13 +209,13 @@ def held_from(text: str, start: int, beginnings: frozenset[str], first: re.Patte
 
 
 def open_tag(text: str, start: int) -> int:
-    """Return where the tag begins that is incomplete at the end of ``text``, or the length of ``text``."""
+    """Return the start of an incomplete tag at the end of ``text``, or the length of ``text``."""
     at = text.rfind("<", max(start, len(text) - _MAX_TAG))
     return len(text) if at == -1 or ">" in text[at:] else at
 
 
 def _open_m3(text: str, start: int) -> int:
-    """The same for the tags of MiniMax M3, which begin otherwise."""
+    """Do the same for the tags of MiniMax M3, which begin differently."""
     if "]" not in text[-_MAX_TAG:]:
         return len(text)
     start = max(start, len(text) - _MAX_TAG)
@@ -228,27 +228,27 @@ def _is_half_m3(text: str, at: int) -> bool:
 
 
 def behind_fence(text: str, at: int, *, final: bool) -> int | None:
-    """Return where the opening line of a fence at ``at`` ends, ``at`` if there is none, None while undecided."""
+    """Return the end of a fence's opening line at ``at``; ``at`` if there is none, None while undecided."""
     fence = match_at(_FENCE, text, at, final=final)
     return at if fence is None else None if fence.partial else fence.end()
 
 
 def foreign_end(text: str, at: int, closing: str, *, final: bool) -> int:
-    """Return where a closing tag of another form at ``at`` ends, including the right one after it.
+    """Return the end of another form's closing tag at ``at``, including the right closing tag after it.
 
-    Models that know several forms write them after complete JSON::
+    Models that know several forms write these after complete JSON::
 
-        <tool_call>{…}</function>                 it closes the block
-        <tool_call>{…}</think> </tool_call>       the right tag after it belongs to the block too
+        <tool_call>{…}</function>                 closes the block
+        <tool_call>{…}</think> </tool_call>       the right tag after it also belongs to the block
 
-    0: there is none. MORE: undecided until more text arrives; never if the text is ``final``.
+    Return 0 if there is none, and MORE while undecided, which does not happen if the text is ``final``.
     """
     if not final and any(
         end.startswith(text[at : at + len(end)]) and len(text) - at < len(end) for end in _FOREIGN_ENDS
     ):
         return MORE
     foreign = next((end for end in _FOREIGN_ENDS if text.startswith(end, at)), "")
-    # gpt-oss ends every message with a token of its own, those that are no calls too.
+    # gpt-oss ends every message, call or not, with a special token.
     if not foreign or foreign == closing or (closing == "<|call|>" and foreign in TURN_ENDS):
         return 0
     after = at + len(foreign)

@@ -1,17 +1,17 @@
-"""The tools of one answer, by every name that a model or a backend may use for them.
+"""The tools of one answer, under every name that a model or a backend may use for them.
 
-All names are looked up here, so that a name which is masked in one form of a call is masked in all. The first row that
-applies decides:
+All names are looked up here, so that a name that is masked in one form of a call is masked in all. The first matching
+row decides:
 
 | the name                                                      | means              |
 |---------------------------------------------------------------|--------------------|
-| that of a tool on offer, as the model was shown it            | that tool          |
-| in a backend's own call: of a namespace, or alone without one | that tool          |
-| of a tool that was declared and masked, or of the denylist    | no tool: masked    |
-| one of these with a slip, if it fits no other (``fit_name``)  | the same           |
+| the name of an offered tool, as shown to the model            | that tool          |
+| in a structured call: with a namespace, or alone without one  | that tool          |
+| of a declared but masked tool, or on the denylist             | no tool: masked    |
+| one of these with a slip, if it matches no other (``fit_name``) | the same         |
 | any other                                                     | no tool: unknown   |
 
-With ``toolsim_unknown_tool=call`` a call of an unknown tool is passed on (``may_pass``), unless the client's choice or
+With ``toolsim_unknown_tool=call`` a call to an unknown tool is passed on (``may_pass``), unless the client's choice or
 the operator's lists exclude its name, however it is spelled.
 """
 
@@ -29,14 +29,14 @@ from toolsim.response.verdict import MASKED_TOOL, TOOL_NAME, UNKNOWN_TOOL
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """The meaning of a name: a tool, or the ``reason`` why it means none."""
+    """The meaning of a name: a tool, or the ``reason`` it means none."""
 
     tool: Tool | None = None
     reason: str = UNKNOWN_TOOL
     codes: tuple[str, ...] = ()
-    """The repair, if the tool is spelled differently."""
+    """The repair, if the tool's name is misspelled."""
     may_pass: bool = False
-    """Whether a call is passed on although there is no such tool."""
+    """Whether a call is passed on although the tool does not exist."""
 
 
 class Toolbox:
@@ -62,30 +62,30 @@ class Toolbox:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the tools on offer, as the model is shown them."""
+        """The names of the offered tools, as shown to the model."""
         return tuple(self._tools)
 
     @property
     def spellings(self) -> list[str]:
-        """The names, and with repairs the keys of their near spellings, sorted."""
+        """The names and, with repairs, the keys of their near spellings, sorted."""
         return sorted({*self._tools, *(map(common_spelling, self._tools) if self._repairs else ())})
 
     def has_prefix(self, start: str) -> bool:
-        """Return whether the name of a tool on offer begins with ``start``."""
+        """Return whether the name of an offered tool begins with ``start``."""
         place = bisect_left(self._sorted, start)
         return place < len(self._sorted) and self._sorted[place].startswith(start)
 
     def parameters(self, name: str) -> Collection[str] | None:
-        """Return the names of the parameters of the tool on offer that ``name`` means, None if it means none."""
+        """Return the parameter names of the offered tool that ``name`` means, or None if it means none."""
         tool = self.written(name).tool
         return None if tool is None else tuple(tool.declared)
 
     def __getitem__(self, name: str) -> Tool:
-        """Return the tool on offer that the model is shown under ``name``."""
+        """Return the offered tool that the model knows as ``name``."""
         return self._tools[name]
 
     def written(self, name: str | None) -> Lookup:
-        """Return the meaning of a name in the model's text; None: one that cannot be read."""
+        """Return the meaning of a name in the model's text; None: an unreadable name."""
         if name is None:
             return Lookup()
         if name in self._tools:
@@ -93,11 +93,11 @@ class Toolbox:
         return self._no_exact(name, (name,))
 
     def offers(self, name: str) -> bool:
-        """Return whether a name in the model's text means a tool on offer."""
+        """Return whether a name in the model's text means an offered tool."""
         return self.written(name).tool is not None
 
     def called(self, name: str, namespace: str | None) -> Lookup:
-        """Return the meaning of the name in a backend's own call."""
+        """Return the meaning of the name in a structured call from the backend."""
         whole = f"{namespace}__{name}" if namespace else name
         if not namespace and name in self._tools:
             return Lookup(self._tools[name])
@@ -110,12 +110,12 @@ class Toolbox:
         return self._no_exact(f"{namespace}.{name}" if namespace else name, (whole, name))
 
     def excludes(self, names: Iterable[str]) -> bool:
-        """Return whether the operator's lists exclude a tool that has these names."""
+        """Return whether the operator's lists exclude a tool with these names."""
         names = set(names)
         return not names.isdisjoint(self._masked) or self._excludes(names)
 
     def _no_exact(self, spelled: str, names: tuple[str, ...]) -> Lookup:
-        """Return the meaning of a name that no tool on offer has. ``names``: all its spellings in the lists."""
+        """Return the meaning of a name that no offered tool has. ``names``: all its spellings in the lists."""
         fit = fit_name(spelled, [*self._spellings, *((name, name) for name in self._withheld)])
         if fit in self._withheld or not self._withheld.isdisjoint(names):
             return Lookup(reason=MASKED_TOOL)
@@ -125,19 +125,19 @@ class Toolbox:
         return Lookup(may_pass=may_pass and self._is_unlimited and not self._resembles_masked(spelled, *names))
 
     def _resembles_masked(self, *names: str) -> bool:
-        """Return whether one of the names is a masked one with a slip, whatever else it fits."""
+        """Return whether one of the names is a misspelled masked name, regardless of other matches."""
         masked = [(name, "") for name in self._withheld]
         return any(fit_name(name, masked) is not None for name in names)
 
 
 def _spellings(tool: Tool) -> tuple[str, ...]:
-    """Return the names of a tool: the model's, and in a namespace the client's, alone and after the namespace."""
+    """Return the names of a tool: the model's and, in a namespace, the client's, with and without the namespace."""
     dotted = f"{tool.namespace}.{tool.wire_name}"
     return (tool.name, tool.wire_name, dotted) if tool.namespace else (tool.name,)
 
 
 def _endings(name: str) -> Iterator[str]:
-    """Yield the names of a tool whose namespace is not known any more: the same as those of ``_spellings``."""
+    """Yield the names of a tool whose namespace is no longer known: the same names as ``_spellings``."""
     yield name
     head, separator, rest = name.partition("__")
     while separator:

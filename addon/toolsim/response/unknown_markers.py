@@ -1,9 +1,9 @@
-"""Reads markers of no known family around calls that would count without them.
+"""Reads markers of unknown families around text that would count as calls without them.
 
     <tools>{"name": …}</tools>      <|function|>…<|/function|>      [ACTION]…[/ACTION]
 
-A call must not be lost because of a marker, so a call between two markers of the same kind counts where a bare one
-would. Their names must say that a call is meant: the content of ``<example>`` or ``<tool_response>`` is none.
+A call must not be lost because of a marker, so a call between two markers of the same kind counts where a bare call
+would. The names of the markers must refer to calls: the content of ``<example>`` or ``<tool_response>`` is not a call.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ TURN_ENDS = (
     *("<|end_of_text|>", "<|tool_response>", "<|END_OF_TURN_TOKEN|>", "<turn|>", "<end_of_turn>", "<eos>", "</s>"),
     "<｜end▁of▁sentence｜>",
 )
-"""The tokens with which models end a turn: after a call they are dropped with it."""
+"""The tokens with which models end a turn; after a call they are dropped with it."""
 
 ENDS_OF_TURN = frozenset(TURN_ENDS) - {"<|end|>"}
-"""Those after which no more calls of the turn come; in gpt-oss's form ``<|end|>`` ends each message."""
+"""Tokens after which the turn contains no more calls; in gpt-oss's form ``<|end|>`` ends each message."""
 
 _MEANS_A_CALL = re.compile(r"tool|call|func|action|invoke|plugin|command|exec|request", re.IGNORECASE)
 _MEANS_NONE = re.compile(
@@ -47,16 +47,16 @@ _STRAY_END = re.compile(
     rf"(?:[\]}})>\n\w]|```)(?P<marker>{_CLOSING}|</[｜‖|]{{1,2}}DSML[｜‖|]{{1,2}}\w{{1,20}}>|_call>|_CALL\])\s*\Z"
     r"|[\]})]\w{1,20}[|｜]?[>\]]\s*\Z"
 )
-"""A closing marker, or half of one, at the end of a text; in a sentence a space precedes it."""
+"""A closing marker, or half of one, at the end of a text; in a sentence, a space would precede it."""
 
 _ALONE = re.compile(r"(?:[^<{\[(]*[.!?:…。！？])?\s*(?:</?[\w:|｜-]*)?")
-"""What precedes a closing marker that closes nothing: sentences, or nothing at all; perhaps the marker's first half."""
+"""Text before a closing marker that closes nothing: sentences or nothing at all, perhaps with half of the marker."""
 
 
 def ends_unreadable_call(before: str, most: int) -> bool:
-    """Return whether a text ends with the closing marker of a call, which then could not be read.
+    """Return whether a text ends with the closing marker of a call, which was therefore unreadable.
 
-    ``before`` are at most the last ``most`` characters of the text since the last call.
+    ``before``: the text since the last call, at most its last ``most`` characters.
     """
     end = max(0, len(before) - _LONGEST * 2)
     found = _STRAY_END.search(before, end)
@@ -71,7 +71,7 @@ def _means_a_call(marker: str) -> bool:
 
 
 def marker_end(text: str, at: int, *, closing: bool = False, final: bool) -> int | None:
-    """Return the end of the marker at ``at``, 0 if there is none, None if more text is needed."""
+    """Return the end of the marker at ``at``; 0 if there is none, None if more text is needed."""
     rest = text[at : at + _LONGEST]
     found = match_at(_CLOSING if closing else _OPENING, rest, 0, final=final or len(rest) == _LONGEST)
     if found is None:

@@ -1,6 +1,6 @@
-"""Untagged calls: found in the text that the sentinel takes for prose, and submitted to the judge.
+"""Untagged calls: found in text that the sentinel treats as prose, and submitted to the judge.
 
-Many models never write a tag that they were not trained on, whatever the prompt says: the call is right, but bare or in
+Many models never write a tag that they were not trained on, regardless of the prompt: the call is valid, but bare or in
 a code fence. In addition to tagged blocks, these count:
 
     unit  := fence | bare | marker{1,2} form+ marker* NEWLINE      markers of no known family: see unknown_markers
@@ -12,32 +12,33 @@ a code fence. In addition to tagged blocks, these count:
                                                and see object_shapes
     syntax := name(…)                          see call_syntax; in a code fence also printed or assigned: see opening
     list  := [name(…), …] | ["name(…)", …]
-    braces := name{…}                          what is left of some models' own forms: see opening
+    braces := name{…}                          what remains of some models' own forms: see call_starts
     record := [function_call … name=… arguments=…]
 
- 1. A unit counts only if all its forms are calls to tools on offer whose arguments fit the tool's schema, strict or
+ 1. A unit counts only if all its forms are calls to offered tools whose arguments match the tool's schema, strict or
     not. If one does not, the entire unit is text. Nothing here is ever a violation.
- 2. A unit counts only at the start or at the end of the answer: in the middle of other text it is talk about calls.
-    Units separated only by whitespace belong together. A fence of Python must be the complete answer, unless its calls
-    are in lists, which explanations of code do not contain.
- 3. Nothing counts in a thought (``<think>``), in a sentence, in inline code, or in a fence of another language.
- 4. Only text that may still become a unit is held back: at the start of a line ``{``, ``[``, a fence, and a name on
-    offer with its parenthesis. It is released as soon as it cannot: at the language of a fence, at the first key or
-    name that no call has, at any character that the form cannot hold.
- 5. A unit at the end of the text so far is held until what follows shows where it is.
+ 2. A unit counts only at the start or end of the answer: in the middle of other text it is talk about calls.
+    Units separated only by whitespace belong together. A Python fence must be the complete answer, unless its calls
+    are in lists, which do not occur in explanations of code.
+ 3. Nothing counts in a thought (``<think>``), a sentence, inline code, or a fence in another language.
+ 4. Only text that may still become a unit is held back: at the start of a line, ``{``, ``[``, a fence, and the name of
+    an offered tool with its parenthesis. It is released as soon as it cannot become one: at the language of a fence, at
+    the first key or name that no call has, or at any character that the form does not allow.
+ 5. A unit at the end of the text so far is held back until further text shows its place.
  6. A unit of more than ``limit`` characters is text.
  7. Released text is not read again, so no text is read twice; nothing inside a rejected form counts.
- 8. A fence around tagged blocks goes with them: its two lines are emitted as ``FenceMark``.
- 9. Nothing is lost: the pieces, each as its raw text, add up to the input. Where it is split does not matter.
-10. A list that repeats one call, without end or until the backend cut it off, ends there (``repetition``).
-11. A unit at the end counts if the sentence before it does not introduce an example (``explanation``). The same holds
-    for a fence around tagged blocks.
-12. If the client demands JSON of an answer without calls, ``answer_format`` says which form is that answer: it is text.
-13. A block directly after text that ends with a closing marker is text: a call that cannot be read precedes it, and of
-    two calls the second does not run alone. A marker after sentences only closes no call. A bare call between blocks
-    with a closing marker is one of them.
-14. After a block the token that ends a turn ends the answer, and so does a block after a surplus marker that repeats
-    an earlier one word for word: the model goes on to write what may follow, or begins again. All of that is text.
+ 8. A fence around tagged blocks belongs to them: its two lines are emitted as ``FenceMark``.
+ 9. Nothing is lost: the pieces, each as its raw text, add up to the input. The way it is split does not matter.
+10. A list that repeats one call, endlessly or until the backend cut it off, ends there (``repetition``).
+11. A unit at the end counts if the sentence before it does not introduce an example (``explanation``). The same applies
+    to a fence around tagged blocks.
+12. If the client requires JSON in an answer without calls, ``answer_format`` decides which form is that answer, and
+    that form is text.
+13. A block directly after text that ends with a closing marker is text: an unreadable call precedes it, and the
+    second of two calls must not run alone. A marker after complete sentences closes no call. A bare call between
+    blocks, with a closing marker, counts as one of them.
+14. After a block, an end-of-turn token ends the answer, and so does a block after a surplus marker if it repeats
+    an earlier block verbatim: the model goes on to write what might follow, or starts over. All of that is text.
 """
 
 from __future__ import annotations
@@ -63,13 +64,13 @@ _AT_LINE_START = re.compile(r"\n[ \t\r]*+\Z")
 
 
 class HeldUnits:
-    """What is held back: a run of whole units, and after it the one that is still open.
+    """Held-back text: a run of complete units, followed by the unit that is still open.
 
         run  := (unit | whitespace)*    decided together, by their place in the answer
-        open := raw tail                ``tail`` is whitespace after its last form: it joins the unit if more follows
+        open := raw tail                ``tail``: whitespace after its last form; it joins the unit if more follows
 
-    Whatever is decided, all text comes out again, in order. ``size``: its characters; ``calls``: those of the open unit
-    so far.
+    All text is returned again, in order, regardless of the decision. ``size``: its length; ``calls``: the calls of the
+    open unit so far.
     """
 
     def __init__(self) -> None:
@@ -78,7 +79,7 @@ class HeldUnits:
         self._tail: list[str] = []
         self.calls: list[Accepted] = []
         self.size = 0
-        self.are_closed = False  # Whether a marker closes each of the whole units.
+        self.are_closed = False  # Whether each of the complete units has a closing marker.
 
     def __len__(self) -> int:
         return len(self._run) + len(self._raw)
@@ -90,7 +91,7 @@ class HeldUnits:
 
     @property
     def has_units(self) -> bool:
-        """Whether there are whole units."""
+        """Whether there are complete units."""
         return any(isinstance(segment, Calls) for segment in self._run)
 
     @property
@@ -112,19 +113,19 @@ class HeldUnits:
             self.size += len(text)
 
     def join_tail(self) -> None:
-        """Make the whitespace at its end part of the open unit."""
+        """Make the trailing whitespace part of the open unit."""
         self._raw += self._tail
         self._tail = []
 
     def take_tail(self) -> str:
-        """Return the whitespace at the end, and forget it."""
+        """Return the trailing whitespace, and clear it."""
         text = "".join(self._tail)
         self._tail = []
         self.size -= len(text)
         return text
 
     def take_open(self) -> str:
-        """Return the text of the open unit, which is not a call, and forget it."""
+        """Return the text of the open unit, which is not a call, and clear it."""
         text = "".join([*self._raw, *self._tail])
         self._raw = []
         self._tail = []
@@ -133,7 +134,7 @@ class HeldUnits:
         return text
 
     def close(self, *, ends: bool = False, is_closed: bool = False) -> None:
-        """Put the open unit, all of whose forms are calls, after the others; ``is_closed``: a marker closes it."""
+        """Append the open unit, all of whose forms are calls, to the run; ``is_closed``: it has a closing marker."""
         self.are_closed = is_closed and (self.are_closed or not self._run)
         self._run.append(Calls("".join(self._raw), tuple(self.calls), ends))
         self._run += self._tail
@@ -142,13 +143,13 @@ class HeldUnits:
         self.calls = []
 
     def add_space(self, text: str) -> None:
-        """Add whitespace after the whole units."""
+        """Add whitespace after the complete units."""
         if text:
             self._run.append(text)
             self.size += len(text)
 
     def take_run(self, *, count: bool) -> list[Calls | str]:
-        """Return the whole units, as calls if they ``count``, otherwise as one text, and forget them."""
+        """Return the complete units, as calls if they ``count``, otherwise as one text, and clear them."""
         run, self._run, self.are_closed = self._run, [], False
         text = "".join(segment.raw if isinstance(segment, Calls) else segment for segment in run)
         self.size -= len(text)
@@ -169,21 +170,21 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._at = Cursor()
         self._prose = ProseReader()
         self._form = Form("json", judge.toolbox)  # The current form.
-        self._mark = ""  # The opening mark of the open fence that may hold calls, "" outside one.
-        self._markers = 0  # How many markers of no known family precede the forms of the open unit.
-        self._is_closed = True  # Whether one follows them, if any precede them.
-        self._has_closing = False  # Whether one does.
-        self._statement: Statement | None = None  # The code around the calls in that fence, if it is a code fence.
-        self._has_python = False  # Whether the run of units holds a statement of Python (rule 2).
+        self._mark = ""  # The opening mark of the open fence that may contain calls; "" outside one.
+        self._markers = 0  # Number of unknown markers before the forms of the open unit.
+        self._is_closed = True  # Whether the unit has a closing marker, or needs none.
+        self._has_closing = False  # Whether the unit has a closing marker.
+        self._statement: Statement | None = None  # The code around the calls in the open fence, if it is a code fence.
+        self._has_python = False  # Whether the run of units contains a Python statement (rule 2).
         self._out: list[Segment] = []
         self._before = ""  # The end of the text that has been emitted.
-        self._is_over = False  # Whether a token that ends the turn has come after a block.
-        self._bodies: set[int] = set()  # The hashes of the bodies of blocks so far.
-        self._has_surplus = False  # Whether a surplus marker has come after the last one.
-        self._is_behind_block = False  # Whether nothing but whitespace has come since one.
+        self._is_over = False  # Whether an end-of-turn token has followed a block.
+        self._bodies: set[int] = set()  # The hashes of the bodies of the blocks so far.
+        self._has_surplus = False  # Whether a surplus marker has followed the last block.
+        self._is_behind_block = False  # Whether only whitespace has followed a block.
         self._in_example = False  # Whether the open fence shows an example with tagged blocks.
-        self._is_in_fragments = False  # Whether the last piece was a fragment of a tagged block.
-        self._is_in_line = False  # Whether text bypasses the states up to the end of its line.
+        self._is_in_fragments = False  # Whether the last segment was a fragment of a tagged block.
+        self._is_in_line = False  # Whether text bypasses the states until the end of its line.
         self.state = self.state_prose
 
     def __repr__(self) -> str:
@@ -191,23 +192,23 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
 
     @property
     def open_size(self) -> int:
-        """How many characters of the open tagged block have arrived; 0 if none is open, or it is content of a form."""
+        """Characters of the open tagged block received so far; 0 if none is open or it is content of a form."""
         is_content = self.state == self.state_form and self._form.is_in_string
         return 0 if is_content else super().open_size
 
     def feed(self, text: str) -> list[Segment]:
-        """Return what ``text`` completes."""
+        """Return the segments that ``text`` completes."""
         segments = self._inner.feed(text)
         if not segments:
             return []
         if self._is_in_line and len(segments) == 1 and isinstance(segment := segments[0], str) and "\n" not in segment:
             self._before = f"{self._before}{segment}"[-MAX_SENTENCE:]
             self._is_behind_block = self._is_behind_block and segment.isspace()
-            return segments  # type: ignore[return-value]  # A list of a narrower type that nobody else holds.
+            return segments  # type: ignore[return-value]  # A list of a narrower type without other references.
         return self._take(segments)
 
     def finish(self, *, cut: bool = False) -> list[Segment]:
-        """Return what is left at the end of the text. Nothing may be fed after it. ``cut``: as for the sentinel."""
+        """Return the rest at the end of the text. No text may be fed afterwards. ``cut``: as in the sentinel."""
         out = self._take(self._inner.finish(cut=cut))
         self._form.was_cut = cut
         self._end_of_prose()
@@ -217,7 +218,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._is_closed = self._is_closed or (self._repair and not cut)
         if self.state in (self.state_behind_form, self.state_behind_fence) and self._is_closed:
             self._end_unit()
-        # A fence of which nothing but its opening mark follows the units is one closing mark too many.
+        # An opening mark after the units, with nothing after it, is a surplus closing mark.
         if self.state == self.state_language and self._repair and not cut and self._held.has_units:
             mark = self._held.take_open()
             self._end_run(last=True)
@@ -257,7 +258,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         elif self._is_over and isinstance(segment, Block):
             self._block_begins()
             self._out.append(raw)
-        elif self.state == self.state_form and self._form.is_in_string:  # What looks like a block is content.
+        elif self.state == self.state_form and self._form.is_in_string:  # The block is string content.
             self._read(raw)
         elif self._in_example or (self._mark and self.state == self.state_before_form and self._introduces_example):
             self._in_example = True
@@ -278,7 +279,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self.state()
 
     def _ends_turn(self, segment: TaggedSegment) -> bool:
-        """Return whether what follows no longer belongs to this turn (rule 14)."""
+        """Return whether the following text no longer belongs to this turn (rule 14)."""
         if isinstance(segment, FenceMark):
             self._has_surplus = True
             return not segment.opening and segment.raw in ENDS_OF_TURN
@@ -291,19 +292,19 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return is_loop
 
     def _read_example(self, raw: str) -> None:
-        """Take a block in a fence that shows an example (rule 11): it is text, and so is the fence."""
+        """Process a block in a fence that shows an example (rule 11): it is text, as is the fence."""
         if self.state == self.state_before_form:
             self._reject()
         self._read(raw)
 
     def _end_of_prose(self) -> None:
-        """Read what was waiting for more text, since none follows."""
+        """Read the text that was waiting for more, since none follows."""
         self._at.is_final = True
         self._read("")
         self._at.is_final = False
 
     def _block_begins(self) -> None:
-        """Resolve what is held back, now that the sentinel has found a block (or the beginning of one)."""
+        """Resolve the held-back text, because the sentinel has found a block (or the beginning of one)."""
         self._end_of_prose()
         if self._mark and self.state == self.state_before_form:
             mark, self._statement = self._held.take_open(), None
@@ -313,7 +314,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         elif self.state == self.state_behind_block:
             self._out += filter(None, [self._held.take_tail()])
         else:
-            # A unit that a marker closes may share the line of a block.
+            # A unit with a closing marker may share a line with a block.
             is_whole = self._is_whole or (
                 not self._mark and (self._has_closing or self._form.kind in ("braces", "gemma"))
             )
@@ -327,7 +328,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
     # -- the states
 
     def state_prose(self) -> None:
-        """In text outside units, up to where one may begin (rules 3 and 4)."""
+        """In text outside units, up to a place where one may begin (rules 3 and 4)."""
         text, may_begin = self._prose.read(self._at)
         if text:
             self._out.append(text)
@@ -336,7 +337,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._prose.resume("line")
 
     def state_language(self) -> None:
-        """After the opening mark of a fence: its language decides whether it may hold a call."""
+        """After the opening mark of a fence: its language decides whether it may contain a call."""
         has_started = self._prose.has_started
         language = language_at(self._at.text, self._at.pos, has_started=has_started, final=self._at.is_final)
         if language == "more":
@@ -350,7 +351,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self.state = self.state_before_form
 
     def state_before_form(self) -> None:
-        """In a fence, or after a marker of no known family, before the first form."""
+        """In a fence, or after an unknown marker, before the first form."""
         self._extend_unit(self._at.end_of(_SPACE))
         if self._held.size > self._limit or not (self._at.is_exhausted or self._begin()):
             self._reject()
@@ -385,7 +386,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return bool(text) and wanted is not None and wanted.is_answer(text)
 
     def state_behind_form(self) -> None:
-        """After a form: another one may follow; anything else shows whether the unit is alone on its lines."""
+        """After a form: another one may follow; anything else decides whether the unit is alone on its lines."""
         if self._form.is_loop:
             self._end_unit()
             self._end_run(last=True)
@@ -416,7 +417,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._end_or_reject(is_whole=self._is_whole)
 
     def _closing_marker(self) -> int | None:
-        """Return the end of the marker that closes the unit here, None if none does; wait, and return 0, if unsure."""
+        """Return the end of the unit's closing marker here, None if there is none; if undecided, wait and return 0."""
         at = self._at
         if self._mark or at.char not in "<[" or not (self._markers or self._repair):
             return None
@@ -426,7 +427,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return 0 if end is None else end or None
 
     def _begin_marker(self) -> bool:
-        """Begin a unit with the marker here, or wait while that is uncertain; False: there is none."""
+        """Begin a unit with the marker here, or wait while undecided; return False if there is none."""
         at = self._at
         if self._mark or at.char not in "<[" or self._markers == _MAX_MARKERS or self.state == self.state_behind_form:
             return False
@@ -453,7 +454,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._extend_unit(marker)
 
     def state_between(self) -> None:
-        """After a unit: another one may follow, or the end of the answer (rule 5)."""
+        """After a unit: another unit may follow, or the end of the answer (rule 5)."""
         self._held.add_space(self._at.skip(_SPACE))
         if self._held.size > self._limit or not (self._at.is_exhausted or self._begin()):
             self._end_run()
@@ -472,7 +473,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._resume_text("line")
 
     def _closing_mark(self) -> int:
-        """Return the end of the mark that closes the fence here, 0 if none does; wait, and return -1, if uncertain."""
+        """Return the end of the fence's closing mark here, 0 if there is none; if undecided, wait and return -1."""
         end = self._at.end_of(MARK)
         if self._at.pos < end == len(self._at.text) and not self._at.is_final:
             self._at.wait()
@@ -480,7 +481,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return end if end > self._at.pos and self._at.text.startswith(self._mark, self._at.pos) else 0
 
     def _begin(self) -> bool:
-        """Begin the form or the fence here, or wait while that is uncertain; False: there is neither."""
+        """Begin the form or fence here, or wait while undecided; return False if there is neither."""
         if self._begin_marker():
             return True
         text, pos, final = self._at.text, self._at.pos, self._at.is_final
@@ -507,7 +508,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
                 self._resume_text("info")
         return True
 
-    # -- how a form, a unit and a run of units end
+    # -- the ends of a form, a unit and a run of units
 
     def _end_unit(self) -> None:
         """Close the open unit, all of whose forms are calls."""
@@ -537,16 +538,16 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._resume_text("start" if _AT_LINE_START.search(text) else "line")
 
     def _resume_text(self, place: Place) -> None:
-        """Resume at ``place`` as text; the open fence holds no call."""
+        """Resume at ``place`` as text; the open fence contains no call."""
         self._prose.resume(place, self._mark)
         self._mark = ""
         self.state = self.state_prose
 
     def _end_run(self, *, last: bool = False) -> None:
-        """Resolve the units held back (rule 2): calls at the start and at the end of the answer, else text."""
-        # Between tagged blocks a unit that a marker closes is one of them whose opening marker is missing.
+        """Resolve the held-back units (rule 2): calls at the start and end of the answer, otherwise text."""
+        # Between tagged blocks, a unit with a closing marker is a block whose opening marker is missing.
         first = not self._prose.has_started or (self._is_behind_block and self._repair and self._held.are_closed)
-        # A unit at the start has nothing before it that could explain it, except a thought.
+        # Before a unit at the start there is no text that could explain it, except a thought.
         counts = last and first if self._has_python else first or (last and not self._is_example)
         run = self._held.take_run(count=counts)
         self._out += run
@@ -566,13 +567,13 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._before = self._with(segments)
 
     def _with(self, segments: Sequence[Segment]) -> str:
-        """Return the end of the text before this place, whose last pieces are ``segments``; "" after a call."""
+        """Return the end of the text before this place, whose last segments are ``segments``; "" after a call."""
         before = self._before
         for segment in segments:
             if isinstance(segment, str):
                 before = f"{before}{segment}"[-MAX_SENTENCE:]
             elif not isinstance(segment, Fragment) and not (isinstance(segment, FenceMark) and segment.opening):
-                before = ""  # Neither a preview nor what goes with the next block adds to the text.
+                before = ""  # Neither a preview nor text that belongs to the next block adds to the text.
         return before
 
     def _emit(self, text: str) -> None:
@@ -586,7 +587,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._held.add(self._at.take(end))
 
     def _hold_space(self) -> bool:
-        """Hold back whitespace; return whether nothing after it is left to read in this state."""
+        """Hold back whitespace; return whether there is nothing left to read in this state."""
         at = self._at
         self._held.add_tail(at.take(min(at.end_of(_SPACE), at.pos + max(self._limit + 1 - self._held.size, 0))))
         if self._held.size <= self._limit:
@@ -601,5 +602,5 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
 
     @property
     def _is_whole(self) -> bool:
-        """Whether what follows a form cannot spoil its unit: outside a fence, once its line has ended."""
+        """Whether further text cannot invalidate the unit: outside a fence, after the end of its line."""
         return not self._mark and self._held.has_line_ended and self._is_closed

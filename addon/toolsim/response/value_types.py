@@ -1,28 +1,28 @@
-"""Gives arguments the types of the tool's schema: XML elements, which have none, and JSON with wrong types.
+"""Converts arguments to the types in the tool's schema: XML elements, which are untyped, and JSON with wrong types.
 
-*XML elements* have no types. So an element's content is a string if a string conforms, otherwise JSON, and then:
+*XML elements* are untyped. So an element's content is a string if a string conforms, otherwise JSON, and then:
 
     <a>True</a>                     true; likewise False, None and none
-    <a>{'b': 1}</a>                 {"b": 1}: an object or array with slips, if it conforms without them (``repair``)
+    <a>{'b': 1}</a>                 {"b": 1}: a malformed object or array that conforms once repaired (``repair``)
     <a><item>x</item></a>           ["x"]
     <a><b>x</b></a>                 {"b": "x"}
     <a>x</a><a>y</a>                ["x", "y"]
     <a>x</a>                        ["x"], if only an array conforms
 
-*JSON* is corrected as the last repair of a call, for every form.
+*JSON* in any form is corrected as the last repair of a call.
 
-Models write numbers, booleans and whole arrays as JSON strings, and a single value where an array belongs:
+Models write numbers, booleans and entire arrays as JSON strings, and a single value instead of an array:
 
     {"count": "5"}                  {"count": 5}
     {"on": "True"}                  {"on": true}
     {"tags": "[\"a\", \"b\"]"}      {"tags": ["a", "b"]}
     {"domain": "light"}             {"domain": ["light"]}
 
-1. A value is corrected only if it does not conform to its schema and the corrected value does. The caller checks the
-   same of the complete arguments.
+1. A value is corrected only if it does not conform to its schema and the corrected value does. The caller checks
+   the complete arguments in the same way.
 2. A string becomes the number, boolean, null, array or object that it spells, if the schema has no type "string" there.
    A string, number or boolean becomes the only item of an array. Nothing ever becomes a string.
-3. Values without a schema of their own (members of a free-form object) stay as they are.
+3. Values without a schema (members of a free-form object) stay as they are.
 4. Values that are not corrected keep their source.
 """
 
@@ -52,11 +52,11 @@ _MAX_DEPTH = 16
 """Maximum depth of arrays and objects; each level is checked again."""
 
 _MAX_VALUES = 1_000
-"""Maximum values inspected in one call: more than any call with wrong types has."""
+"""Maximum number of values inspected in one call; no call with wrong types has more."""
 
 
 def correct_types(given: Json, schema: Validator, checker: SchemaChecker) -> Json | None:
-    """Return the arguments with the types of the schema, None if they still do not conform."""
+    """Return the arguments with the types from the schema, or None if they still do not conform."""
     corrected = _Correction(checker).value(given, [schema], 0)
     return None if corrected is given else corrected
 
@@ -80,7 +80,7 @@ class _Correction:
         return given
 
     def _by(self, given: Json, schema: Validator, depth: int) -> Json:
-        """Return a value corrected by one schema; it may still not conform."""
+        """Return a value corrected according to one schema; it may still not conform."""
         types = schema.types()
         match given.value:
             case dict():
@@ -95,7 +95,7 @@ class _Correction:
                 if self._conforms(schema, spelled.value):
                     return spelled
                 return self._by(spelled, schema, depth + 1) if depth < _MAX_DEPTH else given
-            # An array that is not JSON is not the only item of another array, and an empty string is none at all.
+            # Malformed array or object text is not an array's only item, and an empty string is no item at all.
             case str() as text if not text.strip() or text.lstrip().startswith(("[", "{")):
                 return given
         if "array" not in types:
@@ -110,7 +110,7 @@ class _Correction:
             key: self.value(member, schemas, depth + 1) if (schemas := schema.properties(key)) else member
             for key, member in pairs
         }
-        # A repeated key has two values, and no correction may drop one.
+        # A repeated key has two values, and a correction must not drop either.
         if len(members) < len(pairs) or all(members[key] is member for key, member in pairs):
             return given
         return json_object(members)
@@ -126,7 +126,7 @@ class _Correction:
 
 
 def _spelled(text: str) -> Json | None:
-    """Return the JSON value other than a string that a text represents, None if there is none."""
+    """Return the non-string JSON value that a text spells, or None."""
     bare = text.strip()
     bare = PYTHON_WORDS.get(bare, bare)
     value = read_value(bare)
@@ -144,20 +144,20 @@ def _spelled(text: str) -> Json | None:
 
 
 _BARE_WORDS = PYTHON_WORDS | {"none": "null"}
-"""Further spellings of JSON's literals where no quotes are needed."""
+"""Additional spellings of JSON's literals, which count where no quotes are needed."""
 
 
 class ElementTypes:
-    """Gives the elements of one call their types; ``repair``: slips within a value are repaired."""
+    """Assigns types to the elements of one call; ``repair``: slips within a value are repaired."""
 
     def __init__(self, checker: SchemaChecker, *, repair: bool) -> None:
         self._checker = checker
         self._repair = repair
 
     def object(self, elements: Iterable[tuple[str, str]], schema: Validator | None) -> Json | None:
-        """Return the object with one property per element, given by name and raw content.
+        """Return an object with one property per element, given by name and raw content.
 
-        None if a name comes several times, and its schema does not allow an array.
+        Return None if a name occurs several times and its schema does not allow an array.
         """
         grouped: dict[str, list[str]] = {}
         for name, content in elements:
@@ -171,7 +171,7 @@ class ElementTypes:
         return json_object(members)
 
     def _property(self, texts: list[str], schema: Validator | None) -> Json | None:
-        """Return the value of all elements of one name, None if they are several but no array."""
+        """Return the value of all elements with one name; None if there are several but no array is allowed."""
         if len(texts) > 1:
             return self._array(texts, schema) if schema and "array" in schema.types() else None
         if schema is None:
@@ -185,7 +185,7 @@ class ElementTypes:
         return listed if self._checker.conforms(schema, listed.value) else single
 
     def _nested(self, text: str, schema: Validator) -> Json | None:
-        """Return the array of ``<item>`` elements, or the object of others, if the schema allows one."""
+        """Return the array of ``<item>`` elements, or the object of other elements, if the schema allows one."""
         types = schema.types()
         if "string" in types or not {"array", "object"} & types or not text.lstrip().startswith("<"):
             return None
@@ -203,7 +203,7 @@ class ElementTypes:
         return Json(f"[{source}]", [item.value for item in items])
 
     def _text(self, text: str, schema: Validator | None) -> Json:
-        """Return the value of a text; if nothing conforms, the schema's own type decides which mismatch is reported."""
+        """Return the value of a text; if nothing conforms, the schema's type decides which mismatch is reported."""
         string, bare = _as_string(text), text.strip()
         if schema is None:
             return string
@@ -211,7 +211,7 @@ class ElementTypes:
         if bare == "null" and "null" in types and conforms(schema, None):
             return Json("null", None)
         value = read_value(_BARE_WORDS.get(bare, bare))
-        # If the schema names no strings, JSON comes first. A check that stays undecided counts as not conforming.
+        # If the schema does not list strings, JSON comes first. An undecided check counts as not conforming.
         if types and "string" not in types:
             if value is not None and conforms(schema, value.value):
                 return value

@@ -1,12 +1,12 @@
-"""Passes a stream byte for byte as long as it is the JSON that its client demands.
+"""Passes a stream through byte for byte as long as it is the JSON that its client requests.
 
-A backend that enforces the format needs no help, and its streams stay its own. So two versions of the answer are made
-at the same time: the backend's bytes, and the rewritten answer.
+A backend that enforces the format needs no help, and its stream should stay unchanged. So two versions of the answer
+are produced in parallel: the backend's bytes, and the rewritten answer.
 
-1. Until its text begins, the stream is withheld. Text that begins like JSON decides for the bytes, any other text for
-   the rewritten answer, in which a further round can follow.
-2. If bytes have passed and the answer then turns out to be wrong, the bytes that would end it are replaced by an error.
-   So bytes pass in whole events.
+1. The stream is withheld until its text begins. If the text begins like JSON, the bytes are passed on; otherwise
+   the rewritten answer is sent, in which a further round can follow.
+2. If bytes have passed and the answer then turns out to be invalid, the bytes that would end it are replaced by an
+   error. So only complete events pass.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from toolsim.wire.sse import comment
 
 
 def _end_of_events(data: bytes) -> int:
-    """Return the end of the last complete event, 0 if there is none."""
+    """Return the end of the last complete event, or 0 if there is none."""
     ends = (data.rfind(blank) + len(blank) for blank in (b"\n\n", b"\r\n\r\n") if blank in data)
     return max(ends, default=0)
 
@@ -28,9 +28,9 @@ def _end_of_events(data: bytes) -> int:
 class VerbatimRewriter(ResponseRewriter):
     """Rewrites an answer only if necessary."""
 
-    _passes: bool | None = None  # Whether the bytes pass; None while that is undecided.
+    _passes: bool | None = None  # Whether the bytes pass; None while undecided.
     _bytes = b""  # Bytes that have not passed yet.
-    _frames: tuple[bytes, ...] = ()  # The rewritten answer, while it is undecided which one passes.
+    _frames: tuple[bytes, ...] = ()  # The rewritten answer, while it is undecided which version passes.
 
     @override
     def steps(self, data: bytes) -> Iterator[list[bytes]]:
@@ -59,14 +59,14 @@ class VerbatimRewriter(ResponseRewriter):
 
     def _decision(self) -> bool | None:
         if self.has_read_all:
-            # None of it has passed yet, so a wrong answer can still be replaced.
+            # None of it has passed yet, so an invalid answer can still be replaced.
             return self.is_as_demanded
         return self._json.starts if self._json is not None else True
 
     @override
     def keepalive(self) -> list[bytes]:
         if self._passes is None and not self.is_done:
-            # Nothing of the rewritten answer, since the bytes may follow.
+            # A comment that fits either version, since the backend's bytes may follow.
             return [comment("keepalive")]
         return [] if self._passes else super().keepalive()
 
@@ -79,7 +79,7 @@ class VerbatimRewriter(ResponseRewriter):
         return self._rewritten(super().abandon(error))
 
     def _rewritten(self, frames: list[bytes]) -> list[bytes]:
-        """Return the rewritten answer, given its last ``frames``, if nothing has passed yet."""
+        """Return the rewritten answer, including the latest ``frames``, if nothing has passed yet."""
         if self._passes is None:
             frames = [*self._frames, *frames]
             self._passes, self._bytes, self._frames = False, b"", ()

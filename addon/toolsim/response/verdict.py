@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 from toolsim.core.errors import ApiError
 from toolsim.core.plan import Tool
 
-# Why something is not a call, or a call with a warning.
+# Reasons why text is not a call, or why a call has a warning.
 SCHEMA_MISMATCH = "SCHEMA_MISMATCH"
 MALFORMED_JSON = "MALFORMED_JSON"
 UNKNOWN_TOOL = "UNKNOWN_TOOL"
 MASKED_TOOL = "MASKED_TOOL"
 ARGUMENTS_TOO_LARGE = "ARGUMENTS_TOO_LARGE"
-# A warning, and why a call stays text: a tool's output holds it, so the model quotes it (``outputs``).
+# A warning, and the reason a call stays text: a tool's output contains it, so the model is quoting it (``outputs``).
 QUOTED_CALL = "QUOTED_CALL"
-# A warning, and why a model is retried: an answer is not the JSON that was demanded (``answer_format``).
+# A warning, and the reason for a retry: an answer is not the requested JSON (``answer_format``).
 ANSWER_MISMATCH = "ANSWER_MISMATCH"
 # The API's code of a violation.
 INVALID_CALL = "invalid_tool_call"
-# The API's code of an answer that is not the demanded JSON.
+# The API's code for an answer that is not the requested JSON.
 INVALID_ANSWER = "invalid_answer"
-# A call that the backend emitted as one and that cannot be passed on; and the warning if the client gets it as text.
+# A structured call that cannot be passed on; and the warning if the client gets it as text.
 STRUCTURED_CALL = "STRUCTURED_CALL"
 CALL_AS_TEXT = "CALL_AS_TEXT"
-# A repair, besides those of `parsed_call`, `arguments` and `repair`.
+# A repair, in addition to those of `parsed_call`, `arguments` and `repair`.
 TOOL_NAME = "TOOL_NAME"
 
 
@@ -32,7 +32,7 @@ TOOL_NAME = "TOOL_NAME"
 class JudgedCall:
     """A call for the client. ``arguments``: JSON text of an object, or a custom tool's raw input.
 
-    ``repairs``: the codes of the repairs without which it would not be one.
+    ``repairs``: the codes of the repairs that made it a call.
     """
 
     tool: Tool
@@ -42,9 +42,9 @@ class JudgedCall:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Not a call: ``raw`` goes to the client as text, "" if it was none; ``reason`` is one of the reasons above.
+    """Not a call: ``raw`` goes to the client as text ("" for a structured call); ``reason``: one of the reasons above.
 
-    ``name`` and ``expected``: which tool was meant and what it takes, None and "" if unknown. ``is_unreadable``: its
+    ``name`` and ``expected``: the intended tool and its expected input; None and "" if unknown. ``is_unreadable``: its
     markers or its JSON are beyond repair.
     """
 
@@ -71,7 +71,7 @@ Verdict = JudgedCall | Rejected | Violation
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An untagged call that counts in the right place; its ``form`` and its repairs are reported then.
+    """An untagged call that counts in the right place; its ``form`` and its repairs are reported only then.
 
     ``is_quoted``: a tool's output contains it, so it stays text in any place.
     """

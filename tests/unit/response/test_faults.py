@@ -46,7 +46,7 @@ SLOTS = (
     '{"name": "state_get", "arguments": {"id": <workspace-id>}}\n{"name": "add", "arguments": {"a": <number>}}',
     "MALFORMED_JSON",
     "state_get",
-    "arguments that are one JSON object; <workspace-id> stands for a value that is to be filled in",
+    "arguments that are one JSON object; <workspace-id> is a placeholder for a value",
 )
 MISFIT = '{"name": "add", "arguments": {"a": "x"}}'
 NEEDS_NUMBER = "/a: got string, expected number"
@@ -134,7 +134,7 @@ def test_a_copied_slot_in_a_tagged_call_is_named_too() -> None:
     """If a slot makes a tagged call unparsable, the fault explains what the slot stands for."""
     _, retry, _ = run(asking(), ['<tool_call>{"name": "add", "arguments": {"a": <number>}}</tool_call>'])
     assert retry is not None
-    assert retry.fault.expected.endswith("<number> stands for a value that is to be filled in")
+    assert retry.fault.expected.endswith("<number> is a placeholder for a value")
 
 
 @each("text", TEXTS)

@@ -267,7 +267,7 @@ class TestStructured:
             (StructuredCall("gone", "{}"), "gone"),
             (StructuredCall("gone", "{}", namespace="ns"), "ns__gone"),
         ):
-            text = f"Call of {name}, not passed on because this tool may not be called here: {{}}"
+            text = f"Call to {name}, not passed on because this tool may not be called here: {{}}"
             assert StructuredCalls(judge).verdicts(call) == [Rejected(text, "MASKED_TOOL")]
         assert report.parse_failures == ["MASKED_TOOL:gone", "MASKED_TOOL:ns__gone"]
         assert report.dropped_calls == ["STRUCTURED_CALL:gone", "STRUCTURED_CALL:ns__gone"]
@@ -333,7 +333,7 @@ class TestStructured:
             judge, report = self.judge()
             [verdict] = StructuredCalls(judge).verdicts(StructuredCall(name, "{}"))
             assert isinstance(verdict, Rejected)
-            assert verdict.raw == f"Call of {shown}, not passed on because no such tool was declared: {{}}"
+            assert verdict.raw == f"Call to {shown}, not passed on because no such tool was declared: {{}}"
             assert report.parse_failures == [f"UNKNOWN_TOOL:{shown}"]
             assert report.dropped_calls == [f"STRUCTURED_CALL:{shown}"]
 
@@ -374,7 +374,7 @@ class TestStructured:
         assert report.dropped_calls == ["STRUCTURED_CALL:?"]
         [verdict] = StructuredCalls(judge).verdicts(StructuredCall("", '{"city":"x"}'))
         assert isinstance(verdict, Rejected)
-        assert verdict.raw.startswith("Call of a tool without a name, ")
+        assert verdict.raw.startswith("Call to a tool without a name, ")
         assert StructuredCalls(judge).verdicts(StructuredCall("own", "")) == [JudgedCall(Tool("own", "own"), "{}")]
 
     def test_custom(self) -> None:

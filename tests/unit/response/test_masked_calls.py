@@ -181,7 +181,7 @@ def test_a_broken_call_is_readable(client: ApiName, backend: ApiName, kind: str,
     body = (BODIES if stream else WHOLE)[backend](["Well.", Emitted("add", BROKEN[kind])], "tool_calls")
     expected, report = answer(the_plan, body)
     ((_, words),) = expected.items
-    assert words.startswith("Well.\n\nCall of add, not passed on because ")
+    assert words.startswith("Well.\n\nCall to add, not passed on because ")
     assert words.endswith(BROKEN[kind])
     assert report.warnings == ["CALL_AS_TEXT:add"]
     assert expected.finish in ("stop", "completed")

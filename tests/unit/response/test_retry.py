@@ -60,7 +60,7 @@ FAULTS = [
     (UNKNOWN, STRICT, "UNKNOWN_TOOL", "sub", "one of the tools on offer: add"),
     (UNKNOWN.replace("sub", "hidden"), ADD, "MASKED_TOOL", "hidden", "one of the tools on offer: add"),
     (CALL.replace("1", "1" * 300), ADD, "ARGUMENTS_TOO_LARGE", "add", "arguments of at most 200 bytes, got more"),
-    (CALL.removesuffix("}</tool_call>"), STRICT, "MALFORMED_JSON", None, "a whole call, up to its closing tag"),
+    (CALL.removesuffix("}</tool_call>"), STRICT, "MALFORMED_JSON", None, "a complete call, up to its closing tag"),
 ]
 
 
