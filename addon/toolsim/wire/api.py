@@ -35,7 +35,7 @@ class Reader(ABC):
         self.streams_ahead = False
         """Whether to emit fragments of a call before it is complete."""
         self.offered: Collection[str] = ()
-        """The names of the tools on offer, if they are known."""
+        """The names of the offered tools, if they are known."""
         self._closed = False  # After the terminator or an error, everything is ignored.
 
     def event(self, sse: ServerSentEvent) -> list[BackendEvent]:
@@ -64,7 +64,7 @@ class Reader(ABC):
 
     @abstractmethod
     def _read(self, data: dict[str, Any], name: str) -> list[BackendEvent]:
-        """Return the events of one stream event: its data, and its name, "" for none."""
+        """Return the events of one stream event: its data, and its name, or "" for none."""
 
     def _done(self) -> list[BackendEvent]:
         """Return the events of ``[DONE]``."""
@@ -101,15 +101,15 @@ class TokenCountEndpoint:
     """An endpoint that counts the tokens of a request."""
 
     path_suffix: str
-    """The suffix of a turn's path that makes it a count's path."""
+    """The suffix that, appended to a turn's path, gives the path for counting its tokens."""
     fields: frozenset[str]
     """The fields of a turn that are counted; strict servers reject any other."""
     engines: tuple[Engine, ...] = ()
-    """Servers whose turns use another API but that count tokens by this one, with the model's own tokenizer."""
+    """Servers whose turns use another API but that count tokens through this one, with the model's own tokenizer."""
 
 
 class HeaderChange(NamedTuple):
-    """Changes to a backend's headers: those to set, the names of those to remove, and their meaning, for the log."""
+    """Changes to a backend's headers: headers to set, names of headers to remove, and a description for the log."""
 
     given: Mapping[str, str]
     without: tuple[str, ...] = ()
@@ -119,8 +119,8 @@ class HeaderChange(NamedTuple):
 class Api(ABC):
     """One API: what distinguishes it, and how its requests and answers are read and written.
 
-    A member with a value or a body here is the default, which follows OpenAI's APIs. A subclass lists the methods that
-    are plain functions of its other modules as ``staticmethod``s. Names of headers are lower-case.
+    A member with a value or body here is the default, which follows OpenAI's APIs. A subclass lists the methods that
+    are plain functions of its other modules as ``staticmethod``s. Header names are lower-case.
     """
 
     name: ApiName
@@ -139,9 +139,9 @@ class Api(ABC):
     headers: tuple[str, ...] = ("openai-beta", "openai-processing-ms", "openai-version")
     """Its own headers that contain no secret."""
     key_headers: tuple[str, ...] = ("authorization", "api-key")
-    """The headers in which its clients send their key: as a bearer token, or bare."""
+    """The headers in which its clients send their key, either as a bearer token or bare."""
     own_key_header: str = "authorization"
-    """The one of them that determines the owner of a request that has several."""
+    """The header that determines the owner of a request with several keys."""
     own_query: str = ""
     """A part of a client's query that is meaningless to a backend of another API."""
     token_count: TokenCountEndpoint | None = None
@@ -162,7 +162,7 @@ class Api(ABC):
 
     @abstractmethod
     def is_request(self, body: Mapping[str, Any]) -> bool:
-        """Return whether a body is a request of this API, assuming that it is none of the earlier ones in ``APIS``."""
+        """Return whether a body is a request of this API, assuming that it is not of an earlier API in ``APIS``."""
 
     @abstractmethod
     def is_answer(self, body: Mapping[str, Any]) -> bool:
@@ -172,7 +172,7 @@ class Api(ABC):
     def is_event(self, kind: str, data: Mapping[str, Any]) -> bool:
         """Return whether an event of a stream belongs to this API, under the same assumption.
 
-        ``kind``: its type or name, "" for none.
+        ``kind``: its type or name, or "" for none.
         """
 
     @abstractmethod
@@ -211,18 +211,18 @@ class Api(ABC):
 
     @abstractmethod
     def append_reply(self, body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
-        """Return a client's body with one more turn: the model's ``words`` ("" for none) and the reply to them."""
+        """Return a client's body with an additional turn: the model's ``words`` ("" for none) and the reply to them."""
 
     @abstractmethod
     def append_tool_results(self, body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
-        """Return a client's body with one more turn: the model's ``words``, its calls and their outputs."""
+        """Return a client's body with an additional turn: the model's ``words``, its calls and their outputs."""
 
     @abstractmethod
     def side_request(self, body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
         """Return a body with a short question to the same model, with a rule, outside the conversation."""
 
     def can_demand(self, answer_format: Mapping[str, Any]) -> bool:
-        """Return whether a request of this API can demand an answer of this format, in the flat ``text.format``."""
+        """Return whether a request of this API can require this answer format, given as a flat ``text.format``."""
         return True
 
     def calls_of(self, message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

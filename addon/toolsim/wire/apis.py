@@ -29,7 +29,7 @@ def api_of_path(path: str) -> Api | None:
 
 
 def api_named(name: str) -> Api | None:
-    """Return an API by its name, None if there is none."""
+    """Return an API by its name, or None if there is none."""
     return _first(lambda api: api.name == name)
 
 
@@ -44,12 +44,12 @@ def api_of_request(body: Mapping[str, Any]) -> Api:
 
 
 def api_of_answer(body: Mapping[str, Any]) -> Api | None:
-    """Return the API of a non-streamed answer, None if it is not an answer, or a bare error."""
+    """Return the API of a non-streamed answer; None for a bare error or anything else."""
     return _first(lambda api: api.is_answer(body))
 
 
 def api_of_event(event: str, data: Mapping[str, Any]) -> Api | None:
-    """Return the API whose stream this event belongs to (``event``: its name, "" for none), None if it is ambiguous."""
+    """Return the API whose stream this event belongs to (``event``: its name or ""), or None if it is ambiguous."""
     kind = string(data.get("type") or event)
     return _first(lambda api: api.is_event(kind, data))
 
@@ -64,7 +64,7 @@ NO_API = f"has none of {', '.join(api.path_suffix for api in (CHAT, RESPONSES, M
 
 
 def apis_line(found: Iterable[ApiName], missing: Collection[ApiName]) -> str:
-    """Return the APIs of a server, for people: "chat (no responses, no messages)"."""
+    """Return a description of a server's APIs: "chat (no responses, no messages)"."""
     without = ", ".join(f"no {name}" for name in APIS if name in missing)
     return ", ".join(found) + (f" ({without})" if without else "")
 

@@ -1,8 +1,8 @@
 """Decides which fragments of a call's arguments can be streamed while a backend is still emitting them.
 
-Fragments that were sent cannot be taken back, and only the complete call determines its arguments. So a fragment is
-passed on only if the arguments are certain to begin with everything received so far, given the known behavior of
-backends:
+Fragments that were sent cannot be taken back, and only the complete call determines its arguments. A fragment is
+therefore passed on only if the arguments are certain to begin with everything received so far, given the known behavior
+of backends:
 
 1. Arguments that are an object begin with a brace. Any other kind is judged once complete.
 2. A first fragment that is already a complete object, perhaps an empty one, can be followed by another that replaces
@@ -38,7 +38,7 @@ class EarlyArguments:
         return "" if self._is_stopped else piece
 
     def stop(self) -> None:
-        """Pass on nothing more."""
+        """Stop passing on fragments."""
         self._is_stopped = True
 
 

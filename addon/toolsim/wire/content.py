@@ -1,7 +1,7 @@
 """Message content of all APIs: reads the client's parts, writes the backend's, and translates between them.
 
-Text and images are accepted in any API's shape on any endpoint, since clients mix them. Every other part keeps its own
-shape (``Raw``) for a backend of the same API; for the others see ``files``.
+Text and images are accepted in any API's shape on any endpoint, since clients mix them. All other parts keep their own
+shape (``Raw``) for a backend of the same API; for backends of other APIs, see ``files``.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _read_part(part: object, api_name: ApiName, param: str) -> Part:
         case "image_url" | "input_image":
             return _read_image(part, api_name, param)
         case "encrypted_content":
-            # The message to an agent: without this mark the client takes plain text for ciphertext.
+            # A message to an agent. Without this mark, the client would take plain text for ciphertext.
             content = required(part, "encrypted_content", str, param)
             return Raw(api_name, part) if is_ciphertext(content) else Text(content)
         case "image":
@@ -72,7 +72,7 @@ def _read_part(part: object, api_name: ApiName, param: str) -> Part:
 
 
 def document_text(part: Mapping[str, Any]) -> str | None:
-    """Return the text of a document of the Messages API, under its title, None if it is not plain text."""
+    """Return the text of a Messages API document, under its title; None if it is not plain text."""
     source = mapping(part.get("source"))
     if source.get("type") != "text":
         return None
@@ -122,7 +122,7 @@ def translate_item(item: Item, to: ApiName, notes: list[str]) -> Item:
 def with_parts_for(item: Item, to: ApiName | None, notes: list[str]) -> Item:
     """Return ``item`` with the parts that a backend of the API ``to`` supports; ``notes`` as in ``translate_item``.
 
-    A part that the API does not support is replaced by a line that names it; with None every part is.
+    A part that the API does not support is replaced by a line that names it; if ``to`` is None, every part is replaced.
     """
     match item:
         case Message():

@@ -13,9 +13,9 @@ from toolsim.core.errors import ApiError
 NO_WORDS = ApiError("The backend reported an error.", status=502)
 """The result of ``read_error`` for an error without content."""
 CONTEXT_EXCEEDED = "context_length_exceeded"
-"""OpenAI's code for a prompt that does not fit, by which clients compact a conversation."""
+"""OpenAI's code for a prompt that is too long; clients compact the conversation when they see it."""
 _MAX_DETAILS = 5
-# The words of OpenAI, llama.cpp, vLLM, SGLang, Ollama, LM Studio, Mistral and Anthropic for that.
+# The wording of OpenAI, llama.cpp, vLLM, SGLang, Ollama, LM Studio, Mistral and Anthropic for this error.
 _SAYS_TOO_LONG = (
     r"exceed(?:s|ed)?|maximum|longer than|greater than|too (?:long|large|many)|overflow|only \d|does not fit"
 )
@@ -49,7 +49,7 @@ def read_error(error: object) -> ApiError:
 
 
 def is_too_long(text: str) -> bool:
-    """Return whether an error says that a prompt does not fit the model's context window."""
+    """Return whether an error means that a prompt exceeds the model's context window."""
     return _TOO_LONG.search(text) is not None
 
 
@@ -74,7 +74,7 @@ def _names(model: str, words: str) -> bool:
 
 
 def no_answer(body: Mapping[str, Any], expected: str) -> ApiError:
-    """Return the error for a 2xx answer without ``expected``: some backends report errors with such a status."""
+    """Return the error for a 2xx answer without ``expected``; some backends report errors with such a status."""
     if _text(body.get("message")) or _detail(body.get("detail")):
         return read_error(body)
     message = f"The backend's answer has no '{expected}': it may speak another API (see toolsim_backend)."

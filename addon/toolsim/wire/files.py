@@ -29,7 +29,7 @@ API_OF: Mapping[str, ApiName] = {
     **dict.fromkeys(("input_file",), "responses"),
     **dict.fromkeys(("document", "image", "container_upload"), "messages"),
 }
-"""By type: the API of a part, which the endpoint does not determine, since clients mix them."""
+"""Maps types to the API of a part; the endpoint does not determine it, since clients mix them."""
 
 _PDF = "application/pdf"
 _FIELDS = ("file_id", "file_data", "filename", "file_url")
@@ -52,7 +52,7 @@ class _File:
 
 
 def _openai_fields(part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields of a document in one of OpenAI's shapes, none for any other part."""
+    """Return the fields of a document in one of OpenAI's shapes; {} for any other part."""
     fields = mapping(part.get("file")) if part.get("type") == "file" else part
     return {key: fields[key] for key in _FIELDS if isinstance(fields.get(key), str)} if _is_openai(part) else {}
 
@@ -78,7 +78,7 @@ def _read(part: Mapping[str, Any]) -> _File | None:
 
 
 def file_part(part: Mapping[str, Any], to: ApiName) -> dict[str, Any] | None:
-    """Return a document in the form of the API ``to``, None if the API has no form for it."""
+    """Return a document in the form of the API ``to``, or None if the API has no form for it."""
     file = _read(part)
     if file is None:
         return None

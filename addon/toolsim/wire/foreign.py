@@ -1,15 +1,15 @@
-"""Requests in the shape of another API than that of their path, in the own shape of the path.
+"""Converts requests written in the shape of a different API to the shape of their path's API.
 
-Clients mix the shapes. Cursor posts a body of the Responses API to chat completions in its agent mode, and for models
-with "claude-" in their names the history and tools of the Messages API. Other programs only replace a URL. All expect
-an answer in the API of the path. So one rule holds for all three: every shape is read wherever it arrives.
+Clients mix the shapes. In its agent mode, Cursor posts a body of the Responses API to chat completions and, for models
+with "claude-" in their names, the history and tools of the Messages API. Other programs only replace a URL. All of them
+expect an answer in the API of the path. So all three APIs follow one rule: every shape is accepted on every path.
 
-1. A whole conversation under the name of another API (``input`` instead of ``messages``, or the reverse) is converted
-   with its settings, which get the names of the path's API. Chat's shape is in the middle of each conversion.
+1. A complete conversation under the field name of another API (``input`` instead of ``messages``, or vice versa) is
+   converted with its settings, which get the names of the path's API. Each conversion goes through chat's shape.
 2. In a conversation under the right name, at the paths of OpenAI's APIs only the parts in another shape are converted:
-   messages with calls, outputs or reasoning, items, tools, and the choice of a tool. A Messages request in which
-   anything has the shape of OpenAI's APIs is converted as a whole, since roles have to alternate there.
-3. The rest is as sent. Each reader accepts text, images and files in the shapes of all APIs (``content.py``).
+   messages with calls, outputs or reasoning, items, tools, and the tool choice. A Messages request that contains
+   anything in the shape of OpenAI's APIs is converted in full, since its roles have to alternate.
+3. The rest stays as sent. Each reader accepts text, images and files in the shapes of all APIs (``content.py``).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from toolsim.wire.responses import request as responses
 from toolsim.wire.responses.history import read_history
 from toolsim.wire.tools import TOOL_ITEMS, model_name
 
-# The parameters of a function that stands for a custom tool.
+# The parameters of a function that represents a custom tool.
 _INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
 def as_chat(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request in chat's own shape; the very same object if it already has that shape. Raises BadRequest."""
+    """Return a request in chat's own shape; the same object if it already has that shape. Raises BadRequest."""
     if body.get("input") is not None and body.get("messages") is None:
         return _from_responses(body)
     messages, tools, choice = array(body.get("messages")), array(body.get("tools")), body.get("tool_choice")
@@ -72,13 +72,13 @@ def _from_items(items: list[Any], end: int) -> Iterator[dict[str, Any]]:
 
 
 def _split(message: Any, param: str) -> Iterator[Any]:
-    """Yield the chat messages for a message, which is at the path ``param``; itself if it has no blocks."""
+    """Yield the chat messages for a message, which is at the path ``param``; the message itself if it has no blocks."""
     if not chat.has_blocks(mapping(message)):
         yield message
         return
     blocks = message["content"]
     if message.get("tool_calls"):
-        # They are already there, in chat's own shape.
+        # They are already present, in chat's own shape.
         blocks = [block for block in blocks if mapping(block).get("type") != "tool_use"]
     kept = {key: value for key, value in message.items() if key not in ("role", "content")}
     role = message.get("role")
@@ -87,7 +87,7 @@ def _split(message: Any, param: str) -> Iterator[Any]:
 
 
 def _from_responses(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request of the Responses API as one of chat completions (rule 1)."""
+    """Convert a request of the Responses API to chat completions (rule 1)."""
     request = responses.read_request(body)
     items, _ = chat.to_items(request)
     asked = chat.compose(request, (), "as sent", keep_hosted=False)
@@ -104,7 +104,7 @@ def _from_responses(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nested(tool: object) -> object:
-    """Return a declared tool with its fields in chat's places, any other as sent."""
+    """Return a declared tool with its fields where chat expects them; any other tool as sent."""
     fields = mapping(tool)
     kind = fields.get("type")
     if kind not in ("function", "custom") or kind in fields:
@@ -166,7 +166,7 @@ def as_responses(body: dict[str, Any]) -> dict[str, Any]:
         own = as_chat(body)
         request = chat.read_request(own)
         asked = responses.compose(request, (), "as sent", keep_hosted=False)
-        if body.get("store") is None:  # The defaults of the two APIs differ, and the path's counts.
+        if body.get("store") is None:  # The defaults of the two APIs differ; the path's API applies.
             asked.pop("store")
         asked |= {key: body[key] for key in responses.ANSWER_FIELDS & body.keys() if body[key] is not None}
         asked.pop("stream_options", None)
@@ -227,7 +227,7 @@ def _in_chat(tool: Any, param: str) -> Any:
 
 
 def _flat(tool: Any) -> Any:
-    """Return a tool of chat completions with its fields in the places of the Responses API, any other as sent."""
+    """Return a chat completions tool with its fields where the Responses API expects them; any other tool as sent."""
     kind = mapping(tool).get("type")
     nested = mapping(tool).get(kind or "function")
     if kind not in (None, "function", "custom") or not isinstance(nested, dict):
@@ -240,7 +240,7 @@ def _flat(tool: Any) -> Any:
 
 
 def _flat_choice(choice: Any) -> Any:
-    """Return a ``tool_choice`` of chat completions, or a legacy ``function_call``, as one of the Responses API."""
+    """Convert a ``tool_choice`` of chat completions, or a legacy ``function_call``, to the Responses API."""
     fields = mapping(choice)
     kind = string(fields.get("type")) or "function"
     if not fields or kind not in ("function", "custom", "allowed_tools"):
@@ -271,7 +271,7 @@ def as_messages(body: dict[str, Any]) -> dict[str, Any]:
     declared = [_flat(tool) for tool in (*array(sent.get("tools")), *_functions(own))]
     tools = [each for tool in declared for each in _declared(mapping(tool), "")]
     if mapping(choice).get("type") == "allowed_tools":
-        # This API has no such choice: the other tools are not declared.
+        # This API cannot limit the choice that way, so the other tools are not declared.
         names = {tool.get("name") for tool in mappings(choice["tools"])}
         tools, choice = [tool for tool in tools if tool.get("name") in names], string(choice.get("mode")) or "auto"
     if tools:
@@ -287,7 +287,7 @@ def _is_instruction(item: Item) -> bool:
 
 
 def _turns(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
-    """Yield messages of this API; adjacent items of one role are one message."""
+    """Yield messages of this API; adjacent items with the same role form one message."""
     role, blocks = "", list[dict[str, Any]]()
     for item in items:
         match item:
@@ -317,7 +317,7 @@ def _turns(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
 
 
 def _declared(tool: Mapping[str, Any], namespace: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the tools of this API for a tool of the Responses API; one that is not the client's as sent."""
+    """Yield the tools of this API for a tool of the Responses API; tools that the client does not run stay as sent."""
     kind = tool.get("type", "function")
     if kind == "namespace":
         for inner in mappings(tool.get("tools")):
@@ -332,7 +332,7 @@ def _declared(tool: Mapping[str, Any], namespace: str) -> Iterator[Mapping[str, 
 
 
 def _chosen(choice: Any) -> dict[str, Any]:
-    """Return a ``tool_choice`` of this API for one of the Responses API, {} for none."""
+    """Convert a ``tool_choice`` of the Responses API to this API; {} for none."""
     match choice:
         case "none" | "auto":
             return {"type": choice}

@@ -1,27 +1,27 @@
-"""Frames of a stream that differ only in their text, recognised by their bytes.
+"""Recognizes frames of a stream that differ only in their text by comparing bytes.
 
-Nearly all frames of an answer are alike: an envelope with a few characters of text in it. Parsing the envelope is most
-of the cost of a delta. So once such a frame has been parsed in full, later ones are compared with it as bytes, all
-frames of a chunk at once::
+Nearly all frames of an answer are alike: an envelope around a few characters of text. Parsing the envelope is most
+of the cost of a delta. So once such a frame has been parsed in full, later frames are compared with it as bytes, all
+frames of a chunk in one step::
 
     data: {"sequence_number":7,"type":"response.output_text.delta","delta":"Hel","obfuscation":"aX3"}\\n\\n
     └───────── head ────────┘ └───────────────── middle ─────────────────┘└┬┘└────── tail ─────┘   └─ end ┘
-                                                            text, a JSON string's inside
+                                                            text, the inside of a JSON string
 
-1. The slow path is authoritative: a frame counts as a repeat only if parsing it in full would give the same document
-   except for that one string and for values that no reader uses: the sequence numbers of Responses, which come before
+1. The slow path is authoritative: a frame counts as a repeat only if parsing it in full would produce the same document
+   except for that string and for values that no reader uses: the sequence numbers of Responses, which come before
    the text or, if a Pydantic model writes the fields (vLLM), after it; and the padding with which OpenAI and Mistral
-   hide the length of the text. Learning a frame proves this, by parsing it with other values in these places: neither
+   hide the length of the text. Learning a frame proves this by parsing it with other values in these places: neither
    JSON nor SSE depends on the content of a string.
 2. A frame that is not plain (an escaped surrogate, bytes that are not UTF-8, an empty text, CR as line end, an extra
    field) is not a repeat, and takes the slow path.
-3. The document of a repeat is that of the learned frame with the new text in it: the reader must not store it.
-4. A frame is learned after 4 unknown ones, then after 8, 16 …, and after 4 again once there were some repeats: a stream
-   whose frames are never alike costs little more, and one whose frames change every second (llama.cpp's clock) is
-   learned again.
-5. The reader is not asked again what a repeat means if the one before it was text and nothing else came between.
-   Such repeats are one event if they came in one write: the client gets their texts at the same time, and what is done
-   for an event costs the same whatever its length.
+3. The document of a repeat is the document of the learned frame with the new text; the reader must not store it.
+4. A frame is learned after 4 unknown frames, then after 8, 16 …, and after 4 again once there were some repeats: a
+   stream whose frames are never alike costs little more, and a stream whose frames change every second (llama.cpp's
+   clock) is learned again.
+5. The reader is not called for a repeat if the previous frame was only text and nothing else came between.
+   Repeats that arrive in one write form one event: the client gets their texts at the same time, and the processing
+   cost of an event does not depend on its length.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ _KEYS = frozenset[str]().union(*(api.delta_text_keys for api in APIS.values()))
 _MARK = "another text"
 _MAX_TEMPLATES = 4
 _FIRST_LEARNED = 4
-# Maximum bytes of a frame that is worth learning.
+# Maximum size of a frame that is worth learning.
 _MAX_LEARNED = 16_384
-# The number of repeats that pays for learning again.
+# Number of repeats that make learning again worthwhile.
 _ENOUGH_REPEATS = 8
-# Unknown frames after which a stream without a single template is given up.
+# Number of unknown frames after which a stream without any template is given up.
 _MAX_UNKNOWN = 64
 
 
@@ -71,8 +71,8 @@ _MAX_UNKNOWN = 64
 class Template:
     """A frame with gaps: ``head number middle text tail word end``.
 
-    ``event`` holds the document, ``place[key]`` is its text. Without a number ``middle`` is empty, without a word
-    ``tail`` is; ``are_words``: see ``_are``. ``between`` lies between the gaps of two frames.
+    ``event`` contains the document, and ``place[key]`` is its text. Without a number ``middle`` is empty, and without a
+    word ``tail`` is; ``are_words``: see ``_are``. ``between``: the bytes between the gaps of two frames.
     """
 
     event: ServerSentEvent
@@ -119,12 +119,12 @@ def _are(pattern: Callable[[str], object], values: list[str]) -> bool:
 
 
 def meanings(texts: list[str]) -> list[str] | None:
-    """Return the values of JSON strings with this content; None if one is empty, or is not plain."""
+    """Return the values of JSON strings with these contents; None if one is empty or not plain."""
     joined = "".join(texts)
     if "" in texts:
         return None
     if '"' not in joined and "\\" not in joined and joined.isprintable():
-        return texts  # Nearly all: without escapes, and without characters that would need one.
+        return texts  # Nearly all texts: no escapes, and no characters that would need one.
     return json.loads(f'["{'","'.join(texts)}"]') if all(map(_IS_TEXT, texts)) else None
 
 
@@ -144,9 +144,9 @@ class RepeatDecoder:
         self._between_frames = False
         self._templates: list[Template] = []
         self._unknown = 0
-        self._pending = b""  # The last frame, if it is unknown: its event is yielded before it is learned.
+        self._pending = b""  # The last frame, if it is unknown; its event is yielded before it is learned.
         self._until_learned = self._learning_interval = _FIRST_LEARNED
-        self._repeats = 0  # Since a frame was last learned.
+        self._repeats = 0  # The number since a frame was last learned.
 
     def feed(self, data: bytes) -> Iterable[ServerSentEvent | Repeats]:
         """Return the events that ``data`` completes; ``b""`` is the end of input. All must be consumed."""
@@ -201,7 +201,7 @@ class RepeatDecoder:
         return None
 
     def _learn_pending(self) -> None:
-        """Count an unknown frame, and learn it if it is due (rule 4)."""
+        """Count an unknown frame, and learn it when it is due (rule 4)."""
         frame, self._pending = self._pending, b""
         self._unknown += 1
         if self._repeats >= _ENOUGH_REPEATS:
@@ -222,7 +222,7 @@ class RepeatReader:
     def __init__(self, reader: Reader, limit: int = MAX_EVENT_BYTES) -> None:
         self._reader = reader
         self._decoder = RepeatDecoder(limit)
-        # The event of each frame, apart from its text; forgotten when any other frame arrives.
+        # The event of each frame, without its text; cleared when any other frame arrives.
         self._alike: dict[Template, TextDelta | ReasoningDelta | StructuredDelta] = {}
 
     def feed(self, data: bytes) -> Iterator[Sequence[BackendEvent]]:
@@ -249,9 +249,9 @@ class RepeatReader:
                 ):
                     self._alike[template] = delta
                 case _:
-                    # It might have started a call or a message: the next frame can have another meaning.
+                    # It might have started a call or a message, so the next frame can have another meaning.
                     self._alike.clear()
-                    if events:  # They might hold the document, whose text is about to change.
+                    if events:  # They might refer to the document, whose text is about to change.
                         events = deepcopy(events)
             read += events
         return read
@@ -270,7 +270,7 @@ class RepeatReader:
 
 
 def learned(frame: bytes) -> Template | None:
-    """Return the template of one complete frame, None if such frames do not repeat."""
+    """Return the template of one complete frame, or None if such frames do not repeat."""
     parts = _FRAME(frame)
     if parts is None:
         return None
@@ -315,7 +315,7 @@ def learned(frame: bytes) -> Template | None:
 
 
 def _hole(key: str, source: bytes, document: dict[str, Any], start: int, end: int) -> re.Match[bytes] | None:
-    """Return the match of a value that can differ in each repeat, None if it is not the document's own ``key``."""
+    """Return the match of a value that can differ in each repeat, or None if it is not the document's own ``key``."""
     pattern, other = _HOLES[key]
     found = pattern.search(source, start, end)
     if found is None:

@@ -1,9 +1,9 @@
-"""The tools that the proxy runs, as each API shows them: their declarations, their calls, and both in a history.
+"""The tools that the proxy runs, as each API represents them: their declarations, their calls, and a history's calls.
 
-The proxy can run three kinds of declared tools instead of a backend: MCP servers, a search of the web, and a search of
-the tools whose schemas are deferred. The rounds treat them alike (``rounds/hosted_calls.py``): the model is shown a
-function, and its call is a ``ServedCall``. The API of the client decides what the client is shown of it: chat
-completions have no form for such calls, and their clients get none.
+The proxy can run three kinds of declared tools instead of a backend: MCP servers, web search, and a search of
+the tools whose schemas are deferred. The rounds treat them alike (``rounds/hosted_calls.py``): the model sees a
+function, and its call is a ``ServedCall``. The client's API decides what the client sees: chat completions have no
+form for such calls, so their clients see none.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from toolsim.wire.json_fields import mapping, mappings, string
 from toolsim.wire.tools import read_tools
 
 Kind = Literal["", "web_search", "tool_search"]
-"""The kind of search that a hosted tool makes, "" for any other tool."""
+"""The kind of search that a hosted tool runs; "" for any other tool."""
 WEB_SEARCH = "web_search"
-"""The name of the search of the web for the model, and in the Messages API for the client."""
+"""The name of the web search tool for the model and, in the Messages API, for the client."""
 
 _BY_PATTERN = "tool_search_tool_regex"
 SEARCHES = (_BY_PATTERN, "tool_search_tool_bm25", "tool_search")
@@ -41,7 +41,7 @@ class ServedCall(Protocol):
 
     @property
     def label(self) -> str:
-        """The name of its server, "" if it has none."""
+        """The name of its server, or "" if it has none."""
 
     @property
     def name(self) -> str:
@@ -57,14 +57,14 @@ class ServedCall(Protocol):
     def end(
         self, output: str | None, error: Mapping[str, Any] | None, found: Sequence[Mapping[str, Any]] = ()
     ) -> list[ClientEvent]:
-        """Return the events of its outcome. ``found``: by a search, in the form of this API (``found_tools``)."""
+        """Return the events of its outcome. ``found``: a search's results, in this API's form (``found_tools``)."""
 
 
 class HostedItems:
-    """The representation of such tools and calls in an API. The default is for chat completions, which have none."""
+    """The representation of such tools and calls in an API. By default there is none, as in chat completions."""
 
     shows: Literal["all", "declared", "none"] = "none"
-    """The calls that the client sees; ``declared``: calls of tools that its request names."""
+    """The calls that the client sees; ``declared``: calls to tools that its request names."""
     asks_approval = False
     """Whether the client can be asked to approve a call."""
 
@@ -73,23 +73,23 @@ class HostedItems:
         return mcp_items.declared(body)
 
     def mcp_call(self, label: str, name: str, arguments: str, request: str | None = None) -> ServedCall:
-        """Return a new call of a server's tool; ``request``: the approval request that it answers."""
+        """Return a new call to a server's tool; ``request``: the approval request that it answers."""
         return mcp_items.McpCall(mcp_items.new_call_id(), label, name, arguments, request)
 
     def web_search(self, arguments: str) -> ServedCall:
-        """Return a new search of the web."""
+        """Return a new web search."""
         return mcp_items.McpCall(mcp_items.new_call_id(), "", WEB_SEARCH, arguments)
 
     def tool_search(self, name: str, arguments: str) -> ServedCall:
-        """Return a new search of deferred tools; ``name``: of the tool that searches."""
+        """Return a new search of deferred tools; ``name``: the name of the search tool."""
         return mcp_items.McpCall(mcp_items.new_call_id(), "", name, arguments)
 
     def own_names(self, body: Mapping[str, Any]) -> set[str]:
-        """Return the names of the client's own tools, by which the model calls them."""
+        """Return the names of the client's own tools, as the model uses them."""
         return {tool.name for tool in read_tools(body)[0]}
 
     def search_function(self, declared: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the declaration of the function that stands for a search of deferred tools."""
+        """Return the declaration of the function that represents a search of deferred tools."""
         name = search_name(declared)
         key, schema = ("pattern", _PATTERN) if name == _BY_PATTERN else ("query", _QUERY)
         parameters = {"type": "object", "properties": {key: schema}, "required": [key]}
@@ -100,7 +100,7 @@ class HostedItems:
         return []
 
     def searched(self, call: ServedCall, found: Sequence[Mapping[str, Any]], text: str) -> Called:
-        """Return a search of tools as a call and output for the next round's history, where they load the tools."""
+        """Return a tool search as a call and output for the next round's history, where they load the tools."""
         return Call(call.id, call.name, call.arguments), CallOutput(call.id, (Text(text),))
 
     def as_functions(
@@ -111,7 +111,7 @@ class HostedItems:
         is_ours: Callable[[str], bool],
         decided: Mapping[str, Called],
     ) -> dict[str, Any]:
-        """Return a request with ``functions`` in place of its MCP tools and searches (``mcp_items.as_functions``)."""
+        """Return a request with ``functions`` replacing its MCP tools and searches (``mcp_items.as_functions``)."""
         return without_searches(mcp_items.as_functions(body, functions, model_name, is_ours, decided), functions)
 
     def with_results(
@@ -121,9 +121,9 @@ class HostedItems:
         return body
 
     def choice(self, value: Any, names: Callable[[str], Mapping[str, str]], searches: Mapping[str, str]) -> Any:
-        """Return a ``tool_choice`` that names functions only. Raises BadRequest.
+        """Return a ``tool_choice`` that names only functions. Raises BadRequest.
 
-        ``names``: the functions of a server's tools, by label; ``searches``: those of searches, by kind.
+        ``names``: the functions of a server's tools, by label; ``searches``: the functions of searches, by kind.
         """
         if (kind := search_kind(mapping(value))) in searches:
             return {"type": "function", "name": searches[kind]}
@@ -131,10 +131,10 @@ class HostedItems:
 
 
 def search_kind(declared: Mapping[str, Any]) -> Kind:
-    """Return the kind of search that a declared tool makes, "" if the client itself runs it."""
+    """Return the kind of search that a declared tool runs; "" if the client itself runs it."""
     kind, callers = string(declared.get("type")), declared.get("allowed_callers")
     if isinstance(callers, list) and "direct" not in callers:
-        # Only a program that the backend runs calls it.
+        # Only a program that runs on the backend calls it.
         return ""
     if kind.startswith(WEB_SEARCH):
         return "web_search"
@@ -150,7 +150,7 @@ def search_name(declared: Mapping[str, Any]) -> str:
 
 
 def search_for(search: str, tool: Tool) -> dict[str, str]:
-    """Return the arguments of the search of that name that finds one tool by its name."""
+    """Return the arguments with which the search of that name finds one tool by its name."""
     return {"pattern": f"^{re.escape(tool.name)}$"} if search == _BY_PATTERN else {"query": tool.name}
 
 
@@ -162,7 +162,7 @@ def search_tools(body: Mapping[str, Any]) -> Iterator[tuple[str, Kind, Mapping[s
 
 
 def without_searches(body: dict[str, Any], functions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a request without the searches for which there are ``functions``."""
+    """Return a request without the searches that ``functions`` replace."""
     served = {string(each.get("searches")) for each in functions}
     bare = [{key: value for key, value in each.items() if key != "searches"} for each in functions]
     tools = [tool for tool in body["tools"] if tool not in functions]

@@ -35,5 +35,5 @@ def responses_call_id(kind: ToolKind, number: int) -> str:
 
 
 def highest_number(ids: Iterable[str]) -> int:
-    """Return the highest number among the ids that toolsim might have created, 0 if there is none."""
+    """Return the highest number among the ids that toolsim might have created; 0 if there is none."""
     return max([int(found[1]) for found in map(_own_id, set(ids)) if found is not None], default=0)

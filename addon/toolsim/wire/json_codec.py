@@ -2,13 +2,13 @@
 
 JSON may contain half of a surrogate pair, escaped (``"\\ud83d"``); UTF-8 cannot. Most halves are pairs that a backend
 split between two deltas: those are joined (``Joiner``). A lone half is not text and becomes U+FFFD at the boundary:
-where bytes come in, and where they go out, since the JSON inside a model's text can contain one too.
+where bytes come in, and where they go out, since the JSON inside a model's text can also contain one.
 
-What somebody else wrote is read to a depth of ``MAX_DEPTH`` (``load`` and ``too_deep``): Python reads ten times as
-much, but can neither write it again nor hand it to another process.
+JSON from outside is read to a depth of ``MAX_DEPTH`` (``load`` and ``too_deep``): Python reads ten times as
+much, but can neither write it again nor pass it to another process.
 
-Arguments may arrive as an object in place of text, and leave as one. Python would then write some numbers in other
-digits than the model did (``1e5``, or more than 17 digits): ``as_read`` and ``dump_as_read`` retain them.
+Arguments may arrive as an object instead of text, and leave as one. Python would then write some numbers with
+different digits than the model (``1e5``, or more than 17 digits); ``as_read`` and ``dump_as_read`` retain them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _STEPS = [{ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}.get(byte, 0) fo
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
 LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
-"""Line ends for some readers that are plain characters in JSON, with their escapes: U+0085, U+2028, U+2029."""
+"""Characters that some readers treat as line ends but are plain in JSON, with their escapes."""
 
 spells_surrogates = re.compile(rb"\\u[dD][89a-fA-F]").search
 """Matches if JSON contains an escaped half of a surrogate pair."""
@@ -73,7 +73,7 @@ def parse_object(
     parse_int: Callable[[str], Any] | None = None,
     parse_constant: Callable[[str], Any] | None = None,
 ) -> dict[str, Any] | None:
-    """Return ``data`` as a JSON object, None if it is not one, too deep, or not representable in Python. Never raises.
+    """Return ``data`` as a JSON object; None if it is not one, too deep, or not representable in Python. Never raises.
 
     The other arguments are as in ``json.loads``; if they raise ValueError, the result is None.
     """
@@ -93,7 +93,7 @@ def unreadable(data: bytes, what: str = "The request body") -> str:
 
 
 def read_body(data: bytes) -> dict[str, Any] | None:
-    """Return a request's body as JSON, None if it is not an object, or not representable in Python without loss."""
+    """Return a request's body as JSON; None if it is not an object, or not representable in Python without loss."""
     return parse_object(data, parse_float=finite, parse_constant=finite)
 
 
@@ -106,7 +106,7 @@ def finite(text: str) -> float:
 
 
 class RawJson(float):
-    """A number that Python would write with other digits than the original."""
+    """A number that Python would write with different digits than the original."""
 
     text: str
 
@@ -162,7 +162,7 @@ class Joiner[Key]:
         self._halves: dict[Key, str] = {}
 
     def join(self, key: Key, text: str) -> str:
-        """Return the complete text of ``key`` so far, "" if there is only half a character."""
+        """Return the complete text of ``key`` so far; "" if there is only half a character."""
         if text.isascii() and not self._halves:
             return text
         text = self._halves.pop(key, "") + text
@@ -171,7 +171,7 @@ class Joiner[Key]:
         return whole_text(text)
 
     def end(self, key: Key) -> str:
-        """Return the replacement for a half of ``key`` that was never completed, "" if there is none."""
+        """Return the replacement for a half of ``key`` that was never completed; "" if there is none."""
         return "\N{REPLACEMENT CHARACTER}" if self._halves.pop(key, "") else ""
 
     def open_keys(self) -> list[Key]:
@@ -196,5 +196,5 @@ def value_line(value: Any) -> str:
 
 
 def dump_string(text: str) -> str:
-    """Return one JSON string, quotes included: on the hot path of every delta."""
+    """Return one JSON string, quotes included; on the hot path of every delta."""
     return encode_basestring(text if text.isascii() else whole_text(text))

@@ -1,7 +1,7 @@
 """Access to single fields of JSON from outside.
 
 *Strictly*, for a client's request: a value of the wrong type is a 400 that names the expected and the actual type, in
-OpenAI's own wording. *Leniently*, for everything else: such a value counts as absent.
+OpenAI's own wording. *Leniently*, for everything else: a wrong value counts as absent.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ def kind_of(value: object) -> str:
 
 
 def wrong_type(value: object, expected: str, param: str) -> BadRequest:
-    """Make the 400 for a field of the wrong JSON type; ``expected`` has its article ("a string")."""
+    """Return the 400 for a field of the wrong JSON type; ``expected`` includes the article ("a string")."""
     message = f"Invalid type for '{param}': expected {expected}, but got {kind_of(value)} instead."
     return BadRequest(message, param, "invalid_type")
 
 
 def missing(param: str) -> BadRequest:
-    """Make the 400 for a missing field."""
+    """Return the 400 for a missing field."""
     return BadRequest(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
 
 
 def expect[T](value: object, kind: type[T], param: str) -> T:
-    """Return ``value`` if it is of the JSON type ``kind`` (a boolean is not an integer), else raise BadRequest."""
+    """Return ``value`` if it has the JSON type ``kind`` (a boolean is not an integer); otherwise raise BadRequest."""
     if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
         return value
     raise wrong_type(value, _KINDS[kind], param)
 
 
 def required[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str = "") -> T:
-    """Return ``fields[key]``, which must be present (null counts as missing) and of the JSON type ``kind``.
+    """Return ``fields[key]``, which must be present (null counts as missing) and have the JSON type ``kind``.
 
-    ``owner``: the path of the object that has the fields, "" for the body itself; joined with the key only for an
+    ``owner``: the path of the object that has the fields, or "" for the body itself; joined with the key only for an
     error, since a history of 1,000 items has 6,000 fields.
     """
     value = fields.get(key)
@@ -62,7 +62,7 @@ def required[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str =
 
 
 def optional[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str = "") -> T | None:
-    """Return ``fields[key]``, None if it is absent or null; clients send both for "not set".
+    """Return ``fields[key]``; None if it is absent or null, because clients send both for "not set".
 
     ``owner`` as in ``required``.
     """
@@ -78,17 +78,17 @@ def _path(owner: str, key: str) -> str:
 
 
 def string(value: object) -> str:
-    """Return a string, else ""."""
+    """Return the value if it is a string, otherwise ""."""
     return value if isinstance(value, str) else ""
 
 
 def json_text(value: object) -> str:
-    """Return JSON text unchanged, an object (which some backends forget to encode) as JSON text, else ""."""
+    """Return JSON text unchanged, an object (which some backends forget to encode) as JSON text, otherwise ""."""
     return dump_as_read(value) if isinstance(value, dict) else string(value)
 
 
 def loaded(text: str) -> Mapping[str, Any] | None:
-    """Return the object in a JSON text, None if it is not one."""
+    """Return the object in a JSON text, or None if it is not one."""
     try:
         value = load(text)
     except ValueError:
@@ -97,25 +97,25 @@ def loaded(text: str) -> Mapping[str, Any] | None:
 
 
 def count(counts: Mapping[str, Any], key: str) -> int:
-    """Return a number of tokens, or an index, else 0."""
+    """Return a number of tokens, or an index; otherwise 0."""
     value = counts.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def seconds(value: object) -> int | None:
-    """Return a time in whole seconds, else None; Python's JSON also reads NaN and Infinity."""
+    """Return a time in whole seconds, otherwise None; Python's JSON also reads NaN and Infinity."""
     if isinstance(value, float):
         return int(value) if isfinite(value) else None
     return value if isinstance(value, int) else None
 
 
 def array(value: object) -> list[Any]:
-    """Return an array, else an empty one."""
+    """Return an array; an empty one for any other value."""
     return value if isinstance(value, list) else []
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Return an object, else an empty one."""
+    """Return an object; an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 
 

@@ -6,11 +6,11 @@
     {"type": "tool_search", "execution": "client", …}       tool_search_call        tool_search_output
 
 A text backend can call them like any function, once it knows their parameters. So each becomes a tool of that name with
-a schema from this module (a search declares its own), and its calls are items of their own type. The same types with
+a schema from this module (a search declares its own), and its calls are items of a special type. The same types with
 another environment or execution are hosted tools, which the backend runs.
 
-One row of ``LOCAL_TOOLS`` is one type. The item of a call cannot represent arguments that violate the schema, so calls
-must fit.
+Each type is one row of ``LOCAL_TOOLS``. The item of a call cannot represent arguments that violate the schema, so calls
+must match it.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _patch_answer(item: Json) -> str:
 
 
 def _search_answer(item: Json) -> str:
-    """Return the names that were found; ``request/prompt_suffix.py`` adds how to call them."""
+    """Return the names of the tools found; ``request/prompt_suffix.py`` adds how to call them."""
     names = [
         string(mapping(tool.get("function")).get("name") or tool.get("name")) for tool in mappings(item.get("tools"))
     ]
@@ -224,7 +224,7 @@ def local_tool(declared: Json) -> Tool:
 def is_item(arguments: str) -> bool:
     """Return whether the item of a local tool's call can represent its arguments, which are known to be a JSON object.
 
-    A function's arguments reach the client as the model's own text. These are values of an item, and a number that
+    A function's arguments reach the client as the model's own text. An item's arguments are values, and a number that
     Python cannot read, or reads as infinite, cannot be written again.
     """
     return read_body(arguments.encode("utf-8", "surrogatepass")) is not None

@@ -1,4 +1,4 @@
-"""MCP on the wire: the items for a server's tools and calls, and a request's declarations of them.
+"""MCP on the wire: the items for a server's tools and calls, and their declarations in a request.
 
 Written (Responses; the generated types of OpenAI's SDK accept every event)::
 
@@ -8,7 +8,7 @@ Written (Responses; the generated types of OpenAI's SDK accept every event)::
 
 Read: a request whose MCP tools are run here becomes a request with functions only, and the MCP items in its history
 become function calls, so that it is handled like any request with functions. The content of an echoed item is shown to
-the model, and trusted no more than other history.
+the model, and is trusted no more than other history.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from toolsim.core.events import ClientEvent, HostedEnded, HostedProgress, Hosted
 from toolsim.wire.json_fields import array, loaded, mapping, mappings, missing, string
 
 _MAX_WORDS = 2_000
-"""Maximum characters of an error that are passed on."""
+"""Maximum length of an error that is passed on."""
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _MAX_NAME = 64
@@ -87,7 +87,7 @@ class McpCall:
 
 
 def shown_name(label: str, tool: str) -> str:
-    """Return the name under which the model sees a server's tool, unless it is taken."""
+    """Return the name under which the model sees a server's tool, unless that name is already in use."""
     return _NOT_IN_NAMES.sub("_", f"{label}__{tool}")[:_MAX_NAME] or "_"
 
 
@@ -122,7 +122,7 @@ def declared(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDecision:
-    """A decision on the approval request ``id``. ``asked``: the request as the client echoes it, if it does."""
+    """A decision on the approval request ``id``. ``asked``: the request as echoed by the client, if it is."""
 
     id: str
     approve: bool
@@ -134,7 +134,7 @@ class ApprovalDecision:
 def decisions(body: Mapping[str, Any]) -> list[ApprovalDecision]:
     """Return the decisions in a request's history not yet followed by a call. Raises BadRequest for one without id.
 
-    The first of several decisions on one approval request counts: the call that it allows cannot be refused afterwards.
+    Of several decisions on one approval request, the first counts: a call that it allows cannot be refused afterwards.
     """
     items = enumerate(array(body.get("input")))
     mcp_items = [(index, item) for index, item in items if string(mapping(item).get("type")) in NAMES]
@@ -168,10 +168,10 @@ def as_functions(
     is_ours: Callable[[str], bool],
     decided: Mapping[str, tuple[Call, CallOutput]],
 ) -> dict[str, Any]:
-    """Return a request with ``functions`` in place of its MCP tools, and with its MCP items as calls of functions.
+    """Return a request with ``functions`` replacing its MCP tools, and with its MCP items as function calls.
 
-    ``model_name``: returns the model's name for a server's tool; ``is_ours``: whether we call the server of a label;
-    ``decided``: the outcome of each decision, by the id of its approval request.
+    ``model_name``: returns the model's name for a server's tool; ``is_ours``: whether toolsim calls the server with a
+    label; ``decided``: the outcome of each decision, by the id of its approval request.
     """
     kept = [
         tool
@@ -193,7 +193,7 @@ def _as_calls(
 ) -> list[Any]:
     kind = mapping(item).get("type")
     if kind == "mcp_approval_response":
-        # At the first decision: the same decision can occur again.
+        # At the first decision, because the same decision can occur again.
         pair = left.pop(string(item.get("approval_request_id")), None)
         return call_items(*pair) if pair is not None else []
     label = string(mapping(item).get("server_label"))
@@ -221,7 +221,7 @@ def call_items(call: Call, output: CallOutput) -> list[dict[str, Any]]:
 
 
 def choice_of_functions(value: Any, names: Callable[[str], Mapping[str, str]]) -> Any:
-    """Return a ``tool_choice`` that names functions instead of MCP tools; ``names``: those of a server, by label."""
+    """Return a ``tool_choice`` that names functions instead of MCP tools; ``names``: a server's functions, by label."""
     match value:
         case {"type": "mcp", "server_label": str(label)}:
             return _chosen(value, names(label), {"type": "allowed_tools", "mode": "required", "tools": []})
@@ -248,7 +248,7 @@ def _chosen(value: Mapping[str, Any], names: Mapping[str, str], several: dict[st
 
 
 def after_calls(value: Any) -> Any:
-    """Return the ``tool_choice`` for the turn after a call, which has met the demand for one."""
+    """Return the ``tool_choice`` for the turn after a call, which has satisfied any requirement for one."""
     if isinstance(value, dict) and value.get("type") in ("any", "tool", "auto"):
         return {key: each for key, each in value.items() if key != "name"} | {"type": "auto"}
     if isinstance(value, dict):

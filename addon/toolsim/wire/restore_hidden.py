@@ -1,7 +1,8 @@
-"""Restores calls that a client never saw, since its API has no items for them, before the message that followed them.
+"""Restores calls that a client never saw because its API has no items for them, before the message that followed them.
 
-An answer is identified by everything before it, its owner, its text and its calls. So neither another conversation with
-the same beginning nor a message that a client invents gets the calls of an answer that the client never received.
+An answer is identified by everything before it, its owner, its text and its calls. So calls from an answer that the
+client never received are not added to another conversation with the same beginning, or to a message that a client
+invents.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def with_hidden(
     find: Callable[[bytes], Sequence[Called]],
     api: Api,
 ) -> dict[str, Any]:
-    """Return a request of an ``api`` with the calls that ``find`` returns for each answer of the model."""
+    """Return a request of an ``api`` with the calls that ``find`` returns for each of the model's answers."""
     messages = array(body.get("messages"))
     restored: dict[str, Any] = {**body, "messages": []}
     for key, message in zip(conversations(messages, owner), messages, strict=False):

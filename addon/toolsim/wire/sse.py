@@ -19,8 +19,8 @@ UNBUFFERED = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "n
 _BOM = b"\xef\xbb\xbf"
 # The largest real events hold a whole Response, images included; anything beyond this is a broken backend.
 MAX_EVENT_BYTES = 256 * 1024 * 1024
-# Maximum values in the JSON of one event: lists and objects take twenty times the memory of their text, and a hundred
-# times as long to parse as a string. Only large events are counted.
+# Maximum number of values in the JSON of one event: lists and objects take twenty times the memory of their text, and
+# a hundred times as long to parse as a string. Only large events are counted.
 MAX_EVENT_VALUES = 50_000
 _COUNTED_BYTES = 64 * 1024
 _decode = json.JSONDecoder(parse_float=as_read).decode
@@ -32,14 +32,14 @@ class ServerSentEvent:
     """One dispatched event."""
 
     event: str
-    """Its name, "" if the stream gave it none."""
+    """Its name; "" if the stream gave it none."""
     data: str
     whole: bool = True
     """False if the stream ended without the blank line, so that the data can be truncated."""
     has_too_many: bool = False
     """Whether it has more values than are parsed; its data is truncated."""
     document: dict[str, Any] | None = None
-    """The data already parsed as JSON, if it is; the reader must not store it (see ``frame_template``)."""
+    """The data already parsed as JSON, if available; the reader must not store it (see ``frame_template``)."""
 
     def parsed(self) -> dict[str, Any] | ApiError | None:
         """Return the data as an object; None if it is not an object or was truncated; an error if it is not JSON."""
@@ -64,7 +64,7 @@ class ServerSentEvent:
 class SSEDecoder:
     """Decodes a byte stream into events. Never raises: invalid UTF-8 becomes U+FFFD, as WHATWG requires.
 
-    An event of more than ``limit`` bytes is dispatched with what has arrived so far. An event of more than
+    An event of more than ``limit`` bytes is dispatched with the data received so far. An event of more than
     ``MAX_EVENT_VALUES`` values is truncated; the reader fails on it.
     """
 
@@ -79,14 +79,14 @@ class SSEDecoder:
 
     @property
     def between_frames(self) -> bool:
-        """Whether the last byte ended a frame's blank line: nothing before it affects what follows."""
+        """Whether the last byte ended a frame's blank line, so that nothing before it affects further input."""
         return not (self._held or self._tail or self._data or self._event or self._after_cr or self._first_line)
 
     def feed(self, data: bytes) -> list[ServerSentEvent]:
         """Return the events that ``data`` completes.
 
-        ``b""`` is the end of input. WHATWG drops an event without a blank line after it. Since many backends end on a
-        bare ``data: [DONE]``, it is dispatched here. The reader decides how to treat a truncated line.
+        ``b""`` is the end of input. WHATWG drops an event that is not followed by a blank line. Since many backends end
+        with a bare ``data: [DONE]``, it is dispatched here. The reader decides how to treat a truncated line.
         """
         if not data:
             return self._rest(whole=False)
@@ -101,7 +101,7 @@ class SSEDecoder:
         self._tail.append(data)
         text = b"".join(self._tail)
         self._tail = []
-        # bytes.splitlines splits at just the three line ends of SSE: LF, CR, CR LF. (str.splitlines splits at more.)
+        # bytes.splitlines splits only at the three line ends of SSE: LF, CR, CR LF. (str.splitlines splits at more.)
         lines = text.splitlines()
         if text.endswith(b"\r"):
             self._after_cr = True

@@ -23,7 +23,7 @@ from toolsim.wire.local_tools import LOCAL_TOOLS
 from toolsim.wire.tools import model_name
 
 type _Index = dict[str, set[str]]
-"""The model names of the declared tools, by each name that a choice can use: the model's, or the client's own."""
+"""Maps each name that a choice can use (the model's or the client's) to the model names of the declared tools."""
 
 
 def read_choice(
@@ -58,7 +58,7 @@ def read_choice(
 
 
 def hosted_fields(request: ClientRequest) -> dict[str, Any]:
-    """Return the fields of a body about the tools that the backend runs; as sent, if the client has no others."""
+    """Return the fields of a body about the tools that the backend runs; as sent, if the client has no other tools."""
     body, fields = request.body, {"tools": list(request.hosted)}
     if not request.tools:
         return fields | {key: body[key] for key in ("tool_choice", "parallel_tool_calls") if key in body}
@@ -67,7 +67,7 @@ def hosted_fields(request: ClientRequest) -> dict[str, Any]:
 
 
 def hosted_choice(value: object, names: Collection[str]) -> Any:
-    """Return the part of a ``tool_choice`` about tools that the backend runs, None if it is about the client's own.
+    """Return the part of a ``tool_choice`` about tools that the backend runs, or None if it is about the client's own.
 
     ``names``: the names of the client's own tools.
     """
@@ -83,9 +83,10 @@ def hosted_choice(value: object, names: Collection[str]) -> Any:
 
 
 def wanted_of_backend(value: object, names: Collection[str]) -> str:
-    """Return the type of the tool that a choice requires the backend to run, "" if it requires none.
+    """Return the type of the tool that a choice requires the backend to run; "" if it requires none.
 
-    ``names``: the names of the client's own tools. A hard limit requires its first tool if it allows only such tools.
+    ``names``: the names of the client's own tools. A hard limit that allows only hosted tools requires the first of
+    them.
     """
     if not isinstance(value, dict):
         return ""

@@ -1,4 +1,4 @@
-"""``tools`` of all APIs, in all their wrappings, as ``Tool``s.
+"""``tools`` of all APIs, in all their wrappings, converted to ``Tool``s.
 
 Every API's shape is accepted on every endpoint: flat (``{type, name, parameters}``) and nested
 (``{type, function: {name, parameters}}``), because clients mix them (LangChain sends nested ones to Responses).
@@ -35,7 +35,7 @@ _ORIGIN = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/?#@]*@)?([^/?#@]*)")
 
 Hosted = Mapping[str, Any]
 
-# Maximum characters of JSON of a cached set of tools; 32 sets are cached.
+# Maximum length, as JSON, of a set of tools that is cached; 32 sets are cached.
 _MAX_CACHED_SIZE = 262_144
 
 
@@ -49,7 +49,7 @@ def model_name(name: str, namespace: str | None) -> str:
 
 
 def declares_tools(body: Mapping[str, Any]) -> bool:
-    """Return whether ``body`` declares anything but hosted tools. A malformed declaration counts, so that it gets its
+    """Return whether ``body`` declares anything but hosted tools. A malformed declaration counts, so that it causes a
     400.
     """
     for param, declared in _sources(body):
@@ -63,8 +63,8 @@ def declares_tools(body: Mapping[str, Any]) -> bool:
 def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
     """Read the tools that the client runs and, as sent, the hosted ones. Raises BadRequest with the exact param.
 
-    Two declarations of one name must be equal, and count once. Only a declaration in a history item (``TOOL_ITEMS``)
-    replaces an earlier one. Equal declarations return identical tools, which must not be modified.
+    Two declarations of one name must be equal, and count once. A declaration replaces an earlier one only if it is in a
+    history item (``TOOL_ITEMS``). Equal declarations return identical tools, which must not be modified.
     """
     declaring = _declaring(body)
     text = dump(declaring)
@@ -110,7 +110,7 @@ def schema_param(request: ClientRequest, name: str) -> str:
 
 
 def echo_tools(declared: object) -> list[Any]:
-    """Return the ``tools`` of a Response object: functions flat and with all of their keys, all others as sent."""
+    """Return the ``tools`` of a Response object: functions flat and with all of their keys, all other tools as sent."""
     return [_echo_tool(tool) for tool in array(declared)]
 
 
@@ -132,7 +132,7 @@ def _without_secrets(declared: dict[str, Any]) -> dict[str, Any]:
 
 
 def offered_natively(body: Mapping[str, Any], names: Collection[str], hosted: Collection[Hosted]) -> dict[str, Any]:
-    """Return ``body`` with only the ``hosted`` tools, and the client tools whose model names are among ``names``.
+    """Return ``body`` with only the ``hosted`` tools and the client tools whose model names are among ``names``.
 
     For a backend with native tool support.
     """
@@ -205,7 +205,7 @@ def _is_hosted(declared: object, body: Mapping[str, Any]) -> bool:
 
 
 def _is_for_model(declared: object) -> bool:
-    """Return whether the model itself may call a tool, and not only a program that the backend runs for it."""
+    """Return whether the model itself may call a tool, rather than only a program that the backend runs for it."""
     callers = mapping(declared).get("allowed_callers")
     return not isinstance(callers, list) or "direct" in callers
 
@@ -219,10 +219,10 @@ def _is_local(declared: object, body: Mapping[str, Any]) -> bool:
 
 
 def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Iterable[_Declaration | Hosted]:
-    """Return the tools of a declaration: one, or all those of a namespace."""
+    """Return the tools of a declaration: a single tool, or all tools of a namespace."""
     kind = fields.get("type")
     if kind is None and ("function" in fields or "name" in fields):
-        kind = "function"  # Hand-written clients omit it; there is no other possibility.
+        kind = "function"  # Hand-written clients omit it, and no other type is possible.
     match kind:
         case None:
             raise missing(f"{param}.type")
@@ -290,12 +290,12 @@ def _custom(fields: Mapping[str, Any], param: str, namespace: str | None) -> _De
 
 
 def _is_deferred(fields: Mapping[str, Any], param: str) -> bool:
-    """Return whether a tool is only loaded by a search; one that an item of the history declares has been loaded."""
+    """Return whether a tool is loaded only by a search; a tool that an item of the history declares has been loaded."""
     return fields.get("defer_loading") is True and not param.startswith("input[")
 
 
 def _grammar(form: dict[str, Any], param: str) -> str:
-    """Return the grammar after a line that names its syntax; the definition is nested in chat, else flat."""
+    """Return the grammar after a line with the name of its syntax; the definition is nested in chat, otherwise flat."""
     nested = optional(form, "grammar", dict, param)
     if nested is not None:
         form, param = nested, f"{param}.grammar"

@@ -1,6 +1,6 @@
 """Parses the output of a search server into results, and renders results as text for the model.
 
-Each search server has its own format: JSON with a list of results, or text in paragraphs. The text about a result stays
+Each search server has its own format: JSON with a list of results, or text in paragraphs. The text of a result stays
 complete, since the model has to read it. Only its address and title are extracted.
 """
 
@@ -17,7 +17,7 @@ from toolsim.wire.json_codec import read_body
 from toolsim.wire.json_fields import array, count, mapping, mappings, string
 
 MAX_RESULTS = 50
-"""Maximum results of one search."""
+"""Maximum number of results of one search."""
 NO_RESULTS = "Nothing was found."
 
 _URL = re.compile(r"https?://[^\s<>\"'`\])}]+")
@@ -34,12 +34,12 @@ _TEXTS = ("content", "text", "snippet", "description", "summary", "body", "abstr
 _AGES = ("page_age", "age", "date", "published", "published_date", "publishedDate", "publishedAt")
 _MAX_TITLE = 300
 _MAX_HEAD = 2_000
-"""Maximum characters of an entry that are searched for its title."""
+"""Maximum number of characters of an entry that are searched for its title."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """One page that was found; ``age``: its date in the server's own words."""
+    """A page that was found; ``age``: its date, as the server formats it."""
 
     url: str
     title: str
@@ -49,14 +49,14 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """Limits of a request for web search: domains (with their subdomains), and the number of searches, -1 for any."""
+    """Limits of a web search request: domains (including subdomains), and the number of searches (-1: unlimited)."""
 
     allowed: tuple[str, ...] = ()
     blocked: tuple[str, ...] = ()
     uses: int = -1
 
     def permits(self, url: str) -> bool:
-        """Return whether a page can be among the results."""
+        """Return whether a page may be among the results."""
         if self.allowed and not any(_is_within(url, domain) for domain in self.allowed):
             return False
         return not any(_is_within(url, domain) for domain in self.blocked)
@@ -76,7 +76,7 @@ def read_limits(declared: Mapping[str, Any], param: str) -> SearchLimits:
 
 
 def _is_within(url: str, domain: str) -> bool:
-    """Return whether a page is of a domain, such as ``example.com`` or ``example.com/docs``, or a subdomain."""
+    """Return whether a page belongs to a domain, such as ``example.com`` or ``example.com/docs``, or to a subdomain."""
     bare = domain.strip().lower().partition("://")[2] or domain.strip().lower()
     host, _, path = bare.partition("/")
     try:
@@ -131,7 +131,7 @@ def _entries(value: object, depth: int) -> list[Mapping[str, Any]]:
 
 
 def _of_text(output: str) -> Iterator[SearchResult]:
-    """Yield a result for each paragraph, or entry of a list, that names an address; the rest belongs to the last."""
+    """Yield a result for each paragraph or list entry that names an address; other text belongs to the last result."""
     url, title = "", ""
     lines: list[str] = []
     for block in _SEPARATOR.split(output):
@@ -165,7 +165,7 @@ def _line(text: str) -> str:
 def citations(text: str, titles: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the places where a text names pages that were found, as annotations of the Responses API.
 
-    ``titles``: of the pages, by address. A link of Markdown is one place.
+    ``titles``: the titles of the pages, by address. A Markdown link is one place.
     """
     known = [url for url in titles if url in text]
     if not known:
@@ -185,7 +185,7 @@ def citations(text: str, titles: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def query_parameter(schema: Mapping[str, Any]) -> str:
-    """Return the parameter of a search tool that takes the query: one named so, or the first string that it demands."""
+    """Return the query parameter of a search tool: one with that name, or the first required string."""
     properties = mapping(schema.get("properties"))
     required = [name for name in array(schema.get("required")) if isinstance(name, str)]
     named = [name for name in ("query", "q", "search_query", "search", "question", "input") if name in properties]

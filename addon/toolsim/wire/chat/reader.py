@@ -1,34 +1,34 @@
-"""A chat backend's answer, streamed or whole, as backend events.
+"""A chat backend's answer, streamed or not, as backend events.
 
     stream  := chunk* [DONE]?
     chunk   := {"choices": [{"index", "delta": {content?, tool_calls?, …}, "finish_reason"}], "usage"?} | {"error"}
 
-That is the specification; real servers differ as follows. Each rule covers a server in use.
+That is the specification; real servers differ as follows. Each rule covers a server that is in use.
 
  1. ``[DONE]`` is the terminator; anything after it, or after an error, is ignored.
  2. Many servers leave ``[DONE]`` out: a stream that ends without it is complete if every choice has a finish reason.
  3. Reasoning has two names: ``reasoning_content`` (DeepSeek, vLLM, llama.cpp) and ``reasoning`` (OpenRouter, Ollama).
  4. ``content`` may be a list of parts, of which some are reasoning (Mistral: ``thinking``, with its own parts).
  5. The first chunk may have no choices and ``created: 0`` (Azure).
- 6. A call comes in fragments, identified by their ``index``. Some servers omit it (Gemini's gateway: then the position
-    counts), some give every call the index 0: a fragment that has a name again, with a new id, or without an id and
-    with another name, starts the next call. Without an id and with the same name one does if its arguments begin an
-    object after a whole one that is not empty, and do not repeat it; they may come after the name. A call may also
-    begin at another's index and go on at its own (DeepSeek on Ollama's servers): there its fragments have neither.
-    A name may come in two fragments: they are joined if only the joined name is on offer (``offered``).
+ 6. A call arrives in fragments, identified by their ``index``. Some servers omit it (Gemini's gateway: then the
+    position counts), and some give every call the index 0: a fragment that again has a name, with a new id, or without
+    an id and with another name, starts the next call. Without an id and with the same name, it does so if its arguments
+    begin an object after a complete, non-empty one and do not repeat it; they may come after the name. A call may also
+    begin at another call's index and continue at its own (DeepSeek on Ollama's servers); its fragments then have
+    neither. A name may come in two fragments: they are joined if only the joined name is offered (``offered``).
  7. Arguments may come as an object instead of a JSON string, ``tool_calls`` as one call instead of a list, and a call's
-name and arguments next to its id instead of in ``function``. Fragments may be cumulative (each repeats all before
+    name and arguments next to its id instead of in ``function``. Fragments may be cumulative (each repeats all before
     it), or follow an empty object: if their concatenation is not JSON, but the last fragment or all after the first
-    are, those are the arguments. The old ``function_call`` may duplicate ``tool_calls``: then it counts once.
- 8. Errors in mid-stream come as ``{"error": …}``, as an ``event: error``, as bare ``{"message"}`` or ``{"detail"}``
+    are, those are the arguments. The legacy ``function_call`` may duplicate ``tool_calls``; it then counts once.
+ 8. Mid-stream errors come as ``{"error": …}``, as an ``event: error``, as bare ``{"message"}`` or ``{"detail"}``
     without choices, and as the finish reason ``error`` (OpenRouter, Mistral).
  9. Servers have their own finish reasons for "cut off": see ``_REASONS``. An unknown one counts as ``stop``.
 10. A last line cut off by the end of the stream is neither a chunk nor an error.
 11. A surrogate pair may be split between two deltas.
 12. An event without data is only a keep-alive. There may be whitespace around ``[DONE]``.
-13. A whole answer may lack a finish reason (``finish_reason: null``): it is complete all the same.
-14. A call's end is only certain at the end of the answer, and calls may interleave: only the first call is streamed
-    ahead, until there is another.
+13. A non-streamed answer may lack a finish reason (``finish_reason: null``) but is still complete.
+14. A call's end is certain only at the end of the answer, and calls may interleave: only the first call is streamed
+    early, until there is another.
 15. A finish reason may come too early, even with the first chunk (Open WebUI: with reasoning). So it counts at the end
     of the stream, and only if nothing follows it in its choice.
 """
@@ -175,11 +175,11 @@ class _Choice:
         return events
 
     def follow(self, texts: Sequence[str]) -> None:
-        """Append to the arguments of the call that is streamed ahead, which is the only one."""
+        """Append to the arguments of the call that is streamed early, which is the only one."""
         self._calls[0][0].pieces += texts
 
     def end(self) -> list[BackendEvent]:
-        """Return held half characters and calls, and the end; a truncated answer ends within its last call."""
+        """Return held-back half characters and calls, and the end; a truncated answer ends within its last call."""
         cut = _REASONS.get(self.reason)
         events = [event for kind in _TEXTS if (text := self._texts.end(kind)) for event in self._event(kind, text)]
         calls = [parts for _, same in sorted(self._calls.items()) for parts in same]
@@ -272,7 +272,7 @@ class _CallParts:
         return bool(name or self._is_named_again) and self._is_whole_before(json_text(function.get("arguments")))
 
     def _is_continued_by(self, name: str) -> bool:
-        """Return whether ``name`` is the second half of the name: only both together are on offer."""
+        """Return whether ``name`` is the second half of the name: only both halves together are an offered name."""
         if not name or not self.name or any(self.pieces) or self.name in self._offered or name in self._offered:
             return False
         return self.name + name in self._offered

@@ -91,7 +91,7 @@ def _is_foreign(message: Mapping[str, Any]) -> bool:
 
 
 def is_chat_message(message: Mapping[str, Any]) -> bool:
-    """Return whether a message holds calls or an output in the shape of chat completions."""
+    """Return whether a message contains calls or an output in the shape of chat completions."""
     has_calls = bool(message.get("tool_calls") or message.get("function_call"))
     return has_calls or (message.get("role") in ("tool", "function") and "type" not in message)
 
@@ -154,13 +154,13 @@ def check_one_choice(request: ClientRequest) -> None:
 
 
 def append_reply(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
-    """Return the request with one more turn: the model's ``words``, and the ``reply`` to them."""
+    """Return the request with an additional turn: the model's ``words``, and the ``reply`` to them."""
     turn = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
     return {**body, "messages": [*array(body.get("messages")), *turn[not words :]]}
 
 
 def append_tool_results(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
-    """Return the request with one more turn: the model's ``words`` and its calls, and the outputs of the tools."""
+    """Return the request with an additional turn: the model's ``words`` and its calls, and the outputs of the tools."""
     tool_calls = [
         {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call, _ in calls
@@ -183,7 +183,7 @@ def calls_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
     """Return a request with a question to the same model, to be answered briefly and deterministically.
 
-    ``rule``: how to answer, "" if ``question`` states it.
+    ``rule``: how to answer, or "" if ``question`` states it.
     """
     kept = {key: value for key, value in body.items() if key not in CONSUMED | _ANSWER_FIELDS}
     limit = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
@@ -339,7 +339,7 @@ def _refuse_stored(sent: Mapping[str, Any]) -> None:
 def compose(
     request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
 ) -> dict[str, Any]:
-    """Return the body for a chat backend: ``messages`` instead of the client's own; it has no place for hosted items.
+    """Return the body for a chat backend: ``messages`` instead of the client's own; the API has no hosted items.
 
     ``answer_format``: the structured output to request. ``keep_hosted``: forward hosted tools (same API).
     """
@@ -388,7 +388,7 @@ def _write_message(message: Message) -> dict[str, Any]:
 
 
 def flat_format(wanted: object) -> Mapping[str, Any] | None:
-    """Return the JSON format that a client requires, in the flat shape of ``text.format``, None for plain text.
+    """Return the JSON format that a client requires, in the flat shape of ``text.format``; None for plain text.
 
     Both shapes are accepted on both endpoints, since clients mix them.
     """

@@ -1,26 +1,27 @@
-"""Client events as a chat answer: the chunks of a stream and the completion object, from one and the same messages.
+"""Client events as a chat answer: the chunks of a stream and the completion object, built from the same messages.
 
     stream  := choice+ usage? [DONE]                       (choices may be interleaved)
     choice  := role (content | reasoning | refusal | call)* finish
     call    := {index, id, type, name, arguments: ""} {index, arguments}*
-    failure := {"error": …}, in place of everything still to come
+    failure := {"error": …}, instead of everything that would follow
 
 Rules, and the clients that need them:
 
  1. ``id``, ``created`` and ``model`` are the same in every chunk; ``finish_reason`` is in all, null until the end.
- 2. Role, and each call's id, type and name, are sent once: the OpenAI SDK, pydantic-ai and Obsidian concatenate them.
+ 2. The role, and each call's id, type and name, are sent once: the OpenAI SDK, pydantic-ai and Obsidian concatenate
+    them.
  3. Arguments are fragments, inside ``function``. Outside it, or cumulative, they break every streaming client.
- 4. The role comes before, or with, the first other delta (LangChain); the stream's first chunk belongs to choice 0,
-    whichever choice has text first (the OpenAI SDK indexes a list).
+ 4. The role comes before, or with, the first other delta (LangChain). The stream's first chunk belongs to choice 0,
+    regardless of which choice has text first (the OpenAI SDK indexes a list).
  5. Every call has its own ``index``: every client merges two calls at one index into a single broken one.
- 6. ``usage`` is a last chunk without choices, and null in all others, but only if it was requested.
- 7. A failure in mid-stream is a bare error object: no ``[DONE]``, no finish reason.
- 8. The name of the reasoning field is DeepSeek's, which most clients know.
- 9. An answer that begins with a call has ``content: null`` in its first chunk, as in a whole answer; before text it is
-    "".
+ 6. ``usage`` is a final chunk without choices, and null in all other chunks, but only if it was requested.
+ 7. A mid-stream failure is a bare error object: no ``[DONE]``, no finish reason.
+ 8. The reasoning field has DeepSeek's name, which most clients know.
+ 9. An answer that begins with a call has ``content: null`` in its first chunk, as in a non-streamed answer; before text
+    it is "".
 
-Delta frames are built by hand, between a head and a tail that stay the same for the whole answer: nearly all frames of
-an answer are deltas.
+Delta frames are built by hand, between a head and a tail that stay the same for the entire answer, because nearly all
+frames of an answer are deltas.
 """
 
 from __future__ import annotations
@@ -149,7 +150,7 @@ class ChatWriter(Writer):
         return choice
 
     def _keep(self, texts: list[str], text: str) -> None:
-        # A stream never needs its text again, and nothing else bounds its length.
+        # A stream never needs its text again, and the length of the text is unbounded.
         if not self._stream:
             texts.append(text)
 

@@ -29,7 +29,7 @@ class MessagesApi(Api):
     path_suffix = "/messages"
     # Many websites have paths that end in "messages".
     path_marker = "/v1/messages"
-    # Nearly every server implements chat completions, hardly any this API.
+    # Nearly every server implements chat completions; hardly any implements this API.
     backend = "chat"
     conversation_fields = ("system", "messages")
     delta_text_keys = frozenset({"text", "partial_json", "thinking"})
@@ -40,7 +40,7 @@ class MessagesApi(Api):
     own_query = "beta=true"
     token_count = TokenCountEndpoint("/count_tokens", _COUNTED, ("llama.cpp", "vllm"))
     manifest_role = "system"
-    # The API allows it, but Claude's own answers never put text there.
+    # The API allows it, but Claude's own answers never have text there.
     text_follows_calls = False
     has_own_errors = True
     hosted = MessagesHosted()
@@ -64,7 +64,7 @@ class MessagesApi(Api):
     def is_request(self, body: Mapping[str, Any]) -> bool:
         if "messages" not in body:
             return False
-        # These exist in no request for chat completions.
+        # These do not exist in chat completions requests.
         if "system" in body or any("input_schema" in tool for tool in mappings(body.get("tools"))):
             return True
         return any(block.get("type") in ("tool_use", "tool_result", "image") for block in requests.blocks(body))

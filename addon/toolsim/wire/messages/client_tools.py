@@ -7,9 +7,9 @@
     {"type": "computer_toolset_20260801"}                                     several tools, of one namespace
     {"type": "browser_toolset_20260801", "configs": {"zoom": {"enabled": false}}}
 
-As with the client's tools of the Responses API (``wire/local_tools.py``), Anthropic's models know the parameters, and
-any other model has to be shown them. A call is an ordinary ``tool_use``; a call of a toolset also has ``toolset_name``.
-The date in a type is the version of the schema: the schemas here fit all versions, or the newest.
+As with the client's tools of the Responses API (``wire/local_tools.py``), Anthropic's models know the parameters, but
+other models have to be shown them. A call is an ordinary ``tool_use``; a call in a toolset also has ``toolset_name``.
+The date in a type is the version of the schema: the schemas here match all versions, or the newest.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ _TOOLSETS = {"computer_toolset": ("computer", _COMPUTER), "browser_toolset": ("b
 
 
 def client_tool(declared: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a client-run tool's declaration in chat's shape, None for any other declaration.
+    """Return a client-run tool's declaration in chat's shape, or None for any other declaration.
 
     The result is a function or, for a toolset, a namespace of functions.
     """

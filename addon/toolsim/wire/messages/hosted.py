@@ -1,15 +1,15 @@
-"""The tools that the proxy runs, in the Messages API: MCP servers, a search of the web, and one of deferred tools.
+"""The tools that the proxy runs, in the Messages API: MCP servers, web search, and a search of deferred tools.
 
     declared   mcp_servers with mcp_toolset     web_search_20250305        tool_search_tool_(regex | bm25)_20251119
     call       mcp_tool_use                     server_tool_use            server_tool_use
     outcome    mcp_tool_result                  web_search_tool_result     tool_search_tool_result
 
-1. Calls and outcomes are blocks of the same message. Each is written when it is whole.
+1. Calls and outcomes are blocks of the same message. Each is written once it is complete.
 2. The client echoes the blocks. In a history they are calls and outputs like any others (``to_chat.py``), with the same
    text as in the round that followed the call.
-3. Clients show the title and address of a page that was found. Its text is in ``encrypted_content``, which they only
-   echo: in base64, and readable to toolsim alone.
-4. The API has no approvals. A server that the request itself names needs none; one of the operator's keeps its rules.
+3. Clients show the title and address of each page that was found. Its text is in ``encrypted_content``, which they only
+   echo; it is base64 that only toolsim can read.
+4. The API has no approvals. A server that the request itself names needs none; the operator's servers keep their rules.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from toolsim.wire.web_search import SearchResult, citations, results_text
 
 CALLS = ("server_tool_use", "mcp_tool_use")
 BLOCKS = frozenset({*CALLS, "mcp_tool_result", "web_search_tool_result", "tool_search_tool_result"})
-"""The blocks of such calls."""
+"""The blocks of these calls."""
 TOOLSET = "mcp_toolset"
 
 _MARK = "toolsim:"
 _MAX_CITED = 150
-"""Characters of a page, as Anthropic quotes."""
+"""Maximum length of a quotation from a page, as in Anthropic's citations."""
 _ERROR = "Error: "
 NO_TOOL = "No tool was found."
 _CODES = frozenset({"invalid_tool_input", "unavailable", "max_uses_exceeded", "too_many_requests", "query_too_long"})
@@ -46,7 +46,7 @@ _CODES = frozenset({"invalid_tool_input", "unavailable", "max_uses_exceeded", "t
 
 @dataclass(frozen=True, slots=True)
 class ServedBlocks:
-    """A call as blocks: of an MCP server, if it has a ``label``, else of a search."""
+    """A call as blocks: a call to an MCP server if it has a ``label``, otherwise a search."""
 
     id: str
     name: str
@@ -85,7 +85,7 @@ class ServedBlocks:
 
 
 class MessagesHosted(HostedItems):
-    """The representation in the Messages API, whose clients see only calls of tools that their request declares."""
+    """The representation in the Messages API, whose clients see only calls to tools that their request declares."""
 
     shows = "declared"
 
@@ -155,7 +155,7 @@ class MessagesHosted(HostedItems):
 
     @override
     def choice(self, value: Any, names: Callable[[str], Mapping[str, str]], searches: Mapping[str, str]) -> Any:
-        # It names a tool by its name for the model, regardless of who runs it.
+        # A choice uses the model's name for a tool, regardless of who runs the tool.
         return value
 
 
@@ -164,13 +164,13 @@ def _toolsets(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _in_own_shape(function: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a flat function as a tool of this API; the whole request would count as another API's otherwise."""
+    """Return a flat function as a tool of this API; otherwise the entire request would count as another API's."""
     kept = {key: value for key, value in function.items() if key not in ("type", "parameters", "strict")}
     return {**kept, "input_schema": function["parameters"]}
 
 
 def _allowed(toolset: Mapping[str, Any], names: object) -> Any:
-    """Return the allowed tools of a server, in the form of the Responses API; None for all."""
+    """Return the allowed tools of a server, in the form of the Responses API; None if all are allowed."""
     configs = mapping(toolset.get("configs"))
     is_on = mapping(toolset.get("default_config")).get("enabled") is not False
     of_set = {name: mapping(config).get("enabled", is_on) is not False for name, config in configs.items()}
@@ -183,7 +183,7 @@ def _allowed(toolset: Mapping[str, Any], names: object) -> Any:
 
 
 def _deferred(toolset: Mapping[str, Any]) -> dict[str, Any]:
-    """Return which tools of a server are loaded only when a search has found them."""
+    """Return the tools of a server that are loaded only when a search has found them."""
     is_deferred = mapping(toolset.get("default_config")).get("defer_loading") is True
     configs = {
         name: mapping(config).get("defer_loading") is True
@@ -205,7 +205,7 @@ def _written(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(block: Mapping[str, Any]) -> SearchResult:
-    """Return a page that was found, from its echoed block (rule 3); ciphertext of Anthropic's is dropped."""
+    """Return a page that was found, from its echoed block (rule 3); Anthropic's ciphertext is dropped."""
     sealed = string(block.get("encrypted_content"))
     text, age = "", string(block.get("page_age"))
     if sealed.startswith(_MARK):
@@ -220,7 +220,7 @@ def _read(block: Mapping[str, Any]) -> SearchResult:
 
 
 def model_name_of(block: Mapping[str, Any], place: str) -> str:
-    """Return the name under which the model has called the tool of a call block. Raises BadRequest."""
+    """Return the name that the model used for the tool in a call block. Raises BadRequest."""
     name = required(block, "name", str, place)
     if block.get("type") != "mcp_tool_use":
         return name
@@ -228,13 +228,13 @@ def model_name_of(block: Mapping[str, Any], place: str) -> str:
 
 
 def pages_of(block: Mapping[str, Any]) -> dict[str, SearchResult]:
-    """Return the pages in the result of a search of the web, by address."""
+    """Return the pages in the result of a web search, by address."""
     content = block.get("content") if block.get("type") == "web_search_tool_result" else None
     return {page.url: page for page in map(_read, mappings(content)) if page.url}
 
 
 def citations_of(text: str, pages: Mapping[str, SearchResult]) -> list[dict[str, Any]]:
-    """Return the citations of a text: the pages that it names, each once."""
+    """Return the citations of a text: each page that it names, once."""
     named = dict.fromkeys(note["url"] for note in citations(text, {url: page.title for url, page in pages.items()}))
     return [
         {
@@ -254,7 +254,7 @@ def is_search(block: Mapping[str, Any]) -> bool:
 
 
 def as_tool_result(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the block of an outcome as a ``tool_result`` (rule 2)."""
+    """Convert an outcome block to a ``tool_result`` (rule 2)."""
     fields = {key: value for key, value in block.items() if key not in ("content", "is_error")}
     return {**fields, "type": "tool_result", "content": _content(block)}
 

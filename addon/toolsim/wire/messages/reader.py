@@ -4,11 +4,11 @@
     block   := content_block_start content_block_delta* content_block_stop
 
 1. ``message_stop`` is the terminator. A stream that ends without it is complete if it has a stop reason.
-2. A block's text can already be in its start, where some gateways put all of it.
-3. A call's arguments come from its deltas, or from the ``input`` of its start if there were none.
+2. A block's text can already be in its start event, where some gateways put all of it.
+3. A call's arguments come from its deltas, or from the ``input`` of its start event if there were none.
 4. Input tokens are in ``message_start``, output tokens in ``message_delta``; the last count of each is valid. Cached
    tokens are not among the input tokens, unlike in every other API.
-5. Anthropic's server requires its reasoning back, with the signature that follows it, or unreadable as it came
+5. Anthropic's server requires its reasoning back, with the signature that follows it, or, if it is encrypted, unchanged
    (``redacted_thinking``). Both are passed on as progress of an item that was never announced (``PROOF``), which only
    the writer of this API handles.
 6. Other features of this API alone (citations, the blocks of the server's own tools) are not passed on; unknown types
@@ -47,7 +47,7 @@ _REASONS: Mapping[str, FinishReason] = {
     "refusal": "content_filter",
 }
 PROOF = "thinking"
-"""The key of the progress events that prove reasoning to the backend that produced it (rule 5)."""
+"""The key of the progress events with which a backend can verify its own reasoning (rule 5)."""
 
 # Blocks of tools that the backend runs.
 _SILENT_BLOCKS = ("server_tool_use", "mcp_tool_use")
@@ -63,9 +63,9 @@ class _Block:
     name: str = ""
     call_id: str = ""
     input: Mapping[str, Any] = field(default_factory=dict)
-    """The arguments in the start of a call (rule 3)."""
+    """The arguments in the start event of a call (rule 3)."""
     pieces: list[str] = field(default_factory=list)
-    """The fragments of a call's arguments, without the empty ones with which many servers begin."""
+    """The fragments of a call's arguments, without the empty ones that many servers send first."""
 
 
 class MessagesReader(Reader):
@@ -179,11 +179,11 @@ class MessagesReader(Reader):
             return []
         if open_block.kind == "thinking":
             return [ReasoningDelta(text, "text")]
-        # A text with citations comes in one block per citation: together they are one text.
+        # A text with citations arrives as one block per citation; together they are one text.
         return [TextDelta(text)]
 
     def _signed(self, index: int, signature: str) -> list[BackendEvent]:
-        """Return the end of some reasoning (rule 5)."""
+        """Return the end of a piece of reasoning (rule 5)."""
         if not signature:
             return []
         rest = self._joined.end(index)

@@ -21,19 +21,19 @@ _WITH_TOOLS = ("tool_use", "tool_result", "tool_addition")
 _CONVERSATION = frozenset({"messages", "system", "tools", "tool_choice"})
 # Fields about the form and length of one answer, which a side request sets itself.
 _ANSWER_FIELDS = frozenset({"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences", "thinking"})
-# Fields of the other APIs that change the answer, and that this API has under another name.
+# Fields of the other APIs that change the answer, and that have another name in this API.
 _SETTINGS_ELSEWHERE = frozenset(
     {"functions", "parallel_tool_calls", "max_completion_tokens", "max_output_tokens", "response_format", "stop"}
 )
 OWN_FIELDS = _ANSWER_FIELDS | {"metadata", "output_config", "context_management", "mcp_servers", "container"}
-"""Its fields that are not about the conversation."""
+"""Fields of this API that are not about the conversation."""
 _DROPPED_WITH_TOOLS = frozenset({"context_management", "mcp_servers", "container"})
 
 # Fields of chat completions that are translated, or meaningless here.
 _TRANSLATED = frozenset({*SAME, "messages", "max_completion_tokens", "stop", "stream_options", "n", "store"})
 
 MAX_TOKENS = 4096
-"""The limit for a client that names none: this API demands one, and its oldest models know no larger one."""
+"""The limit for a client that sets none: this API requires one, and its oldest models support no higher one."""
 
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
@@ -54,7 +54,7 @@ def is_own_shape(body: Mapping[str, Any]) -> bool:
 
 
 def is_own_choice(choice: object) -> bool:
-    """Return whether a ``tool_choice`` is not one of another API."""
+    """Return whether a ``tool_choice`` has the shape of this API."""
     return not isinstance(choice, str) and mapping(choice).get("type") not in ("function", "custom", "allowed_tools")
 
 
@@ -91,7 +91,7 @@ def answer_form(body: Mapping[str, Any]) -> AnswerForm:
 
 
 def append_tool_results(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
-    """Return the request with one more turn: the model's ``words`` and its calls, and the outputs of the tools."""
+    """Return the request with an additional turn: the model's ``words`` and its calls, and the outputs of the tools."""
     said = [{"type": "text", "text": words}] if words else []
     uses = [
         {"type": "tool_use", "id": call.call_id, "name": call.name, "input": loaded(call.arguments) or {}}
@@ -108,7 +108,7 @@ def append_tool_results(body: Mapping[str, Any], words: str, calls: Sequence[Cal
 def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
     """Return a request with a question to the same model, to be answered briefly and deterministically.
 
-    ``rule``: how to answer, "" if ``question`` states it.
+    ``rule``: how to answer, or "" if ``question`` states it.
     """
     left_out = _CONVERSATION | _ANSWER_FIELDS | {"output_config"}
     kept = {key: value for key, value in body.items() if key not in left_out}
@@ -163,7 +163,7 @@ def compose(
 
 
 def _alternating(messages: Iterable[Message]) -> Iterator[dict[str, Any]]:
-    """Yield messages with alternating roles, as this API requires: an instruction in between becomes the user's."""
+    """Yield messages with alternating roles, as this API requires; an instruction in between becomes a user message."""
     role = ""
     blocks: list[dict[str, Any]] = []
     for message in messages:

@@ -1,12 +1,13 @@
-"""Features of the Messages API besides requests and answers: headers, errors, the list of models.
+"""Features of the Messages API other than requests and answers: headers, errors, the list of models.
 
-1. A client sends its key as ``x-api-key`` or, like any other, as a Bearer token. Servers of the other APIs accept only
-   the second form, and so do some servers of this API (vLLM). Anthropic's own server accepts an API key in the first
-   and a login in the second form, and rejects a request with both.
-2. A backend of this API requires the version of the API, which only its own clients send.
+1. A client sends its key as ``x-api-key`` or, like other APIs' clients, as a Bearer token. Servers of the other APIs
+   accept only the second form, as do some servers of this API (vLLM). Anthropic's own server accepts an API key in the
+   first form and a login in the second, and rejects a request with both.
+2. A backend of this API requires the API version, which only this API's clients send.
 3. Features requested by ``anthropic-beta`` are dropped for a backend of another API, and reported: toolsim implements
-   those that clients rely on (deferred tools, system messages between others), and the rest steers Anthropic's server.
-4. Claude Code and the SDKs decide by an error's ``type`` and status what to do next.
+   those that clients rely on (deferred tools, system messages between others), and the rest controls Anthropic's
+   server.
+4. Claude Code and the SDKs use an error's ``type`` and status to decide how to proceed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _KEY, _VERSION, _BETAS = "x-api-key", "anthropic-version", "anthropic-beta"
 _OWN = (_KEY, _VERSION, _BETAS, "anthropic-dangerous-direct-browser-access")
 _CURRENT = "2023-06-01"
 _ANTHROPICS, _LOGIN = "sk-ant-", "sk-ant-oat"
-# Names of betas are short, but a client can send anything.
+# Names of betas are short, but a client can send any text.
 _MAX_BETAS, _MAX_NAME = 20, 60
 
 _TYPES: Mapping[int, str] = {
@@ -47,7 +48,7 @@ _CODES: Mapping[str, str] = {
     "insufficient_quota": "rate_limit_error",
     "server_is_overloaded": "overloaded_error",
 }
-"""OpenAI's codes that say more than the status, which a failure within a stream does not have."""
+"""OpenAI's codes that are more specific than the status, which a failure within a stream does not have."""
 
 _TOO_LONG = "prompt is too long"
 
@@ -82,7 +83,7 @@ def error_answer(status: int, body: bytes) -> bytes:
 
 
 THREAD_NOT_FOUND = "thread_not_found"
-"""The code of a request that continues a thread, since threads are not kept here."""
+"""The code for a request that continues a thread, since toolsim keeps no threads."""
 
 
 def error_body(error: ApiError) -> dict[str, Any]:
@@ -91,11 +92,11 @@ def error_body(error: ApiError) -> dict[str, Any]:
     message = error.message
     is_too_long = error.code == CONTEXT_EXCEEDED or is_prompt_too_long(message)
     if kind == "invalid_request_error" and is_too_long and not message.startswith(_TOO_LONG):
-        # Claude Code compacts the conversation only if an error begins with these words.
+        # Claude Code compacts the conversation only if an error begins with this text.
         message = f"{_TOO_LONG}: {message}"
     details: dict[str, Any] = {}
     if error.code == THREAD_NOT_FOUND:
-        # This tells the SDK to send the entire conversation.
+        # The code that makes the SDK send the entire conversation.
         details = {"details": {"error_code": error.code}}
     return {
         "type": "error",
@@ -117,10 +118,10 @@ def model_list(body: bytes) -> bytes:
 
 
 def _model(model: Any) -> dict[str, Any]:
-    # The API requires a time; 1970 stands for an unknown one.
+    # The API requires a time; 1970 means unknown.
     created = datetime.fromtimestamp(min(seconds(model.get("created")) or 0, 2**32), UTC)
     name = model["id"]
-    # The context window under this API's name for it, and under those of the other APIs (``proxy/windows.py``).
+    # The context window under this API's name for it, and under the names of the other APIs (``proxy/windows.py``).
     windows = {field: model[field] for field in WINDOW_FIELDS if model.get(field)}
     windows = {**dict.fromkeys(["max_input_tokens"], next(iter(windows.values()))), **windows} if windows else {}
     shown = {"type": "model", "id": name, "display_name": name, "created_at": f"{created:%Y-%m-%dT%H:%M:%SZ}"}

@@ -1,31 +1,31 @@
-"""Converts a Messages request to the shape of a chat request, so that one reader serves both.
+"""Converts a Messages request to the shape of a chat request, so that one reader handles both.
 
 The two APIs express the same content in different places. The differences, and how each is handled:
 
-1. ``system`` and messages of the role ``system`` are system messages, each in its place. The line with which Claude
+1. ``system`` and messages with the role ``system`` are system messages, each in its place. The line with which Claude
    Code bills its requests (``x-anthropic-billing-header``) differs from turn to turn and is meaningless to a model. It
    is dropped, so that the prompt begins like the previous one.
 2. A message here contains blocks in any order; a chat message has its text before its calls, and each output is a
-   message. So a message becomes several wherever text follows a call, or an output follows text. The order is kept.
-3. ``tool_use`` is a call, ``tool_result`` its output. A failed output (``is_error``) says so in its text, since outputs
-   have no other place for that.
+   separate message. So a message is split wherever text follows a call, or an output follows text. The order is kept.
+3. ``tool_use`` is a call, ``tool_result`` its output. A failed output (``is_error``) is marked in its text, since chat
+   outputs have no other place for that.
 4. ``thinking`` is reasoning that the client echoes. Content that only Anthropic can read (``redacted_thinking``,
    signatures) is dropped, as are ``cache_control`` and ``citations``, which are meaningless to another server.
-5. A tool with ``defer_loading`` is declared where a ``tool_reference`` in an output has loaded it, as by
-   ``tool_addition`` (rule 8). Its calls are judged by its schema even before that.
+5. A tool with ``defer_loading`` is declared where a ``tool_reference`` in an output has loaded it, as with
+   ``tool_addition`` (rule 8). Even before that, its calls are judged by its schema.
 6. A tool that Anthropic's server runs (``web_search_20250305``, ``mcp_toolset``) stays a hosted tool. Calls and results
    of its searches and MCP servers are calls and outputs of the history (``hosted.py``). A tool that the client runs,
-   though declared by type only (``bash_20250124``), is a function (``client_tools.py``). A client's own tool has an
-   ``input_schema``, or the type ``custom``, or no type.
-7. An image or a document that is not text stays as it is (``wire/files.py``). A block of any other type is shown as its
+   although it is declared only by type (``bash_20250124``), is a function (``client_tools.py``). A client's own tool
+   has an ``input_schema``, or the type ``custom``, or no type.
+7. An image, or a document that is not text, stays as it is (``wire/files.py``). A block of any other type is shown as
    JSON without the parts that only Anthropic can read, so that the model sees what the client sent.
-8. ``tool_addition`` and ``tool_removal`` change the tools from their place on, in a message ``additional_tools``, like
-   the items of the Responses API: tools declared before the conversation stay at its beginning. A reference is to
-   a tool with ``defer_loading``, or to a tool that was added before. If no tool is declared beforehand, the tools that
-   are added first are.
-9. ``metadata`` identifies the user and is not forwarded. Fields that steer only Anthropic's models are dropped and
+8. ``tool_addition`` and ``tool_removal`` change the tools from their place on, through an ``additional_tools``
+   message, like the items of the Responses API: tools declared before the conversation stay at its beginning. They
+   refer to a tool with ``defer_loading``, or to a tool that was added before. If no tools are declared beforehand,
+   the tools added first take their place.
+9. ``metadata`` identifies the user and is not forwarded. Fields that only control Anthropic's models are dropped and
    reported.
-10. Parts of messages in OpenAI's shapes are accepted too, since clients mix them (see also ``foreign.py``).
+10. Parts of messages in OpenAI's shapes are also accepted, since clients mix them (see also ``foreign.py``).
 
 Each 400 names the place in the client's own request.
 """
@@ -51,7 +51,7 @@ _READ = frozenset({*SAME, "system", "messages", "tools", "tool_choice", "stop_se
 
 _CHANGES = ("tool_addition", "tool_removal")
 HOSTED = ("web_search", "web_fetch", "tool_search", "code_execution")
-"""How the types of tools begin that Anthropic's server runs."""
+"""Prefixes of the types of tools that Anthropic's server runs."""
 _BILLING = "x-anthropic-billing-header:"
 _MODES = {"auto": "auto", "any": "required", "none": "none"}
 
@@ -73,7 +73,7 @@ class ToolChanges:
         """Tools that can be called at the end of the conversation."""
 
     def apply(self, block: Mapping[str, Any], place: str, *, is_spoken: bool) -> dict[str, Any] | None:
-        """Return the message that changes the tools, None if the change comes before the conversation."""
+        """Return the message that changes the tools, or None if the change comes before the conversation."""
         sent = required(block, "tool", dict, place)
         if sent.get("type") == "tool_definition":
             definition = required(sent, "definition", dict, f"{place}.tool")
@@ -103,7 +103,7 @@ class ToolChanges:
             sent = self._declared.get(name, {})
             if part.get("type") == "tool_reference" and sent.get("defer_loading") is True:
                 addition = {"type": "tool_addition", "tool": {"type": "tool_reference", "name": name}}
-                # It follows a call, so something has been said.
+                # It follows a call, so the conversation has started.
                 if (change := self.apply(addition, "", is_spoken=True)) is not None:
                     yield change
 
@@ -115,7 +115,7 @@ def _name_of(tool: Mapping[str, Any]) -> str:
 def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], list[dict[str, Any]] | None]:
     """Return a Messages request as a chat request, and the names of dropped fields. Raises BadRequest.
 
-    Also returns the tools that were declared before the conversation, None if nothing has changed them.
+    Also returns the tools that were declared before the conversation, or None if nothing has changed them.
     """
     asked = {key: body[key] for key in SAME if body.get(key) is not None}
     messages = required(body, "messages", list)
@@ -288,7 +288,7 @@ def _parts(block: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
 
 
 def _unnamed_toolsets(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a toolset for each MCP server that no toolset names: that is how the API's older version uses them."""
+    """Yield a toolset for each MCP server that no toolset names, as the API's older version uses them."""
     named = {string(tool.get("mcp_server_name")) for tool in mappings(body.get("tools"))}
     for server in mappings(body.get("mcp_servers")):
         if (name := string(server.get("name"))) not in named:
@@ -296,7 +296,7 @@ def _unnamed_toolsets(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _choice_by_type(body: Mapping[str, Any]) -> object:
-    """Return the ``tool_choice``; one that names a hosted tool has the type of that tool instead."""
+    """Return the ``tool_choice``; if it names a hosted tool, replace its type with that tool's type."""
     choice = body.get("tool_choice")
     if mapping(choice).get("type") != "tool":
         return choice
@@ -309,7 +309,7 @@ def _choice_by_type(body: Mapping[str, Any]) -> object:
 
 
 def declared_tool(declared: object, place: str) -> dict[str, Any]:
-    """Return a declared tool in chat's function shape; a hosted one as sent (rules 5 and 6)."""
+    """Return a declared tool in chat's function shape; a hosted tool as sent (rules 5 and 6)."""
     fields = expect(declared, dict, place)
     kind = optional(fields, "type", str, place)
     if kind is not None and kind != "custom" and "input_schema" not in fields:

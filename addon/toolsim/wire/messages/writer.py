@@ -2,26 +2,26 @@
 
     stream   := message_start block* message_delta message_stop          (ping anywhere)
     block    := content_block_start content_block_delta* content_block_stop
-    failure  := error, in place of everything still to come
+    failure  := error, instead of everything that would follow
 
 Rules, and the clients that need them:
 
- 1. Each frame has an ``event:`` line with its type: Claude Code repeats the request without a stream if it is missing.
- 2. One block is open at a time, its ``index`` counts up from 0, and it is stopped before the next one starts: the SDKs
-    put deltas into the block of their index.
- 3. A call's block starts with ``input: {}``, and its arguments come as ``input_json_delta``: an input in the start is
-    ignored by Claude Code, and the SDKs join the fragments.
- 4. ``message_start`` has ``usage`` because the SDKs demand it. Tokens are known only at the backend's end, so the
-    counts are in ``message_delta``, input tokens included.
- 5. The input tokens of this API do not include those read from a cache; every other API's do.
- 6. There is no terminator but ``message_stop``: no ``[DONE]``.
+ 1. Each frame has an ``event:`` line with its type; without it, Claude Code repeats the request without streaming.
+ 2. One block is open at a time. Its ``index`` counts up from 0, and it is stopped before the next one starts: the SDKs
+    add deltas to the block with their index.
+ 3. A call's block starts with ``input: {}``, and its arguments come as ``input_json_delta``: Claude Code ignores an
+    input in the start event, and the SDKs join the fragments.
+ 4. ``message_start`` has ``usage`` because the SDKs require it. Tokens are known only at the backend's end, so the
+    counts, including input tokens, are in ``message_delta``.
+ 5. The input tokens of this API do not include those read from a cache; those of every other API do.
+ 6. ``message_stop`` is the only terminator: there is no ``[DONE]``.
  7. An answer that was cut off within a call has the stop reason ``max_tokens``. Its clients do not run the call.
- 8. Reasoning is a ``thinking`` block. Only a backend of this API signs it, which ends the block, or hides it whole; any
-    other's has an empty signature, which clients echo and nobody can check.
- 9. What has no block in this API (the items of tools that a backend runs, a refusal apart from the text) is left out,
-    or is text: then the stop reason says ``refusal``.
-10. The blocks of tools that the proxy runs (``hosted.py``) come complete. Searches of the web are counted, and a text
-    that names pages which they have found gets its citations when it ends.
+ 8. Reasoning is a ``thinking`` block. A backend of this API signs it, which ends the block, or encrypts all of it.
+    Reasoning from other backends has an empty signature, which clients echo and nobody can check.
+ 9. Content without a block in this API is dropped (the items of tools that a backend runs) or becomes text (a refusal,
+    with the stop reason ``refusal``).
+10. The blocks of tools that the proxy runs (``hosted.py``) are sent complete. Web searches are counted, and a text
+    that names pages found by them gets its citations when it ends.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ class MessagesWriter(Writer):
         self._message: dict[str, Any] = {}
         """The message so far; {} until the answer has started."""
         self._open: Kind = ""
-        """The kind of the open block, "" if none is open."""
+        """The kind of the open block; "" if none is open."""
         self._texts: list[str] = []
-        """The deltas of the open block. A stream does not keep them."""
+        """The deltas of the open block; not kept for a stream."""
         self._index = -1
         """The index of the last block."""
         self._refused = False
         self._pages: dict[str, SearchResult] = {}
-        """The pages that searches of the web have found, by address."""
+        """The pages that web searches have found, by address."""
         self._searches = 0
         """How often the web was searched."""
         self._cut_call = False
@@ -167,7 +167,7 @@ class MessagesWriter(Writer):
         self._delta(text)
 
     def _prove(self, kind: str, fields: dict[str, Any]) -> None:
-        """Write the proof of reasoning for the backend that produced it (rule 8), even without the text before it."""
+        """Write the data with which a backend can verify its reasoning (rule 8), even without the text before it."""
         if kind == "redacted_thinking":
             self._begin("redacted_thinking", **fields)
         else:
@@ -180,7 +180,7 @@ class MessagesWriter(Writer):
         self._stop()
 
     def _begin(self, kind: Kind, **fields: Any) -> None:
-        """Start a block and end the one before it (rule 2)."""
+        """Start a block and end the previous one (rule 2)."""
         self._start(Opened())
         self._stop()
         self._open = kind

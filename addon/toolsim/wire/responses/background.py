@@ -1,11 +1,11 @@
-"""An answer made in the background: how it is stored, and its status before and after its end.
+"""Background answers: their stored form, and their status before and after the end.
 
-It is stored from the start, in the form of ``stored.py``, with one more field: whether its events are stored too, so
-that a client that lost its stream can resume after the last event that it received. State that changes while the answer
-is being made is stored elsewhere: the stored Response stays ``queued`` until the answer has ended.
+An answer is stored from the start, in the form of ``stored.py``, with one more field: whether its events are also
+stored, so that a client that lost its stream can resume after the last event that it received. State that changes while
+the answer is being produced is stored elsewhere: the stored Response stays ``queued`` until the answer has ended.
 
     queued ──▶ in_progress ──▶ completed | incomplete | failed
-       └──────────────┴──────▶ cancelled                         failed also: its producer is gone
+       └──────────────┴──────▶ cancelled                         failed: also if its producer is gone
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def is_background_value(value: bytes) -> bool:
 
 
 def is_streamed(value: bytes) -> bool:
-    """Return whether the events of a stored answer are stored too."""
+    """Return whether the events of a stored answer are also stored."""
     return value.endswith(_STREAMED)
 
 
@@ -47,9 +47,9 @@ def is_in_background(record: Mapping[str, Any]) -> bool:
 
 
 def response_now(response: Mapping[str, Any], state: str, *, cancel: bool = False) -> dict[str, Any]:
-    """Return the stored Response for its client: with the ``state`` from its producer, "" if there is none.
+    """Return the stored Response for its client, with the ``state`` from its producer ("" if there is none).
 
-    ``cancel``: it is cancelled now; a finished answer stays as it is.
+    ``cancel``: whether to cancel it now; a finished answer stays as it is.
     """
     if string(response.get("status")) not in PENDING:
         return dict(response)

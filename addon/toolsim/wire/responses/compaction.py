@@ -3,15 +3,15 @@
 1. A client requests it by a last input item of type ``compaction_trigger`` (Codex does, when its context is full), or
    by the endpoint of that name (``operations.py``), whose request becomes such a turn.
 2. The model sees the conversation as in any other turn that must not call tools, so that most of the prompt is cached,
-   and is told to write a summary. Calls are recognized all the same: a model that calls a tool instead has failed.
+   and is told to write a summary. Calls are still recognized: a model that calls a tool instead has failed.
 3. The answer contains exactly one item, with the summary; reasoning is dropped. An answer without a complete summary
    has failed and contains no item: a client that installed half a summary would forget the rest.
 4. Clients treat the item as opaque; any toolsim instance can read it. It is not encrypted: it contains the client's own
    conversation, and nothing that the client could not have written itself. A model sees it as a user message, since
    tools and web pages may have contributed to it.
 5. Such an item from another server is unreadable: like any unknown item it is dropped and reported.
-6. A stored conversation continues from its last summary: of everything before it only the messages of everyone except
-   the model remain.
+6. A stored conversation continues from its last summary: of everything before it, only the messages that the model did
+   not write remain.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ from toolsim.wire.responses.writer import ResponsesWriter
 
 ITEM = "compaction"
 TRIGGER = "compaction_trigger"
-NO_SUMMARY = ApiError("The model wrote no whole summary: nothing was compacted.", code="backend_bad_answer", status=502)
+NO_SUMMARY = ApiError(
+    "The model did not write a complete summary, so nothing was compacted.", code="backend_bad_answer", status=502
+)
 
 SUMMARY_PROMPT = (
     "Summarise everything above, so that the work can go on for someone who sees nothing of it but the user's own "
@@ -56,7 +58,7 @@ _MARK = "toolsim:"
 
 
 def wants_summary(body: Mapping[str, Any]) -> bool:
-    """Return whether a request demands a summary in place of an answer."""
+    """Return whether a request requires a summary instead of an answer."""
     items = array(body.get("input"))
     return bool(items) and mapping(items[-1]).get("type") == TRIGGER
 
@@ -64,7 +66,7 @@ def wants_summary(body: Mapping[str, Any]) -> bool:
 def summary_turn(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the request for the summary.
 
-    The tools stay, so that their calls are recognized; but none is offered, and no answer format is required.
+    The tools stay, so that calls to them are recognized, but none is offered, and no answer format is required.
     """
     turn = {key: value for key, value in body.items() if key != "text"}
     return {**turn, "tool_choice": "none", "input": [*body["input"][:-1], {"role": "user", "content": SUMMARY_PROMPT}]}
@@ -77,12 +79,12 @@ def since_summary[Item: Mapping[str, Any]](items: Sequence[Item]) -> list[Item]:
 
 
 def remains(item: Mapping[str, Any]) -> bool:
-    """Return whether an item stays next to the summary of the items around it."""
+    """Return whether an item is kept alongside the summary of the surrounding items."""
     return item.get("type") in (None, "message") and item.get("role") != "assistant"
 
 
 def with_summaries(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request with toolsim's own compaction items as their text; the very same request if it has none."""
+    """Return a request with toolsim's compaction items as text; the same request object if it has none."""
     items = body.get("input")
     if not isinstance(items, list):
         return body
@@ -95,7 +97,7 @@ def _words(summary: str) -> dict[str, Any]:
 
 
 def _summary(item: Any) -> str | None:
-    """Return the summary in one of toolsim's own items, None for any other item."""
+    """Return the summary in one of toolsim's own items, or None for any other item."""
     if not isinstance(item, dict) or item.get("type") != ITEM:
         return None
     content = string(item.get("encrypted_content"))
@@ -108,7 +110,7 @@ def _summary(item: Any) -> str | None:
 
 
 class CompactionWriter(ResponsesWriter):
-    """Writes an answer whose text is a summary. The item is announced with the first text, and grows unseen."""
+    """Writes an answer whose text is a summary. The item is announced with the first text; its deltas are not sent."""
 
     def __init__(self, form: AnswerForm) -> None:
         super().__init__(form)
@@ -131,7 +133,7 @@ class CompactionWriter(ResponsesWriter):
             case Opened() | KeepAlive() | Failed():
                 return super().write(event)
             case _:
-                pass  # Reasoning, refusals and the work of hosted tools are not part of a summary.
+                pass  # Reasoning, refusals and the activity of hosted tools are not part of a summary.
         return []
 
     def _announced(self) -> list[bytes]:

@@ -15,7 +15,7 @@ from toolsim.wire.sse import encode
 
 
 def head_of(event: str, fields: Mapping[str, Any], more: str = "") -> str:
-    """Return the frame of an event up to its number. ``more``: further members, already JSON, each after a comma."""
+    """Return the frame of an event up to its number. ``more``: further members as JSON, each after a comma."""
     return f'event: {event}\ndata: {dump({"type": event, **fields})[:-1]}{more},"sequence_number":'
 
 

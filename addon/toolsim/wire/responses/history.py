@@ -18,7 +18,7 @@ from toolsim.wire.tools import TOOL_ITEMS, model_name, read_tools
 
 
 def input_items(body: Mapping[str, Any]) -> list[Any]:
-    """Return a request's input as items: text is a user message. Input that is neither text nor a list has none."""
+    """Return a request's input as items: text is a user message. Any input that is neither text nor a list has none."""
     asked = body.get("input")
     if isinstance(asked, str):
         return [{"role": "user", "content": asked}] if asked else []
@@ -76,7 +76,7 @@ class _InputReader:
         self.notes: list[str] = []
         # The call_id of the latest call by the name of its tool.
         self._last_call: dict[str, str] = {}
-        # The call_ids of calls of tools declared by type only; by kind (the latest call) and by each of their ids.
+        # The call_ids of calls to tools declared only by type, by kind (the latest call) and by each of their ids.
         self._local_calls: dict[str, str] = {}
 
     def read(self) -> History:
@@ -173,7 +173,7 @@ class _InputReader:
         return Call(call_id, tool.kind, dump(tool.arguments(item)), item_id, tool.kind)
 
     def _local_call_id(self, item: dict[str, Any]) -> str:
-        """Return the id of the call that an output answers, "" if the client ran no such call."""
+        """Return the id of the call that an output answers; "" if the client ran no such call."""
         named = string(item.get("call_id")) or string(item.get("id")) or OUTPUTS[item["type"]].kind
         return self._local_calls.get(named, "")
 
@@ -182,7 +182,7 @@ class _InputReader:
         if name is not None:
             name = model_name(name, optional(item, "namespace", str, param))
         call_id = optional(item, "call_id", str, param)
-        if call_id is None:  # A name can replace it: the latest call with this name is meant.
+        if call_id is None:  # A name can replace it and refers to the latest call with this name.
             call_id = self._last_call.get(name or "", name or "")
         return CallOutput(call_id, read_parts(item.get("output"), "responses", f"{param}.output"), name)
 
@@ -196,7 +196,7 @@ class _InputReader:
         return None
 
     def _unknown(self, item: dict[str, Any], kind: str, param: str) -> Message | HostedItem | None:
-        """Keep the text of an unknown item. Hosted calls are opaque to another model."""
+        """Keep the text of an unknown item. Hosted calls are opaque to other models."""
         if kind.startswith(("mcp_", "program")) or kind.endswith(("_call", "_call_output")):
             return HostedItem(item)
         self.notes.append(kind[:40])

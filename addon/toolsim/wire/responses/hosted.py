@@ -1,10 +1,10 @@
-"""The tools that the proxy runs, in the Responses API: MCP items, ``web_search_call``, and a search of deferred tools.
+"""The tools that the proxy runs, in the Responses API: MCP items, web search, and a search of deferred tools.
 
-    search of the web    := item.added in_progress searching completed item.done
+    web search           := item.added in_progress searching completed item.done
     search of the tools  := item.added item.done  item.added item.done        tool_search_call, tool_search_output
 
-A ``web_search_call`` has what was found in ``results``, as with ``include: ["web_search_call.results"]``: the model
-needs it in the next turn too. Codex sends back only the query: then the results of the latest search for it count.
+A ``web_search_call`` has the pages found in ``results``, as with ``include: ["web_search_call.results"]``, because the
+model also needs them in the next turn. Codex sends back only the query; the results of its latest search then count.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from toolsim.wire.web_search import SearchResult, query_of, results_text
 
 @dataclass(frozen=True, slots=True)
 class WebSearchCall:
-    """A search of the web."""
+    """A web search."""
 
     id: str
     arguments: str
@@ -102,7 +102,7 @@ class ResponsesHosted(HostedItems):
 
     @override
     def own_names(self, body: Mapping[str, Any]) -> set[str]:
-        # Tools found by a search of the proxy's can be the tools of servers.
+        # Tools found by one of the proxy's searches can be tools of MCP servers.
         kept = [None if _is_found_here(item) else item for item in array(body.get("input"))]
         return super().own_names({**body, "input": kept})
 
@@ -171,7 +171,7 @@ def _is_found_here(item: object) -> bool:
 
 
 def _numbered(items: list[Any]) -> Iterator[Any]:
-    """Yield the items of a history; the output of a search by a server has the id of its call."""
+    """Yield the items of a history; the output of a search run by a server gets the id of its call."""
     last = ""
     for item in items:
         kind = mapping(item).get("type")
@@ -197,7 +197,7 @@ def _searched(item: Any, served: set[str]) -> list[Any]:
 
 
 def search_output(item: Mapping[str, Any]) -> str:
-    """Return the results of a ``web_search_call`` as the model was shown them."""
+    """Return the results of a ``web_search_call`` as they were shown to the model."""
     if item.get("error"):
         return mcp_items.error_text(item["error"])
     results = item.get("results")

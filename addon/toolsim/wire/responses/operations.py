@@ -1,12 +1,12 @@
-"""Two operations of the API that concern a turn without being one: counting its tokens, compacting a conversation.
+"""Two operations that concern a turn but are not turns: counting its tokens, and compacting a conversation.
 
 Both depend on what the model sees: the history with its calls as text, and the tool manifest. No backend could derive
 that from the client's own request.
 
-1. *A count* is of the request as its turn would be sent. If a backend has such an endpoint, it is queried, with the
-   fields that the endpoint supports. Everywhere else the count is an estimate, and marked as such (``estimated``).
-2. *Compacting* is a turn that requests a summary (``compaction.py``). The answer contains the unchanged messages of
-   everyone except the model, and the item with the summary in place of everything else.
+1. *A count* is made for the request as its turn would be sent. If a backend has a counting endpoint, it is queried,
+   with the fields that the endpoint supports. Otherwise the count is an estimate, and marked as such (``estimated``).
+2. *Compacting* is a turn that requests a summary (``compaction.py``). The answer contains the unchanged messages that
+   the model did not write, and the item with the summary instead of everything else.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TURN_FIELDS = ("model", "instructions", "previous_response_id", "prompt_cache_k
 def action_of(path: str) -> Action | None:
     """Return the action of a path (its query included), or None.
 
-    Cached: the path of each request is looked up twice, and hardly any has an action.
+    Cached: the path of each request is looked up twice, and few paths have an action.
     """
     plain = path.partition("?")[0].rstrip("/")
     if any(plain.endswith(api.path_marker + api.token_count.path_suffix) for api in APIS.values() if api.token_count):
@@ -54,7 +54,7 @@ def turn_path(path: str) -> str:
 
 
 def action_path(path: str, action: Action, api: Api | None) -> str:
-    """Return the path of an action, given the turn's path; ``api``: the server's API, None if unknown."""
+    """Return the path of an action, given the turn's path; ``api``: the server's API, or None if unknown."""
     plain, mark, query = path.partition("?")
     ending = api.token_count.path_suffix if action == "input_tokens" and api and api.token_count else f"/{action}"
     return f"{plain.rstrip('/')}{ending}{mark}{query}"
@@ -66,12 +66,12 @@ def count_body(body: Mapping[str, Any], api: Api) -> dict[str, Any]:
 
 
 def count_answer(tokens: object, **more: bool) -> bytes:
-    """Return the answer with a token count; ``more``: whether it is ``estimated``. It suits clients of any API."""
+    """Return the answer with a token count; ``more``: whether it is ``estimated``. It works for clients of any API."""
     return dump({"object": "response.input_tokens", "input_tokens": tokens, **more}).encode()
 
 
 def has_counted(status: int, body: bytes, model: str) -> bool | None:
-    """Return whether a backend has counted for a model; None if its answer is an error for the client."""
+    """Return whether a backend has counted tokens for a model; None if its answer is an error for the client."""
     answer = parse_object(body) or {}
     if status == 200:
         count = answer.get("input_tokens")

@@ -1,38 +1,38 @@
-"""A Responses backend's answer, streamed or whole, as backend events.
+"""A Responses backend's answer, streamed or not, as backend events.
 
     stream := created in_progress? item* (completed | incomplete | failed | cancelled | error) [DONE]?
     item   := added (part.added delta* done part.done | delta* done) item.done
 
 Deltas are the source. Content that a backend sends only in a ``done`` event, in ``output_item.done`` or in the final
-object is read from there, once: every text and every item has a key, and ``_emitted`` holds the keys of those emitted.
-Each rule covers a server in use.
+object is read from there, once: every text and every item has a key, and ``_emitted`` contains the keys of those
+already emitted. Each rule covers a server that is in use.
 
- 1. The terminal event is the terminator: ``[DONE]`` means nothing, and neither does the end of the bytes.
- 2. Some servers leave out deltas, some ``done`` events, some the final object's ``output``: any one of them is enough.
+ 1. The terminal event is the terminator: ``[DONE]`` has no meaning, and neither does the end of the bytes.
+ 2. Some servers omit deltas, some ``done`` events, some the final object's ``output``: any one of them is enough.
  3. Events may lack an ``output_index`` (llama.cpp): items are then numbered by the ids in their events, in order of
     appearance. A call may lack an id; its events then carry its ``call_id``.
- 4. The final object may omit items, so the position of an item there is not its index: the nth of a kind is the nth of
-    that kind in the stream. Any left over are new, and follow all others.
+ 4. The final object may omit items, so the position of an item there is not its index: the nth item of a kind is the
+    nth of that kind in the stream. Any items left over are new, and follow all others.
  5. A call is complete with ``…arguments.done`` even if no ``output_item.done`` follows.
- 6. An item of any other kind belongs to a hosted tool: we announce it and forward its events, even those of unknown
-    types. An item that was not announced is passed on whole, and an event of an unknown type about anything else
-    without its numbers, which are the backend's.
+ 6. An item of any other kind belongs to a hosted tool: it is announced, and its events are forwarded, even those of
+    unknown types. An item that was not announced is passed on complete; an event of an unknown type about anything else
+    is passed on without its numbers, which are the backend's.
  7. Some gateways report ``function_call_output`` items, for calls to unknown MCP servers: dropped.
  8. A failed response may come as ``response.failed``, with the ``error`` in the response or next to it, as ``error``
-    (flat or nested), as an event without a type that holds an ``error``, and as a 200 with ``error`` set.
+    (flat or nested), as an event without a type that contains an ``error``, and as a 200 with ``error`` set.
  9. A last line cut off by the end of the stream is neither an event nor an error.
 10. A surrogate pair may be split between two deltas.
 11. An event without data is only a keep-alive.
 12. Every item may have the same ``output_index``: if the item at an index is done and another arrives there, the new
     item gets its own place, after all others.
 13. A message's ``content`` may be a string.
-14. Calls may interleave, and are judged when they are done: one is streamed ahead only if no other was open when it
+14. Calls may interleave, and are judged when they are done: a call is streamed early only if no other was open when it
     began.
-15. No number of a part is its identity: vLLM counts the parts of gpt-oss's reasoning and of its message as one list,
-    and its finished item starts again at 0. A text is the nth of its item, as an item is the nth of its kind: the next
-    one begins with its own announcement, after the end of the one before, or with another number.
-16. An answer may have several messages. The first text of each but the first is announced (``NextMessage``), unless
-    only an id shows that it is another one: some backends give an item a new id in each event.
+15. The number of a part does not identify it: vLLM counts the parts of gpt-oss's reasoning and of its message as one
+    list, and its finished item starts again at 0. A text is the nth of its item, as an item is the nth of its kind: the
+    next one begins with its own announcement, after the end of the previous one, or with another number.
+16. An answer may have several messages. The first text of each message after the first is announced (``NextMessage``),
+    unless only an id suggests a new message: some backends give an item a new id in each event.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class ResponsesReader(Reader):
         # By output index: the place of its latest item, if several share it. By place: the finished item there.
         self._moved: dict[int, int] = {}
         self._finished: dict[int, Mapping[str, Any]] = {}
-        # The places of the messages that have had text, and of the latest of them.
+        # The places of the messages that have had text, and the place of the latest one.
         self._messages: set[int] = set()
         self._speaking = -1
         self._texts: Joiner[tuple[object, ...]] = Joiner()
@@ -243,7 +243,7 @@ class ResponsesReader(Reader):
         return [] if kind.startswith(_KNOWN_EVENTS) else [HostedProgress("", kind, fields)]
 
     def _place(self, event: Mapping[str, Any]) -> int:
-        """Return the place of an event's item: its output index, unless other items have that index too."""
+        """Return the place of an event's item: its output index, unless other items also have that index."""
         index = self._index(event)
         return self._moved.get(index, index)
 
@@ -296,7 +296,7 @@ class ResponsesReader(Reader):
         return [kind(text)] if text else []
 
     def _begin_text(self, index: int) -> list[BackendEvent]:
-        """Return what precedes a message's text if the latest text was another message's (rule 16)."""
+        """Return the event before a message's text if the latest text belonged to another message (rule 16)."""
         is_next = bool(self._messages) and index not in self._messages
         is_certain = index >= len(self._indexes) or index in self._announced or index in self._finished
         self._speaking = index
@@ -306,7 +306,7 @@ class ResponsesReader(Reader):
     def _done_text(
         self, key: tuple[str, int, int], text: object, kind: type[TextDelta | RefusalDelta]
     ) -> list[BackendEvent]:
-        """Return a complete text if there were no deltas, else the half character at the end of the deltas."""
+        """Return a complete text if there were no deltas, otherwise the half character at the end of the deltas."""
         if key in self._emitted:
             rest = self._texts.end(key[:2])
             return [kind(rest)] if rest else []
@@ -389,7 +389,7 @@ class ResponsesReader(Reader):
     def _places(self, output: list[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
         """Return the items of the final object by their index in the stream.
 
-        The nth of a kind here is the nth of that kind there: some backends omit items from the final object, which
+        The nth item of a kind here is the nth of that kind there: some backends omit items from the final object, which
         does not make the items after them new.
         """
         by_kind: defaultdict[str, list[int]] = defaultdict(list)

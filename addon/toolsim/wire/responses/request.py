@@ -36,7 +36,7 @@ from toolsim.wire.tool_choice import hosted_fields
 from toolsim.wire.tools import CONSUMED, declares_tools, echo_tools, read_tools
 
 _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
-# Fields that refer to a question the backend holds, so that the request itself need not contain one.
+# Fields that refer to a question stored by the backend, so that the request itself need not contain one.
 _STORED_QUESTIONS = ("previous_response_id", "conversation", "prompt")
 
 # Chat fields that are translated, or meaningless without the client's tools or stream.
@@ -57,7 +57,7 @@ ANSWER_FIELDS = frozenset(
 
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
-    """Return whether a request declares tools that the client runs, has a history of calls, or demands a summary."""
+    """Return whether a request declares tools that the client runs, has a history of calls, or requires a summary."""
     history = any(
         (kind := string(item.get("type"))) in _HISTORY or (kind in CALLS and is_local(item))
         for item in mappings(input_items(body))
@@ -117,7 +117,7 @@ def _configured(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _stored_history(body: Mapping[str, Any]) -> str | None:
-    """Return the id of the answer that a request continues, "" for a conversation, None if the request is complete."""
+    """Return the id of the answer that a request continues; "" for a conversation, None if the request is complete."""
     previous = body.get("previous_response_id")
     if previous is not None:
         return string(previous)
@@ -125,13 +125,13 @@ def _stored_history(body: Mapping[str, Any]) -> str | None:
 
 
 def append_reply(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
-    """Return the request with one more turn: the model's ``words``, and the ``reply`` to them."""
+    """Return the request with an additional turn: the model's ``words``, and the ``reply`` to them."""
     turn = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
     return {**body, "input": [*input_items(body), *turn[not words :]]}
 
 
 def append_tool_results(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
-    """Return the request with one more turn: the model's ``words`` and its calls, and the outputs of the tools."""
+    """Return the request with an additional turn: the model's ``words`` and its calls, and the outputs of the tools."""
     message = [{"role": "assistant", "content": words}] if words else []
     return {**body, "input": [*input_items(body), *message, *(item for pair in calls for item in call_items(*pair))]}
 
@@ -139,7 +139,7 @@ def append_tool_results(body: Mapping[str, Any], words: str, calls: Sequence[Cal
 def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
     """Return a request with a question to the same model, to be answered briefly and deterministically.
 
-    ``rule``: how to answer, "" if ``question`` states it.
+    ``rule``: how to answer, or "" if ``question`` states it.
     """
     kept = {key: value for key, value in body.items() if key not in CONSUMED | ANSWER_FIELDS}
     few = {"temperature": 0, "max_output_tokens": FEW_TOKENS, "store": False}
@@ -147,7 +147,7 @@ def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str,
 
 
 def _no_question(body: Mapping[str, Any]) -> BadRequest:
-    """Return the 400 for tools that come without a conversation."""
+    """Return the 400 for tools without a conversation."""
     if body.get("input") is None:
         return missing("input")
     return BadRequest("Invalid 'input': expected a text or at least one message, but got none.", "input", "empty_array")
@@ -167,7 +167,7 @@ def model_settings(request: ClientRequest) -> tuple[str, str, str]:
 
 
 def wants_background(request: ClientRequest) -> bool:
-    """Return whether a request demands a background answer."""
+    """Return whether a request requires a background answer."""
     return request.body.get("background") is True
 
 
@@ -227,7 +227,7 @@ def _compose_from_chat(
     if instructions:
         body["instructions"] = instructions
     body["input"] = [_write_message(message) for message in rest]
-    # The default is false in chat and true here: a chat client did not request storage.
+    # The default is false in chat but true here, and a chat client did not request storage.
     body["store"] = sent.get("store") is True
     limit = sent.get("max_completion_tokens", sent.get("max_tokens"))
     if limit is not None:

@@ -1,7 +1,7 @@
 """Stored data as resources of the API: responses with their input items, and conversations with their items.
 
-Each request concerns one record: ``respond`` receives its value, and returns the answer and the record's new value. So
-a caller can read, respond and write in a loop until nobody else has written in between.
+Each request concerns one record: ``respond`` receives its value, and returns the answer and the record's new value. A
+caller can therefore read, respond and write in a loop until no one else has written in between.
 
 | path                              | methods           |
 |-----------------------------------|-------------------|
@@ -57,9 +57,9 @@ class Resource:
 
     kind: Kind
     id: str = ""
-    """The id of the record, "" for a new conversation."""
+    """The id of the record; "" for a new conversation."""
     item: str = ""
-    """The id of one of its items, "" for all."""
+    """The id of one of its items; "" for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ class Response:
 
     body: dict[str, Any]
     id: str = ""
-    """The id of the record to write, "" for none."""
+    """The id of the record to write; "" for none."""
     value: bytes = b""
-    """Its new value, b"" to delete it."""
+    """Its new value; b"" to delete it."""
 
 
 def resource_of(path: str) -> Resource | None:
-    """Return the resource of a path (query included), None if it has none."""
+    """Return the resource of a path (query included), or None if it has none."""
     plain = path.partition("?")[0]
     if (found := _RESPONSE.search(plain)) is not None:
         if found["id"] in ACTIONS:  # Paths of the API, not ids.
@@ -101,7 +101,7 @@ def resource_of(path: str) -> Resource | None:
 
 
 def wrong_method(call: ResourceCall) -> ApiError | None:
-    """Return the error for a method that a resource does not support, None if it does."""
+    """Return the error for a method that a resource does not support, or None if it does."""
     allowed = METHODS[call.resource.kind]
     if call.method in allowed:
         return None
@@ -110,7 +110,7 @@ def wrong_method(call: ResourceCall) -> ApiError | None:
 
 
 def respond(call: ResourceCall, value: bytes | None) -> Response:
-    """Answer a call. ``value``: the record's value, None if there is none. Raises BadRequest, also for 404s."""
+    """Answer a call. ``value``: the record's value, or None if there is none. Raises BadRequest, also for 404s."""
     resource = call.resource
     record = parse_object(value) if value is not None else None
     if resource.kind == "conversations":
@@ -153,7 +153,7 @@ def page(items: Sequence[Mapping[str, Any]], query: str) -> dict[str, Any]:
         raise BadRequest(message, "limit", "invalid_value")
     if order not in ("asc", "desc"):
         raise BadRequest(f"Invalid 'order': expected asc or desc, but got {order[:20]!r}.", "order", "invalid_value")
-    # A client can send an item twice: with two of the same id, the next page would follow the first one forever.
+    # A client can send an item twice; with duplicate ids, the next page would follow the first occurrence forever.
     unique = list({string(item.get("id")) or index: item for index, item in enumerate(items)}.values())
     ordered = unique if order == "asc" else unique[::-1]
     start = 0
@@ -198,7 +198,7 @@ def _new_items(body: Mapping[str, Any], *, needed: bool) -> list[dict[str, Any]]
     if len(items) > MAX_NEW_ITEMS:
         message = f"Invalid 'items': expected at most {MAX_NEW_ITEMS}, but got {len(items)}."
         raise BadRequest(message, "items", "array_above_max_length")
-    # An item that cannot be read would be an error in every turn of the conversation.
+    # An unreadable item would cause an error in every turn of the conversation.
     read_history(items, "items")
     return [stored_item(item) for item in items]
 

@@ -11,7 +11,7 @@ from toolsim.core.events import Usage
 from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import count, mapping
 
-# The only code of a failed response after which no client retries. Clients should retry after a broken stream, but not
+# The only code of a failed response after which no client retries. Clients should retry after a broken stream, but
 # after a model violated a tool's schema.
 _FINAL_CODE = "invalid_prompt"
 # Codes of the API's type, and further codes that Codex knows.
@@ -26,13 +26,13 @@ _CODES = frozenset(
 
 
 PART_OF: Mapping[str, Literal["summary", "reasoning_text"]] = {"summary": "summary", "text": "reasoning_text"}
-"""The kind of a content part, by the kind of its reasoning delta."""
+"""Maps the kind of a reasoning delta to the kind of its content part."""
 DELTA_OF = {"text": "output_text", "refusal": "refusal", "reasoning_text": "reasoning_text"}
-"""The name of a content part's events, by its kind."""
+"""Maps the kind of a content part to the name of its events."""
 
 
 def failure(error: ApiError) -> dict[str, Any]:
-    """Return the error of a final object, with a code of the closed set that some clients accept."""
+    """Return the error of a final object, with a code from the closed set that some clients accept."""
     return {"code": _code(error.code or "", error.type), "message": error.message}
 
 
@@ -47,7 +47,7 @@ def _code(code: str, kind: str) -> str:
 
 
 def failed(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
-    """Return a Response as failed after all, for a reason other than the model or the request."""
+    """Return a Response with its status changed to failed, for a reason other than the model or the request."""
     fields = {"code": "server_error", "message": error.message}
     return {**response, "status": "failed", "error": fields, "completed_at": None}
 
@@ -66,7 +66,7 @@ def part_of(kind: Literal["text", "refusal", "summary", "reasoning_text"], text:
 
 
 def usage_of(usage: Usage | None) -> dict[str, Any] | None:
-    """Return the token counts, null while they are unknown."""
+    """Return the token counts, or null while they are unknown."""
     if usage is None:
         return None
     return {
@@ -79,7 +79,7 @@ def usage_of(usage: Usage | None) -> dict[str, Any] | None:
 
 
 def response_json(response: Mapping[str, Any], items: Mapping[int, str]) -> str:
-    """Return a final object as JSON; ``items``: its output items, by place, as serialized when each was done.
+    """Return a final object as JSON; ``items``: its output items by place, each serialized when it was done.
 
     There can be thousands of them: serializing them all again would block the event loop.
     """
@@ -91,7 +91,7 @@ def response_json(response: Mapping[str, Any], items: Mapping[int, str]) -> str:
 
 
 def read_usage(usage: object) -> Usage | None:
-    """Return a backend's token counts, None if there are none."""
+    """Return a backend's token counts, or None if there are none."""
     if not isinstance(usage, dict):
         return None
     read, written = count(usage, "input_tokens"), count(usage, "output_tokens")

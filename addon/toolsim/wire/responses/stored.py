@@ -2,13 +2,13 @@
 
 A stored answer is the Response object as the client received it, with the request's own items (``input``); it can
 continue another answer, or a conversation. So the context of a request is everything that it continues, from the
-beginning, each input followed by its output, and then its own items.
+beginning, each input followed by its output, and then the request's own items.
 
 1. A request that refers to stored data becomes a request that contains it: backends see none of toolsim's ids and need
    no store. It gets ``store: false``, since storage happens here.
 2. An item can be referred to by its id. An item that is already in the context is not repeated.
 3. A file can be damaged. The records that a request continues must be complete, since without its context it would be
-   another question; all other stored data is read leniently.
+   a different question; all other stored data is read leniently.
 4. If an answer could not be stored, its last event has ``store: false``, so that clients do not refer to it.
 5. A context that has been compacted begins with the remaining items (``compaction.py``).
 """
@@ -44,7 +44,7 @@ _PREFIXES = {
 _ENDINGS = (b"event: response.completed\n", b"event: response.incomplete\n")
 
 MAX_NAMES = 256
-"""Maximum number of items of one request, and of one answer, that can be referred to: the newest ones."""
+"""Maximum number of items of one request, and of one answer, that can be referred to; the newest ones count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def may_refer_to_stored(body: bytes) -> bool:
 
 
 def pieces(body: bytes, size: int) -> Iterator[bool]:
-    """Yield for each piece of a body, of so many bytes, whether ``may_refer_to_stored`` might hold for it."""
+    """Yield for each piece of a body, of ``size`` bytes, whether ``may_refer_to_stored`` might be true of it."""
     for start in range(0, len(body), size):
         yield _NAMES.search(body, start, start + size + _LONGEST_NAME) is not None
 
@@ -127,15 +127,15 @@ def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
     """Return a request with its references replaced by their content. Raises BadRequest, also for 404s."""
     trigger: list[dict[str, Any]] = []
     if wants_summary(body):
-        # Demands a summary, and is not an item of the conversation.
+        # It requires a summary, and is not an item of the conversation.
         trigger, body = body["input"][-1:], {**body, "input": body["input"][:-1]}
     records = [parse_object(record) for record in recalled.records]
     _check_continued(recalled.references, records)
     if not all(map(_is_whole, records)):
         raise NotStored(replace(not_found(recalled.references, _first(recalled.references)), status=404))
     if recalled.references:
-        # After the items that it continues, the client's items have other positions than the ones that an error has to
-        # name.
+        # After the resolved items, the client's items have different positions than the ones that an error has
+        # to name.
         read_history(body.get("input"))
     history = since_summary([item for record in records for item in items_of(record)])
     present = {string(item.get("id")) for item in history}
@@ -244,7 +244,7 @@ def without_promise(data: bytes, *, stream: bool) -> bytes:
 
 
 def as_failed(data: bytes, error: ApiError) -> bytes:
-    """Return the last frames of an answer as those of a failed answer."""
+    """Return the last frames of an answer, changed to the end of a failed answer."""
 
     def change(event: dict[str, Any]) -> bytes:
         number = event["sequence_number"]
@@ -267,7 +267,7 @@ def _with_ending(data: bytes, change: Callable[[dict[str, Any]], bytes]) -> byte
 def _check_continued(asked: References, records: Sequence[Mapping[str, Any] | None]) -> None:
     """Raise BadRequest if a request continues a background answer that is unfinished, failed or cancelled.
 
-    The same applies if it names an answer as its conversation, which adding to it would damage, or vice versa.
+    The same applies if it names an answer as its conversation, which adding items would damage, or vice versa.
     """
     last, previous = (records[-1] if records else None) or {}, asked.previous
     if ("conversation" if previous else "response") in last:
@@ -279,7 +279,7 @@ def _check_continued(asked: References, records: Sequence[Mapping[str, Any] | No
 
 
 def _found(recalled: Recalled, present: set[str]) -> dict[str, dict[str, Any]]:
-    """Return the items of single references, except those that are in the context anyway."""
+    """Return the items of single references, except those that are already in the context."""
     read: dict[bytes, dict[str, dict[str, Any]]] = {}
     found: dict[str, dict[str, Any]] = {}
     for id in recalled.references.items:

@@ -1,4 +1,4 @@
-"""Client events as a Responses answer: the frames of a stream and the Response object, from one and the same items.
+"""Client events as a Responses answer: the frames of a stream and the Response object, built from the same items.
 
     answer    := created queued? in_progress item* (completed | incomplete | error failed) [DONE]
     item      := message | reasoning | call | hosted
@@ -8,13 +8,13 @@
     hosted    := item.added event* item.done          also calls of shell, apply_patch and the like
     keepalive may occur between any two events after in_progress
 
-Rules, and the clients that need them (each throws or loses the call otherwise):
+Rules, and the clients that need them (each client would otherwise throw or lose the call):
 
- 1. Frames are whole, name their event, and are numbered from 0 (``event_stream``).
+ 1. Frames are complete, name their event, and are numbered from 0 (``event_stream``).
  2. An item's index and id are assigned when it is announced, and never change; no index is skipped (openai-node). The
-    final object is built from the very dicts that were announced; they grow in place.
- 3. A call is announced with empty arguments, and its arguments come as deltas: LangChain reads nothing else. Sent in
-    full in both places they would be doubled (LangChain, pydantic-ai). ``output_item.done`` has them in full: the AI
+    final object is built from the same dicts that were announced; they grow in place.
+ 3. A call is announced with empty arguments, and its arguments come as deltas: LangChain reads nothing else. If sent in
+    full in both places, they would be doubled (LangChain, pydantic-ai). ``output_item.done`` has them in full: the AI
     SDK and Codex read only that.
  4. A call has an ``id``, a ``call_id`` and a ``status`` (AI SDK, pydantic-ai), and the ``namespace`` that its tool was
     declared in (Codex).
@@ -22,15 +22,16 @@ Rules, and the clients that need them (each throws or loses the call otherwise):
  6. A failure is an ``error`` event, flat and nested, followed by ``response.failed``: each client surfaces only one of
     the three. ``failed`` has a code of OpenAI's closed set, since Codex repeats the request on most of them.
  7. Text after a call is a new message, with the next index.
- 8. Codex ignores comments as keep-alives, but accepts a ``keepalive`` event. It is the one event type outside the API
-    that no client refuses.
- 9. Events of a hosted tool get our own numbers; other items may come between them.
-10. A message gets its ``phase`` when it ends: commentary if more items follow or calls still have to return, else the
-    final answer. A message that was cut off gets none. Codex displays the two differently.
-11. A call of a tool that declares an ``encrypted`` parameter has the names of those that are: none, if the model wrote
-    them. Codex would take the words for ciphertext, and pass them to its other agents as that.
-12. ``[DONE]`` follows the terminal event: the Open Responses specification demands it, and everyone else accepts it.
-13. A text that names pages found by a search of the proxy's own gets their annotations when it ends.
+ 8. Codex ignores comments as keep-alives, but accepts a ``keepalive`` event. It is the only event type outside the API
+    that no client rejects.
+ 9. Events of a hosted tool get toolsim's own numbers; other items may come between them.
+10. A message gets its ``phase`` when it ends: commentary if more items follow or calls still have to return, otherwise
+    the final answer. A message that was cut off gets none. Codex displays the two differently.
+11. A call to a tool that declares ``encrypted`` parameters lists those that are encrypted: none, if the model wrote
+    the values. Codex would otherwise take plain text for ciphertext, and pass it to its other agents as such.
+12. ``[DONE]`` follows the terminal event: the Open Responses specification requires it, and all other clients accept
+    it.
+13. A text that names pages found by one of the proxy's searches gets their annotations when it ends.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class ResponsesWriter(Writer):
         self._encrypted: tuple[str, ...] = ()  # The encrypted parameters of the open function call's tool.
         self._pages: dict[str, str] = {}  # Titles of the pages that a search has found, by address (rule 13).
         self._hosted_at: dict[str, int] = {}  # By key: the output index of each announced item of a hosted tool.
-        # Not a list of deltas, which would take many times the memory of the text.
+        # Not a list of deltas, which would need many times the memory of the text.
         self._text = StringIO(newline="\n")
 
     @override
@@ -128,7 +129,7 @@ class ResponsesWriter(Writer):
     # -- the response
 
     def queue(self) -> tuple[dict[str, Any], list[bytes]]:
-        """Return an answer whose model has not started, and the frames that report it."""
+        """Return an answer whose model has not started, and the frames that report its state."""
         self._name(Opened())
         response = self._response("queued", [])
         self._events.emit("response.created", {"response": response})
@@ -241,7 +242,7 @@ class ResponsesWriter(Writer):
         self._start(Opened())
         self._close("completed")
         if event.kind in LOCAL_TOOLS:
-            # Its item cannot contain incomplete arguments: it is announced when they are complete.
+            # Its item cannot contain incomplete arguments, so it is announced when they are complete.
             self._open, self._local, self._text = "local", event, StringIO(newline="\n")
             return
         name, own = self._call_ids(event)
