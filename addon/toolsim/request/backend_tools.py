@@ -2,7 +2,7 @@
 
 | the request has               | a backend of the same API                        | a backend of another API     |
 |-------------------------------|--------------------------------------------------|------------------------------|
-| only such tools               | receives them                                    | 400, there is no form for it |
+| only such tools               | receives them                                    | 400: not in that API         |
 | functions as well             | receives them with                               | dropped, with a warning      |
 |                               | ``toolsim_forward_hosted_tools``, else they are  |                              |
 |                               | dropped, with a warning                          |                              |
@@ -10,12 +10,12 @@
 | a dropped tool                |                                                  |                              |
 
 A text-only backend might reject tools that it does not know. So if there are functions as well, which are toolsim's
-purpose, the operator decides. Tools that a client forbids (``tool_choice: none``) are dropped without a warning, and so
-are tools that the operator's lists exclude, by their type or by an MCP server's label. A choice that requires such a
-tool is a 400 too. ``mcp_servers`` of a Messages request that toolsim does not run itself are always a 400.
+purpose, the operator decides. Tools that a client forbids (``tool_choice: none``) are dropped without a warning, as are
+tools that the operator's lists exclude, by their type or by an MCP server's label. A choice that requires such a
+tool also causes a 400. ``mcp_servers`` of a Messages request that toolsim does not run itself always cause a 400.
 
-A client's own tool belongs to this kind if the model itself must not call it (``allowed_callers``), only a program that
-the backend runs for it (``programmatic_tool_calling``).
+A client's own tool is treated like these if the model itself must not call it (``allowed_callers``), but only a program
+that runs on the backend (``programmatic_tool_calling``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TOOLSET = "mcp_toolset"
 _WITH_SEARCH = 'with "web_search" at a server in toolsim_mcp_config toolsim runs web search itself'
 
 DROPPED = "TOOL_DROPPED"
-"""The warning that a tool that the backend would have to run was not forwarded."""
+"""The warning for a tool that was not forwarded although only the backend could run it."""
 
 
 def excludes_any(body: Mapping[str, Any], policy: Policy) -> bool:
@@ -72,7 +72,7 @@ def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy,
     if not forbidden and not passes:
         report.warnings += [entry(DROPPED, loggable_name(_label(tool))) for tool in allowed]
     if not left_out:
-        # The part of the choice that concerns them is forwarded too.
+        # The part of the choice that concerns these tools is also forwarded.
         report.dropped[:] = [note for note in report.dropped if not (kept and note.startswith("tool_choice:"))]
         return request
     return replace(request, hosted=kept)
@@ -91,7 +91,7 @@ def _is_excluded(tool: Hosted, policy: Policy) -> bool:
 def _no_form(tools: tuple[Hosted, ...], client: ApiName, backend: ApiName) -> BadRequest:
     kinds = dict.fromkeys(_label(tool)[:40] for tool in tools)
     message = (
-        f"'tools' holds only what a backend has to run itself ({', '.join(kinds)}), and this one has another API "
+        f"'tools' contains only tools that a backend has to run ({', '.join(kinds)}), and this backend has another API "
         f"({backend}). Expected functions, or a backend of the API {client} (toolsim_backend)"
     )
     hints = ["with toolsim_mcp_hosts toolsim runs mcp tools itself"] if "mcp" in kinds else []
@@ -101,11 +101,11 @@ def _no_form(tools: tuple[Hosted, ...], client: ApiName, backend: ApiName) -> Ba
 
 def _unavailable(wanted: str, *, is_allowed: bool) -> BadRequest:
     kind = wanted[:40]
-    message = f"'tool_choice' wants '{kind}', which a backend has to run itself, and it does not get this tool"
+    message = f"'tool_choice' requires '{kind}', which a backend has to run itself, and it does not receive this tool"
     if not is_allowed:
         message += " (toolsim_tool_allowlist)."
     else:
-        message += " beside functions: set toolsim_forward_hosted_tools for a backend that can run it"
+        message += " alongside functions: set toolsim_forward_hosted_tools for a backend that can run it"
         message += ", or toolsim_mcp_hosts." if kind == "mcp" else "."
         message += f" Or {_WITH_SEARCH}." if kind.startswith(WEB_SEARCH) else ""
     return BadRequest(message, "tool_choice", "unsupported_value")

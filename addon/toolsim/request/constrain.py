@@ -1,11 +1,11 @@
-"""Answer formats that a backend enforces: the engine lets the model write only a call.
+"""Answer formats that a backend enforces: the engine lets the model write nothing but a call.
 
-When only the prompt requests a call, a small model calls when and how it likes. A grammar leaves it no choice:
+When only the prompt requests a call, a small model calls when and how it likes. A grammar prevents that:
 
 - ``json_schema``: the entire answer is one JSON object, ``{"name": …, "arguments": {…}}``, without a tag. For answers
   that must call (``tool_choice`` required, or a named function). Enforced by llama.cpp, vLLM, SGLang, Ollama, LM Studio
   and most hosted APIs. If any tool is allowed and several calls may be made, it is a list of such objects for engines
-  known to accept one; hosted APIs require an object.
+  known to accept a list; hosted APIs require an object.
 - ``structural_tag``: text is free until the sentinel's opening tag; then the tool's name and arguments by its schema
   follow. For every answer with tools, so that a call is valid whenever the model makes one. Enforced by engines that
   sample with xgrammar (vLLM and SGLang), over chat completions.
@@ -39,7 +39,7 @@ _OPENING = frozenset(
 
 
 def constraint(tools: Sequence[Tool], choice: ToolChoice, *, policy: Policy, one_call: bool) -> dict[str, Any] | None:
-    """Return the format that an answer must have, None if it is free. ``tools``: the tools on offer, at least one."""
+    """Return the format that an answer must have, or None if it is free. ``tools``: the offered tools, at least one."""
     match policy.constrain:
         case "json_schema" if choice.mode == "required":
             is_named = choice.names is not None and len(choice.names) == 1
@@ -56,7 +56,7 @@ def grammar_fields(
 ) -> dict[str, Any]:
     """Return the fields of a backend's body that contain a grammar; none if the answer's format is not a grammar.
 
-    None are returned either if there are too many tools or a schema cannot be written out; then only the prompt
+    Also returns none if there are too many tools or a schema cannot be written out; then only the prompt
     requests calls. ``untagged``: whether calls without the tag count.
     """
     if policy.constrain != "gbnf":
@@ -71,7 +71,7 @@ def grammar_fields(
 
 
 def call_schema(tools: Iterable[Tool]) -> dict[str, Any]:
-    """Return the schema of one call of any of ``tools``: ``name``, then ``arguments`` as an object.
+    """Return the schema of one call to any of ``tools``: ``name``, then ``arguments`` as an object.
 
     A tool's own references stay valid: its schema moves below ``$defs`` under its name, and they are rewritten.
     """
@@ -96,7 +96,7 @@ def call_schema(tools: Iterable[Tool]) -> dict[str, Any]:
 
 
 def calls_schema(tools: Iterable[Tool], most: int) -> dict[str, Any]:
-    """Return the schema of a list of one or more calls of any of ``tools``, at most ``most``; 0: any number."""
+    """Return the schema of a list of one or more calls to any of ``tools``, at most ``most``; 0: any number."""
     call = call_schema(tools)
     moved = {"$defs": call.pop("$defs")} if "$defs" in call else {}
     return {"type": "array", "items": call, "minItems": 1, **({"maxItems": most} if most else {}), **moved}
@@ -143,7 +143,7 @@ def _closed(schema: Any) -> Any:
         else value
         for keyword, value in schema.items()
     }
-    # With one of these keywords, a property can be named elsewhere.
+    # With one of these keywords, a property can be defined elsewhere.
     if isinstance(schema.get("properties"), dict) and not _OPENING & schema.keys():
         closed["additionalProperties"] = False
     return closed

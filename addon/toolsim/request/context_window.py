@@ -1,17 +1,18 @@
-"""The context window of a model, as inference servers report it. Pure: documents in, numbers of tokens out.
+"""The context window of a model, as reported by inference servers. Pure: documents in, numbers of tokens out.
 
-A server says it in its list of models, or on a page of its own:
+A server reports it in its list of models, or on a separate page:
 
 | server          | page               | field                                                                 |
 |-----------------|--------------------|-----------------------------------------------------------------------|
-| llama.cpp       | ``/props``         | ``default_generation_settings.n_ctx``, of one slot: for one request   |
+| llama.cpp       | ``/props``         | ``default_generation_settings.n_ctx``: per slot, hence per request    |
 | vLLM, SGLang    | ``/v1/models``     | ``max_model_len``                                                     |
-| Ollama          | ``/api/ps``        | ``context_length`` of a loaded model, which is what it runs with      |
-|                 | ``/api/show``      | ``num_ctx`` of its parameters, else ``….context_length`` (trained)    |
-| LM Studio       | ``/api/v0/models`` | ``loaded_context_length``, else ``max_context_length``                |
+| Ollama          | ``/api/ps``        | ``context_length`` of a loaded model: the number it runs with         |
+|                 | ``/api/show``      | ``num_ctx`` of its parameters, or ``….context_length`` (trained)      |
+| LM Studio       | ``/api/v0/models`` | ``loaded_context_length``, or ``max_context_length``                  |
 | hosted gateways | ``/v1/models``     | one of ``WINDOW_FIELDS``                                              |
 
-What a model runs with comes before what it was trained with: a client that trusts the larger number never compacts.
+The number that a model runs with takes precedence over the number that it was trained with, because a client that
+trusts the larger one never compacts.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from toolsim.wire.api import WINDOW_FIELDS
 from toolsim.wire.json_fields import mapping, mappings, string
 
 PAGES = ("/props", "/api/ps", "/api/v0/models")
-"""Pages, from the server's root, that say it without a question about one model."""
+"""Pages, relative to the server's root, that report it without a request about one model."""
 SHOW = "/api/show"
 """Ollama's page for one model: a POST of ``{"model": NAME}``."""
 
@@ -33,12 +34,12 @@ _NUM_CTX = re.compile(r"^num_ctx\s+(\d+)\s*$", re.MULTILINE)
 
 
 def listed_window(model: Mapping[str, Any]) -> int | None:
-    """Return the number in an entry of a list of models, None if there is none."""
+    """Return the number in an entry of a list of models, or None."""
     return next((number for field in _LISTED if (number := _count(model.get(field)))), None)
 
 
 def windows_on(page: str, document: Mapping[str, Any]) -> dict[str, int]:
-    """Return the numbers on one of ``PAGES``, by model; "" stands for any model."""
+    """Return the numbers on one of ``PAGES``, by model; "" means any model."""
     match page:
         case "/props":
             slot = _count(mapping(document.get("default_generation_settings")).get("n_ctx"))
@@ -65,7 +66,7 @@ def shown_window(document: Mapping[str, Any]) -> int | None:
 
 
 def with_window(model: Mapping[str, Any], window: int | None) -> dict[str, Any]:
-    """Return an entry of a list of models with the number under all ``WINDOW_FIELDS`` that it lacks."""
+    """Return an entry of a list of models with the number added under all missing ``WINDOW_FIELDS``."""
     number = listed_window(model) or window
     return {**dict.fromkeys(WINDOW_FIELDS, number), **model} if number else dict(model)
 

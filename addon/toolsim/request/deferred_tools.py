@@ -1,17 +1,17 @@
-"""A manifest of names for many tools: the model looks up the tools that it needs.
+"""A manifest that lists many tools only by name, so that the model looks up the tools that it needs.
 
 128 tools add more than 12,000 tokens to every question, and a small model cannot find the right one among them. So
 beyond ``catalog_budget`` characters a manifest shows most tools by name and the first line of their description, plus
-one more tool, ``find_tools``, which returns the entries of the tools named in its call. toolsim serves that tool: a
-call of it ends a round (``response/retry.py``), and the next round starts with the entries
-(``rounds/round_planner.py``). The client sees nothing of it.
+one more tool, ``find_tools``, which returns the entries of the tools named in its call. toolsim itself runs that tool:
+a call to it ends a round (``response/retry.py``), and the next round starts with the entries
+(``rounds/round_planner.py``). The client sees none of this.
 
-1. The tools and the budget alone determine the manifest, so it is the same in each request.
+1. The manifest depends only on the tools and the budget, so it is the same in each request.
 2. The entry of a tool that the conversation has called before is shown at the point of that call
-   (``prompt_suffix.py``): it is likely to be called again, and earlier look-ups are not part of the conversation. The
-   same applies to all tools on offer if no further round is allowed or their entries fit the budget.
-3. Every tool is on offer, looked up or not: a call that fits its schema counts. A call that does not fit counts as the
-   first look-up: Qwen2.5-Coder-0.5B, shown only names, never looks them up but guesses (``response/judge.py``).
+   (``prompt_suffix.py``): the tool is likely to be called again, and earlier lookups are not part of the conversation.
+   The same applies to all offered tools if no further round is allowed or their entries fit the budget.
+3. Every tool is offered, looked up or not: a call that matches its schema counts. A call that does not match counts as
+   the first lookup: Qwen2.5-Coder-0.5B, if it sees only names, never looks them up but guesses (``response/judge.py``).
 4. If the client has its own ``find_tools``, or a single tool, the manifest is complete.
 """
 
@@ -26,7 +26,7 @@ from toolsim.request.transforms import tools_shown
 from toolsim.wire.json_codec import value_line
 from toolsim.wire.json_fields import array
 
-# Not of the kind "function": a call that does not fit the schema stays text, and none is announced early.
+# Not of the kind "function", so a call that does not match the schema stays text, and no call is announced early.
 FINDER = Tool(
     FIND_TOOLS,
     FIND_TOOLS,
@@ -42,7 +42,7 @@ FINDER = Tool(
 INTRO = "These are further tools, of which only the names are listed. Before you call one, look it up by {finder}:"
 
 _MAX_LINE = 100
-"""Maximum characters of a description next to a name."""
+"""Maximum length of a description next to a name."""
 _MAX_LOOKUPS = 64
 """Maximum number of names that one call can look up."""
 
@@ -64,9 +64,9 @@ def name_lines(tools: Iterable[Tool]) -> str:
 
 
 def found_tools(tools: tuple[Tool, ...], arguments: str, policy: Policy) -> str:
-    """Return the output of a call of ``find_tools``: the entries of the tools that ``arguments`` names.
+    """Return the output of a call to ``find_tools``: the entries of the tools that ``arguments`` names.
 
-    ``tools``: the tools on offer. As many entries as fit the budget, but at least one.
+    ``tools``: the offered tools. Returns as many entries as fit the budget, but at least one.
     """
     shape = form_named(policy.manifest)
     by_name = {tool.name: tool for tool in tools_shown(tools, policy.transforms)}

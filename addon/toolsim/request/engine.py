@@ -1,7 +1,7 @@
-"""The server software behind a backend's address: how it is recognized, and the consequences for a request.
+"""The server software behind a backend's address: how it is recognized, and what it changes about a request.
 
 Servers speak the same API but differ in how they process a request. Each row of ``PROBES`` is a page that only one kind
-of server has, and the expected content; ``proxy/backend_registry.py`` fetches them. The consequences:
+of server has, and the expected content; ``proxy/backend_registry.py`` fetches them. The effects on a request:
 
 1. *The tag.* Ollama itself parses ``<tool_call>`` in the answers of some models, whether the request has tools or not,
    and fails with HTTP 500 ``{"error":"EOF"}`` if the body is not in its own form. Those models get a private tag.
@@ -28,7 +28,7 @@ from toolsim.wire.api import Api
 from toolsim.wire.content import has_files
 
 TAG = "tool_call"
-"""The tag of Hermes, which most models know if they were trained with any tag."""
+"""The tag used by Hermes, which most models know if they were trained with any tag."""
 PRIVATE_TAG = "call_tool"
 """A tag that no server's own parser handles."""
 
@@ -65,7 +65,7 @@ def engine_of(probe: Probe, status: int, headers: Mapping[str, str], body: Mappi
     ``headers`` ignore case, or are lower-case. ``body`` is empty if it is not a JSON object.
     """
     if headers.get("server", "").lower() == "llama.cpp":
-        return "llama.cpp"  # Errors have the header too, for example the error for a missing key.
+        return "llama.cpp"  # Errors also have the header, for example the error for a missing key.
     return probe.engine if status == 200 and probe.fits(body) else None
 
 
@@ -104,8 +104,8 @@ def engine_fields(engine: str, model: str) -> dict[str, Any]:
 def is_refusal(attempt: Feature, status: int, message: str) -> bool:
     """Return whether a backend's error means that it does not support the attempted feature.
 
-    Called only after an attempt, so it is enough that the error names the feature. A status about the key, a timeout or
-    the load says nothing about the body.
+    Called only after an attempt, so it is sufficient that the error names the feature. A status about the key, a
+    timeout or the load says nothing about the body.
     """
     return 400 <= status < 600 and status not in _OTHER_REASONS and _REFUSAL[attempt].search(message) is not None
 
@@ -116,7 +116,7 @@ _CANNOT = (
     r"|unknown|unrecogni[sz]ed|unexpected|extra|no endpoints"
 )
 _REFUSAL: Mapping[Feature, re.Pattern[str]] = {
-    # Errors about a client's own tools contain these words too, but not together with the others.
+    # Errors about a client's own tools also contain these words, but not together with the others.
     "tools": re.compile(
         rf"(?=.*(?:\btools?\b|tool[_ -](?:us|choice|call)|function[_ -]?call))(?=.*(?:{_CANNOT}))",
         re.IGNORECASE | re.DOTALL,
@@ -126,7 +126,7 @@ _REFUSAL: Mapping[Feature, re.Pattern[str]] = {
         rf"(?=.*(?:{_CANNOT}|invalid|only text|must|should be|expected))",
         re.IGNORECASE | re.DOTALL,
     ),
-    # A faulty schema of the client's is not a reason to do without.
+    # A fault in a client's schema is not a reason to avoid the feature.
     "format": re.compile(
         r"(?=.*(?:response_?\s?format|text\.format|output_?(?:format|config)|json_(?:schema|object)|structured))"
         rf"(?=.*(?:{_CANNOT}|unavailable|must be|should be|one of|invalid (?:type|value)))(?!.*invalid schema)",

@@ -1,9 +1,9 @@
-"""Estimates token counts when no tokenizer is available: of a request, and of an answer without usage.
+"""Estimates token counts of requests, and of answers without usage, when no tokenizer is available.
 
 Tokenizers agree on the cost of each kind of character: a word is about one token regardless of its length, punctuation
 comes in runs, digits are single tokens. The weights were fitted to Qwen2.5's tokenizer on Python, Markdown, JSON and
-tool manifests, in pieces of 2,000 characters: 0.91 to 1.10 of the true count, whereas a quarter of the bytes is 0.43 to
-1.34 of it. Other scripts are within a fifth; pure numbers are a quarter too high.
+tool manifests, in pieces of 2,000 characters. The estimate is 0.91 to 1.10 of the true count, whereas a quarter of the
+bytes is 0.43 to 1.34 of it. Other scripts are within a fifth; pure numbers are a quarter too high.
 
 Weighing a megabyte takes 60 ms, too long for the event loop, so a long text is weighed by evenly spaced samples. For
 the same reason a long request is not parsed for the usage of its answer: samples of its JSON are weighed.
@@ -20,7 +20,7 @@ from toolsim.core.events import Usage
 from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import dump, parse_object
 
-# By kind of character: tokens per run, and per character.
+# By kind of character: tokens per run, and tokens per character.
 _WEIGHTS: tuple[tuple[re.Pattern[str], float, float], ...] = (
     (re.compile(r"[A-Za-z]+"), 0.9, 0.027),
     (re.compile(r"[!-/:-@\[-`{-~]+"), 0.34, 0.3),
@@ -36,11 +36,11 @@ _WEIGHTS: tuple[tuple[re.Pattern[str], float, float], ...] = (
     ),
 )
 
-# Characters that are weighed at most, and those of one sample.
+# Maximum number of characters that are weighed, and the size of one sample.
 _MAX_CHARS = 128 * 1024
 _SAMPLE_CHARS = 2048
 
-# Bytes of a request that is parsed; and the content of images and files in the JSON of a longer one.
+# Maximum size of a request that is parsed, and a pattern for images and files in the JSON of a longer one.
 _MAX_PARSED = 128 * 1024
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{120,}={0,2}")
 _ESCAPE = re.compile(r'\\(?:([nrt])|(["\\/]))')

@@ -1,4 +1,4 @@
-"""Builds an example value from a JSON schema: small, and of the required types."""
+"""Builds example values from a JSON schema: small, and of the required types."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from toolsim.wire.json_fields import array, mapping
 
-# A model reads the example, so it only needs to show the form. The budget also stops schemas that refer to themselves.
+# The example only needs to show the model the form. The budget also stops schemas that refer to themselves.
 _MAX_DEPTH = 6
 _MAX_VALUES = 60
 _MAX_TEXT = 200
@@ -15,7 +15,7 @@ _MAX_NUMBER = 10**15
 
 
 def example_arguments(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return arguments for a tool with the schema ``parameters``: the required ones, or else only the first one.
+    """Return arguments for a tool with the schema ``parameters``: the required ones, or else only the first.
 
     Constants, enums, defaults, types, bounds and local references are respected; ``pattern`` and conditions are not.
     """

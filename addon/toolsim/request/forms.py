@@ -1,18 +1,18 @@
 """The forms of the manifest, as data: how it shows a tool, and how it requests a call.
 
-Chosen by measurement (addon/docs/figures.md), mostly with a coder model of 0.5 billion parameters, partly with one of
-1.5:
+Chosen by measurement (addon/docs/figures.md), mostly with a coder model of 0.5 billion parameters, sometimes with a
+model of 1.5 billion:
 
 1. A weak model copies anything that looks like a call: a negative example, ``name(key: type)``, a string of arguments
    with its escapes. So no form shows anything that must not be written, and arguments are always shown as an object.
 2. "Answer in words if no tool fits" makes weak models answer everything in prose. "What a tool can find out, never
    answer yourself" makes them call, and they still answer greetings and requests for poems in prose.
-3. The sentence that Hermes and Qwen models were trained on ("For each … call, return a json object …") does more for
-   them than the manifest's notation: with it they call instead of calculating or writing Python themselves.
-4. Requesting several calls: a list of two to fill, ``[{…}, {…}]``, makes the model invent a second call where one is
-   needed (it writes an unwanted file); two lines to fill get one call where three are needed. A list of one, followed
-   by the reason for a second call, gets as many as needed; with the reason before it, one.
-5. A model imitates what it reads: past calls are shown as blocks, like those in the manifest or its example.
+3. The sentence that Hermes and Qwen models were trained on ("For each … call, return a json object …") helps them more
+   than the manifest's notation: with it they call instead of calculating or writing Python themselves.
+4. Several calls: if shown a template with two items, ``[{…}, {…}]``, the model invents a second call where one is
+   needed (it writes an unwanted file); if shown two lines, it makes one call where three are needed. A list of one
+   item, followed by the reason for a second call, yields as many calls as needed; with the reason before it, only one.
+5. A model imitates what it reads, so past calls are shown as blocks, like those in the manifest or its example.
 
 A form is one row of the table at the end; its entries can be parsed back. A client sends the same tools with each
 request, and ``wire.tools`` returns identical ``Tool`` objects for them, so entries are cached by identity.
@@ -33,7 +33,7 @@ from toolsim.schema import SchemaError, compile_schema
 from toolsim.wire.json_codec import value_line
 from toolsim.wire.json_fields import array
 
-# The last words on how to call, in every form; they mark the end of a manifest.
+# The last sentence about calling in every form; it marks the end of a manifest.
 CLOSING = "The client runs your calls, wherever you run, and the results come in the next user message."
 SCHEMA_LINE = "  The arguments obey this JSON schema: "
 
@@ -43,7 +43,7 @@ EXAMPLE = "Example: "
 _MAX_EXAMPLES = 2
 _MAX_EXAMPLES_CHECKED = 8
 _MAX_EXAMPLE = 2_000
-"""Characters of the arguments of an example."""
+"""Maximum length of the arguments of an example."""
 
 _MAX_DEPTH = 8
 _IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
@@ -58,10 +58,10 @@ _DATA = frozenset({"enum", "const", "default", "examples", "example", "required"
 
 @dataclass(frozen=True, slots=True)
 class ManifestStyle:
-    """One form of the manifest. Rules contain ``{tag}``, the sentinel's tag, and ``{example}``, a call of a tool."""
+    """One form of the manifest. Rules contain ``{tag}``, the sentinel's tag, and ``{example}``, a call to a tool."""
 
     entry: Callable[[Tool, str], str]
-    """Writes a tool; receives the sentinel's tag."""
+    """Returns the text for a tool, given the sentinel's tag."""
     rule: str
     """The rule about when and how to call."""
     several: str = ""
@@ -78,7 +78,7 @@ MAX_TOOL_SETS = 64
 
 @dataclass(frozen=True, slots=True)
 class ToolSet:
-    """Tools as a key, equal if they are identical objects. It holds references, so their ids cannot be reused."""
+    """Tools as a cache key, equal if they are identical objects. It holds references, so ids are not reused."""
 
     ids: tuple[int, ...]
     tools: Sequence[Tool] = field(compare=False)
@@ -100,9 +100,7 @@ def _entries(key: ToolSet, write: Callable[[Tool, str], str], sentinel: str) -> 
 
 
 def _call_entry(tool: Tool, tag: str) -> str:
-    """Write a tool as a call with slots for the values.
-    @@ 146-x
-    """
+    """Write a tool as a call with slots for the values."""
     schema = tool.shown_parameters
     shown = SlotNotation(schema)
     call = f'{{"name": {value_line(tool.name)}, "arguments": {shown.template}}}'
@@ -135,7 +133,7 @@ def _json_entry(tool: Tool, tag: str) -> str:
     if tool.strict:
         function["strict"] = True
     if tool.examples and (examples := _fitting(tool)):
-        # Not in the description: a model copies the escapes of a string.
+        # Not in the description, because a model copies the escapes of a string.
         function["examples"] = [{"name": tool.name, "arguments": example} for example in examples]
     return value_line({"type": "function", "function": function})
 
@@ -157,7 +155,7 @@ def _example_calls(tool: Tool, tag: str) -> list[str]:
 
 
 def _fitting(tool: Tool) -> list[Mapping[str, Any]]:
-    """Return the first examples that fit the tool's schema; a model would copy the mistakes of others."""
+    """Return the first examples that match the tool's schema; a model would copy the mistakes in any others."""
     try:
         schema = compile_schema(tool.shown_parameters)
     except SchemaError:
@@ -198,7 +196,7 @@ def typescript(schema: object, depth: int = 0) -> str:
 def schema_line(schema: Mapping[str, Any]) -> str:
     """Return a JSON schema as ``compact_schema`` leaves it, on one line."""
     line = value_line(schema)
-    # A schema too deep to be walked is shown if nothing has to be removed.
+    # A schema too deep to be traversed is shown unchanged if nothing has to be removed.
     return value_line(compact_schema(schema)) if any(keyword in line for keyword in _DROPPED_KEYWORDS) else line
 
 

@@ -1,4 +1,4 @@
-"""Grammars for llama.cpp (GBNF): text without a call, and then calls by their tools' schemas.
+"""Grammars for llama.cpp (GBNF): text without a call, followed by calls that match their tools' schemas.
 
     root  := text calls?                  or calls, if the answer must call
     calls := block (newline block)*       or bare or fenced, if the answer must call
@@ -9,9 +9,9 @@
 
 1. *Text* is everything without the opening tag. GBNF has no negation, so this is written out letter by letter, with one
    rule for each number of the tag's characters read so far. The tag has one ``<``, so no other state is needed.
-2. *A call without the tag* is text to the grammar if the answer is free. If it must call, the model chooses the form: a
-   model that never writes the tag by itself makes too few calls when forced to.
-3. Nothing may follow the calls, and if a call is required nothing may precede it: a small model that is allowed to
+2. *A call without the tag* is text to the grammar if the answer is free. If the answer must call, the model chooses the
+   form: a model that would not write the tag on its own makes too few calls when forced to.
+3. Nothing may follow the calls, and if a call is required, nothing may precede it: a small model that is allowed to
    write text first does so until it is cut off.
 4. *Whitespace* within JSON is at most one space or one line's indentation; otherwise a derailed model would write
    nothing else.
@@ -33,9 +33,9 @@ from toolsim.request.example import referred
 from toolsim.wire.json_fields import array, mapping
 
 _MAX_RULES = 4000
-"""More rules than any real manifest needs. The limit stops schemas that refer to themselves in ever new ways."""
+"""More rules than any real manifest needs. The limit stops schemas with endless self-references."""
 _MAX_REPEAT = 500
-"""llama.cpp expands ``x{0,n}`` to n rules and rejects a few thousand: longer strings and arrays are unbounded."""
+"""llama.cpp expands ``x{0,n}`` to n rules and rejects a few thousand, so longer strings and arrays are unbounded."""
 _MAX_RANGE = 200
 """The largest range of integers that is listed value by value."""
 
@@ -62,7 +62,7 @@ _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 def call_grammar(
     tools: Sequence[tuple[Tool, Mapping[str, Any]]], tag: str, *, required: bool, untagged: bool, limit: int
 ) -> str:
-    """Return the grammar of an answer with calls of ``tools``, each with the schema of its arguments.
+    """Return the grammar of an answer with calls to ``tools``, each with the schema of its arguments.
 
     ``untagged``: whether a call without the tag counts. ``limit``: the maximum number of calls, 0 for any. Raises
     TooLarge.
@@ -94,7 +94,7 @@ def call_grammar(
 
 
 def _named(rules: Rules, tool: Tool, schema: Mapping[str, Any]) -> str:
-    """Return the rule of a call of one tool, starting with its name."""
+    """Return the rule for a call to one tool, starting with its name."""
     arguments = f'ws "," ws {literal(_json("arguments"))} ws ":" ws {_Values(rules, schema).rule(schema)}'
     return rules.add(f'{literal(_json(tool.name))} {arguments} ws "}}"')
 
@@ -123,7 +123,7 @@ class _Values:
                 merged = [{**rest, **branch} if isinstance(branch, Mapping) else rest for branch in branches]
                 return self._either(merged)
         if isinstance(parts := schema.get("allOf"), list):
-            # The reference to a model in older generators; a model can contain itself.
+            # Older generators reference a model this way, and a model can contain itself.
             is_one = len(parts) == 1 and schema.keys() <= _ANNOTATIONS
             return self.rule(parts[0] if is_one else self._merged(schema, parts))
         match schema.get("type"):
@@ -149,7 +149,7 @@ class _Values:
     def _reference(self, reference: str) -> str:
         if reference not in self._references:
             target = self._target(reference)
-            # Named before it is built: a schema can contain itself.
+            # Named before it is built, because a schema can contain itself.
             name = self._references[reference] = self._rules.new()
             self._rules.set(name, self.rule(target))
         return self._references[reference]
@@ -201,7 +201,7 @@ class _Values:
         further = schema.get("additionalProperties", not properties)
         if "patternProperties" in schema:
             further = True
-        # From the last property to the first, what can follow: with an earlier property, and without one.
+        # From the last property to the first, the text that can follow, with and without an earlier property.
         later, first = "", ""
         if further is not False:
             pair = self._rules.add(f'string ws ":" ws {self.rule(further)}')
@@ -225,7 +225,7 @@ def _repeat(least: int, most: int | None) -> str:
 
 
 def _names(required: object) -> list[str]:
-    """Return the names in a ``required``; in old schemas it is a boolean about the property itself."""
+    """Return the names in a ``required`` list; in old schemas it is a boolean about the property itself."""
     return [name for name in array(required) if isinstance(name, str)]
 
 
@@ -277,6 +277,6 @@ def literal(text: str) -> str:
 
 
 def none_of(chars: str) -> str:
-    """Return the class of all characters but these."""
+    """Return the class of all characters except these."""
     escaped = (f"\\{char}" if char in "]\\^-" else char for char in chars)
     return f"[^{''.join(escaped)}]".replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")

@@ -1,14 +1,14 @@
-"""Detects a model that repeats a call over several turns although its output stays the same.
+"""Detects a model that repeats a call over several turns although the output stays the same.
 
-The history is in every request, so nothing is remembered. A pair of a call and its output counts from its second
-occurrence on as a repetition. The counts start again
+Each request contains the history, so no state is kept. A pair of a call and its output counts as a repetition from its
+second occurrence on. The counts are reset
 
-1. at a pair that is new: a changed argument, a changed output (polling), or another call is progress;
-2. at a message of the user. Context that programs add to the outputs in tags is not one.
+1. at a new pair: a changed argument, a changed output (polling), or another call is progress;
+2. at a user message. Context that programs add to the outputs in tags does not count as one.
 
-So a cycle of several calls is found too. When a pair has occurred half as often as the limit allows (rounded up), the
-prompt says so at that point, and again in each later request, so that it begins with the prompt before it. At the limit
-the model is no longer asked: the answer is text that names the loop.
+This also detects a cycle of several calls. When a pair has occurred half as often as the limit allows (rounded up), the
+prompt says so at that point, and again in each later request, so that the beginning of the prompt stays the same. At
+the limit, the model is not called: the answer is text that describes the loop.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from toolsim.core.plan import Policy
 from toolsim.core.report import loggable_name
 
 LOOP_ENDED = "LOOP_ENDED"
-"""A warning: toolsim has answered because the model repeated a call too often."""
+"""A warning: toolsim answered because the model repeated a call too often."""
 
 _MAX_SHOWN = 200
-"""Characters of the arguments that the answer shows."""
+"""Maximum length of the arguments that the answer shows."""
 _MAX_SEARCHED = 65_536
-"""Characters of a message that are searched for the user's own words."""
+"""Number of characters of a message that are searched for the user's own words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Repetition:
 
 
 class LoopCounter:
-    """Counts the repeated calls of a conversation, given from its beginning."""
+    """Counts the repeated calls of a conversation, starting at its beginning."""
 
     def __init__(self) -> None:
         self._calls: dict[str, Call] = {}
@@ -66,7 +66,7 @@ class LoopCounter:
 
 
 def lines_about(repetitions: Iterable[Repetition], policy: Policy) -> list[str]:
-    """Return the line for the model at repetitions that have just occurred: at most one, at half of the limit."""
+    """Return the line for the model about repetitions that have just occurred; at most one, at half of the limit."""
     half = (policy.loop_limit + 1) // 2
     found = next((each for each in repetitions if each.count == half > 1), None)
     if found is None:
@@ -78,7 +78,7 @@ def lines_about(repetitions: Iterable[Repetition], policy: Policy) -> list[str]:
 
 
 def loop_at_end(items: Iterable[Item], policy: Policy) -> Repetition | None:
-    """Return the repetition that reaches the limit with the last outputs of a conversation, or None."""
+    """Return the repetition that reaches the limit with a conversation's last outputs, or None."""
     found: Repetition | None = None
     counter = LoopCounter()
     for item in items:

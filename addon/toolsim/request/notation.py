@@ -2,8 +2,8 @@
 
     {"city": <string>, "unit": <"celsius" | "fahrenheit", optional>, "stops": [{"name": <string>}, ...]}
 
-A model that fills in the slots has written its arguments. This notation is shorter than a JSON schema, and safer to
-copy than a signature: shown ``get_weather(city: string)``, weak models write ``get_weather(city: "Bonn")``.
+A model only has to fill in the slots to write its arguments. This notation is shorter than a JSON schema, and safer to
+copy than a signature: given ``get_weather(city: string)``, weak models write ``get_weather(city: "Bonn")``.
 
     object := "{" [pair ("," pair)*] "}"          an object with known properties
     pair   := JSON string ":" value
@@ -11,8 +11,8 @@ copy than a signature: shown ``get_weather(city: string)``, weak models write ``
     slot   := "<" type ("," keyword JSON)* [", optional"] ">"
     type   := name | JSON ("|" …)* | type "[]"    types by name, the values of an enum or const as JSON
 
-Descriptions are the client's own words, on separate lines, see ``SlotNotation``. Slots cannot express everything in a
-JSON schema (references, conditions, pattern properties): see ``SlotNotation.is_all``.
+Descriptions are the client's own text, on separate lines (see ``SlotNotation``). Slots cannot express everything in a
+JSON schema, such as references, conditions and pattern properties (see ``SlotNotation.is_all``).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from typing import Any
 
 from toolsim.wire.json_fields import array, mapping, string
 
-# Below this depth a template does not help; such a schema is shown as it is.
+# Below this depth a template does not help, and the schema itself is shown.
 MAX_DEPTH = 8
 
 TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _STRUCTURE = frozenset({"type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf", "description"})
-# Useless to a model.
+# Keywords that are useless to a model.
 _UNINFORMATIVE = frozenset(
     {"title", "$schema", "$comment", "examples", "additionalProperties", "strict", "optional"} | {"encrypted"}
 )
@@ -39,18 +39,18 @@ _SCALAR = frozenset({"type", "enum", "const", "description", "title"})
 _CHOICES = frozenset({"enum", "const", "anyOf", "oneOf"})
 # Keywords that a slot does not show.
 _NAMELESS = _STRUCTURE | _UNINFORMATIVE
-# Keywords that allow any value: they are shown elsewhere, or the model does not need them.
+# Keywords that do not restrict the value: they are shown elsewhere, or the model does not need them.
 _FREE = _NAMELESS - {"type", "properties", "items", "anyOf", "oneOf", "additionalProperties"}
 _KEYWORD = re.compile(r"[A-Za-z][A-Za-z0-9-]*")
 _WHITESPACE = re.compile(r"\s")
 
 
 class SlotNotation:
-    """An object's schema as shown to a model; omits what neither slots nor notes can express.
+    """An object's schema as shown to a model; omits parts that neither slots nor notes can express.
 
-    ``template``: the object with slots; ``notes``: a line ``  path: description`` for each described property, nested
-    ones by their path. Objects and lists of objects have no slot that could mark them as optional; their line does.
-    ``is_all``: whether this expresses the entire schema (except titles and additionalProperties).
+    ``template``: the object with slots; ``notes``: a line ``  path: description`` for each described property, with the
+    path for nested ones. Objects and lists of objects have no slot that could mark them as optional, so their line
+    does. ``is_all``: whether this expresses the entire schema (except titles and additionalProperties).
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -58,7 +58,7 @@ class SlotNotation:
         self.template = self._unnamed(schema, "", 0) if "properties" in schema else "{}"
         self.is_all = _is_expressible(schema)
 
-    # Each method returns a part of the template. ``prefix``: the prefix of the paths of the schema's properties.
+    # Each method returns a part of the template. ``prefix``: the prefix for the paths of the schema's properties.
 
     def _unnamed(self, schema: Mapping[str, Any], prefix: str, depth: int) -> str:
         """Write the entire object, or the items of a list. Their properties get notes even if they have no template."""
@@ -90,7 +90,7 @@ class SlotNotation:
         return f"{{{', '.join(pairs)}}}"
 
     def _note(self, prefix: str, name: str, schema: Mapping[str, Any], *, optional: bool = False) -> str:
-        """Write the note on a property, if any, and return its path; ``optional``: no slot shows that it is."""
+        """Add the note on a property, if any, and return its path; ``optional``: no slot shows that it is optional."""
         path = prefix + (name if name.isidentifier() else _WHITESPACE.sub("_", name))
         words = indented(string(schema.get("description")))
         if optional:
@@ -204,7 +204,7 @@ def _option(schema: object) -> str:
 
 
 def indented(text: str) -> str:
-    """Return a client's ``text`` with all lines except the first indented, so that it stays inside its entry."""
+    """Return a client's ``text`` with all lines but the first indented, so that it stays inside its entry."""
     # Newlines are not printable.
     return text if text.isprintable() else "\n    ".join(text.splitlines())
 

@@ -1,19 +1,19 @@
 """Matches outputs to calls, and labels the records of outputs accordingly.
 
 Clients send the outputs of parallel calls in any order, ids can repeat, and a model sees no ids at all if past calls
-are shown as blocks. So the prompt must state which output belongs to which call, in a way that small models follow
+are shown as blocks. So the prompt must state which output belongs to which call, in a way that works for small models
 (``docs/figures.md``):
 
 1. An output belongs to the first call before it with the same id and no output yet; otherwise to the last call before
    it with that id; otherwise, since some clients send outputs first, to the first such call after it.
 2. Its record names the call by its content (``name=… arguments=…``), or by ``call_id=…`` if past calls are shown as
-   records, which contain their ids. Among calls with the same content, the second one is ``nth=2``, and so on.
+   records, which contain their ids. Among calls with the same content, the second is ``nth=2``, and so on.
 3. Adjacent outputs are shown in the order of their calls: small models rely on the order more than on labels.
-4. An output without a call is labeled with its id. The backend might hold its call: such outputs come first, in the
+4. An output without a call is labeled with its id. The backend might have its call, so such outputs come first, in the
    order of their numbers if toolsim created their ids.
 
-Text added after an answer or a user's message changes nothing above it, so the backend's prefix cache stays valid; but
-an output that came before its call is labeled again once the call has arrived.
+Text added after an answer or a user message changes nothing before it, so the backend's prefix cache stays valid.
+However, an output that came before its call is labeled again once the call has arrived.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _owners(items: Sequence[Item]) -> dict[int, int]:
     having: dict[str, list[int]] = {}
     for number, call in enumerate(item for item in items if isinstance(item, Call)):
         having.setdefault(call.call_id, []).append(number)
-    # The number of calls with each id, and how many of those have an output: always the first ones.
+    # The number of calls with each id, and how many of those have an output (always the first ones).
     before: dict[str, int] = {}
     answered: dict[str, int] = {}
     owners = {}

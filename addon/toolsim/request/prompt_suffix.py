@@ -9,13 +9,13 @@ message:
    line about a call that the model has repeated (``loops``);
 2. the requirement of this request: a call, no call, or only some of the tools.
 
-Nothing is remembered between requests, but a prompt has ended wherever an item of the model follows a client-side item.
-Instructions that depend on the items up to that point (1, and a demand of the operator's ``tool_use_mode``) are written
-there again in each later request. A requirement of this request alone (2) is not repeated: the next prompt differs from
-that point on.
+Nothing is stored between requests, but a prompt has ended wherever an item of the model follows a client-side item.
+Instructions that depend on the items up to that point (1, and a requirement of the operator's ``tool_use_mode``) are
+written there again in each later request. A requirement of this request alone (2) is not repeated: the next prompt
+differs from that point on.
 
 The manifest is not repeated as a reminder. A reminder at each of these points makes a small model return an empty
-answer, and one at the end alone moves the text after it (addon/docs/figures.md).
+answer, and a single reminder at the end changes the position of the text after it (addon/docs/figures.md).
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ class _Prompt(NamedTuple):
     """A point in a conversation where a prompt ended."""
 
     last: int
-    """The index of the user's last message or the last output; of a declaration if there is neither."""
+    """The index of the user's last message or the last output, or of a declaration if there is neither."""
     end: int
     """The number of its items."""
 
 
 def with_suffixes(items: Sequence[Item], plan: Plan) -> list[Item]:
     """Return a conversation with the closing lines of each of its prompts, as user messages."""
-    # A summary is requested by a last item that toolsim appends to the prompt that the client would have sent.
+    # A summary is requested by a last item, which toolsim appends to the prompt that the client would have sent.
     spoken = len(items) - 1 if plan.form.compacts else len(items)
     prompts = _prompts(items[:spoken])
     if plan.form.compacts:
         prompts.append(_Prompt(spoken, len(items)))
     lines = _SuffixLines(plan)
     if not prompts:
-        # There is no message: the backend holds the conversation, or there are only instructions.
+        # There is no message: the backend has the conversation, or there are only instructions.
         said = lines.of_request()
         return [*items, Message("user", (Text("\n\n".join(said)),))] if said else list(items)
     after: dict[int, str] = {}
@@ -65,7 +65,7 @@ def with_suffixes(items: Sequence[Item], plan: Plan) -> list[Item]:
         if not isinstance(item, Declaration):
             shown.append(item)
         if text := after.get(index):
-            # A message with a participant's name belongs to another speaker.
+            # A message with a participant's name belongs to a different speaker.
             shown.append(Message("user", (Text(text),), item.name if isinstance(item, Message) else None))
     return shown
 
@@ -91,13 +91,13 @@ class _SuffixLines:
         self._plan = plan
         self._loops = LoopCounter() if plan.policy.loop_limit else None
         self._known = {tool.name: tool for tool in plan.visible_tools}
-        self._named: dict[str, Tool] = {}  # Tools whose entries the manifest lacks and that have not been shown yet.
+        self._named: dict[str, Tool] = {}  # Tools whose entries are not in the manifest and have not been shown yet.
         if plan.name_only_tools:
             shown = tools_shown(plan.visible_tools, plan.policy.transforms)
             self._named = {tool.name: tool for tool in shown if tool.name in plan.name_only_tools}
 
     def of_history(self, items: Sequence[Item]) -> list[str]:
-        """Return the lines that follow from the items since the last prompt."""
+        """Return the lines resulting from the items since the last prompt."""
         called = dict.fromkeys(item.name for item in items if isinstance(item, Call)) if self._named else ()
         shown = [self._named.pop(name) for name in called if name in self._named]
         policy = self._plan.policy
@@ -119,16 +119,16 @@ class _SuffixLines:
         return [*self._entries(shown), *withdrawn, *repeated]
 
     def of_operator(self, items: Sequence[Item]) -> list[str]:
-        """Return the operator's demand in an earlier prompt; ``items``: the items since the prompt before it."""
+        """Return the operator's requirement in an earlier prompt; ``items``: the items since the previous prompt."""
         is_enforced = self._plan.policy.tool_use_mode == "enforced" and not isinstance(
             last_user_items(items), CallOutput
         )
         return [self._demand(())] if is_enforced else []
 
     def of_request(self) -> list[str]:
-        """Return the lines for this request's prompt, the last one."""
+        """Return the lines for this request's prompt, which is the last one."""
         plan = self._plan
-        # A deferred tool that was not loaded is not one that the model knows of.
+        # The model does not know of a deferred tool that was not loaded.
         offered = [tool.name for tool in plan.tools if tool.name in self._known]
         if not plan.tools:
             return [NO_CALL]
@@ -148,7 +148,7 @@ class _SuffixLines:
         return [further_entries(tools, sentinel=policy.sentinel, form=policy.manifest)] if tools else []
 
     def _demand(self, some: Sequence[str]) -> str:
-        """Return the demand for a call, of one of ``some`` tools or of any tool."""
+        """Return the requirement to call one of ``some`` tools, or any tool."""
         names = some or list(self._known)
         if len(names) == 1:
             return f"You MUST call {names[0]} in this answer."

@@ -6,10 +6,10 @@ r"""Past calls and their outputs as one-line records, in a form that neither too
     [function_call_error reason=SCHEMA_MISMATCH name=get_weather expected="…; /days: got string, expected integer"]
 
 Every value is JSON on one line (plain ids and names are unquoted), so that a value can neither end its record nor start
-another one. A line of a user's text that begins like a record is marked as text by one more backslash (``as_text``):
-``\[function_call_output …``, also if it begins with invisible characters, or contains some. In a further round of
-an answer we write records of errors ourselves, among the user's messages: there, and only there, a user's line may look
-like one. JSON loses only its whitespace: 1.0 stays 1.0, and a number of any length stays whole.
+another one. A line of a user's text that begins like a record is marked as text by an additional backslash
+(``as_text``): ``\[function_call_output …``, even if invisible characters precede it or are in it. In a further round of
+an answer, toolsim itself writes error records into the user's messages. There, and only there, a user's line may look
+like one. JSON loses only its whitespace: 1.0 stays 1.0, and a number of any length stays complete.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from toolsim.wire.json_codec import LINE_ENDS, finite, too_deep, value_line
 
 # The parts of JSON between whitespace: strings, and anything outside of them.
 _BETWEEN_SPACE = re.compile(r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^" \t\r\n]++)++')
-# Text that cannot begin JSON is not parsed: most outputs are plain text.
+# Text that cannot be the beginning of JSON is not parsed, because most outputs are plain text.
 _MAY_BE_JSON = re.compile(r'[ \t\r\n]*+[-{["0-9tfn]').match
 _SPACE = re.compile(r"[ \t\r\n]").search
 _SPACES = re.compile(r"[ \t\r\n]*+")
 _PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")
 OUTPUT = "function_call_output"
 ERROR = "function_call_error"
-# A longer label is shortened, since it repeats text above it; strings are cut to 60 characters.
+# A longer label is shortened, since it repeats earlier text; strings are cut to 60 characters.
 _MAX_LABEL = 240
 _STRING = re.compile(r'"((?:[^"\\]|\\(?:u[0-9a-fA-F]{4}|.)){0,60}+)[^"\\]*+(?:\\.[^"\\]*+)*+"')
 # Invisible characters: spaces of any width, and characters without a glyph.
@@ -73,8 +73,8 @@ def _alike() -> Mapping[str, str]:
 _PATTERNS = _alike()
 _SEEN = re.compile(rf"[{_INVISIBLE}]*+".join(_PATTERNS[char] for char in "[function_call"))
 _LINE_END = r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
-# At the start of a line, followed by any kind of space. The space is a look-ahead: the next line that looks like a
-# record can follow it, and a record that ends with its line is not a record.
+# At the start of a line, followed by any kind of space. The space is a look-ahead, because the next line that looks
+# like a record can follow it; a record that ends with its line is not a record.
 _BEGINS = rf"((?:^|{_LINE_END})[{_INVISIBLE}]*+)(\\*+{_SEEN.pattern}(?:%s)?(?!{_LINE_END})(?=[{_INVISIBLE}]))"
 _LOOKS_LIKE_RECORD = re.compile(_BEGINS % "_output|_error")
 _LOOKS_LIKE_CALL_OR_OUTPUT = re.compile(_BEGINS % "_output")
@@ -83,7 +83,7 @@ _LOOKS_LIKE_CALL_OR_OUTPUT = re.compile(_BEGINS % "_output")
 def as_text(text: str, *, errors: bool = True) -> str:
     """Return a user's ``text`` with a backslash before each line that looks like a record, otherwise unchanged.
 
-    ``errors``: also before lines that look like error records.
+    ``errors``: also mark lines that look like error records.
     """
     if _SEEN.search(text) is None:
         return text
@@ -91,7 +91,7 @@ def as_text(text: str, *, errors: bool = True) -> str:
 
 
 def call_record(call: Call) -> str:
-    """Return the record of ``call``. A custom tool's input is shown as the single argument that the model knows."""
+    """Return the record of ``call``. A custom tool's input is shown as the single argument known to the model."""
     call_id = _word(call.call_id)
     item_id = _word(call.item_id) if call.item_id else call_id
     return f"[function_call id={item_id} call_id={call_id} name={_word(call.name)} arguments={call_arguments(call)}]"
@@ -108,14 +108,14 @@ def id_label(call_id: str) -> str:
 
 
 def call_label(call: Call) -> str:
-    """Return an output's label if ids are not shown: the call's name and arguments, long ones shortened."""
+    """Return an output's label if ids are not shown: the call's name and its arguments, shortened if long."""
     return f"name={_word(call.name)} arguments={_shortened(call_arguments(call))}"
 
 
 def _shortened(arguments: str) -> str:
-    """Return JSON on one line; if it is long, with its strings cut or as a string of its beginning, followed by "…".
+    """Return JSON on one line; if it is long, cut its strings, or return its beginning as a string, followed by "…".
 
-    The "…" is outside the string, so that a secret hidden by a recording (``x`` per character) is cut at the same
+    The "…" is outside the string, so that a secret that a recording has masked (``x`` per character) is cut at the same
     place.
     """
     if len(arguments) <= _MAX_LABEL:

@@ -1,24 +1,25 @@
 """Turns a client's request into a backend's request and the plan for its answer.
 
-Three stages, each with one input and one output, so that a loop over several rounds can repeat only the last::
+There are three stages, each with one input and one output, so that a loop over several rounds can repeat only the
+last::
 
     read      body bytes ─▶ ClientRequest        the client's API; 400s for its errors
-    plan      ClientRequest, Policy ─▶ Plan      which tools are on offer, how many calls, which number is the first
+    plan      ClientRequest, Policy ─▶ Plan      the offered tools, the number of calls, the number of the first call
     compose   ClientRequest, Plan ─▶ body bytes  the backend's API; tools and history as text
 
-``compose`` itself has six steps:
+``compose`` consists of six steps:
 
 1. ``to_items``: the items in the form of the backend's API. An item without such a form is reported, or is a 400 if
    dropping it would change the question.
 2. Backend-run tools that are still allowed (``backend_tools``) are kept, together with their history items.
 3. ``flatten``: calls and outputs become records in messages, and adjacent messages of one role are merged.
-4. If tools are on offer, or were earlier in the conversation, the manifest is placed before it.
+4. If tools are offered, or were offered earlier in the conversation, the manifest is placed before it.
 5. Further instructions about tools are appended to user messages (``prompt_suffix``), so that the beginning never
    changes.
 6. ``compose``: the messages in the client's own body, or in a new body for another API.
 
 A backend with native tool support (``toolsim_mode=native``) gets the client's own body instead of ``compose``; its
-answer is read like any other, so that a call which its parser missed still counts.
+answer is read like any other, so that a call that its parser missed still counts.
 
 A request without tools, for a backend of the client's own API, is not rewritten: it passes byte for byte, unless the
 backend has another name for its model.
@@ -68,11 +69,11 @@ from toolsim.wire.json_codec import TOO_DEEP, dump, read_body
 from toolsim.wire.json_fields import string
 from toolsim.wire.tools import offered_natively
 
-# The range in which numbers start if the backend holds the history: see first_number.
+# The range in which numbers start if the backend has the history (see first_number).
 _STORED_START = 1_000
 _STORED_RANGE = 900_000
 _MAX_TOOLS_BYTES = 1024 * 1024
-# The fields that can demand JSON of an answer, in the shapes that ``wire`` reads.
+# The fields that can require JSON in an answer, in the shapes that ``wire`` reads.
 _FORMATS = ("response_format", "text", "output_config")
 
 
@@ -84,15 +85,15 @@ class Rewritten:
     body: bytes
     """JSON, UTF-8."""
     path: str
-    """Including its query."""
+    """The path, including its query."""
     items: tuple[Item, ...] = ()
     """The conversation as the client sent it, for logs and pages."""
     asked: Mapping[str, Any] = MappingProxyType({})
     """The JSON object that the request was read from."""
     answer: bytes = b""
-    """A backend's complete answer in place of the backend's own, if the model is not asked."""
+    """A backend's complete answer to use instead of calling the model."""
     passes: bool = False
-    """Whether the request passes byte for byte, and the ``plan`` only serves to check its answer."""
+    """Whether the request passes byte for byte, and the ``plan`` is only used to check its answer."""
 
 
 def rewrite_request(
@@ -108,17 +109,17 @@ def rewrite_request(
     is_round: bool = False,
     is_auxiliary: bool = False,
 ) -> Rewritten | None:
-    """Rewrite a client's request for the backend that ``policy`` names; fills ``report``.
+    """Rewrite a client's request for the backend in ``policy``; fills ``report``.
 
     ``api_name``: the client's API. ``output_mode``: the client's preference (a header), which overrides the policy's.
     ``refused``: features that the backend has rejected before, by model. ``stored_as``: None if the answer is not
-    stored. ``is_round``, ``is_auxiliary``: toolsim always handles this request: it is a later round, or an auxiliary
-    operation.
+    stored. ``is_round``, ``is_auxiliary``: this is a later round, or an auxiliary operation, which toolsim always
+    handles.
 
     Returns None for a request that toolsim does not handle and that passes byte for byte: not a JSON object, or a
-    request to a backend of the same API with no tools, no calls in its history, nothing to store, and the same name for
-    its model. If such a request demands JSON, its answer is checked, and it passes until the backend has not complied.
-    Raises BadRequest for the client's errors.
+    request to a backend of the same API with no tools, no calls in its history, nothing to store, and the same model
+    name. If such a request requires JSON, its answer is checked, and the request passes until the backend returns a
+    wrong answer. Raises BadRequest for the client's errors.
     """
     client = APIS[api_name]
     backend = backend_of(client, policy.backend)
@@ -129,8 +130,8 @@ def rewrite_request(
     report.stream = asked.get("stream") is True
     if stored_as is not None and not should_store(asked, stored_as):
         stored_as = None
-    # Items that only toolsim can read become text, and shapes of another API become this one's. The request is a new
-    # one then.
+    # Items that only toolsim can read become text, and shapes of another API become this API's; the result is then a
+    # new object.
     document = client.expand_opaque_items(asked)
     is_changed = document is not asked
     must_rewrite = is_round or is_auxiliary or is_changed or stored_as is not None
@@ -169,7 +170,7 @@ def rewrite_request(
             request = with_backend_tools(request, backend.name, policy, report)
             is_changed = is_changed or request is not declared
             if any(search_kind(tool) == "tool_search" and tool not in request.hosted for tool in declared.hosted):
-                # There is no search: all of them are shown at once.
+                # There is no search, so all of them are shown from the start.
                 at_once = tuple(replace(tool, deferred=False) for tool in request.tools)
                 request = replace(request, tools=at_once, first_tools=())
         planned = plan(request, backend, policy, report, attempts)
@@ -184,7 +185,7 @@ def rewrite_request(
         else:
             written = compose(request, planned, report, is_round=is_round)
         if request.form.compacts:
-            # No tool was offered, but a model that calls one has not written a summary.
+            # No tool was offered, but if the model calls one, it has not written a summary.
             planned = replace(planned, tools=request.tools, masked_tools=frozenset(), tool_choice=ToolChoice())
         loop = loop_at_end(request.items, policy) if policy.loop_limit and not is_auxiliary else None
     except RecursionError:
@@ -210,7 +211,7 @@ def _text_answer(backend: Api, text: str, request: ClientRequest) -> bytes:
 
 
 def demands_json(request: ClientRequest, policy: Policy) -> bool:
-    """Return whether the answer to a request has to be JSON, since no tool is on offer.
+    """Return whether the answer to a request must be JSON because no tools are offered.
 
     False for several choices, and for summaries.
     """
@@ -219,7 +220,7 @@ def demands_json(request: ClientRequest, policy: Policy) -> bool:
 
 
 def _demanded(client: Api, document: Mapping[str, Any]) -> ClientRequest | None:
-    """Return a request that demands JSON; None if it does not, or cannot be read, which is for its backend to say."""
+    """Return a request that requires JSON; None if it does not, or is invalid, which its backend will report."""
     if not any(key in document for key in _FORMATS):
         return None
     try:
@@ -244,7 +245,7 @@ def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequ
 
 
 def should_store(document: Mapping[str, Any], stored_as: StoredAs) -> bool:
-    """Return whether a request is changed because of the store: it is to be stored, or refers to stored data."""
+    """Return whether the store changes a request: it is to be stored, or refers to stored data."""
     return bool(stored_as.echo) or document.get("store") is not False
 
 
@@ -253,8 +254,8 @@ def prepare_for_store(request: ClientRequest, stored_as: StoredAs) -> ClientRequ
     if request.stored_history is not None:
         raise BadRequest("The request refers to stored data in a form that cannot be read.", "input")
     if request.body.get("background") is True:
-        # The backend would reject it as well, but blame a ``store`` that the client has not sent.
-        message = "'background' cannot be read here: write it without escapes."
+        # The backend would also reject it, but with an error about a ``store`` that the client has not sent.
+        message = "'background' cannot be read here: write the key without escapes."
         raise BadRequest(message, "background", "unsupported_parameter")
     echo = {**request.form.echo, **stored_as.echo}
     form = replace(request.form, id=stored_as.id if echo["store"] else "", echo=echo)
@@ -275,7 +276,7 @@ def plan(
         check_strict(request)
     offered = tools_on_offer(request, policy)
     if choice.mode == "required" and not offered:
-        message = "'tool_choice' demands a call, but none of the tools that it allows is offered here."
+        message = "'tool_choice' requires a call, but none of the tools that it allows is offered here."
         raise BadRequest(message, "function_call" if request.form.legacy_functions else "tool_choice", "invalid_value")
     names = [tool.name for tool in offered]
     is_native = policy.mode == "native" and backend.name == request.api
@@ -288,13 +289,13 @@ def plan(
             shortened = frozenset(tool.name for tool in listed if tool.deferred)
             named = frozenset(tool.name for tool in offered if tool.deferred and finder in names)
         elif request.original_body is not None:
-            # A client of the Messages API loads tools by any tool of its own, and names them itself.
+            # A client of the Messages API can load tools with any of its own tools, and names them itself.
             listed = tuple(tool for tool in listed if not tool.deferred)
     if policy.catalog_budget and not is_native:
         budgeted = names_only(tuple(tool for tool in listed if not tool.deferred), policy)
         shortened |= budgeted
         finder = FIND_TOOLS if budgeted else finder
-        # On their own they might fit the budget, and are then shown once only they may be called.
+        # On their own they might fit the budget, and would then be shown as soon as no others may be called.
         if policy.may_look_up and names_only(tuple(tool for tool in offered if not tool.deferred), policy):
             named |= budgeted.intersection(names)
     named -= _called(request)
@@ -305,9 +306,9 @@ def plan(
     report.stop_after_tools_mode = policy.stop_after_tools_mode if ends_turns else "off"
     report.tools.extend(names)
     if named and finder == FIND_TOOLS:
-        # First, since the example in a form is of the first tool.
+        # First, because the example in a form uses the first tool.
         offered = (FINDER, *offered)
-    # A round after outputs has no tools either, but is part of an answer that had.
+    # A round after outputs also has no tools, but belongs to an answer that had.
     json_only = demands_json(request, policy) and policy.tool_use_mode != "withheld"
     enforced: Mapping[str, Any] | None = None
     fields = engine_fields(policy.engine, policy.model_at_backend(request.form.model))
@@ -346,7 +347,7 @@ def plan(
 
 
 def outputs_to_match(request: ClientRequest, policy: Policy) -> Outputs:
-    """Return the outputs from which the model can quote calls: all that it sees, except those of ``find_tools``."""
+    """Return the outputs from which the model can quote calls: all that it sees, except from ``find_tools``."""
     if policy.untagged == "all":
         return Outputs()
     calls = [item for item in request.items if isinstance(item, Call)]
@@ -362,8 +363,8 @@ def outputs_to_match(request: ClientRequest, policy: Policy) -> Outputs:
 def first_number(request: ClientRequest) -> int:
     """Return the number for the first call of the answer: one more than the highest in the request's own history.
 
-    A history that the backend holds is invisible. The number then starts at a hash of the previous response's id, or of
-    the entire request, since a conversation's id does not change.
+    A history stored by the backend is not visible. The number then starts at a hash of the previous response's id, or
+    of the entire request, since a conversation's id does not change.
     """
     number = request.highest_call + 1
     if request.stored_history is None:
@@ -375,12 +376,12 @@ def first_number(request: ClientRequest) -> int:
 def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: bool = False) -> bytes:
     """Return the body for the backend: the request with its tools and its history of calls as text.
 
-    Raises BadRequest if the backend has no form for something that the client requires.
+    Raises BadRequest if the backend's API cannot represent something that the client requires.
     """
     api = APIS[plan.backend]
     items, notes = api.to_items(request)
     if "files" not in plan.attempts:
-        # The backend rejects unsupported items for which its API has a form.
+        # The backend rejects unsupported items that its API can represent.
         items = [with_parts_for(item, None, notes) for item in items]
     keep_hosted = plan.backend == plan.client and (plan.policy.forward_hosted_tools or bool(request.hosted))
     report.dropped += notes if plan.backend == plan.client else [*request.untranslatable, *notes]
@@ -394,7 +395,7 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
     is_enforced = plan.answer_format is None or "format" in plan.attempts
     if plan.json_only and plan.answer_format is not None and not is_enforced and not plan.visible_tools:
         messages = insert_manifest(messages, whole_answer_rule(plan.answer_format), _manifest_role(plan))
-    # A backend that enforces the client's answer format could never write a call, so the manifest requests the format
+    # A backend that enforced the client's answer format could never write a call, so the manifest requests the format
     # instead.
     wanted: Demand = plan.constraint if plan.tools else "as sent" if is_enforced or plan.choices > 1 else None
     body = api.compose(request, messages, wanted, keep_hosted)
@@ -404,7 +405,7 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
 def kept_body(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
     """Return the body for a backend with native tool support: as sent, except for masked tools.
 
-    ``body``: as sent, b"" if the request has been changed since.
+    ``body``: as sent, or b"" if the request has been changed since.
     """
     policy = plan.policy
     has_fields = policy.request_overrides or policy.request_defaults or policy.backend_model
@@ -431,8 +432,8 @@ def _check_tools_size(plan: Plan) -> None:
     size = len(dump([carried, plan.form.echo]))
     if size > _MAX_TOOLS_BYTES:
         message = (
-            f"The tools, and what a Response repeats of its request, are too large: got {size} bytes, expected at most "
-            f"{_MAX_TOOLS_BYTES}."
+            f"The tools, and the parts of the request that a Response repeats, are too large: got {size} bytes, "
+            f"expected at most {_MAX_TOOLS_BYTES}."
         )
         raise BadRequest(message, "tools", "request_too_large")
 
@@ -452,9 +453,9 @@ def _allowed(tools: tuple[Tool, ...], policy: Policy) -> tuple[Tool, ...]:
 
 
 def _listed(request: ClientRequest, offered: tuple[Tool, ...], policy: Policy) -> tuple[Tool, ...]:
-    """Return the tools that the manifest shows: the first ones, unless none may be called and none was.
+    """Return the tools that the manifest shows: the first ones, unless none may be called and none was called.
 
-    The model has read a manifest before a call, and before it is to summarize. Leaving it out would make its server
+    The model has already read a manifest before a call, and before writing a summary. Omitting it would make the server
     process the entire prompt again.
     """
     is_written = offered or policy.tool_use_mode == "withheld"
@@ -468,7 +469,7 @@ def _called(request: ClientRequest) -> frozenset[str]:
 
 
 def _may_invent(request: ClientRequest, policy: Policy) -> bool:
-    """Return whether to request a plain-text answer when the answer is only an undeclared call.
+    """Return whether to request a plain-text answer if the answer consists only of an undeclared call.
 
     False for several choices, for background answers, which no client reads, and where JSON or a summary is required.
     """
@@ -478,17 +479,17 @@ def _may_invent(request: ClientRequest, policy: Policy) -> bool:
 
 
 def is_watched(request: ClientRequest) -> bool:
-    """Return whether a client waits for the answer: none does for one made in the background."""
+    """Return whether a client is waiting for the answer, which is not the case for background answers."""
     return request.body.get("background") is not True
 
 
 def may_call_unprompted(request: ClientRequest, policy: Policy) -> bool:
-    """Return whether the model decides freely, in answer to the user, whether to call a tool."""
+    """Return whether the model is answering the user and free to decide whether to call a tool."""
     return _choice(request, policy).mode == "auto" and not is_after_outputs(request)
 
 
 def _choice(request: ClientRequest, policy: Policy) -> ToolChoice:
-    """Return the client's choice, or the operator's if ``tool_use_mode`` decides."""
+    """Return the client's choice, or the operator's if ``tool_use_mode`` overrides it."""
     if policy.tool_use_mode in ("disabled", "withheld"):
         return ToolChoice("none")
     # A model forced to call after each output would never answer.
@@ -505,7 +506,7 @@ def is_after_outputs(request: ClientRequest) -> bool:
 def catalog_of(plan: Plan) -> str:
     """Return the manifest of the tools, and the rules for calling them."""
     policy = plan.policy
-    # First, since the example in a form is of the first tool.
+    # First, because the example in a form uses the first tool.
     tools = (FINDER, *plan.visible_tools) if plan.finder == FIND_TOOLS else plan.visible_tools
     return manifest(
         tools_shown(tools, policy.transforms) if policy.transforms else tools,
@@ -523,7 +524,7 @@ def _manifest_role(plan: Plan) -> Literal["developer", "system", "user"]:
 
 
 def _with_output_mode(policy: Policy, client: Api, header: str | None) -> Policy:
-    """Return the policy with the mode that applies to this request: the client's, or the operator's for its API."""
+    """Return the policy with the output mode for this request: the client's, or the operator's mode for its API."""
     word = header.strip().lower() if header else ""
     if not word:
         mode = client.output_mode(policy)

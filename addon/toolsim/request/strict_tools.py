@@ -12,7 +12,7 @@ from toolsim.schema import SchemaError, compile_schema
 from toolsim.wire.tools import schema_param
 
 _MAX_ATOMS = 25_000
-"""Limit for the patterns of all strict tools of a request, which are compiled on the event loop: up to 50 ms."""
+"""Limit for the patterns of all strict tools in a request, whose compilation blocks the event loop for up to 50 ms."""
 
 
 def check_strict(request: ClientRequest) -> None:
@@ -35,5 +35,5 @@ def _unusable(key: ToolSet) -> tuple[Tool, str] | None:
         except SchemaError as problem:
             return tool, str(problem)
         if atoms > _MAX_ATOMS:
-            return tool, f"the patterns of all strict tools up to this one are too large: more than {_MAX_ATOMS} atoms"
+            return tool, f"the patterns of the strict tools up to this one are too large: more than {_MAX_ATOMS} atoms"
     return None

@@ -1,7 +1,7 @@
-"""Searches deferred tools by a regular expression, or by words.
+"""Searches deferred tools with a regular expression, or for words.
 
-The names, descriptions and parameters of tools are searched. What a small model writes as a pattern is often a list of
-words: if a pattern matches nothing, or cannot be used, its words are searched.
+The names, descriptions and parameters of tools are searched. A small model's pattern is often just a list of
+words, so if a pattern matches nothing or is invalid, its words are searched for.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from toolsim.core.plan import Tool
 from toolsim.wire.json_fields import array, mapping, string
 
 MAX_FOUND = 5
-"""As many as Anthropic's search returns."""
+"""The maximum number of results, as in Anthropic's search."""
 _MAX_PATTERN = 200
-"""Characters, as Anthropic allows."""
+"""Maximum length of a pattern, as in Anthropic's search."""
 _SECONDS, _LEAST_SECONDS = 0.25, 0.001
-"""For all searches of one pattern, and for any of them."""
+"""Time for all searches of one pattern, and the minimum for each."""
 _MAX_TEXT = 4_000
-"""Characters of a tool that are searched."""
+"""Number of characters of a tool that are searched."""
 _WORD = re.compile(r"[^\W_]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-# BM25, with the constants that everybody uses. A name counts three times.
+# BM25 with the usual constants. A name counts three times.
 _K, _B, _OF_NAME = 1.2, 0.75, 3
 _LEAST = 0.25
-"""What a tool needs of the best one's score: less is a word such as "the"."""
+"""Minimum score relative to the best; only words such as "the" produce a lower score."""
 
 
 def find_tools(tools: Sequence[Tool], arguments: Mapping[str, Any]) -> list[Tool]:
-    """Return the tools that a search finds, the best first, at most ``MAX_FOUND``."""
+    """Return the tools that a search finds, best first, at most ``MAX_FOUND``."""
     pattern, query = string(arguments.get("pattern")), string(arguments.get("query"))
-    # By its path (Responses), a search names a namespace or a tool.
+    # In the Responses API, a search can name a namespace or tool by its path.
     paths = [path for path in array(arguments.get("paths")) if isinstance(path, str)]
     texts = [_texts(tool) for tool in tools]
     found = _by_pattern(tools, texts, pattern) if 0 < len(pattern) <= _MAX_PATTERN else []
@@ -45,13 +45,13 @@ def find_tools(tools: Sequence[Tool], arguments: Mapping[str, Any]) -> list[Tool
 
 
 def _texts(tool: Tool) -> tuple[str, str]:
-    """Return the name of a tool, and what else is searched of it."""
+    """Return the name of a tool, and its other searchable text."""
     described = [f"{name} {string(mapping(schema).get('description'))}" for name, schema in tool.declared.items()]
     return tool.name, "\n".join([tool.description or "", *described])[:_MAX_TEXT]
 
 
 def _by_pattern(tools: Sequence[Tool], texts: Sequence[tuple[str, str]], pattern: str) -> list[Tool]:
-    # It takes a while to import.
+    # The import takes a while.
     import regex
 
     from toolsim.schema.patterns import MAX_ATOMS, atoms
@@ -75,7 +75,7 @@ def _by_pattern(tools: Sequence[Tool], texts: Sequence[tuple[str, str]], pattern
 
 
 def _by_words(tools: Sequence[Tool], texts: Sequence[tuple[str, str]], query: str) -> list[Tool]:
-    """Return the tools that have any of the words, ranked by BM25; first the one with exactly that name."""
+    """Return the tools that contain any of the words, ranked by BM25; a tool with exactly that name comes first."""
     words = _words(query)
     if not words:
         return []

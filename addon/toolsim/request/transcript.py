@@ -1,4 +1,4 @@
-"""A conversation as messages for a text-only backend: history as text, and the manifest in its place."""
+"""A conversation as messages for a text-only backend: the history as text, and the manifest."""
 
 from __future__ import annotations
 
@@ -35,15 +35,16 @@ def flatten(
     records: bool = True,
     is_round: bool = False,
 ) -> list[Message | HostedItem]:
-    """Return ``items`` as messages that a text-only backend understands, in order; hosted items stay if they are kept.
+    """Return ``items`` as messages that a text-only backend understands, in order; hosted items stay with
+    ``keep_hosted``.
 
     Counts calls and replaced outputs in ``report``. Each output names its call, and adjacent outputs are in the order
-    of their calls (see ``pairing``). Text is unchanged, byte for byte; adjacent messages of the same role are merged
-    (many chat templates require alternation) with an empty line between. If ``records`` can occur among them, a user's
-    line that looks like a record is marked as text (see ``record``); in a round (``is_round``), only a line that looks
-    like a call or an output.
+    of their calls (see ``pairing``). Text is unchanged, byte for byte; adjacent messages with the same role are merged
+    (many chat templates require alternation) with an empty line between. If the messages may contain ``records``, a
+    user's line that looks like a record is marked as text (see ``record``); in a round (``is_round``), only a line that
+    looks like a call or an output is.
     """
-    # ``auto`` is the same as ``sentinel``, which suits every form of the manifest.
+    # ``auto`` is the same as ``sentinel``, which works with every form of the manifest.
     tag = None if policy.history == "bracketed" else policy.sentinel
     draft = Draft()
     listed = tuple(items)
@@ -61,7 +62,7 @@ def flatten(
                     report.outputs_replaced += 1
                     output = _TOO_LARGE
                 draft.record("user", output_record(label, output))
-                # Pictures and files follow the record, since they cannot be part of it.
+                # Images and files follow the record, since they cannot be part of it.
                 if beside := [part for part in item.parts if not isinstance(part, Text)]:
                     draft.parts(beside)
             case Message(role="user") if records and _has_brackets(item):
@@ -85,10 +86,10 @@ def flatten(
 def insert_manifest(
     messages: Sequence[Message | HostedItem], text: str, role: Literal["developer", "system", "user"]
 ) -> list[Message | HostedItem]:
-    """Return ``messages`` with the manifest ``text`` in its place, before the conversation itself.
+    """Return ``messages`` with the manifest ``text`` inserted before the conversation itself.
 
-    As ``system`` it is appended to the first of the leading system messages, the one that chat templates support. As
-    ``developer`` it follows all leading instructions. As ``user`` it is prepended to the user message after them, if
+    As ``system`` it is appended to the first of the leading system messages, the only one that chat templates support.
+    As ``developer`` it follows all leading instructions. As ``user`` it is prepended to the user message after them, if
     the conversation begins with one.
     """
     placed = list(messages)
@@ -114,12 +115,12 @@ def _role(item: Message | HostedItem) -> Role | None:
 
 
 def is_longer(text: str, size: int) -> bool:
-    """Return whether a text has more than ``size`` bytes in UTF-8, where a character has at most four."""
+    """Return whether a text has more than ``size`` bytes in UTF-8, where a character takes at most four."""
     return 4 * len(text) > size and len(text.encode("utf-8", "surrogatepass")) > size
 
 
 def _has_brackets(message: Message) -> bool:
-    """Return whether a line might look like a record, so that all other messages need no search."""
+    """Return whether a line might look like a record; other messages need no search."""
     return any("[" in part.text for part in message.parts if isinstance(part, Text))
 
 
@@ -158,11 +159,11 @@ class Draft:
     done: list[Message | HostedItem] = field(default_factory=list)
     """Finished messages."""
     role: Role | None = None
-    """The role of the open message, None if there is none."""
+    """The role of the open message, or None if there is none."""
     name: str | None = None
     """The name of the open message."""
     pieces: list[Part | list[str]] = field(default_factory=list)
-    """The parts of the open message. Texts are collected as lists, so that joining a long history takes linear time."""
+    """The parts of the open message. Texts are collected in lists, so that joining a long history takes linear time."""
     is_after_record: bool = False
     """Whether the open message ends with a record."""
 
@@ -174,7 +175,7 @@ class Draft:
             if not isinstance(part, Text):
                 self.pieces.append(part)
             elif part.text:
-                # Only the first text is joined to the text before it: the others are separate parts.
+                # Only the first text is joined to the preceding text; the others are separate parts.
                 self._text(part.text, "\n\n" if first else None)
             first = False
         self.is_after_record = False

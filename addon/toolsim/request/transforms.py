@@ -1,8 +1,8 @@
-"""Opt-in changes for certain backends, under names that other tools use too.
+"""Opt-in changes for certain backends, under names that other tools also use.
 
 A text backend needs few of them, since its calls and outputs are records. So changes to messages apply only if the
 backend has native tool support (``toolsim_mode=native``), over chat completions; the others apply in either mode.
-Changes that toolsim always makes have names as well, so that a list written for another tool works unchanged.
+Changes that toolsim always makes also have names, so that a list written for another tool works unchanged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STRIP_DESCRIPTIONS = "openai_tools_strip_function_descriptions"
 COMPACT = "tool_result_compact_envelope"
 
 _SKIP_SIGNATURE = "skip_thought_signature_validator"
-"""The value that Gemini's OpenAI-compatible API accepts in place of a lost signature."""
+"""The value that Gemini's OpenAI-compatible API accepts instead of a lost signature."""
 
 
 def _content_null(message: dict[str, Any]) -> dict[str, Any]:
@@ -67,13 +67,13 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
     "deepseek_openrouter_compat": (*_RELIABLE, "assistant_tool_calls_reasoning_content_empty_if_missing"),
     "gemini_openrouter_compat": (*_RELIABLE, "assistant_tool_calls_signature_skip_validator_if_missing"),
 }
-"""Names for several changes at once."""
+"""Names for sets of changes."""
 
 NAMES = (*_MESSAGE_CHANGES, STRIP_DESCRIPTIONS, COMPACT, *BUILT_IN)
 
 
 def expand(names: Iterable[str]) -> frozenset[str]:
-    """Return the transforms of these names, including those of presets. Raises ValueError for an unknown name."""
+    """Return the transforms with these names, including those in presets. Raises ValueError for an unknown name."""
     found: set[str] = set()
     for name in names:
         if name not in NAMES and name not in PRESETS:
@@ -100,7 +100,7 @@ def outputs_shown(items: list[Item], transforms: Collection[str]) -> list[Item]:
 
 
 def native_body(body: Mapping[str, Any], transforms: Collection[str]) -> dict[str, Any]:
-    """Return a body for a backend that takes tools itself."""
+    """Return a body for a backend that supports tools natively."""
     changed = dict(body)
     messages = body.get("messages")
     if isinstance(messages, list):
