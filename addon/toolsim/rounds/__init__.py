@@ -1,8 +1,8 @@
 """Several rounds, or turns of the model, within one answer.
 
 Some answers need another round before the client gets them: a call that violated its tool's schema, an answer without a
-required call, an empty one after a tool's output. The addon sends only requests that might need it to the runner; all
-others go to the backend directly, at no cost::
+required call, an empty one after a tool's output. The addon sends only requests that might need another round to the
+runner; all others go directly to the backend, at no cost::
 
     client ── request ──▶ proxy ──▶ runner (HTTP on the loopback)
                                       │  round 1 ──▶ proxy ──▶ backend      each an ordinary request of the client's
@@ -14,20 +14,20 @@ others go to the backend directly, at no cost::
    connection to the listener would need the listener's address, its key and a way past it in every mode.
 2. The client's own flow goes to the runner over HTTP, since a hook cannot stream a response that it creates. It
    contains the request as the client sent it, and the answer as the client received it. A client that disconnects
-   closes that connection, which ends the runner's task, which ends the round, which stops the model.
+   closes that connection, which ends the runner's task and the round, and stops the model.
 3. Rounds arrive as events (``ClientEvent``), not as bytes: one writer writes the events of all rounds, with one id, one
-   event count and one numbering of items and calls (``merge.py``). The answer of a single round, as its flow shows it,
-   ends at the retry, with an error that says so.
-4. Emitted events stay. Only withheld output is requested again (``response/retry.py``), and the rest of the answer
+   event count and one numbering of items and calls (``merge.py``). In its own flow, the answer of a single round
+   ends at the retry, with an error that describes it.
+4. Emitted events are final. Only withheld output is requested again (``response/retry.py``), and the rest of the answer
    follows. Streamed and non-streamed answers are the same, since both take this path.
-5. The model is shown its own text and a record of the fault (``course.reply_to``), as a further turn of the
+5. The model sees its own text and a record of the fault (``round_planner.reply_to``) as a further turn of the
    conversation. The record is alone in the last message, where no text of the client and no tool output ever appears,
    and its values are JSON on one line, so that quoted text cannot break out.
 6. Everything is bounded: the total number of rounds and the number for each reason, the time and the text
    (``round_planner.py``). If no further round is allowed, or it fails before it emits anything, the answer ends at the
    fault, just as it would without the runner. The model was stopped at the fault, so nothing after it was read.
-7. An answer that consists only of an undeclared call (``response/faults.py``) gets here after its first round. Its
-   client is not handed over, but gets the rest in its own stream (``proxy/prose_fallback.py``).
-8. A round can also be a question of toolsim's own, apart from the conversation: whether to emit a waiting call
+7. An answer that consists only of an undeclared call (``response/faults.py``) reaches the runner after its first round.
+   Its client keeps its own stream and gets the rest there (``proxy/prose_fallback.py``).
+8. A round can also be toolsim's own question, outside the conversation: whether to emit a waiting call
    (``opinion.py``).
 """

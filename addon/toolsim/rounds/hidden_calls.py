@@ -1,12 +1,12 @@
-"""Calls that a client was not shown, for its next requests.
+"""Stores calls that a client was not shown, for its next requests.
 
-A chat message has no place for calls of tools that the client does not run: the client gets only the text, and sends
+A chat message has no place for calls to tools that the client does not run: the client gets only the text, and sends
 only the text back. The model would not know the results. So the calls of an answer are stored here, and inserted before
 that answer when its conversation continues.
 
-An answer is identified by all messages before it, its owner, the servers that they named, and its own text and calls:
-a client that presents the same under the same key has received that answer. The number of answers and their bytes are
-bounded (``FairCache``), and the model can look up lost results again.
+An answer is identified by all messages before it, its owner, the servers named in these, and its own text and calls:
+a client that presents the same data with the same key has received that answer. The number of answers and their size
+are bounded (``FairCache``), and the model can look up lost results again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class HiddenCalls:
         self._calls: FairCache[tuple[Called, ...]] = FairCache(MAX_ANSWERS, MAX_BYTES)
 
     def put(self, answer: bytes, calls: Sequence[Called], owner: str) -> None:
-        """Store the calls of an answer, in place of earlier ones."""
+        """Store the calls of an answer, replacing any earlier ones."""
         self._calls.put(answer, tuple(calls), owner, sum(map(_size, calls)))
 
     def find(self, answer: bytes) -> tuple[Called, ...]:

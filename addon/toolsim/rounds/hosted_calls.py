@@ -1,19 +1,19 @@
-"""The tools of one answer that the proxy runs: shown to the model as functions, and run between its rounds.
+"""The tools that the proxy runs for one answer: shown to the model as functions, and run between its rounds.
 
 They are the tools of MCP servers, which are listed before the answer, and the searches that a request declares
 (``searches.py``).
 
     prepare ─▶ round ─▶ run ─▶ round ─▶ … ─▶ a round without such calls
 
-1. The rounds are requests with functions only (``wire/hosted_items.py``): this module knows which of them it runs.
-2. A call is announced when it is whole, and run when its round is over; the model is shown its own words, the calls and
-   their outputs, and continues in the next round. The calls of one round run concurrently.
-3. If the same round has calls of the client's functions, the answer ends after the outputs of ours. It also ends at a
-   call that needs approval: its item asks for it, and nothing runs until the next request brings the decision. If the
-   operator decides, the answer waits for that instead.
+1. The rounds are requests with functions only (``wire/hosted_items.py``); this module knows which of them it runs.
+2. A call is announced when it is complete, and run when its round has ended. In the next round, the model sees its own
+   text, the calls and their outputs, and continues. The calls of one round run concurrently.
+3. If a round also contains calls to the client's functions, the answer ends after the outputs of toolsim's calls. It
+   also ends at a call that needs approval: its item requests the approval, and nothing runs until the next request
+   brings the decision. If the operator decides, the answer waits for the decision instead.
 4. If a call cannot be made, or fails, the model gets the error as text. No answer fails because of a server.
-5. If a client is shown no calls, they are still inserted into the history of its next request (``hidden_calls.py``).
-6. The last round that the bounds allow is offered no tools, so that the model answers in plain text.
+5. Calls that a client is not shown are still inserted into the history of its next request (``hidden_calls.py``).
+6. The last round that the bounds allow offers no tools, so that the model answers in plain text.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ from toolsim.wire.restore_hidden import answer_key, whole_key, with_hidden
 from toolsim.wire.web_search import query_of, query_parameter, read_limits
 
 _MAX_WORDS = 65_536
-"""Maximum characters of its own text that the model is shown again."""
+"""Maximum length of its own text that the model is shown again."""
 _NO = "The user refused this call."
-# If it was used, the call has been run: a client that got an error instead of the answer sends its approval again.
-_STALE = "This approval is not known here: it was used already, has expired or was never asked for. Nothing is run now."
+# If it was used, the call has run: a client that got an error instead of the answer sends its approval again.
+_STALE = "This approval is unknown: it was already used, has expired or was never requested. Nothing was run this time."
 _WITHDRAWN = "This call is no longer allowed here. It was not run."
-_OPERATOR = "The operator refused this call, or was not there to allow it. It was not run."
-_NOBODY = "This call needs a yes, which nobody can give here. It was not run."
+_OPERATOR = "The operator refused this call, or was not available to approve it. It was not run."
+_NOBODY = "This call needs approval, which cannot be given here. It was not run."
 
 
 SEARCH = b'"tool_search'
-"""Is in the body of each request with a search of deferred tools."""
+"""Occurs in the body of each request with a search of deferred tools."""
 _NOT_BY_CLIENT = (b'"tool_search_tool_', b'"server"')
 
 
 def has_search(body: bytes) -> bool:
-    """Return whether a request may have a search of deferred tools that its client does not make, by its bytes.
+    """Return whether a request's bytes may contain a search of deferred tools that its client does not run itself.
 
-    Codex makes its own: that must not cost its requests anything.
+    Codex runs its own searches, and its requests must not incur any cost.
     """
     if SEARCH not in body:
         return False
@@ -73,12 +73,12 @@ def has_search(body: bytes) -> bool:
 
 
 Watch = Callable[[Server, ServedCall, Awaitable[ToolOutcome]], Awaitable[ToolOutcome]]
-"""Makes a call of a server's tool, which is awaited, and returns its outcome."""
+"""Awaits a call to a server's tool, and returns its outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class McpContext:
-    """The operator's settings for MCP servers, and the client. ``servers``: those of the file, by label.
+    """The operator's settings for MCP servers, and the client. ``servers``: the servers in the file, by label.
 
     ``hidden``: calls that clients were not shown. ``owner``: the client, as a digest of its key.
     """
@@ -93,38 +93,38 @@ class McpContext:
     hidden: HiddenCalls = field(default_factory=HiddenCalls)
     owner: str = ""
     desk: OperatorApprovals | None = None
-    """Where the operator decides instead of clients."""
+    """Requests decisions from the operator instead of clients."""
     patience: float = 120.0
-    """Seconds that the operator has for a decision."""
+    """Number of seconds that the operator has for a decision."""
     watch: Watch | None = None
     """Observes each call that is made."""
 
     @property
     def marks(self) -> tuple[bytes, ...]:
-        """One of which is in the body of each request with tools that the proxy may run."""
+        """Byte strings, at least one of which is in the body of each request with tools that the proxy may run."""
         if self.servers:
             return (b"",)
         return (SEARCH, b'"mcp') if self.runs_clients else (SEARCH,)
 
     def is_asked(self, body: bytes) -> bool:
-        """Return whether the proxy may run tools of a request, judging by its bytes."""
+        """Return whether the proxy may run tools for a request, judging by its bytes."""
         return any(mark in body for mark in self.marks if mark != SEARCH) or has_search(body)
 
     @property
     def searcher(self) -> Server | None:
-        """The server that searches the web."""
+        """The server for web searches."""
         return next((server for server in self.servers.values() if server.web_search), None)
 
     def serves(self, body: Mapping[str, Any], policy: Policy, api: Api) -> bool:
-        """Return whether the proxy runs tools of a request."""
+        """Return whether the proxy runs tools for a request."""
         return bool(self.servers) or (self.runs_clients and _names_mcp(body)) or _searches_tools(body, policy, api)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A call that was announced. ``needs_approval``: by the operator. ``outcome``: that of a call that is not made.
+    """A call that was announced. ``needs_approval``: by the operator. ``outcome``: set for a call that is not made.
 
-    ``by``: the server or the search that is asked; ``is_shown``: whether the client is shown the call.
+    ``by``: the server or search that runs it; ``is_shown``: whether the client is shown the call.
     """
 
     item: ServedCall
@@ -138,7 +138,7 @@ class _Pending:
 class HostedCalls:
     """The MCP tools and searches of one request.
 
-    ``answer``: the client's flow, by its id. ``body``: the request of the next round.
+    ``answer``: the id of the client's flow. ``body``: the request of the next round.
     """
 
     def __init__(
@@ -156,20 +156,20 @@ class HostedCalls:
         self._answer = answer
         self._asker = Caller(mcp_context.owner, answer)
         declared = [tool for _, tool in mcp_items.declared(body)]
-        # Including the servers that it named: their outputs are only for clients that may use them.
+        # Including the servers that it named: their outputs are only for clients that may use these servers.
         self._whose = mcp_context.owner + dump([*mappings(body.get("mcp_servers")), *declared])
         self._items = api.hosted
         self._conversation = b""
         self._hidden: list[Called] = []
         """The calls that the client is not shown."""
-        # What the client has received: text, and its own calls (name, fragments of the arguments).
+        # Output that the client has received: text, and its own calls (name, fragments of the arguments).
         self._said: list[str] = []
         self._shown: list[tuple[str, list[str]]] = []
         self._report = report
         self._servers: dict[str, Server] = {}
         self._catalog = McpCatalog(())
         self._searches: dict[str, Search] = {}
-        """Those that the request declares, by the name that the model calls."""
+        """The searches that the request declares, by the name that the model calls."""
         self._declared: set[str] = set()
         """The labels of the servers that the request names."""
         self._listed_by: set[str] = set()
@@ -180,7 +180,7 @@ class HostedCalls:
         self._words: list[str] = []
         self._pending: list[_Pending] = []
         self.is_waiting = False
-        """Whether the client has to decide something before the answer continues."""
+        """Whether the client has to make a decision before the answer continues."""
         self.body = body
 
     @property
@@ -190,7 +190,7 @@ class HostedCalls:
 
     @property
     def tools(self) -> frozenset[str]:
-        """The names of the functions that stand for MCP tools and searches in the rounds."""
+        """The names of the functions that represent MCP tools and searches in the rounds."""
         return self._catalog.shown | self._searches.keys()
 
     # -- before the first round
@@ -229,7 +229,7 @@ class HostedCalls:
         return emitted if items.shows == "all" else []
 
     def _find_searches(self, body: Mapping[str, Any], request: ClientRequest) -> dict[str, str]:
-        """Find the searches that the request declares, and that can be made here; return their names by kind."""
+        """Find the searches that the request declares and that can be run here; return their names by kind."""
         found: dict[str, str] = {}
         if leaves_searches(self._policy, self._api):
             return found
@@ -249,12 +249,12 @@ class HostedCalls:
         return found
 
     def _results_of(self, query: str) -> Sequence[Mapping[str, Any]] | None:
-        """Return the results of the client's latest search for something, None if they are not known any more."""
+        """Return the results of the client's latest search for ``query``; None if they are no longer known."""
         calls = self._hosting.hidden.find(_search_key(self._hosting.owner, query))
         return mappings((loaded(calls[0][1].text) or {}).get("results")) if calls else None
 
     def _deferred(self, request: ClientRequest) -> list[Tool]:
-        """Return the tools that a search can find: the client's own, and those of servers."""
+        """Return the tools that a search can find: the client's own tools and the tools of servers."""
         return [tool for tool in (request.first_tools or request.tools) if tool.deferred] + [
             Tool(name, name, description=found.tool.description, parameters=found.tool.schema, deferred=True)
             for name, found in self._catalog.tools.items()
@@ -266,14 +266,14 @@ class HostedCalls:
         return {"tools": [*array(body.get("tools")), *self._catalog.functions()]}
 
     async def _search_web(self, server: Server, arguments: Mapping[str, Any]) -> ToolOutcome:
-        """Search the web by the tool of a server, whatever that calls its query."""
+        """Search the web with the tool of a server, using that tool's own name for the query."""
         pool = self._hosting.pool
         assert pool is not None
         try:
             tools = await pool.tools(server, self._asker)
             schema = next(tool.schema for tool in tools if tool.name == server.web_search)
         except Exception as problem:
-            # It has gone, or has no such tool: both are in the log since the start.
+            # The server is gone or has no such tool; either was logged at the start.
             self._note(UNREACHABLE, f"{server.label}.{server.web_search}")
             return failed(str(problem))
         name = query_parameter(schema)
@@ -282,14 +282,14 @@ class HostedCalls:
         return await self._called(server, item)
 
     def _keep_results(self, call: ServedCall, outcome: ToolOutcome) -> None:
-        """Store the results of a search of the web, which not every client sends back."""
+        """Store the results of a web search, because not every client sends them back."""
         query = query_of(parse_object(call.arguments.encode("utf-8", "replace")) or {})
         kept = CallOutput(call.id, (Text(dump({"results": [*outcome.found]})),))
         owner = self._hosting.owner
         self._hosting.hidden.put(_search_key(owner, query), [(Call(call.id, WEB_SEARCH, ""), kept)], owner)
 
     def for_backend(self) -> dict[str, Any]:
-        """Return the request without the tools that are run here, and without a choice of one of them."""
+        """Return the request without the tools that are run here, and without a choice of such a tool."""
         searches = {"web_search"} if self._hosting.searcher is not None else set[str]()
         searches |= {"tool_search"} if is_deferred(self.body) else set()
         if leaves_searches(self._policy, self._api):
@@ -309,10 +309,10 @@ class HostedCalls:
 
     @property
     def policy(self) -> Policy:
-        """The policy of the rounds.
+        """The policy for the rounds.
 
         Text that a model writes after a call whose output it has not seen is invented. The operator's lists can refer
-        to MCP tools by their own names instead of the model's.
+        to MCP tools by the tools' own names instead of the model's.
         """
         policy = replace(self._policy, tool_denylist=self._policy.tool_denylist | self._catalog.masked)
         if policy.stop_after_tools == "auto" and self.tools:
@@ -348,14 +348,14 @@ class HostedCalls:
         return label in self._servers or self._hosting.runs_clients
 
     async def _decided(self, decision: ApprovalDecision) -> tuple[list[ClientEvent], Called]:
-        """Run a call if it was approved; return its events, and the output for the model."""
+        """Run a call if it was approved; return its events, and its output for the model."""
         asked = self._hosting.approvals.take(decision.id, self._hosting.owner)
         if asked is None and not decision.asked:
             message = f"Approval request '{decision.id[:80]}' not found."
             raise BadRequest(message, decision.param, "invalid_value")
         label, name = string(decision.asked.get("server_label")), string(decision.asked.get("name"))
         shown, arguments = self._catalog.name(label, name), string(decision.asked.get("arguments"))
-        if asked is not None:  # Its echo can be forged.
+        if asked is not None:  # The echoed request can be forged.
             name, shown, arguments = asked.tool, asked.shown, asked.arguments
         events: list[ClientEvent] = []
         call_id = decision.id
@@ -367,12 +367,12 @@ class HostedCalls:
             item = self._items.mcp_call(asked.server.label, name, arguments, decision.id)
             outcome = await self._called(asked.server, item)
             events = [*item.begin(), *item.end(outcome.output, outcome.error)]
-            # The id of the call in the history of the next request.
+            # The id that the call has in the history of the next request.
             call_id = item.id
         return events, (Call(call_id, shown, arguments), CallOutput(call_id, (Text(outcome.shown),)))
 
     def _refusal(self, decision: ApprovalDecision, asked: PendingApproval | None) -> str:
-        """Return the reason, for the model, why a call with a decision is not run; "" if it is."""
+        """Return the reason, for the model, that a decided call is not run; "" if it is run."""
         if not decision.approve:
             return f"{_NO} {decision.reason[:_MAX_WORDS]}".rstrip()
         if asked is None:
@@ -380,16 +380,16 @@ class HostedCalls:
         return "" if self._is_allowed_now(asked) else _WITHDRAWN
 
     def _is_allowed_now(self, asked: PendingApproval) -> bool:
-        """Return whether a call may still be run: an approval can wait for up to an hour.
+        """Return whether a call may still be run, because an approval can be pending for up to an hour.
 
-        Meanwhile the operator can have changed the lists, the file of servers or the hosts, and the client the tools
+        Meanwhile the operator can have changed the lists, the server file or the hosts, and the client the tools
         that it allows.
         """
         if not self._catalog.permits(asked.server.label, asked.tool):
             return False
         now = next((server for server in self._servers.values() if server.endpoint == asked.server.endpoint), None)
         if now is None:
-            # The client had named the server, and does not name it again.
+            # The client had named the server, but no longer does.
             return self._hosting.runs_clients and engine().is_host_allowed(asked.server, self._hosting.hosts)
         # A server that did not list its tools just now reports the problem itself when it is called.
         return now.label not in self._listed_by or asked.tool in self._catalog.names(now.label)
@@ -479,7 +479,7 @@ class HostedCalls:
             if "tool_choice" in body:
                 self.body = {**self.body, "tool_choice": mcp_items.after_calls(body["tool_choice"])}
 
-    # -- what the client gets
+    # -- client output
 
     def emitted(self, event: ClientEvent) -> None:
         """Record an event of the answer; at its end, store the calls that the client was not shown."""
@@ -496,7 +496,7 @@ class HostedCalls:
                 self._hosting.hidden.put(answer, self._hidden, self._hosting.owner)
 
     def next_round(self) -> None:
-        """Forget the data of a round that is retried."""
+        """Discard the data of a round that is retried."""
         self._words, self._pending, self._open = [], [], None
 
     async def _outcome(self, pending: _Pending) -> ToolOutcome:
@@ -534,7 +534,7 @@ class HostedCalls:
 
 
 def leaves_searches(policy: Policy, api: Api) -> bool:
-    """Return whether the backend makes the searches that a request declares: one of the API that takes hosted tools."""
+    """Return whether the backend runs the searches that a request declares, as it does if they are forwarded."""
     is_same = backend_of(api, policy.backend) is api
     return is_same and (policy.forward_hosted_tools or policy.mode == "native")
 
@@ -548,6 +548,6 @@ def _names_mcp(body: Mapping[str, Any]) -> bool:
 
 
 def _searches_tools(body: Mapping[str, Any], policy: Policy, api: Api) -> bool:
-    """Return whether a request has deferred tools, and a search for them that is made here."""
+    """Return whether a request has deferred tools, and a search for them that is run here."""
     searches = any(kind == "tool_search" for _, kind, _ in search_tools(body))
     return searches and is_deferred(body) and not leaves_searches(policy, api)

@@ -1,4 +1,4 @@
-"""An HTTP server on 127.0.0.1 for answers that this proxy itself requests; each ends with its connection."""
+"""An HTTP server on 127.0.0.1 for answers that this proxy itself requests; each connection serves one answer."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tornado.web import Application, RequestHandler
 
 from toolsim.core.errors import ApiError
 
-# Images travel as data URLs inside the JSON body; OpenAI's own limit is 512 MB for a whole request.
+# Images are sent as data URLs inside the JSON body; OpenAI's own limit is 512 MB per request.
 MAX_BODY_BYTES = 512 * 1024 * 1024
 
 _UNSENT_BYTES = 64 * 1024
-"""The part of an answer that the kernel buffers before it is read."""
+"""Number of bytes of an answer that the kernel buffers before they are read."""
 
 
 class StreamHandler(RequestHandler):
-    """Answers a POST by ``answer``, in a separate task, which is in ``running``.
+    """Answers a POST with ``answer``, in a separate task, which is added to ``running``.
 
-    Every error has the API's own shape, regardless of the exception.
+    Every error has the API's own format, regardless of the exception.
     """
 
     running: set[asyncio.Task[None]]
@@ -31,7 +31,7 @@ class StreamHandler(RequestHandler):
     _task: asyncio.Task[None] | None = None
 
     async def answer(self) -> None:
-        """Write the answer; cancelled when the client leaves or the server stops."""
+        """Write the answer; cancelled when the client disconnects or the server stops."""
         raise NotImplementedError
 
     async def post(self) -> None:
@@ -56,7 +56,7 @@ class StreamHandler(RequestHandler):
             self._task.cancel()
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer with tornado's own errors, among them a 500 for any exception."""
+        """Send tornado's own errors, including a 500 for any exception."""
         kind = "invalid_request_error" if status_code < 500 else "server_error"
         self.refuse(ApiError(f"{self.request.method} {self.request.path}: {self._reason}", kind, status=status_code))
 
@@ -81,19 +81,19 @@ class LocalServer:
         self._server: HTTPServer | None = None
 
     def start(self, rules: Sequence[tuple[str, type[StreamHandler], dict[str, Any]]]) -> None:
-        """Bind the port; ``rules`` are tornado's. Raises OSError when it is taken."""
+        """Bind the port; ``rules`` are tornado's. Raises OSError if the port is in use."""
         sockets = bind_sockets(self.port, "127.0.0.1")
         for listening in sockets:
-            # Output that nobody reads is not produced. Accepted connections inherit the options of their listener.
+            # So output that nobody reads is not produced. Accepted connections inherit the listener's options.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT_BYTES)
         self.port = sockets[0].getsockname()[1]
-        # The addon logs each request already.
+        # The addon already logs each request.
         application = Application([*rules], log_function=lambda _handler: None)
         self._server = HTTPServer(application, max_buffer_size=MAX_BODY_BYTES, max_body_size=MAX_BODY_BYTES)
         self._server.add_sockets(sockets)
 
     async def stop(self) -> bool:
-        """Refuse new requests, stop those that run, close their connections; return whether there was a server."""
+        """Refuse new requests, stop running ones, and close their connections; return whether there was a server."""
         if self._server is None:
             return False
         self._server.stop()

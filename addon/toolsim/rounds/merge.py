@@ -1,14 +1,14 @@
-"""Merges the events of several rounds into those of one answer.
+"""Merges the events of several rounds into the events of one answer.
 
-1. The answer is opened once, by the first round that is answered, whose id it has.
+1. The answer is opened once, by the first round that is answered, and has that round's id.
 2. The numbers of calls continue. A call that an earlier round made is not repeated: a model that is asked for the
    second of two calls often writes both. So a later round's calls are withheld until they are complete.
-3. Text that follows text of an earlier round starts a paragraph. After calls it is emitted only if the API has a place
-   for it.
+3. Text that follows text of an earlier round starts a new paragraph. After calls it is emitted only if the API has a
+   place for it.
 4. The tokens of all rounds are added up, as far as backends report them.
-5. An answer with calls ends with the reason ``tool_calls``, however its last round ended, unless all of its calls were
-   dropped. But once an announced call has broken off, it ends with ``length``. A call that breaks off before it was
-   announced leaves no trace.
+5. An answer with calls ends with the reason ``tool_calls``, regardless of how its last round ended, unless all of its
+   calls were dropped. But once an announced call has broken off, it ends with ``length``. A call that breaks off before
+   it was announced leaves no trace.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _PARAGRAPH = "\n\n"
 
 
 class Merger:
-    """Merges rounds; it is fed their events in order, with ``next_round`` between them.
+    """Merges rounds. Call ``feed`` with their events in order, and ``next_round`` between rounds.
 
     ``text_follows_calls``: whether text of a later round can follow calls. ``max_calls``: the maximum number of calls
-    in the answer, 0 = any number.
+    in the answer; 0 = unlimited.
     """
 
     def __init__(self, *, text_follows_calls: bool, max_calls: int = 0) -> None:
@@ -53,14 +53,14 @@ class Merger:
         self._emitted: list[tuple[str | None, str, str]] = []  # The calls of this round.
         self._call: list[CallStarted | CallDelta | CallEnded] = []  # The open call.
         self._line_end: bool | None = None  # Whether the last text ended a line; None if there was none since a call.
-        self._begins = False  # Whether this further round has emitted no text yet.
+        self._begins = False  # Whether this is a later round that has emitted no text yet.
         self._is_broken = False  # Whether an announced call ended incomplete.
         self.calls: list[str] = []
         """The names of the emitted calls."""
         self.size = 0
-        """Characters that were emitted."""
+        """Number of characters emitted."""
         self.has_emitted = False
-        """Whether anything of this round was emitted."""
+        """Whether any output of this round was emitted."""
 
     @property
     def has_called(self) -> bool:
@@ -75,11 +75,11 @@ class Merger:
         self.has_emitted = False
 
     def rewind(self) -> None:
-        """Undo a round that has emitted nothing: the next events belong to the round before it."""
+        """Undo a round that has emitted nothing: the next events belong to the previous round."""
         self._begins = False
 
     def ended(self, reason: EndReason = "stop") -> Ended:
-        """Return the current end of the answer (rule 5); ``reason``: the reason of its last round."""
+        """Return the current end of the answer (rule 5); ``reason``: the reason its last round ended."""
         if self._is_broken:
             reason = "length"
         elif self.calls:

@@ -1,25 +1,25 @@
-"""A second opinion of the model on its own calls, before the client gets them.
+"""Asks the model for a second opinion on its own calls, before the client gets them.
 
-A small model calls any tool that it is shown, even for a question that the tool was not made for. Shown just the tool
-and the request, in a separate conversation, the same model sometimes notices; asked after its call, in the same
+A small model calls any tool that it is shown, even for a question that the tool was not made for. If shown only the
+tool and the request, in a separate conversation, the same model sometimes notices; if asked after its call, in the same
 conversation, it never does (addon/docs/figures.md).
 
-1. From the first call of a turn everything is withheld until the turn ends: most backends answer one request at a
-   time, so a question asked meanwhile would wait for the turn anyway.
-2. The first question is about the tool. It rejects nearly all needless calls, but also some right ones. Shown the call
-   with its arguments, the model rejects fewer of both, and different ones. So a "no" to the first question is followed
-   by the second one, and both have to be a "no". Each tool is questioned once per answer, at its first call, no matter
-   how often it is called, and an earlier verdict applies to later rounds.
+1. From the first call of a turn on, everything is withheld until the turn ends: most backends answer one request at a
+   time, so a question asked meanwhile would have to wait for the turn anyway.
+2. The first question is about the tool. It rejects nearly all needless calls, but also some right ones. If shown the
+   call with its arguments, the model rejects fewer of both kinds, and different ones. So a "no" to the first question
+   is followed by the second question, and both answers must be "no". Each tool is questioned once per answer, at its
+   first call, no matter how often it is called, and an earlier verdict applies to later rounds.
 3. Only a plain "no" rejects a call. The call counts if the question fails, gets any other answer, takes more than
    ``PATIENCE_SECONDS``, or exceeds the bounds.
 4. A rejected call is not emitted. If the answer contains no other call, another round without tools asks the model for
-   text; text after the call is dropped too, since it was about an output that does not exist. If that round fails, the
-   call is emitted after all.
+   text. Text after the call is also dropped, since it was about an output that does not exist. If that round fails,
+   the call is emitted after all.
 5. Only calls that the model made unprompted, in answer to the user, are questioned. Calls that the client requires are
    not. Calls after a tool's output are not either: in the middle of a task a tool need not resemble the user's request.
    MCP tools that toolsim runs are never questioned, because the model reads their output and answers in prose anyway.
-   The same goes for the Responses API's own kinds (``shell``), which fit any request.
-6. A call of a nonexistent tool is rejected without a question (``response/faults.py``).
+   The same applies to the Responses API's own kinds (``shell``), which fit any request.
+6. A call to a nonexistent tool is rejected without a question (``response/faults.py``).
 """
 
 from __future__ import annotations
@@ -59,22 +59,22 @@ CALL_QUESTION = (
 )
 
 PATIENCE_SECONDS = 60.0
-"""Timeout of a question: it is short, and the client waits for a call that is ready."""
+"""Timeout of a question. It is short because the client is waiting for a call that is ready."""
 
 NO_OPINION = "NO_OPINION"
-"""A warning: a question about a call was answered by neither yes nor no, so the call counts."""
+"""A warning: a question about a call was answered with neither yes nor no, so the call counts."""
 
 _MAX_REQUESTS = 3
-"""Number of user messages shown: "And in Paris?" means nothing by itself."""
+"""Number of user messages shown, because "And in Paris?" means nothing on its own."""
 _MAX_REQUEST = 4_000
-"""Maximum characters shown of each message, from its beginning and its end."""
+"""Maximum number of characters shown of each message, from its beginning and its end."""
 _MAX_DESCRIPTION = 2_000
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _ANSWER = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 
 AskModel = Callable[[str, str], Round | None]
-"""Turns an instruction and a question into a round; None if the bounds do not allow it and the round after it."""
+"""Turns an instruction and a question into a round; None if the bounds do not allow this round and the next."""
 
 
 def question_about(tool: Tool, request: str) -> str:
@@ -83,7 +83,7 @@ def question_about(tool: Tool, request: str) -> str:
 
 
 def question_about_call(tool: Tool, arguments: str, request: str) -> str:
-    """Return the question about a call of a tool, with the text of its arguments."""
+    """Return the question about a call to a tool, with the text of its arguments."""
     values = parse_object(arguments.encode()) if tool.kind == "function" else None
     pairs = (f"{name}={dump(value)}" for name, value in values.items()) if values is not None else [dump(arguments)]
     return CALL_QUESTION.format(
@@ -97,13 +97,13 @@ def _shown(tool: Tool) -> str:
 
 
 def verdict_of(text: str) -> bool | None:
-    """Return whether an answer is yes, None if it is neither yes nor no."""
+    """Return whether an answer is yes; None if it is neither yes nor no."""
     found = _ANSWER.match(_THOUGHT.sub("", text, count=1))
     return found[1].lower() == "yes" if found else None
 
 
 def user_request(request: ClientRequest) -> str:
-    """Return the user's request in a conversation: the last messages."""
+    """Return the user's request in a conversation: the last user messages."""
     texts = [item.text.strip() for item in request.items if isinstance(item, Message) and item.role == "user"]
     return "\n".join(map(_shortened, texts[-_MAX_REQUESTS:]))
 
@@ -121,10 +121,10 @@ def _shortened(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpinionResult:
-    """The withheld events of a round: those that have ``passed``, and the ``whole`` of them.
+    """The withheld events of a round: the ones that have ``passed``, and all of them (``whole``).
 
     ``refused``: the names of the tools whose calls have not passed; ``has_calls``: whether other calls have. ``usage``:
-    the tokens of the questions.
+    the tokens used by the questions.
     """
 
     passed: Sequence[ClientEvent]
@@ -136,7 +136,7 @@ class OpinionResult:
     def in_words(self, end: Ended) -> tuple[Sequence[ClientEvent], Retry]:
         """Return the emitted events of a round without remaining calls, and the fault that requests text (rule 4)."""
         passed = [event for event in self.passed if not isinstance(event, TextDelta)]
-        # Not looked up among the passed events: there can be tens of thousands of both.
+        # Not searched for among the passed events, because there can be tens of thousands of both.
         otherwise = [
             event for event in self.whole if isinstance(event, TextDelta | CallStarted | CallDelta | CallEnded)
         ]
@@ -147,7 +147,7 @@ class OpinionResult:
 class SecondOpinion:
     """The calls of one answer to ``request``, withheld until the model has been questioned about them.
 
-    ``ask``: asks one round. ``report``: the answer's report. ``patience``: the timeout of a question in seconds.
+    ``ask``: runs one round. ``report``: the answer's report. ``patience``: the timeout of a question in seconds.
     """
 
     def __init__(
@@ -171,11 +171,11 @@ class SecondOpinion:
 
     @property
     def has_withheld(self) -> bool:
-        """Whether calls wait for their verdicts."""
+        """Whether calls are waiting for their verdicts."""
         return bool(self._withheld)
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
-        """Consume events of a round; return those that pass at once (rule 1)."""
+        """Process events of a round; return those that pass immediately (rule 1)."""
         passed: list[ClientEvent] = []
         for event in events:
             if isinstance(event, CallStarted) or (self._withheld and not isinstance(event, KeepAlive)):
@@ -190,14 +190,14 @@ class SecondOpinion:
         return OpinionResult(withheld, withheld)
 
     async def evaluate(self, pose: AskModel) -> OpinionResult:
-        """Question the model about the withheld calls, and return the outcome."""
+        """Question the model about the withheld calls, and return the result."""
         withheld, self._withheld = self._withheld, []
         passed: list[ClientEvent] = []
         refused: list[str] = []
-        # The calls that remain are numbered without a gap.
+        # The remaining calls are renumbered without a gap.
         numbers = (event.number for event in withheld if isinstance(event, CallStarted))
         called = iter(_arguments(withheld))
-        # ``tool``: the tool of the rejected call that is open, or has just ended.
+        # ``tool``: the tool of the rejected call that is open or has just ended.
         calls, tool, arguments = False, None, ""
         for event in withheld:
             match event:
@@ -209,7 +209,7 @@ class SecondOpinion:
                 case CallDelta() | CallEnded() if tool is not None:
                     pass
                 case TextDelta(text=text) if tool is not None:
-                    # In the output mode obsidian-xml a call is followed by its text, which takes time to write.
+                    # In the output mode obsidian-xml, a call is followed by its text, which takes time to generate.
                     if not text.endswith(use_tool_text(tool, arguments)):
                         passed.append(event)
                     tool = None
@@ -220,7 +220,7 @@ class SecondOpinion:
         return OpinionResult(passed, withheld, refused, calls, usage)
 
     async def _refused(self, call: CallStarted, arguments: str, pose: AskModel) -> Tool | None:
-        """Return the tool of a rejected call, None if the call counts."""
+        """Return the tool of a rejected call, or None if the call counts."""
         tool = self._tools.get((call.name, call.namespace))
         if tool is None or not self._request:
             return None
@@ -234,7 +234,7 @@ class SecondOpinion:
         return tool if self._verdicts[tool.name] is False else None
 
     async def _verdict(self, rule: str, asked: str, pose: AskModel) -> bool | None:
-        """Ask; None if the answer is neither yes nor no, or there is none."""
+        """Ask the question; return None if the answer is neither yes nor no, or if there is no answer."""
         question = pose(rule, asked)
         if question is None:
             return None

@@ -1,24 +1,24 @@
-"""Plans the rounds of an answer: the request of each round, the reasons for another one, and the end.
+"""Plans the rounds of an answer: the request of each round, the reasons for another round, and the end.
 
 | reason                                            | retried                                                         |
 |---------------------------------------------------|-----------------------------------------------------------------|
-| a faulty call, or a missing one that is required  | ``toolsim_retry`` times                                         |
-| an answer that is not the required JSON           | ``toolsim_retry`` times too; without tools after an output      |
-| a tool that was never declared                    | once, with ``toolsim_unknown_tool=retry``, if not as above      |
+| a faulty call, or a missing but required one      | ``toolsim_retry`` times                                         |
+| an answer that is not the required JSON           | also ``toolsim_retry`` times; without tools after an output     |
+| a tool that was never declared                    | once, with ``toolsim_unknown_tool=retry``, unless as above      |
 | an empty answer after a tool's output             | once, with ``toolsim_fix_empty_final``; without tools           |
-| a lookup of tools by ``find_tools``               | 3 times; the model is shown their entries                       |
+| a tool lookup with ``find_tools``                 | 3 times; the model sees the tools' entries                      |
 | calls that the model rejects, or invents          | once, with ``toolsim_second_opinion``; without tools            |
 | an error from the backend                         | once, with ``toolsim_tool_use_mode=relaxed``; without tools     |
 | outputs of MCP tools                              | always; the last round that the bounds allow has no tools       |
 
-"Without tools" after outputs means that none may be called. The manifest stays, because without it the server would
-process the entire prompt again. The backend then enforces the JSON that the client requires, since no call is in its
-way. After a needless call the manifest is dropped.
+"Without tools" after outputs means that no tool may be called. The manifest stays, because without it the server would
+process the entire prompt again. The backend then enforces the JSON that the client requires, since it no longer has to
+allow calls. After a needless call the manifest is dropped.
 
-A question about a call (``opinion.py``) is a round as well, apart from the conversation.
+A question about a call (``opinion.py``) is also a round, but outside the conversation.
 
-The bounds: ``toolsim_max_rounds`` in total, ten minutes from the first round to the beginning of the last, and as much
-text as one answer may have.
+The bounds: ``toolsim_max_rounds`` in total, ten minutes from the first round to the beginning of the last, and the text
+limit of a single answer.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from toolsim.response.verdict import ANSWER_MISMATCH, UNKNOWN_TOOL
 from toolsim.wire.api import Api
 
 _NOT_OF_TOOLS = (401, 402, 403, 404, 408, 429)
-"""Errors that a request without tools would get too: about the key, the quota, the model, a timeout."""
+"""Errors that a request without tools would also get: about the key, the quota, the model, or a timeout."""
 ANSWER_NOW = "Now answer the question in words, from what the tools have returned."
 """The reply to an empty answer."""
 _MAX_FINDS = 3
-"""How often a model can look up tools within one answer; afterwards it is shown all of them."""
+"""Maximum number of tool lookups within one answer; afterwards the model is shown all tools."""
 
 _ANEW = "That call was not made. Write it again from its beginning, whole and corrected, and nothing else."
 _GO_ON = (
@@ -53,7 +53,7 @@ _ANSWER = "That answer was not passed on. Write it again, as one JSON object tha
 _DONE = " The calls before it were made: do not repeat them."
 
 NOTHING = "(no answer)"
-"""Shown for an answer without text: otherwise the record would be merged with the user's own message before it."""
+"""Shown for an answer without text; otherwise the record would be merged with the user's previous message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class Round:
     """One round: a request that the client could have sent, and how it is treated.
 
     ``number`` counts from 1. ``retries_allowed``: the faults that allow another round. ``partial_call``: the partial
-    call that its answer continues. ``hosted``: names of the tools that toolsim runs afterwards. ``is_side_request``: a
-    question of toolsim's own, apart from the conversation.
+    call that its answer continues. ``hosted``: names of the tools that toolsim runs afterwards. ``is_side_request``:
+    whether this is toolsim's own question, outside the conversation.
     """
 
     number: int
@@ -76,7 +76,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class RoundLimits:
-    """Limits for the rounds of one answer: their number, seconds (0 = any), and bytes of text."""
+    """Limits for the rounds of one answer: their number, seconds (0 = unlimited), and bytes of text."""
 
     rounds: int = 8
     seconds: float = 600.0
@@ -104,7 +104,7 @@ def wants_opinion(request: ClientRequest, policy: Policy) -> bool:
 
 
 def may_be_hosted(request: ClientRequest, policy: Policy, bounds: RoundLimits) -> bool:
-    """Return whether MCP tools can be run for a request: it needs one choice, allowed calls, and two rounds."""
+    """Return whether MCP tools can be run for a request: this requires one choice, allowed calls, and two rounds."""
     is_whole = request.n == 1 and request.body.get("background") is not True and not request.form.legacy_functions
     may_call = request.tool_choice.mode != "none" and policy.tool_use_mode != "disabled"
     return is_whole and may_call and bounds.rounds > 1
@@ -135,7 +135,7 @@ class RoundPlanner:
         self._answers = 0  # Retries because of an answer's JSON.
         self._has_outputs = False  # Whether the retried turn answers outputs.
         self._has_fixed = False
-        self._has_words = False  # Whether a plain-text answer was requested in place of calls.
+        self._has_words = False  # Whether a plain-text answer was requested instead of calls.
         self._has_fallen_back = False
         self._finds = 0
 
@@ -144,7 +144,7 @@ class RoundPlanner:
         return Round(1, self._body, self._policy, self._asks(1), hosted=self._hosted)
 
     def next(self, before: Round, retry: Retry, *, called: bool, seconds: float, size: int) -> Round | None:
-        """Return the round that retries, None if the bounds forbid it.
+        """Return the next round, which retries, or None if the bounds forbid it.
 
         ``called``: the client has received calls; ``seconds`` and ``size``: the time and text used so far.
         """
@@ -179,14 +179,14 @@ class RoundPlanner:
         return self._round(body, policy, retry.fault.partial_call)
 
     def side_request(self, rule: str, question: str, *, seconds: float) -> Round | None:
-        """Return the round with a question apart from the conversation.
+        """Return the round with a question outside the conversation.
 
-        None if the bounds do not allow it and one more round, which might follow from the answer.
+        None if the bounds do not allow it and one more round, which the answer might require.
         """
         if self._is_over(seconds) or self._number + 2 > self._bounds.rounds:
             return None
         if self._policy.manifest_role == "user":
-            # The backend drops messages of other roles.
+            # The backend drops messages with other roles.
             rule, question = "", f"{rule}\n\n{question}"
         self._number += 1
         return Round(
@@ -194,7 +194,7 @@ class RoundPlanner:
         )
 
     def without_tools(self, before: Round, status: int, *, seconds: float) -> Round | None:
-        """Return the round that retries without tools, None if that cannot help against an error of ``status``."""
+        """Return a round that retries without tools; None if that cannot help against an error with this ``status``."""
         policy = self._policy
         may = policy.falls_back and not self._has_fallen_back
         if self._is_over(seconds) or not may or status in _NOT_OF_TOOLS:
@@ -203,7 +203,7 @@ class RoundPlanner:
         return self._round(before.body, replace(before.policy, tool_use_mode="disabled"))
 
     def after_calls(self, before: Round, body: Mapping[str, Any], *, seconds: float, size: int) -> Round | None:
-        """Return the round after calls that were run, None if the bounds forbid it; the last one has no tools."""
+        """Return the round after calls that were run; None if the bounds forbid it. The last round has no tools."""
         bounds, number = self._bounds, self._number + 1
         if number > bounds.rounds:
             return None
@@ -235,7 +235,7 @@ class RoundPlanner:
 
 
 def words_of(retry: Retry) -> str:
-    """Return the model's text in the form in which it is shown."""
+    """Return the model's text in the form that is shown to it."""
     return retry.words if retry.words.strip() else NOTHING
 
 

@@ -28,17 +28,17 @@ from toolsim.wire.errors import error_body, read_error
 from toolsim.wire.json_codec import parse_object
 
 TOKEN = "toolsim-rounds"
-"""The header that names a job to its server. Tokens cannot be guessed, and each is valid for one request."""
+"""The header that identifies a job to its server. Tokens cannot be guessed, and each is valid for one request."""
 
 Stream = Callable[[], AsyncGenerator[bytes]]
-"""Yields a stream that somebody else writes, in whole frames."""
+"""Yields a stream that is written elsewhere, in complete frames."""
 
 ROUND_FAILED = "ROUND_FAILED"
 """A warning: a further round failed before it emitted anything, so the answer ends as it would have without it."""
 
 
 PROVIDER_ERROR = "PROVIDER_ERROR"
-"""The reason of a retry without tools after a backend error."""
+"""The reason for a retry without tools after a backend error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +52,14 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """The end of a round that was answered; ``report``: its report."""
+    """The end of an answered round, with its ``report``."""
 
     report: Report
 
 
 RoundEvent = ClientEvent | Retry | Refused | RoundReport
 _End = Retry | Refused | Failed | Ended
-"""How a round ended, if its end is not emitted."""
+"""The end of a round whose end is not emitted."""
 Ask = Callable[[Round], AsyncGenerator[RoundEvent]]
 """Runs one round. The iterator ends with ``Refused`` or ``RoundReport``; closing it early stops the model."""
 
@@ -70,9 +70,9 @@ StoreAnswer = Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]
 
 @dataclass(frozen=True, slots=True)
 class RunnerJob:
-    """One client's request. ``ask``: runs its rounds. ``report``: filled meanwhile, for the client's own flow.
+    """One client's request. ``ask``: runs its rounds. ``report``: filled during the run, for the client's own flow.
 
-    ``store``: stores the answer before its end is emitted, None if it is not to be stored. ``hosted``: the MCP tools
+    ``store``: stores the answer before its end is emitted; None if it is not to be stored. ``hosted``: the MCP tools
     that are run for it.
     """
 
@@ -90,7 +90,7 @@ class RunnerJob:
 def answer(job: RunnerJob) -> AsyncGenerator[ClientEvent | Refused]:
     """Answer a request, in as many rounds as needed.
 
-    The events end with ``Ended`` or ``Failed``; or there is one ``Refused``, if the first round got no answer.
+    The events end with ``Ended`` or ``Failed``. If the first round got no answer, the only event is ``Refused``.
     """
     return _Answering(job).events()
 
@@ -102,10 +102,10 @@ async def with_keepalives[Event](
     *,
     first: float | None = None,
 ) -> AsyncGenerator[Event | KeepAlive | Failed]:
-    """Yield ``events``, and a keep-alive after so many ``seconds`` without one.
+    """Yield ``events``, and a keep-alive whenever ``seconds`` pass without an event.
 
-    ``first``: the seconds before the first of either, if they differ. ``ending``: once it is done, the events end with
-    its error. Pauses between many events that arrive at once.
+    ``first``: the seconds before the first of either, if different. ``ending``: once it is done, the events end with
+    its error. Pauses between many events that arrive together.
     """
     ahead: deque[Event] = deque()
     load = Load()
@@ -144,7 +144,7 @@ async def with_keepalives[Event](
                 await pace.yield_to_others()
                 continue
             if not taken.is_set():
-                # The producer of the events has waited for this: what both do without a pause is one piece of work.
+                # The producer has waited for this: the work of both without a pause counts as one piece of work.
                 taken.set()
                 await asyncio.sleep(0)
                 continue
@@ -176,13 +176,13 @@ class _Answering:
         self._hosted = job.hosted
         self._course: RoundPlanner
         self._opinion: SecondOpinion | None = None
-        # Calls next to their XML are emitted as text: without it they would be lost.
+        # In this mode each call is followed by its XML as text, without which the XML would be lost.
         in_words = job.policy.output_mode != "openai-json"
         self._merger = Merger(
             text_follows_calls=job.api.text_follows_calls or in_words, max_calls=job.policy.tool_block_max
         )
         self._record = ClientRecord(job.api, job.form, job.report)
-        self._listed: list[ClientEvent] = []  # Emitted once the answer is opened.
+        self._listed: list[ClientEvent] = []  # Events that are emitted once the answer is opened.
         self._last: Retry | None = None  # The reason for the current round.
 
     async def events(self) -> AsyncGenerator[ClientEvent | Refused]:
@@ -216,7 +216,7 @@ class _Answering:
                 case None:
                     return
                 case Retry() | Ended() if self._hosted is not None and self._hosted.has_work:
-                    # Other faults in the round are not retried: the model continues from the outputs.
+                    # Other faults in the round are not retried, because the model continues from the outputs.
                     self._last = self._opinion = None
                     self._merger.count(end.usage)
                     async with aclosing(self._hosted.run(round_.body)) as ran:
@@ -237,7 +237,7 @@ class _Answering:
                 self._hosted.next_round()
 
     async def _first(self) -> Round:
-        """Return the first round. Raises BadRequest: nothing is emitted before, so that this is an HTTP error."""
+        """Return the first round. Raises BadRequest: nothing has been emitted yet, so this becomes an HTTP error."""
         job, hosted = self._job, self._hosted
         body, policy, names = job.body, job.policy, frozenset[str]()
         if hosted is not None:
@@ -245,7 +245,7 @@ class _Answering:
             body, policy, names = hosted.body, hosted.policy, hosted.tools
         self._opinion = _opinion(job)
         if self._opinion is not None:
-            # No call is announced before it is certain to be emitted.
+            # No call may be announced before it is certain to be emitted.
             policy = replace(policy, stream_arguments="buffered")
         self._course = RoundPlanner(job.api, body, policy, job.bounds, names)
         return self._course.first()
@@ -262,7 +262,7 @@ class _Answering:
         return has_work or (self._opinion is not None and self._opinion.has_withheld)
 
     def _passed(self, event: ClientEvent) -> list[ClientEvent]:
-        """Return the events that pass for an event of the round."""
+        """Return the events to pass on for an event of the round."""
         events = [event] if self._hosted is None else self._hosted.take(event)
         events = [*events, *self._listed] if isinstance(event, Opened) else [*self._listed, *events]
         self._listed = []
@@ -283,7 +283,7 @@ class _Answering:
             self._hosted.emitted(event)
 
     async def _weighed(self, opinion: SecondOpinion, end: _End | None) -> tuple[Sequence[ClientEvent], _End | None]:
-        """Return the emitted part of the withheld calls, and the end of the round, None if it is emitted too."""
+        """Return the emitted part of the withheld calls, and the end of the round (None if it is also emitted)."""
         weighed = await opinion.evaluate(self._aside) if isinstance(end, Retry | Ended) else opinion.release()
         self._merger.count(weighed.usage)
         if not isinstance(end, Ended) or (self._hosted is not None and self._hosted.has_work):
@@ -313,7 +313,7 @@ class _Answering:
         if following is not None and is_opinion:
             refused = entry(SECOND_OPINION, end.fault.name)
             self._job.report.retries.append(refused)
-            # Questioned calls have no text, and are in the report already.
+            # Questioned calls have no text, and are already in the report.
             self._job.report.dropped_calls += [refused] if end.words else []
         return following
 
@@ -350,7 +350,7 @@ class _Answering:
 
 
 def _opinion(job: RunnerJob) -> SecondOpinion | None:
-    """Return the second opinion for an answer, None if its calls are not questioned."""
+    """Return the second opinion for an answer, or None if its calls are not questioned."""
     if job.policy.second_opinion != "on" or not job.body:
         return None
     request = job.api.read(job.body)
@@ -369,7 +369,7 @@ def _status(end: Failed | Refused) -> int:
 
 
 def _is_no_worse(end: Failed | Refused, last: Retry) -> bool:
-    """Return whether the failure of a further round is at least as informative as the failure without it."""
+    """Return whether the failure of a further round is at least as informative as a failure without that round."""
     return last.fault.reason == FIND_TOOLS or (_is_verdict(end) and isinstance(last.otherwise[-1], Failed))
 
 

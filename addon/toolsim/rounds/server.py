@@ -1,6 +1,6 @@
 """The runner as an upstream: an HTTP server on 127.0.0.1 that answers only expected requests.
 
-For each of them it holds a job, or a stream produced elsewhere.
+For each request it has a job, or a stream produced elsewhere.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from toolsim.wire.sse import UNBUFFERED, comment
 
 
 class RunnerServer:
-    """Serves jobs from ``start``, which needs a running event loop, to ``stop``. ``port``: on 127.0.0.1.
+    """Serves jobs from ``start``, which needs a running event loop, to ``stop``. ``port``: its port on 127.0.0.1.
 
     ``keepalive``: seconds of silence after which the client of a stream gets a keep-alive.
     """
@@ -48,7 +48,7 @@ class RunnerServer:
         self._listener.start([(r"/.*", _Answers, {"server": self, "running": self._listener.running})])
 
     def end(self, error: ApiError) -> None:
-        """End all jobs, including future ones; each client gets this error."""
+        """End all jobs, including future ones, with this error for their clients."""
         if not self.ending.done():
             self.ending.set_result(error)
 
@@ -57,13 +57,13 @@ class RunnerServer:
         await self._listener.stop()
 
     def admit(self, job: RunnerJob | Stream) -> str:
-        """Return the token with which one request is answered by ``job``."""
+        """Return a token; the one request that presents it is answered by ``job``."""
         token = secrets.token_hex(16)
         self.jobs[token] = job
         return token
 
     def forget(self, token: str) -> None:
-        """Forget a job whose request never came."""
+        """Discard a job whose request never arrived."""
         self.jobs.pop(token, None)
 
 
@@ -104,7 +104,7 @@ class _Answers(StreamHandler):
         self.set_header("Content-Type", "text/event-stream; charset=utf-8")
         for name, value in UNBUFFERED.items():
             self.set_header(name, value)
-        # Some clients only read frames that arrive in one piece.
+        # Some clients can only read frames that arrive in one piece.
         self.write(frames)
         await self.flush()
 
@@ -122,7 +122,7 @@ class _Answers(StreamHandler):
             if isinstance(event, KeepAlive) and not stream:
                 continue
             if isinstance(event, Failed) and self.server.ending.done() and not has_started:
-                # Without a head, the status can still report it.
+                # If no headers have been sent, the status can still report the error.
                 self.refuse(self.server.ending.result())
                 return
             frames = writer.write(event)

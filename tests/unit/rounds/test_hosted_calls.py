@@ -290,12 +290,12 @@ def test_a_yes_is_asked_for_and_nothing_is_run() -> None:
     # The same request once more, and the conversation as it goes on.
     _, script, servers, job = play("Again.", input=history)
     assert servers.calls == []
-    assert "it was used" in str(script.asked[0])
+    assert "it was already used" in str(script.asked[0])
     assert "not run" not in str(script.asked[0]), "it was run, though the client may never have received the output"
     assert job.report.mcp_calls == ["REFUSED:drop"]
     _, script, servers, _ = play("On.", input=[*history, *answer["output"], {"role": "user", "content": "and?"}])
     assert servers.calls == []
-    assert "it was used" not in str(script.asked[0])
+    assert "it was already used" not in str(script.asked[0])
 
 
 @pytest.mark.parametrize("later", [True, False])
@@ -372,7 +372,7 @@ def test_nobody_can_approve_over_chat() -> None:
     answer, script, servers, _ = play(block("shy__read"), "Then not.", client="chat")
     assert answer["choices"][0]["message"]["content"] == "Then not."
     assert servers.calls == []
-    assert "needs a yes" in str(script.asked[1])
+    assert "needs approval" in str(script.asked[1])
 
 
 @pytest.mark.parametrize("client", API_NAMES)
