@@ -1,4 +1,4 @@
-"""A conversation in one form for all APIs, between reading and writing a request, and its label for people."""
+"""A conversation in one form for all APIs, used between reading and writing a request, and its human-readable label."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A part in one API's own shape (a file, audio, a file id), only for a backend of that API."""
+    """A part in the shape of one API (a file, audio, a file id), only for a backend of that API."""
 
     api_name: ApiName
     part: Mapping[str, Any]
@@ -50,7 +50,7 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The text parts, joined by newlines: everything that a text-only model sees of the message."""
+        """The text parts, joined by newlines: everything in the message that a text-only model sees."""
         return _text_of(self.parts)
 
 
@@ -58,7 +58,7 @@ class Message:
 class Call:
     """A call that the model made earlier.
 
-    ``name`` is the model's name; ``arguments`` the JSON text, or a custom tool's input.
+    ``name``: the model's name for the tool; ``arguments``: the JSON text, or a custom tool's input.
     """
 
     call_id: str
@@ -70,7 +70,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CallOutput:
-    """The output of a client's tool. Its text parts are in its record; images follow the record."""
+    """The output of a client's tool. Its text parts are in its record, and its images follow the record."""
 
     call_id: str
     parts: tuple[Part, ...]
@@ -109,7 +109,7 @@ class HostedItem:
 class Declaration:
     """Tools that the client declares within a conversation, in addition to those at its start.
 
-    ``removed``: names of tools that it withdraws at this point.
+    ``removed``: names of tools that it removes at this point.
     """
 
     tools: tuple[Tool, ...] = ()
@@ -129,7 +129,7 @@ def last_user_items(items: Sequence[Item]) -> Item | None:
 
 
 type Demand = Mapping[str, Any] | Literal["as sent"] | None
-"""The structured output to request from a backend: in the flat shape of ``text.format``, as the client sent it, or
+"""The structured output to request from a backend: in the flat shape of ``text.format``, as sent by the client, or
 none.
 """
 
@@ -160,9 +160,9 @@ class ClientRequest:
     parallel: bool = True
     n: int = 1
     answer_format: Mapping[str, Any] | None = None
-    """The structured output that the request demands, in the flat shape of ``text.format``; None for plain text."""
+    """The structured output that the request requires, in the flat shape of ``text.format``; None for plain text."""
     highest_call: int = 0
-    """The highest number in the history among ids that toolsim could have created, 0 if there is none."""
+    """The highest number in the history among ids that toolsim could have created; 0 if there is none."""
     stored_history: str | None = None
     """The part of the history that only the backend has: the previous response's id, or "" for a conversation object;
     None if the request contains the entire history.
@@ -178,12 +178,12 @@ class ClientRequest:
 # -- the label of a conversation --
 
 MAX_WORDS = 60
-"""Characters of the user's message that fit a column of the flow list."""
+"""Number of characters of the user's message that fit in a column of the flow list."""
 
-# Long enough to recognize a conversation, short enough for a history of 100,000 items.
+# Long enough to recognize a conversation, and short enough to be fast for a history of 100,000 items.
 _MAX_ITEMS = 2_000
 _MAX_TEXT = 200
-# Programs add context to their users' messages in tags: <environment_details>…</environment_details>.
+# Programs add context in tags to their users' messages: <environment_details>…</environment_details>.
 _TAG = re.compile(r"</?([A-Za-z_][\w-]*)(?: [^<>]{0,200})?>")
 _MAX_SEARCHED = 8_000
 
@@ -194,9 +194,9 @@ class ConversationLabel:
 
     A turn starts with the user's message; each answer that follows tool outputs is another step of it. Two requests
     belong to one conversation if the second starts with everything in the first. So a history is identified by a chain
-    of digests (``keys``), one per item. Instructions are left out, because clients put the time of day in them. Only
-    the beginning of a long text counts, because clients append to it. Identical conversations count as one until they
-    diverge.
+    of digests (``keys``), one per item. Instructions are excluded, because clients include the time of day in them.
+    Only the beginning of a long text counts, because clients append to it. Identical conversations count as one until
+    they diverge.
     """
 
     words: str = ""
@@ -205,7 +205,7 @@ class ConversationLabel:
     keys: tuple[bytes, ...] = ()
 
     def position(self, conversation: int) -> str:
-        """Return the position of the request in that conversation, such as "#3 turn 2 step 4"."""
+        """Return the position of the request in the given conversation, such as "#3 turn 2 step 4"."""
         return f"#{conversation} turn {self.turn}" + (f" step {self.step}" if self.step > 1 else "")
 
 
@@ -248,7 +248,7 @@ def _shorten(text: str) -> str:
 
 
 def without_context(text: str) -> str:
-    """Return a text without its tagged parts, in which programs add context to their users' messages."""
+    """Return a text without the tagged parts in which programs add context to their users' messages."""
     if "<" not in text:
         return text
     parts, done = [], 0

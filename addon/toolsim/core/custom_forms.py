@@ -1,4 +1,4 @@
-"""Call forms that a user declares: markers of no known family around a body of a known kind.
+"""Call forms that a user declares: markers of an unknown family around a body of a known kind.
 
     [[forms]]
     opening = "@@CALL"
@@ -6,7 +6,7 @@
     body = "json"
     keys = { name = "fn", arguments = "with" }
 
-``call_forms`` reads them like those of model families, and ``toolsim_untagged`` governs both.
+``call_forms`` reads them like the forms of model families, and ``toolsim_untagged`` controls both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 Body = Literal["any", "json", "named", "python", "elements", "pairs", "braces"]
-"""Kinds of bodies, by an example of each: see ``addon/docs/families.md``."""
+"""Kinds of bodies; ``addon/docs/families.md`` has an example of each."""
 
 BODIES: tuple[Body, ...] = get_args(Body)
 _ENTRIES = ("opening", "closing", "body", "keys")
@@ -27,7 +27,7 @@ _NO_START = "{}()\"'`,:;.+-_|\\"
 
 @dataclass(frozen=True, slots=True)
 class CustomForm:
-    """One form. ``name_key`` and ``arguments_key`` are those of a JSON body, "" for the usual ones."""
+    """One form. ``name_key`` and ``arguments_key``: the keys of a JSON body, or "" for the usual ones."""
 
     opening: str
     closing: str
@@ -45,7 +45,7 @@ class CustomForm:
 
 
 class InvalidForm(ValueError):
-    """A declaration that is none. ``number`` counts the forms from 0; ``entry`` is the one that is wrong."""
+    """An invalid declaration. ``number`` counts the forms from 0; ``entry``: the invalid entry."""
 
     def __init__(self, number: int, entry: str, message: str) -> None:
         super().__init__(f"forms[{number}].{entry}: {message}")
@@ -55,35 +55,35 @@ class InvalidForm(ValueError):
 
 
 def read_forms(tables: Sequence[Mapping[str, Any]]) -> tuple[CustomForm, ...]:
-    """Return the forms that these tables declare. Raises InvalidForm for the first one that is none."""
+    """Return the forms that these tables declare. Raises InvalidForm for the first invalid one."""
     forms: list[CustomForm] = []
     for number, table in enumerate(tables):
         forms.append(_read(number, table))
         if any(form.opening == forms[-1].opening for form in forms[:-1]):
-            raise InvalidForm(number, "opening", f"{forms[-1].opening!r} opens another form already")
+            raise InvalidForm(number, "opening", f"{forms[-1].opening!r} already opens another form")
     return tuple(forms)
 
 
 def _read(number: int, table: Mapping[str, Any]) -> CustomForm:
     if surplus := [entry for entry in table if entry not in _ENTRIES]:
-        raise InvalidForm(number, surplus[0], f"no part of a form; there are {', '.join(_ENTRIES)}")
+        raise InvalidForm(number, surplus[0], f"not a key of a form; expected one of {', '.join(_ENTRIES)}")
     opening, closing = (_marker(number, entry, table.get(entry)) for entry in ("opening", "closing"))
     if opening == closing:
-        raise InvalidForm(number, "closing", f"got {closing!r}, which is the opening marker too")
+        raise InvalidForm(number, "closing", f"got {closing!r}, which is also the opening marker")
     body = table.get("body", "any")
     if body not in BODIES:
         raise InvalidForm(number, "body", f"got {body!r}, expected one of {', '.join(BODIES)}")
     keys = table.get("keys", {})
     if not isinstance(keys, Mapping) or not all(key in _KEYS and isinstance(keys[key], str) for key in keys):
-        raise InvalidForm(number, "keys", f"got {keys!r}, expected a table of name and arguments, which are texts")
+        raise InvalidForm(number, "keys", f"got {keys!r}, expected a table with the strings name and arguments")
     if keys and body != "json":
-        raise InvalidForm(number, "keys", f"a body of the kind {body!r} has none; only json has")
+        raise InvalidForm(number, "keys", f"a body of the kind {body!r} has no keys; only json does")
     return CustomForm(opening, closing, body, keys.get("name", ""), keys.get("arguments", ""))
 
 
 def _marker(number: int, entry: str, value: object) -> str:
     if not isinstance(value, str) or len(value) not in _LENGTHS or value != value.strip() or "\n" in value:
-        raise InvalidForm(number, entry, f"got {value!r}, expected a text of 3 to 64 characters in one line")
+        raise InvalidForm(number, entry, f"got {value!r}, expected one line of 3 to 64 characters")
     if value[0].isalnum() or value[0] in _NO_START:
-        raise InvalidForm(number, entry, f"got {value!r}, expected a first character that begins no word and no value")
+        raise InvalidForm(number, entry, f"got {value!r}, expected a first character that starts no word or value")
     return value

@@ -10,8 +10,8 @@ from typing import Any
 class ApiError:
     """One OpenAI error: its fields, and the HTTP status used if no stream has started.
 
-    ``code``: OpenAI's if there is one; toolsim's codes about a backend begin with ``backend_``. ``retry_after``:
-    seconds, for the header of that name.
+    ``code``: OpenAI's code if there is one; toolsim's codes about a backend begin with ``backend_``. ``retry_after``:
+    seconds, for the header with that name.
     """
 
     message: str

@@ -1,7 +1,7 @@
 """The events of an answer.
 
 A reader turns backend bytes into ``BackendEvent``s, a choice turns those into ``ClientEvent``s, and a writer turns
-these into client bytes. Both sets are closed: match on them. ``choice`` is the index of a chat choice; the Responses
+these into client bytes. Both sets are closed, so use ``match``. ``choice`` is the index of a chat choice; the Responses
 API has only choice 0.
 """
 
@@ -17,13 +17,13 @@ FinishReason = Literal["stop", "length", "content_filter"]
 EndReason = FinishReason | Literal["tool_calls"]
 """The reason why a choice ended, as the client sees it."""
 ToolKind = Literal["function", "custom", "shell", "local_shell", "apply_patch", "tool_search"]
-"""The kind of call for the client; all except the first two exist only in Responses (``wire/local_tools.py``)."""
+"""The kind of a call for the client; all but the first two exist only in Responses (``wire/local_tools.py``)."""
 ItemStatus = Literal["completed", "incomplete"]
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of an answer. ``estimated``: the backend did not report all of them, so that some are an estimate."""
+    """Tokens of an answer. ``estimated``: the backend did not report all of them, so some are estimates."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -68,7 +68,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class NextMessage:
-    """The text that follows belongs to another message than the text before it; the two must not be joined."""
+    """The text that follows belongs to a different message than the text before it; the two must not be joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,10 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class StructuredCall:
-    """A complete call from a backend that emits calls. ``arguments``: JSON text, or a custom tool's raw input.
+    """A complete structured call from a backend. ``arguments``: JSON text, or a custom tool's raw input.
 
     ``call_id`` is the backend's id, for display only; a choice assigns its own ids. ``whole`` is false if the answer
-    was truncated, perhaps within the call. ``key``: the key of its ``StructuredDelta``s, "" if there were none.
+    was truncated, perhaps within the call. ``key``: the key of its ``StructuredDelta``s, or "" if there were none.
     """
 
     name: str
@@ -119,7 +119,7 @@ class StructuredDelta:
 
     ``key`` identifies the call within its choice. ``is_first``: this is the call's first fragment. The fragments
     together are a prefix of its arguments. A reader emits them only on request (``streams_ahead``). ``is_named``: it
-    came with the call's name and without an id, so that a fragment which differs from it only in its text might begin
+    came with the call's name and without an id, so a fragment that differs from it only in its text might begin
     another call.
     """
 
@@ -141,7 +141,7 @@ class PassThrough:
 
 @dataclass(frozen=True, slots=True)
 class HostedStarted:
-    """A hosted tool's item is announced, as far as it is known. ``key`` identifies it until it has ended."""
+    """A hosted tool's item is announced, as far as it is known. ``key`` identifies it until it ends."""
 
     key: str
     item: dict[str, Any]
@@ -152,7 +152,7 @@ class HostedProgress:
     """An event about an announced hosted item: its type, and its fields without item id, index and sequence number.
 
     ``key`` is "" for an event of an unknown type about something else. Items that were never announced exist only in
-    the backend's own API, so clients of other APIs do not receive their events.
+    the backend's own API, so clients of other APIs do not receive events about them.
     """
 
     key: str
@@ -173,7 +173,7 @@ HostedEvent = PassThrough | HostedStarted | HostedProgress | HostedEnded
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The backend reported why a choice ended. ``length`` also stands for any other kind of truncation."""
+    """The backend reported why a choice ended. ``length`` also covers any other kind of truncation."""
 
     reason: FinishReason
     choice: int = 0
@@ -188,7 +188,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The backend's terminator was read: the answer is complete. Without it the stream was truncated."""
+    """The backend's terminator was read, so the answer is complete. Without it, the stream was truncated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ BackendEvent = (
 
 @dataclass(frozen=True, slots=True)
 class CallStarted:
-    """A call is announced, once. ``number`` is unique within the conversation; an API derives ids from it."""
+    """A call is announced once. ``number`` is unique within the conversation; an API derives ids from it."""
 
     number: int
     name: str
@@ -262,7 +262,7 @@ class KeepAlive:
 
 
 FIRST_KEEPALIVE_FACTOR = 1.4
-"""The factor by which the first keep-alive is later than the others, since the first event fixes the HTTP status.
+"""The factor by which the first keep-alive is later than the others, because the first event fixes the HTTP status.
 
 10 s become 14 s. With a tick at most 2 s late, no client waits longer than 16 s.
 """

@@ -1,4 +1,4 @@
-"""A bounded cache that several owners share, and in which none can evict the others' values.
+"""A bounded cache shared by several owners, none of which can evict the others' values.
 
 Values beyond the bounds are evicted from the owner with the largest share, least recently used first.
 """
@@ -9,7 +9,7 @@ from collections import OrderedDict
 
 
 class FairCache[V]:
-    """Values by key. ``max_count`` and ``max_weight`` bound all of them together."""
+    """Values by key. ``max_count`` and ``max_weight`` apply to all values together."""
 
     def __init__(self, max_count: int, max_weight: int) -> None:
         self._max_count = max_count
@@ -21,7 +21,7 @@ class FairCache[V]:
         self._weight = 0
 
     def put(self, key: bytes, value: V, owner: str, weight: int = 1) -> None:
-        """Store a value in place of the key's earlier one."""
+        """Store a value, replacing the key's earlier one."""
         self.pop(key)
         self._held.setdefault(owner, OrderedDict())[key] = value, weight
         self._weights[owner] = self._weights.get(owner, 0) + weight
@@ -33,7 +33,7 @@ class FairCache[V]:
             self._evict(max(self._weights, key=self._weights.__getitem__))
 
     def get(self, key: bytes) -> V | None:
-        """Return a key's value or None, and mark it as recently used."""
+        """Return a key's value, or None, and mark it as recently used."""
         owner = self._owners.get(key)
         if owner is None:
             return None

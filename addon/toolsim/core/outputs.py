@@ -1,18 +1,18 @@
-r"""Tool outputs of a request, used to distinguish the calls that a model makes from those that it quotes.
+r"""Tool outputs of a request, used to distinguish calls that a model makes from calls that it quotes.
 
-A page that a tool has fetched can contain a call, and a model that only repeats the page does not make it. So the judge
-checks here whether the text of a call occurs in an output.
+A page that a tool has fetched can contain a call, and a model that only repeats the page does not make that call. So
+the judge checks whether the text of a call occurs in an output.
 
 1. Both are compared in a normal form that is independent of quoting, wrapping and escaping. It consists of letters, in
-   lower case, digits, and the characters that shape a call (``{}()[]=:,``). Whitespace, quotes, angle brackets,
+   lower case, digits, and the characters that structure a call (``{}()[]=:,``). Whitespace, quotes, angle brackets,
    Markdown markers, line numbers and invisible characters are removed. Escapes (``\n``, ``\u003c``, ``&lt;``) are
    resolved, no matter how often the text was escaped.
-2. The output must contain the entire call, apart from the tags or the fence around it. Arguments copied from an output
-   into a new call are the normal use of tools.
-3. A call that the conversation already contains is the model's own: many tools repeat in their error the call that they
-   reject, and the model may try again.
+2. The output must contain the entire call, apart from the tags or the fence around it. Using arguments from an output
+   in a new call is the normal use of tools.
+3. A call that the conversation already contains is the model's own: many tools echo the call that they reject in their
+   error, and the model may try again.
 
-Linear in both texts. Memory: at most the size of the request's outputs.
+Linear in both texts. Memory use is at most the size of the request's outputs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LOWER = bytes(range(256)).lower()
 _DROPPED = bytes(code for code in range(128) if not (chr(code).isalnum() or code in _KEPT))
 _UNICODE = re.compile(rb"(?:\\u[0-9a-fA-F]{4})+")
 _LINE_ENDS = (b"\\n", b"\\r", b"\\t")
-# HTML that displays HTML contains escaped escapes: without the first row, ``&amp;lt;`` would match another one.
+# HTML that displays HTML contains escaped escapes: without the first entry, ``&amp;lt;`` would match a different one.
 _ENTITIES = (b"amp;", b"&lt;", b"&gt;", b"&quot;", b"&apos;", b"&nbsp;", b"&#39;", b"&#34;", b"&#60;", b"&#62;")
 _NUMBERED = re.compile(rb"\n[ \t]*+\d{1,6}(?:\t|\xe2\x86\x92|[|:)])")
 """Line numbers at the start of a line, as printed by ``cat -n``, ``grep -n`` and editors."""
@@ -53,7 +53,7 @@ class Outputs:
         return cls(text, frozenset(_digest(*call) for call in calls)) if text else cls()
 
     def contains(self, written: str) -> bool:
-        """Return whether a single output contains all texts of ``written``; there is at least one."""
+        """Return whether a single output contains the normal form of ``written``."""
         return normal(written) in self.text
 
     def answer(self, name: str, arguments: str) -> bool:

@@ -1,6 +1,6 @@
 """The parts of a request that its answer depends on: tools, choice, limits, and the form of the answer.
 
-Plain frozen values. ``Policy`` holds the operator's decisions, ``Plan`` those for one request.
+Plain frozen values. ``Policy`` contains the operator's decisions, ``Plan`` the decisions for one request.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ ApiName = Literal["responses", "chat", "messages"]
 Engine = Literal["unknown", "llama.cpp", "vllm", "sglang", "ollama", "lmstudio"]
 """The inference server behind a backend's address."""
 Feature = Literal["tools", "constraint", "files", "format"]
-"""Features that some backends lack: native tools, an enforced form of calls, documents in messages, an enforced form of
-answers.
+"""Features that some backends lack: native tools, an enforced form of calls, documents in messages, and an enforced
+answer format.
 """
 
 FIND_TOOLS = "find_tools"
 """toolsim's own tool for looking up other tools, and the reason for the round after its call."""
 GUESSED_CALL = "GUESSED_CALL"
-"""An invalid call of a tool that the model knows only by name, which counts as a look-up too."""
+"""An invalid call to a tool that the model knows only by name; it also counts as a lookup."""
 OutputMode = Literal["openai-json", "obsidian-xml"]
 """The form in which the client gets calls."""
 OUTPUT_MODES: Mapping[str, OutputMode] = {
@@ -51,17 +51,17 @@ class Tool:
     """``custom``: the model sees one string parameter ``input``. Others: ``wire/local_tools.py``."""
     description: str | None = None
     parameters: Mapping[str, Any] | None = None
-    """The client's JSON schema as sent, None for any object."""
+    """The client's JSON schema as sent; None for any object."""
     strict: bool = False
     namespace: str | None = None
     grammar: str | None = None
     """The format of a custom tool's input."""
     examples: tuple[Mapping[str, Any], ...] = ()
-    """Arguments that the client gives as examples (``input_examples``)."""
+    """Arguments that the client provides as examples (``input_examples``)."""
     encrypted: tuple[str, ...] = ()
     """Parameters whose values the client assumes to be encrypted, unless the call states otherwise."""
     deferred: bool = False
-    """Whether its schema is shown only after a search has found the tool. Calls are judged by the schema anyway."""
+    """Whether its schema is shown only after a search has found the tool. Calls are always judged by the schema."""
 
     @property
     def must_fit(self) -> bool:
@@ -76,7 +76,7 @@ class Tool:
 
     @property
     def shown_parameters(self) -> Mapping[str, Any]:
-        """The schema that the model sees; for a custom tool, that of a function with one string parameter ``input``."""
+        """The schema that the model sees; for a custom tool, it has one string parameter, ``input``."""
         return _FREE_FORM if self.kind == "custom" else self.parameters or {"type": "object"}
 
 
@@ -84,7 +84,7 @@ class Tool:
 class ToolChoice:
     """The client's ``tool_choice``.
 
-    ``names`` limits it to these tools (model names); a named function is ``required`` with one name; None = all tools.
+    ``names`` limits it to these tools (model names); a named function is ``required`` with one name; None: all tools.
     """
 
     mode: Literal["none", "auto", "required"] = "auto"
@@ -93,7 +93,7 @@ class ToolChoice:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The settings that suit certain models (``proxy/options/profiles.py`` reads them)."""
+    """The settings that work well for certain models (``proxy/options/profiles.py`` reads them)."""
 
     name: str
     models: tuple[str, ...]
@@ -101,18 +101,18 @@ class Profile:
     fields: tuple[tuple[str, Any], ...] = ()
     """Fields of a policy, by name."""
     engine: str = ""
-    """The inference server that the profile was measured with, "" if unknown."""
+    """The inference server that the profile was measured with; "" if unknown."""
     toolsim: str = ""
-    """The server's version that the profile was measured with, "" if unknown."""
+    """The server's version that the profile was measured with; "" if unknown."""
 
     def specificity(self, model: str) -> int:
-        """Return how many literal characters the best matching pattern for a model has, -1 if none matches."""
+        """Return the number of literal characters in the best matching pattern for a model; -1 if none matches."""
         fitting = [pattern for pattern in self.models if fnmatchcase(model.lower(), pattern.lower())]
         return max((len(pattern) - sum(map(pattern.count, "*?")) for pattern in fitting), default=-1)
 
 
 def most_specific_profile(profiles: tuple[Profile, ...], model: str) -> Profile | None:
-    """Return the profile with the most specific pattern for a model; of several, the first."""
+    """Return the profile with the most specific pattern for a model, the first one if there are several."""
     found = max(profiles, key=lambda profile: profile.specificity(model), default=None)
     return found if found is not None and found.specificity(model) >= 0 else None
 
@@ -122,7 +122,7 @@ _NAMED = re.compile(_MODEL + rb'\s*+:\s*+"([^"\\]*+)"')
 
 
 def _models_in(body: bytes) -> set[str]:
-    """Return all values of ``model`` keys anywhere in a body; none of a compressed body."""
+    """Return all values of ``model`` keys anywhere in a body; none for a compressed body."""
     names: set[str] = set()
     place = body.find(_MODEL)
     while place >= 0:
@@ -137,7 +137,7 @@ class Policy:
     """The operator's options; ``proxy/options/table.py`` documents each one.
 
     For an option that can be ``auto`` and then depends on the backend's engine, the default is the value for an unknown
-    engine: ``request/engine.py`` resolves it for each request.
+    engine; ``request/engine.py`` resolves it for each request.
     """
 
     backend: ApiName | Literal["auto"] = "auto"
@@ -172,7 +172,7 @@ class Policy:
     forward_hosted_tools: bool = False
     sse_telemetry: bool = False
     tool_use_mode: Literal["", "enforced", "relaxed", "disabled", "withheld"] = ""
-    """``withheld`` is not a value of the option: it marks a round that must not call the tools of the previous one."""
+    """``withheld`` is not an option value: it marks a round that must not call the tools of the previous round."""
     request_overrides: str = ""
     request_defaults: str = ""
     transforms: frozenset[str] = frozenset()
@@ -182,16 +182,16 @@ class Policy:
     second_opinion: Literal["off", "undeclared", "on"] = "undeclared"
     fix_empty_final: Literal["off", "on", "with_tools"] = "off"
     known_profiles: tuple[Profile, ...] = ()
-    """Profiles, one of which can replace some of these values once the model is known: see ``for_model``."""
+    """Profiles, one of which can replace some of these values once the model is known (see ``for_model``)."""
     profile: str = ""
     """The name of the profile that was applied."""
     forms: tuple[CustomForm, ...] = ()
-    """The call forms that it declares."""
+    """The call forms that the profile declares."""
     backend_model: str = ""
-    """The model's name at the backend, "" = the client's (``toolsim_models``)."""
+    """The model's name at the backend; "" = the client's name (``toolsim_models``)."""
 
     def model_at_backend(self, model: str) -> str:
-        """Return the backend's name for the model of a request: that by which its profile and its facts are known."""
+        """Return the backend's name for the model of a request, under which its profile and other facts are stored."""
         return self.backend_model or model
 
     def for_model(self, model: str) -> Policy:
@@ -204,7 +204,7 @@ class Policy:
         return replace(self, **dict(found.fields), profile=found.name, known_profiles=())
 
     def excludes(self, names: Collection[str]) -> bool:
-        """Return whether the operator's lists exclude a tool that has these names."""
+        """Return whether the operator's lists exclude a tool with these names."""
         is_unlisted = bool(self.tool_allowlist) and self.tool_allowlist.isdisjoint(names)
         return is_unlisted or not self.tool_denylist.isdisjoint(names)
 
@@ -218,7 +218,7 @@ class Policy:
         return bool(asks or self.catalog_budget or has_opinion)
 
     def may_need_rounds(self, body: bytes) -> bool:
-        """Whether an answer can take several rounds."""
+        """Whether an answer to a request with this ``body`` can take several rounds."""
         if not (self.needs_rounds and self.known_profiles):
             return self.needs_rounds
         names = _models_in(body)
@@ -226,13 +226,13 @@ class Policy:
 
     @property
     def falls_back(self) -> bool:
-        """Whether an error of the provider is followed by another round without tools."""
+        """Whether an error from the provider is followed by another round without tools."""
         return self.tool_use_mode == "relaxed"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredAs:
-    """A request at a proxy with a store: its answer is stored under ``id``, unless it has ``store: false``.
+    """A request to a proxy with a store: its answer is stored under ``id``, unless it has ``store: false``.
 
     ``echo``: fields that the answer repeats from the original request, before its references were resolved.
     """
@@ -248,13 +248,13 @@ class AnswerForm:
     stream: bool = False
     model: str = ""
     include_usage: bool = False
-    """Whether a chat stream ends with a chunk that holds the usage."""
+    """Whether a chat stream ends with a chunk that contains the usage."""
     legacy_functions: bool = False
     """Whether calls have chat's legacy shape, ``function_call``."""
     echo: Mapping[str, Any] = field(default_factory=dict)
     """The fields of a Response that are copied from its request."""
     id: str = ""
-    """The id under which the answer is stored, "" if it is not. Items of a stored answer need globally unique ids."""
+    """The id under which the answer is stored; "" if it is not. Items of a stored answer need globally unique ids."""
     compacts: bool = False
     """Whether the answer is a summary of the conversation, as one item (``wire/responses/compaction.py``)."""
 
@@ -267,7 +267,7 @@ class Plan:
     backend: ApiName
     form: AnswerForm = AnswerForm()
     tools: tuple[Tool, ...] = ()
-    """Tools on offer: ``tool_choice`` and the operator's lists have masked the others."""
+    """Offered tools: ``tool_choice`` and the operator's lists have masked the others."""
     masked_tools: frozenset[str] = frozenset()
     """Names of the masked tools."""
     visible_tools: tuple[Tool, ...] = ()
@@ -275,15 +275,15 @@ class Plan:
     others.
     """
     name_only_tools: frozenset[str] = frozenset()
-    """Names of the tools that the manifest shows by name only (``request/deferred_tools.py``)."""
+    """Names of the tools that the manifest shows only by name (``request/deferred_tools.py``)."""
     tools_to_look_up: frozenset[str] = frozenset()
     """Names of the tools that the model has to look up before calling them; the tool for looking them up is then among
     ``tools``.
     """
     finder: str = ""
-    """Name of the tool for looking up the tools that are only named."""
+    """Name of the tool for looking up tools that are shown only by name."""
     any_strict: bool = False
-    """Whether any declared tool is strict, even one that is not on offer."""
+    """Whether any declared tool is strict, even one that is not offered."""
     tool_choice: ToolChoice = ToolChoice()
     one_call: bool = False
     stops_after_tools: bool = False
@@ -294,15 +294,15 @@ class Plan:
     first_number: int = 1
     """The number of the first call of this answer."""
     answer_format: Mapping[str, Any] | None = None
-    """The flat ``text.format`` that a text answer must follow, None for plain text."""
+    """The flat ``text.format`` that a text answer must follow; None for plain text."""
     json_only: bool = False
-    """Whether an answer that does not follow ``answer_format`` is retried, or an error: no tool is on offer."""
+    """Whether an answer that violates ``answer_format`` is retried, or an error, because no tools are offered."""
     may_retry_json: bool = False
     """Whether a further round may follow such an answer."""
     is_verbatim: bool = False
-    """Whether the answer passes byte for byte as long as it follows ``answer_format``; the request has passed too."""
+    """Whether the answer passes byte for byte as long as it follows ``answer_format``, just as the request did."""
     constraint: Mapping[str, Any] | None = None
-    """The flat format with which the backend is to enforce calls, None if only the prompt requests them."""
+    """The flat format with which the backend should enforce calls; None if only the prompt requests them."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Additional fields of the backend's request body."""
     attempts: frozenset[Feature] = frozenset()
@@ -310,13 +310,13 @@ class Plan:
     after_outputs: bool = False
     """Whether the conversation ends with tool outputs."""
     may_invent: bool = False
-    """Whether to request a plain-text answer when the answer is only an undeclared call (``response/faults.py``)."""
+    """Whether to request a plain-text answer if the answer is only an undeclared call (``response/faults.py``)."""
     outputs: Outputs = Outputs()
-    """All outputs; none if a call that the model quotes from them counts."""
+    """All outputs; none if calls that the model quotes from them count."""
     retries_allowed: frozenset[str] = frozenset()
     """In a round (``rounds/``): the faults that allow a retry."""
     hosted: frozenset[str] = frozenset()
-    """Names of the tools that are run between rounds; the client does not see their calls as such."""
+    """Names of the tools that are run between rounds; the client does not see their calls as calls."""
     partial_call: str = ""
     """The partial call of an earlier round that this answer continues."""
 
@@ -332,14 +332,14 @@ class Plan:
 
     @property
     def legacy_functions(self) -> bool:
-        """Whether the answer has chat's old ``function_call`` shape, which holds one call."""
+        """Whether the answer has chat's legacy ``function_call`` shape, which has room for only one call."""
         return self.form.legacy_functions
 
     @property
     def reads_untagged(self) -> bool:
         """Whether calls without toolsim's tag count.
 
-        They always do with a backend that enforces calls, which writes them without a tag.
+        They always do if the backend enforces calls, because it writes them without a tag.
         """
         return self.constraint is not None or self.policy.untagged != "off"
 
@@ -347,8 +347,8 @@ class Plan:
     def announces_early(self) -> bool:
         """Whether calls can be announced before they are complete.
 
-        They cannot if something is decided only once a call is complete: the XML next to it, or dropping a duplicate.
-        An answer that is not streamed has its calls in the same order.
+        They cannot if a decision needs the complete call, as for the XML after it, or for dropping a duplicate.
+        A non-streamed answer has its calls in the same order.
         """
         policy = self.policy
         changes = policy.output_mode != "openai-json" or policy.tool_block_dedup

@@ -6,7 +6,7 @@ import time
 
 
 class TokenBucket:
-    """An allowance that refills with time: ``burst`` units at most, ``per_second`` more each second."""
+    """An allowance that refills over time: at most ``burst`` units, plus ``per_second`` each second."""
 
     __slots__ = ("_at", "_burst", "_left", "_per_second")
 
@@ -16,7 +16,7 @@ class TokenBucket:
         self._at = time.monotonic()
 
     def take(self, units: float = 1.0) -> bool:
-        """Take the units if that many are available, and return whether they were."""
+        """Take the units if that many are available; return whether they were."""
         self._refill()
         if self._left < units:
             return False
@@ -30,7 +30,7 @@ class TokenBucket:
 
     @property
     def is_full(self) -> bool:
-        """Whether the bucket is full, so that it need not be kept."""
+        """Whether the bucket is full, so that it need not be stored."""
         self._refill()
         return self._left >= self._burst
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 MAX_NAMES = 64
-"""A model can invent any number of names, but a one-line summary has to stay one line."""
+"""Maximum number of names: a model can invent any number, but a one-line summary has to stay on one line."""
 
 _MAX_BLOCKS = 1000
 """Maximum number of blocks listed for the content views; more would not be readable."""
@@ -48,8 +48,8 @@ _TALLIED = {
 
 _HINTS = {
     "LOOP_ENDED": "toolsim_loop_limit=0 lets the model repeat a call",
-    "EMPTY_ANSWER": "toolsim_fix_empty_final=on asks again after an output",
-    **dict.fromkeys(("NO_CALL", "ANSWER_MISMATCH"), "toolsim_retry=1 asks the model again"),
+    "EMPTY_ANSWER": "toolsim_fix_empty_final=on retries after an output",
+    **dict.fromkeys(("NO_CALL", "ANSWER_MISMATCH"), "toolsim_retry=1 retries the model"),
 }
 """The option that addresses a warning, by warning code."""
 _NO_SEARCH = "TOOL_DROPPED:web_search"
@@ -57,7 +57,7 @@ _SEARCHER = '"web_search" at a server in toolsim_mcp_config makes the searches'
 
 
 def remedy(warning: str) -> str:
-    """Return the option that addresses a warning, "" if there is none."""
+    """Return the option that addresses a warning; "" if there is none."""
     return _SEARCHER if warning.startswith(_NO_SEARCH) else _HINTS.get(code_of(warning), "")
 
 
@@ -72,13 +72,13 @@ def name_before_token(name: str) -> str:
 
 
 def loggable_name(name: str) -> str:
-    """Return a name that is safe to log, cut at the first special token: a model can write anything."""
+    """Return a name that is safe to log, cut at the first special token, because a model can write any text."""
     name = name_before_token(name)
     return name if _LOGGABLE_NAME.fullmatch(name) else "?"
 
 
 def entry(code: str, name: str | None = None) -> str:
-    """Return the entry for a ``code`` that applies to the tool ``name``. Lists of such strings are plain data."""
+    """Return the entry for a ``code`` that applies to the tool ``name``. Lists of these strings are plain data."""
     return code if name is None else f"{code}:{name}"
 
 
@@ -89,7 +89,7 @@ def code_of(entry: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """One kind of thing that a report counts: ``key`` is its field, ``noun`` its readable name, in the singular.
+    """One kind of thing that a report counts: ``key`` is its field, ``noun`` its human-readable name, in the singular.
 
     ``entries``: one per thing counted, as in the report; for calls, the tool names.
     """
@@ -100,7 +100,7 @@ class Tally:
 
     @property
     def codes(self) -> list[str]:
-        """The entries without tool names; entries of calls are only names, and unchanged."""
+        """The entries without tool names; entries for calls, which consist only of names, are unchanged."""
         return list(self.entries) if self.key == "calls" else [code_of(counted) for counted in self.entries]
 
     @property
@@ -110,7 +110,7 @@ class Tally:
 
 
 def tallies(report: Mapping[str, Any]) -> list[Tally]:
-    """Return everything that a report counts, from a flow's plain data, which is not validated."""
+    """Return everything that a report counts, given a flow's plain data, which is not validated."""
     values = {key: report.get(key) for key in _TALLIED}
     return [
         Tally(key, _TALLIED[key], tuple(map(str, value)) if isinstance(value, list) else ())
@@ -120,13 +120,13 @@ def tallies(report: Mapping[str, Any]) -> list[Tally]:
 
 @dataclass(slots=True)
 class Report:
-    """Counts and names, never argument values or texts. The only mutable record: each module adds what it knows.
+    """Counts and names, never argument values or texts. The only mutable record: each module adds its findings.
 
     An *entry* is a code, perhaps with a tool's name (``entry``).
     """
 
     user: str = ""
-    """The name of the user in the file of keys."""
+    """The name of the user in the key file."""
     client: str = ""
     backend: str = ""
     model: str = ""
@@ -149,14 +149,14 @@ class Report:
     unanswered_calls: list[str] = field(default_factory=list)
     """The ids of the request's calls without an output."""
     dropped_calls: list[str] = field(default_factory=list)
-    """Entries of calls withheld from the client: beyond the client's or operator's limit, emitted natively by a backend
-    and refused, or rejected by the model itself (``rounds/opinion.py``), which does not count as truncation.
+    """Entries for calls withheld from the client: calls beyond the client's or operator's limit, structured calls that
+    were refused, and calls rejected by the model itself (``rounds/opinion.py``), which do not count as truncation.
     """
     tool_call_ids: list[str] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
     """The token counts, by kind."""
     usage_estimated: bool = False
-    """Whether the backend did not report all of ``tokens``, so that some are an estimate."""
+    """Whether the backend did not report all of ``tokens``, so that some are estimates."""
     blocks: list[dict[str, Any]] = field(default_factory=list)
     """The call blocks in the order of their verdicts, each as ``choice``; ``start`` and ``end`` (characters in that
     choice's text); ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON", "asked again
@@ -165,7 +165,7 @@ class Report:
     outputs_replaced: int = 0
     dropped: list[str] = field(default_factory=list)
     tool_cutoff: str | None = None
-    """The reason why toolsim ended the turn before the backend did."""
+    """The reason toolsim ended the turn before the backend did."""
     truncated: bool = False
     """Whether the client's answer is incomplete: a dropped call, or a missing end."""
     mode: str = "openai-json"
@@ -174,7 +174,7 @@ class Report:
     finish: str | None = None
     error: str | None = None
     rounds: int = 0
-    """The number of rounds (``rounds/``) that the answer took, 0 if it took none."""
+    """The number of rounds (``rounds/``) that the answer took; 0 if it took none."""
     round: int = 0
     """In the report of a round: its number, from 1."""
     part_of: str = ""
@@ -182,7 +182,7 @@ class Report:
     retries: list[str] = field(default_factory=list)
     """Entries: the reasons for retries."""
     mcp_calls: list[str] = field(default_factory=list)
-    """The calls of MCP tools, as entries of outcome and tool ("OK:files.read_file")."""
+    """The calls to MCP tools, as entries with outcome and tool ("OK:files.read_file")."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data, as ``flow.metadata`` requires (it must stay savable)."""
@@ -204,7 +204,7 @@ class Report:
         self.rounds += 1
 
     def replace_with(self, other: Report) -> None:
-        """Replace all values with those of another report: a copy that was extended elsewhere."""
+        """Replace all values with the values of another report, a copy that was extended elsewhere."""
         for name in _FIELDS:
             setattr(self, name, getattr(other, name))
 
@@ -217,7 +217,7 @@ class Report:
     def add_block(self, choice: int, start: int, end: int) -> Iterator[list[str]]:
         """List a block at its position in the text of ``choice``, with all findings until the context ends.
 
-        The verdicts on its calls are appended to the list meanwhile.
+        The verdicts on its calls are appended to the yielded list in the meantime.
         """
         outcomes: list[str] = []
         findings = {"repairs": self.repairs, "untagged": self.untagged, "warnings": self.warnings}
@@ -235,7 +235,7 @@ class Report:
     def summary(self) -> dict[str, Any]:
         """Return the one-line summary: whether there were calls and how many, and all non-empty fields.
 
-        It omits the blocks, which are for the content views, and which the other fields summarize.
+        It omits the blocks, which are for the content views; the other fields summarize them.
         """
         fields = {key: value for key in _FIELDS if (value := getattr(self, key)) and key != "blocks"}
         for key, value in fields.items():
@@ -250,11 +250,11 @@ class Report:
 
     @property
     def _lacks_calls(self) -> bool:
-        """Whether the answer is incomplete because calls were dropped, and not because of its length."""
+        """Whether the answer is incomplete because calls were dropped rather than because of its length."""
         return self.truncated and bool(self.dropped_calls)
 
     def for_clients(self) -> dict[str, Any]:
-        """Return the summary for a stream's last comment, with the predecessor's fields under their old names."""
+        """Return the summary for a stream's last comment, including the predecessor's fields under their old names."""
         return self.summary() | {
             "tool_call_truncated": self._lacks_calls,
             "stop_after_tools_mode": self.stop_after_tools_mode,
@@ -267,6 +267,6 @@ _FIELDS = tuple(defined.name for defined in fields(Report))
 def _copied(value: Any) -> Any:
     """Return a field's value, with copies of the lists and dicts in it."""
     if isinstance(value, list):
-        # Either names and entries, of which there can be thousands, or the blocks' dicts.
+        # The list contains either names and entries, of which there can be thousands, or the dicts of blocks.
         return list(value) if not value or isinstance(value[0], str) else [_copied(item) for item in value]
     return {key: _copied(item) for key, item in value.items()} if isinstance(value, dict) else value

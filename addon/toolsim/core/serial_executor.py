@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class QueueFull(Exception):
-    """Too many calls are waiting, most of them of the same owner."""
+    """Too many calls are waiting, most of them from the same owner."""
 
 
 class _Task(NamedTuple):
@@ -59,7 +59,7 @@ class SerialExecutor:
         return self._thread is not None
 
     def submit[T](self, work: Callable[[], T], owner: str = "") -> asyncio.Future[T]:
-        """Return a future of what ``work`` returns or raises, else ``QueueFull``; cancelling it stops nothing."""
+        """Return a future with the result or exception of ``work``, or ``QueueFull``; cancelling it stops nothing."""
         task = self._new(work)
         with self._lock:
             self._tasks.setdefault(owner, deque()).append(task)
@@ -124,7 +124,7 @@ class SerialExecutor:
             except BaseException as raised:
                 problem = raised
             self._pending.discard(task.future)
-            # Nobody waits for the result once the loop is closed or the future is cancelled.
+            # Nobody is waiting for the result if the loop is closed or the future is cancelled.
             if task.loop.is_closed() or task.future.done():
                 continue
             with suppress(InvalidStateError):

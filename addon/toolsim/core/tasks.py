@@ -1,4 +1,4 @@
-"""Background tasks, to which asyncio itself holds only weak references, and tasks that a signal cancels."""
+"""Background tasks, which asyncio itself references only weakly, and tasks that a signal cancels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cancelled_by_signals(task: asyncio.Task[Any]) -> Iterator[None]:
         for number in _SIGNALS:
             loop.add_signal_handler(number, task.cancel)
     except NotImplementedError:
-        # Windows: Python's own handlers run between two steps of the loop, which has to be woken up.
+        # On Windows, Python's own handlers run between two steps of the loop, which has to be woken up.
         earlier = [
             (number, signal.signal(number, lambda *_: loop.call_soon_threadsafe(task.cancel))) for number in _SIGNALS
         ]

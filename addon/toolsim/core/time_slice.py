@@ -1,10 +1,10 @@
-"""Cooperative scheduling: long work runs in slices, with pauses between them, so that it does not block the event loop.
+"""Cooperative scheduling: long work runs in slices, with pauses in between, so that it does not block the event loop.
 
 1. A slice is measured in CPU time. On a busy machine nearly everything takes long by the wall clock, and a backend's
-   data would queue up meanwhile.
+   data would queue up in the meantime.
 2. A pause is longer than a slice, since waiting tasks have a dozen small steps to do. So others get two thirds of the
-   loop, regardless of how much work one client causes.
-3. Work that arrives in large pieces, one read of a connection after another, counts as one piece of work unless
+   loop's time, regardless of how much work one client causes.
+3. Work that arrives in large pieces, such as one read of a connection after another, counts as one piece of work unless
    something between them took as long as a pause. Between small pieces others get their turn anyway, and a pause would
    cost more.
 """
@@ -15,17 +15,17 @@ import asyncio
 import time
 
 SLICE_SECONDS = 0.003
-"""The time that one piece of work may run before others continue."""
+"""The time that one piece of work may run before others get a turn."""
 
 _SMALL_SECONDS = SLICE_SECONDS / 4
 """Work that takes no longer than this is a small piece (rule 3)."""
 
 PAUSE_SECONDS = 0.006
-"""The time that others get in a pause."""
+"""The time that others get during a pause."""
 
 
 class TimeSlice:
-    """The part of its slice that a piece of work has used. Between ``begin`` and ``end`` it holds the event loop."""
+    """The part of its slice that a piece of work has used. Between ``begin`` and ``end`` it occupies the event loop."""
 
     def __init__(self) -> None:
         self._taken = 0.0
@@ -47,13 +47,13 @@ class TimeSlice:
 
     @property
     def is_due(self) -> bool:
-        """Whether the slice is used up and others need a pause."""
+        """Whether the slice is used up, so that others need a pause."""
         # The wall clock is read first: reading the CPU time takes longer than most deltas.
         left = SLICE_SECONDS - self._taken
         return time.monotonic() - self._began > left and time.thread_time() - self._busy > left
 
     def restart(self) -> None:
-        """End the slice, because others have a pause now."""
+        """End the slice, because others are getting a pause now."""
         self._taken, self._ended = 0.0, time.monotonic()
 
     async def yield_to_others(self) -> None:

@@ -23,16 +23,16 @@ def test_a_form_and_its_table() -> None:
 @pytest.mark.parametrize(
     ("change", "entry", "message"),
     [
-        ({"opening": None}, "opening", "got None, expected a text of 3 to 64 characters"),
-        ({"opening": "@@"}, "opening", "expected a text of 3 to 64 characters in one line"),
-        ({"closing": " @@END"}, "closing", "expected a text of 3 to 64 characters in one line"),
-        ({"closing": "END"}, "closing", "expected a first character that begins no word and no value"),
-        ({"opening": "{call}"}, "opening", "expected a first character that begins no word and no value"),
-        ({"closing": "@@CALL"}, "closing", "which is the opening marker too"),
+        ({"opening": None}, "opening", "got None, expected one line of 3 to 64 characters"),
+        ({"opening": "@@"}, "opening", "expected one line of 3 to 64 characters"),
+        ({"closing": " @@END"}, "closing", "expected one line of 3 to 64 characters"),
+        ({"closing": "END"}, "closing", "expected a first character that starts no word or value"),
+        ({"opening": "{call}"}, "opening", "expected a first character that starts no word or value"),
+        ({"closing": "@@CALL"}, "closing", "which is also the opening marker"),
         ({"body": "xml"}, "body", "got 'xml', expected one of any, json, named, python, elements, pairs, braces"),
-        ({"keys": {"tool": "x"}, "body": "json"}, "keys", "expected a table of name and arguments"),
-        ({"keys": {"name": "x"}}, "keys", "a body of the kind 'any' has none"),
-        ({"name": "x"}, "name", "no part of a form; there are opening, closing, body, keys"),
+        ({"keys": {"tool": "x"}, "body": "json"}, "keys", "expected a table with the strings name and arguments"),
+        ({"keys": {"name": "x"}}, "keys", "a body of the kind 'any' has no keys"),
+        ({"name": "x"}, "name", "not a key of a form; expected one of opening, closing, body, keys"),
     ],
 )
 def test_a_wrong_form(change: dict[str, Any], entry: str, message: str) -> None:
@@ -46,5 +46,5 @@ def test_a_wrong_form(change: dict[str, Any], entry: str, message: str) -> None:
 
 def test_two_forms_open_differently() -> None:
     """Two with the same opening marker could not be told apart."""
-    with pytest.raises(InvalidForm, match="opens another form already"):
+    with pytest.raises(InvalidForm, match="already opens another form"):
         read_forms([FORM, FORM])

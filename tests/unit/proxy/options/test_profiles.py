@@ -237,9 +237,9 @@ body = "pythn"
     ("change", "line", "message"),
     [
         (("", ""), 10, "body: got 'pythn', expected one of any, json"),
-        (('opening = "<<call>>"\n', ""), 7, "opening: got None, expected a text"),
+        (('opening = "<<call>>"\n', ""), 7, "opening: got None, expected one line"),
         (('closing = "@@END"', 'closing = "END"'), 5, "closing: got 'END', expected a first character"),
-        (('body = "pythn"', 'boddy = "python"'), 10, "boddy: no part of a form"),
+        (('body = "pythn"', 'boddy = "python"'), 10, "boddy: not a key of a form"),
     ],
 )
 def test_a_wrong_form_is_reported_with_its_line(
