@@ -20,7 +20,7 @@ from toolsim.schema.wellformed import are_plainly_wellformed, is_plain
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _VALUE_KEYWORDS = frozenset({"const", "default", "enum", "example", "examples"})
-"""Keywords that hold values, not schemas."""
+"""Keywords that contain values rather than schemas."""
 
 DEFAULT = Draft202012Validator
 """The dialect of a schema without ``$schema``."""
@@ -29,7 +29,7 @@ _NOTHING: Registry[Any] = Registry()
 """The value that references outside a schema resolve to."""
 
 _MAX_DOUBTFUL = 4096
-"""The number of characters up to which jsonschema itself explains what is wrong with a schema, at 7 ms per kilobyte."""
+"""Maximum size of a schema for which jsonschema itself explains errors, at 7 ms per kilobyte."""
 
 _MAX_UNDECLARED = 16
 """The maximum number of references to places that no keyword of the dialect declares as a schema. Each is checked
@@ -72,7 +72,7 @@ def _check_wellformed(schema: Any, base: Any) -> None:
     if are_plainly_wellformed([schema], _uri(base)):
         return
     if len(json.dumps(schema)) > _MAX_DOUBTFUL:
-        raise SchemaError("the schema is not well-formed by its dialect, and too large to say where")
+        raise SchemaError("the schema is not well-formed in its dialect, and is too large to locate the error")
     # ``check_schema`` reports the first error in set order, which differs between processes.
     errors = validator_for(base.META_SCHEMA, default=base)(base.META_SCHEMA).iter_errors(schema)
     if (first := min(errors, key=_path, default=None)) is not None:
@@ -91,7 +91,7 @@ def _uri(base: Any) -> str:
 def _without(schema: Any, keyword: str, kind: type = object) -> Any:
     """Copy a schema without a keyword, wherever the keyword's value has that type.
 
-    A property with the keyword's name is removed too. That costs one check and cannot reject anything.
+    A property with the keyword's name is also removed. That costs one check and cannot cause a rejection.
     """
     match schema:
         case dict():
@@ -128,11 +128,11 @@ def _inspect(root: dict[str, Any], base: Any) -> tuple[bool, int]:
             if id(resolved.contents) in seen:
                 continue
             if not isinstance(resolved.contents, dict | bool):
-                raise SchemaError(f"the reference {reference!r} leads to no schema")
-            # Not checked yet: it is under a keyword that the dialect does not define.
+                raise SchemaError(f"the reference {reference!r} does not lead to a schema")
+            # Not checked yet, because it is under a keyword that the dialect does not define.
             undeclared += 1
             if undeclared > _MAX_UNDECLARED:
-                raise SchemaError(f"more than {_MAX_UNDECLARED} references lead to what is not known as a schema")
+                raise SchemaError(f"more than {_MAX_UNDECLARED} references lead to places not known to be schemas")
             _check_wellformed(resolved.contents, base)
             schemas.append((resolved.contents, resolved.resolver))
         schema, resolver = schemas.pop()

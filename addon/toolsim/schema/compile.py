@@ -1,8 +1,9 @@
 """Compiles client schemas lazily, so that simple schemas cost almost nothing until a tool is called.
 
 Importing jsonschema and its dependencies takes a fifth of the start time. A schema without patterns, references or its
-own dialect is only parsed and walked (``wellformed``). The imports happen when a value is first checked, or at once for
-any other schema (``build``). 128 strict tools of 160 kB take 4 ms, once; jsonschema's own check of them takes a second.
+own dialect is only parsed and traversed (``wellformed``). The imports happen when a value is first checked or, for any
+other schema, immediately (``build``). 128 strict tools of 160 kB take 4 ms, once; jsonschema's own check of them takes
+a second.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def best(errors: list[Any]) -> Any:
 
     try:
         return best_match(errors)
-    except Exception:  # it inspects the schema and the value again, and can fail just as the check itself does
+    except Exception:  # It inspects the schema and the value again, and can fail just as the check itself can.
         return errors[0]
 
 
@@ -36,7 +36,7 @@ def message(error: Any) -> str:
 
 
 def outline(error: Any) -> str:
-    """Return the same for logs, without quoting the value: ``/city: is none of the values allowed``."""
+    """Return the same for logs, without quoting the value: ``/city: is not one of the allowed values``."""
     text = f"{_where(error)}: {_wrong_type(error) or _violation(error)}".encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= MAX_OUTLINE else f"{text[: MAX_OUTLINE - 1]}…"
 
@@ -52,7 +52,7 @@ def _step(step: object) -> str:
 def _wrong_type(error: Any) -> str:
     """Return the message for a value of the wrong type, or "" if something else is wrong.
 
-    jsonschema would quote the value, but the caller sent it; the useful information is the types.
+    jsonschema would quote the value, but the caller already has it; the useful information is the types.
     """
     if error.validator != "type":
         return ""
@@ -66,9 +66,9 @@ def _violation(error: Any) -> str:
         case "required", [*names] if isinstance(error.instance, dict):
             return f"lacks {', '.join(str(name) for name in names if name not in error.instance)}"
         case "enum", _:
-            return "is none of the values allowed"
+            return "is not one of the allowed values"
         case "additionalProperties" | "unevaluatedProperties", _:
-            return "has a property too many"
+            return "has an unexpected property"
         case keyword, _:
             return f"breaks {keyword}"
 

@@ -1,7 +1,7 @@
 """Replacements for some of jsonschema's keywords.
 
-The originals search a pattern without a limit, compare all pairs, or divide floats. Others visit the members of a value
-one by one: there can be many, and their schema can be without keywords, so the clock is checked here too.
+The originals search for a pattern without a limit, compare all pairs, or divide floats. Others visit the members of a
+value one by one. There can be many members, and their schema may have no keywords, so the clock is also checked here.
 
 Each function implements one keyword of the specification, under its name in snake case, and yields the errors found.
 """
@@ -24,8 +24,8 @@ from toolsim.schema.validator import running
 _Keyword = Callable[..., Iterator[Any]]
 
 _MAX_UNEVALUATED = 128
-"""The number of members up to which jsonschema determines which of them were evaluated. It compares all pairs at once,
-which takes a minute for an array of 200 kB. A larger value counts as unsettled.
+"""The number of members up to which jsonschema determines which of them were evaluated. It compares all of them with
+each other, which takes a minute for an array of 200 kB. A larger value counts as unsettled.
 """
 
 

@@ -28,10 +28,10 @@ _TOKEN = re.compile(
 
 
 def atoms(text: str) -> int:
-    """Return how many atoms a pattern has with each repeat expanded to its minimum.
+    """Return the number of atoms in a pattern with each repeat expanded to its minimum.
 
-    A compiler writes out that many: ``(?:a{1000}){1000}`` has a million, ``a{0,1000}`` has one. Linear; the size of an
-    invalid pattern is arbitrary.
+    A compiler writes out that many: ``(?:a{1000}){1000}`` has a million, ``a{0,1000}`` has one. Runs in linear time;
+    the result for an invalid pattern is arbitrary.
     """
     # Atoms so far, by open group. A repeat after a closing bracket repeats the group that it closes.
     sizes = [0]
@@ -58,7 +58,7 @@ def _number(digits: str | None) -> int:
 def check_pattern(text: str, before: int = 0) -> int:
     """Compile a pattern for later searches and return its size. Raises SchemaError if it cannot be used.
 
-    ``before``: the size of the schema's earlier patterns, which counts too.
+    ``before``: the size of the schema's earlier patterns, which also counts.
     """
     size = atoms(text)
     if before + size > MAX_ATOMS:
@@ -76,13 +76,13 @@ def check_pattern(text: str, before: int = 0) -> int:
 @lru_cache(maxsize=512)
 def _compiled(text: str) -> Any:
     with warnings.catch_warnings():
-        # about constructs that another version of the engine might interpret differently
+        # Warnings about constructs that another version of the engine might interpret differently.
         warnings.simplefilter("ignore")
         return regex.compile(text)
 
 
 def matches(pattern: str, text: str) -> bool | None:
-    """Search within the rest of the check's budget; None = abandoned."""
+    """Search within the rest of the check's budget; None means abandoned."""
     left, compiled = running.get(), _compiled(pattern)
     left.count_step()
     for limit in (min(left.patterns, _FIRST_SECONDS), left.patterns - _FIRST_SECONDS):

@@ -1,8 +1,8 @@
-"""A compiled schema: checks values within a time budget, and reports which types it allows where.
+"""A compiled schema: checks values within a time budget, and reports the types that it allows.
 
-The cost of a check is measured on the CPU clock of its thread, so that a busy machine does not use up the budget. But
-that clock includes delays that no check can avoid: a garbage collection of the whole process (100 ms with a million
-objects), page faults, a CPU lent to another machine. They alone would make the check of a schema of three lines exceed
+The cost of a check is measured with the CPU clock of its thread, so that a busy machine does not use up the budget. But
+that clock includes delays that no check can avoid: a garbage collection of the entire process (100 ms with a million
+objects), page faults, a CPU used by another machine. These alone would make the check of a three-line schema exceed
 its budget, and a strict tool's call would be refused. So a check reads the clock before each keyword, and at every
 sixteenth member of a value. No legitimate step between two readings takes as long as ``STEP_SECONDS``; any excess is a
 pause and is not counted.
@@ -27,7 +27,7 @@ PATTERN_SHARE = 1 / 3
 """The part of the budget available to all pattern searches of a check; a typical search takes microseconds."""
 
 STEP_SECONDS = 0.003
-"""The most that one step counts for. The longest legitimate step quotes a value of 200 kB in an error."""
+"""The maximum time counted for one step. The longest legitimate step quotes a value of 200 kB in an error."""
 
 _MEMBERS = 16
 """Members per clock reading. A reading takes 0.3 µs, as long as the rest of the work for a small member."""
@@ -81,7 +81,7 @@ class Budget:
 
 
 running: ContextVar[Budget] = ContextVar("budget")
-"""The budget of the running check."""
+"""The budget of the check in progress."""
 
 _MAX_ERRORS_WEIGHED = 16
 """The number of errors among which the most relevant is chosen; a long array of wrong items has one error per item."""
@@ -105,7 +105,7 @@ class CheckResult:
     outline: str = ""
     """The mismatch for logs, without quoting values."""
     seconds: float = field(default=0.0, compare=False)
-    """What the check cost."""
+    """The cost of the check."""
 
 
 class Validator:
@@ -129,11 +129,11 @@ class Validator:
         return self._made
 
     def check(self, value: Any) -> str | None:
-        """Return the location and reason of a mismatch, None if ``value`` conforms or could not be settled."""
+        """Return the location and reason of a mismatch, or None if ``value`` conforms or could not be settled."""
         return self.examine(value).mismatch
 
     def examine(self, value: Any, seconds: float = CHECK_SECONDS) -> CheckResult:
-        """Check ``value`` (as ``json.loads`` returns it) for at most about ``seconds``; never raises."""
+        """Check ``value`` (as returned by ``json.loads``) for at most about ``seconds``; never raises."""
         budget = Budget(seconds)
         token = running.set(budget)
         errors: list[Any] = []
@@ -158,7 +158,7 @@ class Validator:
         return next(iter(self.properties(name)), None)
 
     def properties(self, name: str) -> list[Validator]:
-        """Return the schemas of a property in all alternatives, [] if the schema does not mention it."""
+        """Return the schemas of a property in all alternatives; [] if the schema does not mention it."""
         found = [
             Validator(partial(self._validator.evolve, schema=schema["properties"][name]))
             for schema in self._alternatives()
@@ -184,7 +184,7 @@ class Validator:
         return None
 
     def types(self) -> frozenset[str]:
-        """Return the type names that the schema lists at its top level, over all alternatives; empty = any type."""
+        """Return the type names at the schema's top level, over all alternatives; empty = any type."""
         found: set[str] = set()
         for schema in self._alternatives():
             named = schema.get("type", ())
@@ -192,7 +192,7 @@ class Validator:
         return frozenset(found)
 
     def _alternatives(self) -> list[dict[str, Any]]:
-        """Return this schema and the schemas that it refers to or combines, itself first, up to a small limit."""
+        """Return this schema, followed by the schemas that it refers to or combines, up to a small limit."""
         from referencing.exceptions import Unresolvable  # on demand: see ``compile``
 
         found: list[dict[str, Any]] = []

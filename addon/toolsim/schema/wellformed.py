@@ -1,12 +1,12 @@
-"""Checks in a single walk whether a schema is well-formed.
+"""Checks in a single traversal whether a schema is well-formed.
 
 jsonschema does so by validating the schema against its meta-schema, which takes 7 ms per kilobyte: a client's catalog
-of 100 kB would block all other clients for most of a second. The meta-schemas only state which shape of value each
-keyword takes. The table in this module holds the same facts, and a walk with it takes a thirtieth of the time.
+of 100 kB would block all other clients for most of a second. The meta-schemas only define the shape of each keyword's
+value. The table in this module contains the same facts, and a traversal with it takes a thirtieth of the time.
 
-1. jsonschema accepts every schema that the walk accepts. It judges all others and gives the reason. So one table serves
-   all dialects: a keyword unknown to a dialect has the shape that it has in another dialect.
-2. Unknown keywords take any value. ``format``, and the formats of ``pattern`` and ``$ref``, are not checked.
+1. jsonschema accepts every schema that the traversal accepts. It judges all others and reports the reason. So one table
+   serves all dialects: a keyword unknown to a dialect has the shape that it has in another dialect.
+2. Unknown keywords accept any value. ``format``, and the formats of ``pattern`` and ``$ref``, are not checked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "
 _ANCHOR = re.compile(r"[A-Za-z][-A-Za-z0-9._]*")
 _ID = re.compile(r"[^#]*#?")
 
-# A shape receives a keyword's value, appends the schemas below it to a list, and returns whether the value fits.
+# A shape receives a keyword's value, appends the schemas in it to a list, and returns whether the value is valid.
 _Shape = Callable[[Any, list[Any]], bool]
 
 
@@ -159,5 +159,5 @@ def are_plainly_wellformed(schemas: Iterable[Any], dialect: str) -> bool:
 
 
 def is_plain(text: str) -> bool:
-    """Return whether JSON text has neither references nor patterns: there is nothing to resolve in such a schema."""
+    """Return whether JSON text has neither references nor patterns, so that the schema needs no resolution."""
     return '"$' not in text and '"pattern' not in text
