@@ -1,7 +1,7 @@
 """Function calling for text-only model backends, as a mitmproxy addon. ``README.md`` describes its layers.
 
-Importing this package imports nothing else; ``parse`` and ``StreamParser`` of ``toolsim.parsing`` are resolved on
-demand, since mitmproxy and the pytest plugin pass through here at every start.
+Importing this package imports nothing else; ``parse`` and ``StreamParser`` of ``toolsim.parsing`` are imported on
+demand, since mitmproxy and the pytest plugin import this package at every start.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Command lines: the path of the mitmproxy script, and parsers whose errors are one line with the closest match."""
+"""Command lines: the path of the mitmproxy script, and parsers with one-line errors that suggest the closest match."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from toolsim.installation import EXTRAS, install_command
 
 EXIT_USAGE = 2
 EXIT_PIPE = 141
-"""As if by SIGPIPE: the program that read the output has ended, as in ``toolsim replay flows | head``."""
+"""As if ended by SIGPIPE: the program that read the output has exited, as in ``toolsim replay flows | head``."""
 
 
 class UsageError(Exception):
-    """The command line is invalid; the message says why, in one line."""
+    """The command line is invalid; the message gives the reason in one line."""
 
 
 def addon_script() -> str:
-    """Return the path of the script for mitmproxy's ``-s``, which stands next to this package. Raises UsageError."""
+    """Return the path of the script for mitmproxy's ``-s``, which is next to this package. Raises UsageError."""
     script = Path(__file__).resolve().parents[1] / "toolsim.py"
     if not script.is_file():
-        raise UsageError(f"the mitmproxy script is missing: reinstall toolsim, which has it at {script}")
+        raise UsageError(f"the mitmproxy script is missing: reinstall toolsim, which puts it at {script}")
     return str(script)
 
 
@@ -43,7 +43,7 @@ def key_of(variable: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def discard_output() -> None:
-    """Discard output that is still buffered: its reader is gone, and Python would report that again when it exits."""
+    """Discard buffered output: its reader is gone, and Python would otherwise report that again when it exits."""
     with open(os.devnull, "w") as nothing:
         for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
             try:
@@ -53,9 +53,9 @@ def discard_output() -> None:
 
 
 def resolved(command: Sequence[str]) -> list[str]:
-    """Return a command with the path of its program; unchanged if there is none.
+    """Return a command with the path of its program; unchanged if the program is not found.
 
-    Programs that npm installs on Windows end in ``.cmd``, which the system does not try by itself.
+    Programs that npm installs on Windows end in ``.cmd``, which the system does not try on its own.
     """
     program, *arguments = command
     return [shutil.which(program) or program, *arguments]
@@ -68,9 +68,9 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **settings)
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Parse. A surplus argument is reported by the command that got it, with that command's flags as hints."""
+        """Parse. A surplus argument is reported by the command that received it, with that command's flags as hints."""
         parsed, surplus = self.parse_known_args(args, namespace)
-        # Whether argparse leaves this mark among them depends on Python's version.
+        # Whether argparse includes this separator depends on the Python version.
         if surplus := [word for word in surplus if word != "--"]:
             at_fault = self
             for word in args or ():
@@ -88,11 +88,11 @@ class Parser(argparse.ArgumentParser):
         return found
 
     def error(self, message: str) -> NoReturn:
-        """Print the error, and exit."""
+        """Print the error and exit."""
         self.exit(EXIT_USAGE, f"{self.prog}: {self.reworded(message)}\n")
 
     def reworded(self, message: str) -> str:
-        """Return argparse's message, with a hint at the right name if there is one."""
+        """Return argparse's message, with a suggestion of the right name if there is one."""
         if found := re.match(r"argument (\S+): invalid choice: '(.*?)' \(choose from (.*)\)", message):
             known = [word.strip(" '") for word in found[3].split(",")]
             return f"no such {found[1]}: {found[2]}{nearest(found[2], known) or f'; there are {", ".join(known)}'}"
@@ -108,20 +108,20 @@ class Parser(argparse.ArgumentParser):
 
 
 def nearest(word: str, known: Iterable[str], prefix: str = "", cutoff: float = 0.6) -> str:
-    """Return a hint at the known word closest to a mistyped one, "" if none is close.
+    """Return a suggestion of the known word closest to a mistyped one; "" if none is close.
 
-    ``prefix``: of all known ones. ``cutoff``: difflib's; flags are alike by their dashes alone.
+    ``prefix``: the prefix of all known words. ``cutoff``: difflib's; flags resemble each other just by their dashes.
     """
     near = get_close_matches(word.lower(), list(known), n=1, cutoff=cutoff)
     return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 
-# From pyproject.toml, without mitmproxy itself; packages that are installed together are suggested together.
+# As in pyproject.toml, without mitmproxy itself; packages that are installed together are suggested together.
 REQUIREMENTS = ("brotli>=1.2", "jsonschema>=4.23,<5", "regex>=2024.11.6", "zstandard>=0.25")
 
 
 def missing(problem: ModuleNotFoundError) -> str:
-    """Return one line on what to install for a missing module."""
+    """Return one line with the command that installs a missing module."""
     package = (problem.name or "?").partition(".")[0]
     wanted: tuple[str, ...] = (package,)
     for requirements in (REQUIREMENTS, *EXTRAS.values()):

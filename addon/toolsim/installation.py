@@ -1,8 +1,8 @@
-"""The command that adds packages to the environment toolsim runs in, for messages about a missing package.
+"""Generates the command that adds packages to toolsim's environment, for messages about a missing package.
 
-The environment is recognized by the files that its tool leaves there: uv's receipt of a tool, pipx's metadata. All
-other environments are changed with pip, or by uv if they have no pip. The commands name packages, not an extra of
-toolsim: they also work for a wheel whose file is gone, and for a checkout whose script mitmproxy loads.
+The environment is recognized by the files that its tool leaves there: uv's receipt of a tool, or pipx's metadata. All
+other environments are changed with pip, or with uv if they have no pip. The commands name packages rather than an extra
+of toolsim, so they also work for a wheel whose file is gone, and for a checkout whose script mitmproxy loads.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "redis": ("redis>=6,<9",),
     "otel": ("opentelemetry-sdk>=1.45,<2", "opentelemetry-exporter-otlp-proto-http>=1.45,<2"),
 }
-"""The extras that a message can suggest, as in pyproject.toml, which is not available where toolsim runs."""
+"""The extras that a message can suggest, as in pyproject.toml, which is not available at run time."""
 
 
 def command_for_extra(extra: str) -> str:
-    """Return the command that installs an extra of ``EXTRAS``, or a package that has the name of its extra."""
+    """Return the command that installs an extra of ``EXTRAS``, or the package with the name of its extra."""
     return install_command(EXTRAS.get(extra, (extra,)))
 
 
 def install_command(requirements: Sequence[str], *, dependencies: bool = True) -> str:
-    """Return the command that adds packages to this environment, on request without their own dependencies."""
+    """Return the command that adds packages to this environment, optionally without their own dependencies."""
     environment = Path(sys.prefix)
     no_dependencies = [] if dependencies else ["--no-deps"]
     if getattr(sys, "frozen", False):
-        # mitmproxy's standalone programs contain a Python that nothing can be added to.
+        # mitmproxy's standalone programs contain a Python installation to which nothing can be added.
         return _line(["uv", "tool", "install", "mitmproxy", *_each("--with", requirements)])
     if (environment / "pipx_metadata.json").is_file() and (name := _pipx_name(environment)):
         options = [] if dependencies else ["--pip-args=--no-deps"]
         return _line(["pipx", "inject", *options, name, *requirements])
-    # A tool of uv can be given packages, but not without their dependencies.
+    # Packages can be added to a uv tool, but not without their dependencies.
     if dependencies and (tool := _uv_tool(environment)):
         return _line(["uv", "tool", "install", *tool, *_each("--with", requirements)])
     if find_spec("pip") is None:
@@ -59,7 +59,7 @@ def _pipx_name(environment: Path) -> str:
 
 
 def _uv_tool(environment: Path) -> list[str]:
-    """Return the arguments of ``uv tool install`` that install this tool as it is, [] if it is not a tool of uv."""
+    """Return the arguments of ``uv tool install`` that install this tool as it is; [] if it is not a uv tool."""
     try:
         receipt = tomllib.loads((environment / "uv-receipt.toml").read_text(encoding="utf-8"))
         tool, *others = receipt["tool"]["requirements"]

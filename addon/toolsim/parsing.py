@@ -1,11 +1,11 @@
-"""The reader for other programs: a model's text in, prose and calls out, without a proxy and without mitmproxy.
+"""The parser for other programs: a model's text in, prose and calls out, without a proxy and without mitmproxy.
 
-It reads what the proxy reads, by the same code: ``request/rewrite.py`` makes the plan from the tools, and
-``response/answer.py`` takes the text. What a proxy has options for has its default here, except that nothing ends an
+It reads the same text as the proxy, with the same code: ``request/rewrite.py`` makes the plan from the tools, and
+``response/answer.py`` processes the text. The proxy's options have their defaults here, except that nothing ends an
 answer early: text after a call is prose.
 
-A ``StreamParser`` gives out a piece of prose as soon as it cannot be part of a call, and a call once it is whole;
-where the text is cut makes no difference. ``addon/docs/parsing.md`` is its page.
+A ``StreamParser`` returns a piece of prose as soon as it cannot be part of a call, and a call once it is complete.
+The way the text is split makes no difference. ``addon/docs/parsing.md`` documents this module.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ _POLICY = Policy(stop_after_tools="off", second_opinion="off")
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """Text for the user, never empty. Joined, it is what the model wrote besides its calls."""
+    """Text for the user, never empty. Joined, it is the model's text without its calls."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A complete call of one of the tools. ``namespace``: that of the tool's declaration, if it has one."""
+    """A complete call to one of the tools. ``namespace``: the namespace of the tool's declaration, if it has one."""
 
     name: str
     arguments: str
-    """A JSON object, as the model wrote it wherever it is valid; a custom tool's input as it is."""
+    """A JSON object, as the model wrote it if it is valid; a custom tool's input as it is."""
     namespace: str | None = None
     repairs: tuple[str, ...] = ()
-    """The codes of the repairs without which it would not be a call; ``addon/docs/parsing.md`` lists them."""
+    """The codes of the repairs that made it a call; ``addon/docs/parsing.md`` lists them."""
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidCall:
-    """A call that a tool with ``strict: true`` does not allow. It ends the answer; ``message`` says why."""
+    """A call that a tool with ``strict: true`` does not allow. It ends the answer; ``message`` gives the reason."""
 
     message: str
 
@@ -75,7 +75,7 @@ class Parsed:
 
     @property
     def error(self) -> str | None:
-        """Why a strict tool's guarantee could not be kept, None if it was."""
+        """The reason a strict tool's guarantee could not be kept, or None if it was kept."""
         return next((part.message for part in self.parts if isinstance(part, InvalidCall)), None)
 
 
@@ -86,7 +86,7 @@ def parse(
     cut: bool = False,
     forms: Sequence[Mapping[str, Any]] = (),
 ) -> Parsed:
-    """Return the prose and the calls of a complete answer. Parameters as of ``StreamParser``."""
+    """Return the prose and the calls of a complete answer. The parameters are those of ``StreamParser``."""
     parser = StreamParser(tools, forms=forms)
     parts: list[Part] = []
     for part in [*parser.feed(text), *parser.finish(cut=cut)]:
@@ -99,13 +99,13 @@ def parse(
 
 
 class StreamParser:
-    """Reads one answer that arrives in pieces. No text makes it raise."""
+    """Parses one answer that arrives in pieces. No text makes it raise."""
 
     def __init__(self, tools: Sequence[Mapping[str, Any]], *, forms: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Take the tools as a client declares them, to any of the APIs, and call ``forms`` as a profile declares them.
+        """Accept tools as a client declares them to any of the APIs, and call ``forms`` as a profile declares them.
 
-        Raises BadRequest if the tools are not valid there, or ask for strict arguments with a schema that cannot be,
-        and InvalidForm if a form is not valid.
+        Raises BadRequest if the tools are invalid there, or require strict arguments with a schema that cannot be
+        strict, and InvalidForm if a form is invalid.
         """
         self._answer = Answer(_plan(tools, read_forms(forms)), Report())
         self._open: CallStarted | None = None
@@ -113,15 +113,15 @@ class StreamParser:
 
     @property
     def done(self) -> bool:
-        """Whether the answer has ended, perhaps before its text: a model that still writes may be stopped."""
+        """Whether the answer has ended, perhaps before its text, so that a model still writing may be stopped."""
         return self._answer.is_done
 
     def feed(self, text: str) -> list[Part]:
-        """Process the next piece of the text; return what is certain now."""
+        """Process the next piece of the text; return the parts that are now certain."""
         return self._parts(TextDelta(text)) if text else []
 
     def finish(self, *, cut: bool = False) -> list[Part]:
-        """Process the end of the text; return the rest. ``cut``: a limit ended it, so that it may lack something."""
+        """Process the end of the text; return the rest. ``cut``: a limit ended the text, so it may be incomplete."""
         return self._parts(Finished("length" if cut else "stop")) + self._parts(Closed())
 
     def _parts(self, event: BackendEvent) -> list[Part]:
@@ -143,9 +143,9 @@ class StreamParser:
 
 
 def _plan(tools: Iterable[Mapping[str, Any]], forms: tuple[CustomForm, ...]) -> Plan:
-    """Return the plan of a request with these tools: it needs a question, which makes no difference."""
+    """Return the plan for a request with these tools; the request needs a question, whose text does not matter."""
     asked = {"model": "", "tools": [dict(tool) for tool in tools]}
     api = api_of_request({**asked, "messages": []})
     if api is CHAT:
-        api = RESPONSES  # It reads the same tools, and more kinds.
+        api = RESPONSES  # It accepts the same tools, and more kinds.
     return plan(api.read(api.append_reply(asked, "", "?")), api, replace(_POLICY, forms=forms), Report())

@@ -1,6 +1,6 @@
-"""Optional modules that the core finds by name, and never imports in any other way.
+"""Optional modules, which the core imports only through this table.
 
-Each is imported when an option or a request needs it. To add one, add a row.
+Each is imported when an option or a request needs it. To add a module, add a row.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ BUILTIN: Mapping[str, Builtin] = {
     "local": Builtin("toolsim.backends.local", "a model file"),
     "scripted": Builtin("toolsim.backends.scripted.backend", "a scripted model (toolsim_backend=scripted)"),
 }
-"""By what ``toolsim_backend`` says."""
+"""By the value of ``toolsim_backend``."""
 LOOPBACK_SERVER = "toolsim.backends.loopback"
-"""Has the server, ``Loopback``, in front of each."""
+"""The module with ``Loopback``, the server in front of each built-in backend."""
 
 SOCKETS = "toolsim.sockets.server"
-"""Has ``SocketServer``, which serves the WebSocket connections of the Responses API, once a client asks for one."""
+"""The module with ``SocketServer``, which serves WebSocket connections of the Responses API on a client's request."""
 BACKGROUND = "toolsim.background.endpoints"
-"""Has ``BackgroundAnswers``; ``proxy/background.py`` says what it does."""
+"""The module with ``BackgroundAnswers``; ``proxy/background.py`` describes its interface."""
 MCP = "toolsim.mcp.engine"
-"""Speaks with MCP servers; ``mcp/runtime.py`` says what it has."""
+"""The module that communicates with MCP servers; ``mcp/runtime.py`` describes its interface."""
 
 
 class StoreKind(NamedTuple):
-    """A kind of store. ``module``: its ``open_store(place, bounds)`` returns a ``Store``, and opens nothing yet."""
+    """A kind of store. ``module``: its ``open_store(place, bounds)`` returns a ``Store`` without opening it yet."""
 
     module: str
     location: Literal["none", "path", "url"]
-    """What its address says: nothing but its kind; the path of a file after it; or it is a URL."""
+    """The rest of its address: nothing but the kind, the path of a file, or a URL."""
     words: str = ""
     package: str = ""
-    """That of another project which it needs; the extra that installs it has the same name."""
+    """The third-party package that it requires; the extra that installs it has the same name."""
 
 
 _REDIS = StoreKind("toolsim.stores.redis_server", "url", "a Redis server", "redis")
@@ -52,4 +52,4 @@ STORES: dict[str, StoreKind] = {
     "rediss": _REDIS,
     "unix": _REDIS,
 }
-"""By how the address begins that ``toolsim_store`` says."""
+"""By the beginning of the address in ``toolsim_store``."""
