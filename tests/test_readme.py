@@ -136,7 +136,7 @@ INTRODUCTION = """\
 | to set an option | do this |
 |---|---|
 | for one start | `--set NAME=VALUE`, on `toolsim` and on mitmproxy's programs |
-| for every start | a [file of settings](backends.md#a-file-of-settings), or mitmproxy's `config.yaml` |
+| for every start | a [settings file](backends.md#settings-file), or mitmproxy's `config.yaml` |
 | while it runs | mitmweb's tab *Options*, or the command `set` in mitmproxy |
 
 `toolsim options` prints the options with their current values, and `toolsim options store` those that match

@@ -39,10 +39,10 @@ Clients that use the listener as their proxy
     proxy/test_access.py::test_key_of_a_forward_proxy
 It is a Bearer token or
     proxy/test_access.py::test_key_of_a_forward_proxy
-Only the modes whose clients
+Only `socks5` and the modes
     unit/proxy/test_access.py::test_the_key_of_the_proxy_opens_only_what_goes_through_it
     unit/proxy/test_incoming.py::test_which_way_a_flow_came
-There, only requests that `toolsim_upstream` takes
+There, only requests that `toolsim_upstream` redirects
     unit/proxy/test_access.py::test_the_key_of_the_proxy_opens_only_what_goes_through_it
     unit/proxy/test_incoming.py::test_which_way_a_flow_came
 A listener with a built-in backend
@@ -55,7 +55,7 @@ So no client can reach other
     unit/proxy/test_access.py::test_forward_with_a_file_of_backends
     proxy/test_access.py::test_builtin_backend_is_no_forward_proxy
     proxy/test_access.py::test_a_forward_proxy_that_was_asked_for
-In front of a backend of your own
+In front of your own backend
     proxy/test_access.py::test_nothing_but_the_backend
 Large bodies (above 32 KiB
     unit/proxy/test_jobs.py::test_what_is_heavy
@@ -77,17 +77,17 @@ Requests (`toolsim_max_body_bytes`)
     unit/response/test_checker.py::test_a_schema_beyond_the_limit_checks_nothing
     unit/proxy/test_exchange.py::test_request_that_was_dropped_as_it_arrived
     unit/request/test_transcript.py::test_too_large_outputs_are_replaced
-JSON is read to a depth
+JSON is parsed to a depth
     unit/wire/test_json_codec.py::test_the_bound_on_depth
     unit/proxy/test_worker.py::test_a_nested_body_ends_no_worker
     unit/proxy/test_worker.py::test_a_result_that_cannot_be_returned
-No body can end the process
+No body can crash the process
     unit/wire/test_json_codec.py::test_the_bound_on_depth
     unit/proxy/test_worker.py::test_a_nested_body_ends_no_worker
     unit/proxy/test_worker.py::test_a_result_that_cannot_be_returned
 A schema's references
     unit/schema/test_compile.py::test_nothing_is_fetched
-Each connection sends messages
+Each connection can send messages
     proxy/test_websocket.py::test_limits
     unit/sockets/test_server.py::test_a_connection_that_nobody_uses
 It has at most 64 requests
@@ -97,9 +97,9 @@ It has at most 64 requests
 It is closed after 10 minutes
     proxy/test_websocket.py::test_limits
     unit/sockets/test_server.py::test_a_connection_that_nobody_uses
-A key opens at most 128
+A key can have at most 128
     proxy/test_websocket.py::test_connections_of_one_key
-A large message is read
+A large message is parsed
     unit/sockets/test_server.py::test_a_large_message_is_read_elsewhere
 All connections together
     unit/core/test_fair_cache.py::test_the_largest_share_gives_way
@@ -115,15 +115,15 @@ A connection can send 2,000
     unit/sockets/test_websocket.py::test_the_cost_of_a_frame
     unit/sockets/test_websocket.py::test_the_rates_are_those_of_the_page
     unit/sockets/test_server.py::test_an_unreadable_message_counts_ten_times
-A message that cannot be read
+A message that cannot be parsed
     unit/sockets/test_websocket.py::test_the_cost_of_a_frame
     unit/sockets/test_websocket.py::test_the_rates_are_those_of_the_page
     unit/sockets/test_server.py::test_an_unreadable_message_counts_ten_times
-Frames of a KiB
+Frames of 1 KiB
     unit/sockets/test_websocket.py::test_a_large_message_in_many_frames
-A client that sends more
+A connection that sends more
     unit/sockets/test_websocket.py::test_a_flood_closes_its_connection
-If 1 MiB of answers waits
+If 1 MiB of answers is buffered
     proxy/test_websocket.py::test_many_answers_for_a_client_that_does_not_read
     unit/sockets/test_requests.py::test_unread_bytes_pause_every_backend_of_a_connection
     unit/sockets/test_websocket.py::test_messages_wait_for_a_client_that_does_not_read
@@ -137,7 +137,7 @@ Each running answer adds at most
     unit/sockets/test_websocket.py::test_messages_wait_for_a_client_that_does_not_read
 The kernel buffers at most
     unit/sockets/test_server.py::test_the_kernel_buffers_little
-A client cannot read what another client has stored
+A client cannot read another client's stored
     unit/proxy/test_access.py::test_owners_differ_and_hide_the_key
     unit/stores/test_record.py::test_it_holds_what_a_plain_model_holds
 Each key has its own partition
@@ -162,12 +162,12 @@ A connection to an MCP server is never closed
 Answers take turns with a local
     unit/mcp/test_pool.py::test_one_client_has_so_many
     unit/mcp/test_fair_lock.py::test_answers_take_turns
-Damaged data is a 404
+Damaged data results in a 404
     unit/wire/responses/test_stored.py::test_a_damaged_record_is_not_found
     unit/proxy/test_response_store.py::test_a_store_that_lies
-`chmod 600` keeps the file
+`chmod 600` protects the file
     unit/proxy/options/test_api_keys.py::test_a_file_that_others_can_read
-The file is read again
+The file is reloaded
     proxy/test_users.py::test_changes_while_it_serves
     unit/proxy/options/test_api_keys.py::test_a_new_version
 A user who is removed
@@ -183,25 +183,25 @@ The name is the owner
     proxy/test_users.py::test_names
 The name is in the log
     proxy/test_users.py::test_names
-Each user of the proxy
+Every user of the proxy
     proxy/test_users.py::test_names
 `concurrent` limits
     proxy/test_users.py::test_turns_at_once
     proxy/test_users.py::test_turns_per_minute
-That many can begin
+That many turns can start
     unit/proxy/test_user_limits.py::test_turns_per_minute
 A turn beyond a limit
     proxy/test_users.py::test_turns_at_once
 A turn is a request to a model
     proxy/test_users.py::test_turns_per_minute
-A background answer is one
+A background answer counts
     proxy/test_users.py::test_a_background_answer_is_a_turn_until_it_has_ended
-Token counts and lists
+Token counts and model lists
     proxy/test_users.py::test_turns_per_minute
 A source that sends ten wrong keys
     proxy/test_users.py::test_many_wrong_keys
     unit/proxy/test_wrong_keys.py::test_a_source_that_tries_keys
-Users who were served
+Users who have already been served
     proxy/test_users.py::test_many_wrong_keys
     unit/proxy/test_wrong_keys.py::test_a_source_that_tries_keys
 With a single key
@@ -215,7 +215,7 @@ A loop through other proxies
 The built-in backend answers only
     unit/backends/test_loopback.py::test_only_the_addon_is_answered
 # A model
-It cannot call a tool that is not on offer
+It cannot call a tool that is not on offer, is masked
     unit/response/test_masked_calls.py::test_a_masked_call_never_passes
     unit/response/test_judge.py::test_table
 Such text stays text, or is
@@ -250,7 +250,7 @@ The arguments of a call, an
 On the way to the model
     unit/request/test_record.py::test_output_record
     unit/request/test_rewrite.py::test_text_is_unchanged
-Only what the model itself writes
+Only text that the model itself writes
     unit/request/test_record.py::test_output_record
     unit/request/test_rewrite.py::test_text_is_unchanged
 Text cannot forge the record
@@ -259,7 +259,7 @@ Text cannot forge the record
 An output is written as JSON
     unit/request/test_record.py::test_no_line_of_a_user_is_a_record
     unit/request/test_record.py::test_characters_that_nobody_sees
-A backslash marks any user line
+A backslash marks every line
     unit/request/test_record.py::test_no_line_of_a_user_is_a_record
     unit/request/test_record.py::test_characters_that_nobody_sees
 A call that an output of the same request contains
@@ -268,13 +268,13 @@ A call that an output of the same request contains
 It stays text, with the warning
     unit/response/test_quoted_calls.py::test_a_call_from_an_output_is_text
     unit/response/test_quoted_calls.py::test_how_an_output_wraps_a_call
-`toolsim_untagged=all` switches
+`toolsim_untagged=all` turns
     unit/response/test_quoted_calls.py::test_what_is_not_quoted
 Inside inline code
     unit/response/test_quotation.py::test_what_is_shown_is_text
 The model may believe what the text says
     unit/response/test_quoted_calls.py::test_what_is_left
-With another order of the arguments
+With the arguments in another order
     unit/response/test_quoted_calls.py::test_what_is_left
 A call in a user's message
     unit/response/test_quoted_calls.py::test_what_is_left
@@ -290,18 +290,18 @@ Calls that the backend itself emits
     unit/response/test_masked_calls.py::test_a_masked_call_never_passes
     unit/request/test_rewrite.py::test_choice_none
 # A backend
-It cannot call a tool in the model's place
+It cannot call a tool that is not on offer by
     unit/response/test_toolbox.py::test_calls_of_a_backend
     unit/response/test_choice.py::test_a_refused_structured_call_is_said_in_words
 The client gets it as text
     unit/response/test_toolbox.py::test_calls_of_a_backend
     unit/response/test_choice.py::test_a_refused_structured_call_is_said_in_words
-On chat completions it is dropped
+In chat completions, it is dropped
     unit/response/test_toolbox.py::test_calls_of_a_backend
     unit/response/test_choice.py::test_a_refused_structured_call_is_said_in_words
-Calls with broken or too large arguments
+Calls with malformed or oversized
     unit/response/test_masked_calls.py::test_a_broken_call_is_readable
-A tool that was merely never declared
+A tool that was never declared
     unit/response/test_masked_calls.py::test_an_undeclared_call
 An answer to a request without tools
     unit/request/test_rewrite.py::test_not_ours
@@ -318,10 +318,10 @@ An answer that ends before its
     unit/response/test_rewrite.py::test_a_chat_stream_that_breaks_off_after_a_call_keeps_it
     unit/response/test_answer.py::test_a_failure_after_a_call_is_warned_of
     unit/response/test_answer.py::test_a_failure_after_a_call_of_a_list_of_items
-There is one exception: a complete call
+There is one exception: complete calls
     unit/response/test_rewrite.py::test_a_chat_stream_that_breaks_off_after_a_call_keeps_it
     unit/response/test_answer.py::test_a_failure_after_a_call_of_a_list_of_items
-The log reports it as `FAILED_AFTER_CALLS`
+The log reports this as `FAILED_AFTER_CALLS`
     unit/response/test_answer.py::test_a_failure_after_a_call_is_warned_of
 It cannot keep a client waiting forever
     unit/proxy/test_streamed.py::test_silence
@@ -335,7 +335,7 @@ All of it is text for the model
     proxy/test_mcp.py::test_what_a_server_forges_is_text
 A description can request calls
     unit/mcp/test_server_config.py::test_what_is_not_said_needs_a_yes
-Commands come from the file alone
+Commands come only from the file
     unit/mcp/test_server_config.py::test_what_a_request_may_not
 A server with the key
     proxy/test_searches.py::test_the_web_is_searched
@@ -355,7 +355,7 @@ It gets no key of the
     proxy/test_mcp.py::test_no_secret_is_left_anywhere
 With [traces](inspect.md#traces) it gets
     unit/otel/test_conventions.py::test_calls
-Names carry the server's label
+Tool names include the server's label
     unit/mcp/test_catalog.py::test_no_name_is_taken_twice
 It cannot forge a call
     proxy/test_mcp.py::test_what_a_server_forges_is_text
@@ -376,14 +376,14 @@ A call has a time limit
     unit/mcp/test_outcome.py::test_errors_are_told
     unit/rounds/test_hosted_calls.py::test_calls_that_ask_are_counted
     unit/rounds/test_round_planner.py::test_the_bounds_hold
-A server's failure is the output
+A server's failure becomes the output
     unit/rounds/test_hosted_calls.py::test_a_failure_is_told_to_the_model
 A local server is stopped
     proxy/test_mcp.py::test_servers_end_with_the_proxy
-On Linux that includes children
+On Linux, that includes children
     proxy/test_mcp.py::test_children_that_escaped_end_with_the_proxy
     unit/mcp/test_stdio.py::test_a_server_ends_with_its_children
-On macOS those live on, and
+On macOS, such children survive
     proxy/test_mcp.py::test_children_that_escaped_end_with_the_proxy
     unit/mcp/test_stdio.py::test_a_server_ends_with_its_children
 Its secrets do not leak
@@ -397,7 +397,7 @@ It is valid once
     unit/mcp/test_approvals.py::test_nobody_else_approves
     unit/mcp/test_approvals.py::test_they_do_not_wait_for_ever
     unit/rounds/test_hosted_calls.py::test_a_decision_that_is_sent_twice_counts_once
-No approval survives a restart
+Approvals do not survive
     unit/mcp/test_approvals.py::test_nobody_else_approves
     unit/mcp/test_approvals.py::test_they_do_not_wait_for_ever
     unit/rounds/test_hosted_calls.py::test_a_decision_that_is_sent_twice_counts_once
@@ -408,32 +408,34 @@ Their requests would run the tools
     proxy/test_mcp.py::test_a_page_of_the_web_has_no_tools
     unit/proxy/test_mcp_servers.py::test_a_web_page_has_to_be_listed
 # A bug in toolsim
-A bug in toolsim ends the exchange
+A bug in toolsim ends only
     faults/test_faults.py::test_a_function_that_fails_once
-Nothing that was not checked and rewritten
+After an exception, no unchecked
     faults/test_faults.py::test_a_function_that_fails_once
 A request is not sent on
     faults/test_faults.py::test_a_function_that_fails_once
 The client gets a 500, an error event
     unit/proxy/test_streamed.py::test_an_exception_ends_the_answer
     unit/proxy/test_guard.py::test_the_log_names_the_place
-The same holds if another script
+The same is true if another script
     proxy/test_guard.py::test_another_script_that_raises
-A refused request leaves
+A refused request is logged
     proxy/test_refusals.py::test_wrong_keys
     proxy/test_refusals.py::test_foreign_hosts_and_pages
     proxy/test_refusals.py::test_tunnels
     proxy/test_refusals.py::test_a_loop
-The lines are limited
+Log lines are limited
     unit/proxy/test_refusals.py::test_a_source_has_few_lines
     unit/proxy/test_refusals.py::test_all_sources_have_few_lines_together
 A source is an address
     unit/proxy/test_refusals.py::test_a_source_is_an_address_or_a_network
-A key is one owner
+A key identifies the same owner
     unit/proxy/test_access.py::test_all_spellings_of_a_key_are_one_owner
 With `toolsim_api_key`, the owner
     unit/proxy/test_access.py::test_the_owner_is_the_accepted_key
-Otherwise the API's own header
+This also applies to clients that send it
+    unit/proxy/test_access.py::test_the_owner_is_the_accepted_key
+Otherwise, if a request has several keys
     unit/proxy/test_access.py::test_the_own_header_comes_first
 # A web page
 Pages served from `localhost`
@@ -442,21 +444,21 @@ Pages served from `localhost`
     unit/proxy/test_access.py::test_pages_do_not_have_the_key
 Without a key, a page whose origin
     proxy/test_access.py::test_unlisted_origin
-Only a page that has come through
+The only exception is a page
     proxy/test_access.py::test_page_of_the_backend_itself
-A page whose own name
+A page whose own host name
     proxy/test_access.py::test_rebound_name
     unit/proxy/test_access.py::test_foreign_name
-A request has to name the
+The Host header must be
     proxy/test_access.py::test_rebound_name
     unit/proxy/test_access.py::test_foreign_name
-A container calls its host's listener
+The names by which containers reach
     unit/proxy/test_access.py::test_known_name
 `/toolsim/health` and
     unit/proxy/test_route.py::test_where_a_request_goes
 `/api/hello`, which Claude Code requests at
     unit/proxy/test_route.py::test_where_a_request_goes
-Set `toolsim_api_key` then
+In that case, set `toolsim_api_key`
     proxy/test_access.py::test_codex_on_all_addresses_serves_this_machine_only
 # What is written down
 The log, metrics, comments
@@ -483,11 +485,11 @@ EXPLAINS = (
     "If the outcome matters",
     "`read_only` in a filter",
     "learn the arguments",
-    "What a host's name resolves to",
-    "What a client itself sends",
+    "The owner of a host name",
+    "A client's own `headers`",
     "Without a key",
     "If you serve toolsim under another name",
-    "The key travels",
+    "The key is transmitted",
     "Flows in mitmweb",
     "They belong to",
     "A client can have its requests",
@@ -504,15 +506,15 @@ EXPLAINS = (
     "A backend can answer anything",
     "An MCP server ([from",
     "lie about its tools",
-    "do what its user can do",
+    "do anything that its user account",
     "A local server is a program",
     "It cannot do more",
     "List only hosts",
     "Anyone who can use the proxy",
     "Set `toolsim_api_key` if others",
     "A web page in a browser can send",
-    "They say only whether",
-    "A neighbor reaches",
+    "They reveal only whether",
+    "A neighbor can reach",
     "Check them before",
 )
 """Sentences that introduce others, say what is possible, or give advice."""

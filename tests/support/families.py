@@ -94,7 +94,7 @@ def dumped(table: dict[str, dict[str, dict[str, int]]]) -> str:
 
 
 def page() -> str:
-    """Return the page of model families."""
+    """Return the page about model families."""
     right = sum(is_right(case, parse(case["text"], case["tools"])) for case in REPORTED)
     return _HEAD.format(table=_families(), right=right, total=len(REPORTED)) + "\n".join(
         ["", _open_cases(), "", _decisions(), "", _malformed(), ""]
@@ -103,21 +103,21 @@ def page() -> str:
 
 _HEAD = """# Model families
 
-Find the family of your model below, to see whether toolsim reads its calls. Servers that know a model's form turn it
-into API calls themselves. This table is about models whose text reaches toolsim unchanged, for example because their
-server got no tools.
+Find your model's family below to see whether toolsim recognizes its calls. Servers that know a model's call form
+convert it to API calls themselves. This table is about models whose text reaches toolsim unchanged, for example because
+their server did not receive any tools.
 
-`make families` writes this page from the test cases, and a test checks that it is current.
+`make families` generates this page from the test cases, and a test checks that it is current.
 
-- **Documented**: calls in the form as the model's template writes it, one and two at once.
+- **Documented**: one call and two calls in the form that the model's chat template documents.
 - **Cases**: toolsim's own tests of the form, including texts that only mention it.
-- **Reported**: outputs that users of model servers and agent programs reported between May and September 2026.
-  toolsim reads {right} of all {total} as wanted, including texts that only mention calls.
-- **Malformed**: the documented calls with one marker doubled, dropped, halved or misspelled, or whitespace moved. The
-  figure is the share that is still read as the right calls. The rest stays text, except for texts counted as *wrong*.
+- **Reported**: outputs that users of model servers and agent programs reported between May and September 2026. toolsim
+  parses {right} of {total} as expected, including texts that only mention calls.
+- **Malformed**: the documented calls with one marker doubled, dropped, halved or misspelled, or with whitespace moved.
+  The figure is the share still parsed as the right calls. The rest stays text, except for texts counted as *wrong*.
 
-The file [marker_forms.json](../../tests/cases/marker_forms.json) has an example of each form,
-[reported.json](../../tests/cases/reported.json) each reported output with its source.
+[marker_forms.json](../../tests/cases/marker_forms.json) contains an example of each form, and
+[reported.json](../../tests/cases/reported.json) contains each reported output with its source.
 
 ## Forms by family
 
@@ -125,8 +125,8 @@ The file [marker_forms.json](../../tests/cases/marker_forms.json) has an example
 
 ## A form of your own
 
-A model that you trained, or whose family is not listed, can write its calls between markers that toolsim does not know.
-Declare them in a section of a [profile](profiles.md) of that model, one `[[forms]]` for each form:
+A model that you trained, or whose family is not listed, might write its calls between markers that toolsim does not
+know. Declare them in a [profile](profiles.md) for that model, in one `[[forms]]` table per form:
 
 ```toml
 models = ["my-model*"]
@@ -139,13 +139,14 @@ keys = {{ name = "fn", arguments = "with" }}
 ```
 
 Now `@@CALL {{"fn": "get_weather", "with": {{"city": "Oslo"}}}} @@END` is a call in answers of `my-model`. The same
-rules apply as for the forms above, streamed or not: the tool's schema, `toolsim_repair` and `toolsim_untagged`. Text
-that is not a call stays text. `toolsim tune` keeps the section. The library accepts the same tables:
+rules apply as for the forms above, streamed or non-streamed: the tool's schema, `toolsim_repair` and
+`toolsim_untagged`. Text that is not a call stays text. `toolsim tune` keeps these tables. The library accepts the same
+tables:
 `parse(text, tools, forms=[{{"opening": "@@CALL", "closing": "@@END"}}])`.
 
-- `opening` and `closing` are literal: 3 to 64 characters in one line. The first is not a letter, a digit, or one
-  of ``{{}}()"'`,:;.+-_|\\``.
-- `body` is the kind of text between them; the default is `any`:
+- `opening` and `closing` are literal text of 3 to 64 characters on one line. The first character must not be a letter, a
+  digit, or one of ``{{}}()"'`,:;.+-_|\\``.
+- `body` is the kind of text between the markers; the default is `any`:
 
 | body | example |
 |---|---|
@@ -156,9 +157,9 @@ that is not a call stays text. `toolsim tune` keeps the section. The library acc
 | `pairs` | `f<arg_key>k</arg_key><arg_value>v</arg_value>` |
 | `braces` | `call:f{{k:"v"}}` |
 
-- `keys` are the keys of the name and of the arguments in a body of the kind `json`, in addition to the usual ones.
+- `keys` are additional keys for the name and the arguments in a `json` body.
 
-A mistake stops the start, with the file and the line: `my-model.toml:6: body: got 'xml', expected one of any, json, …`.
+A mistake prevents startup, with a message that gives the file and the line: `my-model.toml:6: body: got 'xml', expected one of any, json, …`.
 """
 
 
@@ -216,7 +217,7 @@ def _share_malformed(form: Form) -> str:
 
 def _open_cases() -> str:
     lines = [
-        "## Reported outputs that are not read as wanted yet",
+        "## Reported outputs that are not parsed as expected yet",
         "",
         "| output | family | what toolsim does | source |",
         "|---|---|---|---|",
@@ -226,9 +227,9 @@ def _open_cases() -> str:
         if is_right(case, parsed):
             continue
         surplus = [call for call in calls(parsed) if call not in calls_wanted(case)]
-        does = "another call" if surplus else "the calls, and leaves markup" if calls(parsed) else "passes it as text"
+        does = "finds another call" if surplus else "finds the calls, but leaves markup" if calls(parsed) else "passes it on as text"
         if calls(parsed) and not surplus and len(calls(parsed)) < len(calls_wanted(case)):
-            does = "some of the calls"
+            does = "finds some of the calls"
         family = case.get("family", "text about calls")
         lines.append(f"| {_code(_short(case['text']))} | {family} | {does} | {case['source']} |")
     return "\n".join(lines)
@@ -241,9 +242,9 @@ def _short(text: str) -> str:
 
 def _decisions() -> str:
     lines = [
-        "## Reported outputs that stay as they are",
+        "## Reported outputs that intentionally stay text",
         "",
-        "These are matters of opinion. toolsim decides differently from the reporter, for the reason given.",
+        "These are judgment calls. toolsim differs from the reporter, for the reason given.",
         "",
         "| output | reason | source |",
         "|---|---|---|",
@@ -260,9 +261,9 @@ def _malformed() -> str:
     lines = [
         "## Malformed markers",
         "",
-        "All forms together, by the kind of change. *Right, markup left*: the calls run, and a marker stays in the",
-        "text. *One of two*: only the first of two calls runs, because the client gets it before the second turns out",
-        "to be unreadable. A call after an unreadable one never runs. *Wrong*: any other call.",
+        "Totals over all forms, by kind of change. *Right, markup left*: the calls run, and a marker stays in the text.",
+        "*One of two*: only the first of two calls runs, because the client gets it before the second turns out to be",
+        "unreadable. A call after an unreadable one never runs. *Wrong*: any other call.",
         "",
         "| change | texts | right | right, markup left | one of two | text | wrong |",
         "|---|---|---|---|---|---|---|",
