@@ -55,7 +55,7 @@ def blocks(language: str) -> list[str]:
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Backend": ("backend", "upstream", "models", "engine", "upstream_key", "codex_command", "model"),
-    "What the model is shown": (
+    "Model input": (
         "profiles",
         "manifest",
         "manifest_role",
@@ -68,9 +68,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "tool_allowlist",
         "forward_hosted_tools",
     ),
-    "What else the backend gets": ("request_overrides", "request_defaults", "transforms"),
-    "What counts as a call": ("untagged", "repair", "strict_policy"),
-    "Several rounds in one answer": (
+    "Other request fields": ("request_overrides", "request_defaults", "transforms"),
+    "Recognition of calls": ("untagged", "repair", "strict_policy"),
+    "Additional rounds": (
         "retry",
         "unknown_tool",
         "second_opinion",
@@ -79,7 +79,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "loop_limit",
         "max_rounds",
     ),
-    "What the client gets": (
+    "Answers to the client": (
         "stream_arguments",
         "stop_after_tools",
         "tool_block_max",
@@ -135,13 +135,13 @@ OPTIONS_PAGE = DOCS / "options.md"
 INTRODUCTION = """\
 | to set an option | do this |
 |---|---|
-| for one start | `--set NAME=VALUE`, on `toolsim` and on mitmproxy's programs |
-| for every start | a [settings file](backends.md#settings-file), or mitmproxy's `config.yaml` |
-| while it runs | mitmweb's tab *Options*, or the command `set` in mitmproxy |
+| for one run | `--set NAME=VALUE`, on `toolsim` and on mitmproxy's programs |
+| for every run | a [settings file](backends.md#settings-file), or mitmproxy's `config.yaml` |
+| while toolsim is running | mitmweb's *Options* tab, or the command `set` in mitmproxy |
 
-`toolsim options` prints the options with their current values, and `toolsim options store` those that match
-a word. A wrong name or value stops the start with one line, and so does an option that was removed. An option that was
-renamed works for one more release, with a warning.
+`toolsim options` prints the options with their current values, and `toolsim options store` prints only those that match
+a word. Invalid names or values and removed options abort startup with a one-line message. Renamed options keep working
+for one more release, with a warning.
 
 The environment variables of toolsim's predecessor change some defaults: `{variables}`.
 """

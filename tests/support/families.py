@@ -144,8 +144,8 @@ rules apply as for the forms above, streamed or non-streamed: the tool's schema,
 tables:
 `parse(text, tools, forms=[{{"opening": "@@CALL", "closing": "@@END"}}])`.
 
-- `opening` and `closing` are literal text of 3 to 64 characters on one line. The first character must not be a letter, a
-  digit, or one of ``{{}}()"'`,:;.+-_|\\``.
+- `opening` and `closing` are literal text of 3 to 64 characters on one line. The first character must not be a letter,
+  a digit, or one of ``{{}}()"'`,:;.+-_|\\``.
 - `body` is the kind of text between the markers; the default is `any`:
 
 | body | example |
@@ -159,7 +159,8 @@ tables:
 
 - `keys` are additional keys for the name and the arguments in a `json` body.
 
-A mistake prevents startup, with a message that gives the file and the line: `my-model.toml:6: body: got 'xml', expected one of any, json, …`.
+A mistake prevents startup, with a message that gives the file and the line:
+`my-model.toml:6: body: got 'xml', expected one of any, json, …`.
 """
 
 
@@ -227,7 +228,13 @@ def _open_cases() -> str:
         if is_right(case, parsed):
             continue
         surplus = [call for call in calls(parsed) if call not in calls_wanted(case)]
-        does = "finds another call" if surplus else "finds the calls, but leaves markup" if calls(parsed) else "passes it on as text"
+        does = (
+            "finds another call"
+            if surplus
+            else "finds the calls, but leaves markup"
+            if calls(parsed)
+            else "passes it on as text"
+        )
         if calls(parsed) and not surplus and len(calls(parsed)) < len(calls_wanted(case)):
             does = "finds some of the calls"
         family = case.get("family", "text about calls")
@@ -261,9 +268,9 @@ def _malformed() -> str:
     lines = [
         "## Malformed markers",
         "",
-        "Totals over all forms, by kind of change. *Right, markup left*: the calls run, and a marker stays in the text.",
-        "*One of two*: only the first of two calls runs, because the client gets it before the second turns out to be",
-        "unreadable. A call after an unreadable one never runs. *Wrong*: any other call.",
+        "Totals over all forms, by kind of change. *Right, markup left*: the calls run, and a marker stays in the",
+        "text. *One of two*: only the first of two calls runs, because the client gets it before the second turns out",
+        "to be unreadable. A call after an unreadable one never runs. *Wrong*: any other call.",
         "",
         "| change | texts | right | right, markup left | one of two | text | wrong |",
         "|---|---|---|---|---|---|---|",

@@ -305,37 +305,37 @@ _DEMANDED = ("json_schema", "gbnf", "structural_tag")
 USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     (
         lambda given: bool(_included(given)) and _included(given) <= _excluded(given),
-        "toolsim_tool_allowlist: every tool that it names is excluded by it too, so none would be on offer.",
+        "toolsim_tool_allowlist: every tool that it includes is also excluded, so no tool would be on offer.",
     ),
     (
         lambda given: given["tool_use_mode"] == "disabled" and bool(given["tool_allowlist"]),
-        "toolsim_tool_allowlist decides nothing with toolsim_tool_use_mode=disabled, which offers no tool.",
+        "toolsim_tool_allowlist has no effect with toolsim_tool_use_mode=disabled, which offers no tools.",
     ),
     (
         lambda given: given["second_opinion"] == "on" and given["tool_use_mode"] in ("enforced", "disabled"),
-        "toolsim_second_opinion=on asks about calls that a model makes of its own accord, and toolsim_tool_use_mode "
-        "leaves none.",
+        "toolsim_second_opinion=on questions calls that a model makes unprompted, and with this toolsim_tool_use_mode "
+        "there are none.",
     ),
     (
         lambda given: bool(given["retry"]) and given["max_rounds"] == 1,
-        "toolsim_retry needs a second turn of the model: set toolsim_max_rounds to 2 or more.",
+        "toolsim_retry needs a second round: set toolsim_max_rounds to 2 or more.",
     ),
     (
         lambda given: bool(given["catalog_budget"]) and given["max_rounds"] == 1,
-        "toolsim_catalog_budget needs a second turn of the model, in which it looks up tools: set toolsim_max_rounds "
-        "to 2 or more.",
+        "toolsim_catalog_budget needs a second round, in which the model looks up tools: set toolsim_max_rounds to 2 "
+        "or more.",
     ),
     (
         lambda given: bool(given["catalog_budget"]) and given["mode"] == "native",
-        "toolsim_catalog_budget shortens our own catalog of tools, which toolsim_mode=native does not write.",
+        "toolsim_catalog_budget shortens toolsim's own catalog of tools, which toolsim_mode=native does not use.",
     ),
     (
         lambda given: given["constrain"] in _DEMANDED and given["mode"] == "native",
-        "toolsim_constrain has the backend enforce our form of calls, which toolsim_mode=native does not use.",
+        "toolsim_constrain makes the backend enforce toolsim's form of calls, which toolsim_mode=native does not use.",
     ),
     (
         lambda given: given["model"] is not None and given["backend"] != "local",
-        "toolsim_model is the file that toolsim_backend=local runs, and the backend is another one.",
+        "toolsim_model names the file for toolsim_backend=local, but another backend is selected.",
     ),
 )
 
