@@ -20,7 +20,7 @@ OPTIONS = (
         "auto",
         "Backend that answers requests. auto: an upstream, tried with the client's own API, then with chat "
         "completions, Responses and Messages, until one of the paths is not rejected (with the Messages API only if "
-        f"it rejects the other  two). {', '.join(get_args(ApiName))}: an upstream with this API, and no other one is "
+        f"it rejects the other two). {', '.join(get_args(ApiName))}: an upstream with this API, and no other one is "
         "tried. codex, local, scripted: a built-in backend answers requests addressed to the listener itself; codex "
         "runs the Codex app-server under your login, local runs a model file in this process, scripted is a "
         "deterministic model for trying things out.",
