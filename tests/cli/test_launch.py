@@ -170,7 +170,7 @@ def test_a_key(backend: TextBackend, env: dict[str, str]) -> None:
         run, _ = launch(env, *port, starts=False)
         assert (run.returncode, run.stderr) == (
             2,
-            f"toolsim: the toolsim on {proxy.url} wants its key: name the variable that holds it, --key-env NAME\n",
+            f"toolsim: the toolsim at {proxy.url} requires a key: name the variable that holds it, --key-env NAME\n",
         )
         run, seen = launch(env, *port, "--key-env", "MY_KEY")
         assert (run.returncode, seen["answer"]) == (0, "Hello.")

@@ -41,7 +41,7 @@ def backend_url(text: str) -> str:
         backend = parse_url(text)
     except ValueError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
-    # Ollama answers on both paths, but only one has the supported API. On other servers /api can be right.
+    # Ollama answers on both paths, but only one has the supported API. On other servers, /api can be correct.
     found = _OLLAMA_API.search(text)
     if found or (backend.port, backend.path) == (_OLLAMA_PORT, "/api"):
         raise argparse.ArgumentTypeError(
@@ -60,7 +60,7 @@ def served_backend(text: str) -> str:
     if not text.endswith(MODEL_SUFFIX):
         return backend_url(text)
     if not Path(text).expanduser().is_file():
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a model file: there is none of that name")
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a model file: no such file")
     return text
 
 
@@ -82,7 +82,7 @@ def port(text: str) -> int:
 
 
 def setting(text: str) -> str:
-    """Return a ``NAME=VALUE`` for mitmproxy or toolsim. Raises ArgumentTypeError."""
+    """Return a ``NAME=VALUE`` setting for mitmproxy or toolsim. Raises ArgumentTypeError."""
     name, sign, _ = text.partition("=")
     if not sign or not name:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected NAME=VALUE")
@@ -111,7 +111,7 @@ def check_settings(given: Iterable[str], *, host: str) -> None:
 def check_known(manager: Options, given: Iterable[str]) -> None:
     """Raise UsageError for the first name that is not an option of any addon, or for a value that its option rejects.
 
-    ``manager``: mitmproxy's options, including those of its own addons; toolsim's are not among them yet.
+    ``manager``: mitmproxy's options, including those of its own addons, but not yet those of toolsim.
     """
     for pair in given:
         name = pair.partition("=")[0]

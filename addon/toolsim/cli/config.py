@@ -5,9 +5,9 @@
     toolsim_retry = 1
     toolsim_cors_origins = ["app://obsidian.md"]
 
-The names are those of the command's own arguments (``backend``, ``host``, ``port``, ``web``) and of options, toolsim's
-and mitmproxy's alike. The command line overrides the file. An error names the place:
-``toolsim.toml:3: …``. mitmproxy's own config.yaml is read by mitmproxy as ever, and both override it.
+The names are the command's own arguments (``backend``, ``host``, ``port``, ``web``) and the options of toolsim and
+mitmproxy. The command line overrides the file. An error message gives the location: ``toolsim.toml:3: …``. mitmproxy
+still reads its own config.yaml, which both override.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ _TYPES = {str: "a text", int: "a whole number", bool: "true or false"}
 def with_config_file(words: Sequence[str], args: Namespace, file: Path) -> list[str]:
     """Return the arguments of a command line, preceded by the contents of a settings file.
 
-    ``args``: the same arguments, parsed. A later argument overrides an earlier one, but options add up, so options on
-    the command line are left out of the file's. Raises UsageError, in one line with the place.
+    ``args``: the same arguments, parsed. A later argument overrides an earlier one, but options accumulate, so options
+    set on the command line are omitted from the file's. Raises UsageError, with a one-line message that gives the
+    location.
     """
     values, text = _read(file)
     given = {pair.partition("=")[0] for pair in args.set}
-    # launch has the name of a program next to its own.
+    # launch is followed by the name of a program.
     end = 1 + hasattr(args, "agent")
     own = list(words[end:])
     of_file: list[str] = []
@@ -70,20 +71,20 @@ def _read(file: Path) -> tuple[dict[str, Any], str]:
 
 def _argument(name: str, value: Any) -> Any:
     expected = _ARGUMENTS[name]
-    # To Python true is an int too, but it is not a port.
+    # In Python, true is also an int, but it is not a port.
     if type(value) is not expected:
         raise ValueError(f"got {value!r}, expected {_TYPES[expected]}")
     return value
 
 
 def _option(name: str, value: Any) -> list[str]:
-    """Return an option's value as on the command line: a list is given item by item."""
+    """Return an option's values as on the command line, one for each item of a list."""
     if isinstance(value, dict):
         raise ValueError("got a table, expected an option: names are not grouped")
     known = [*(option.full_name for option in table.OPTIONS), *(PREFIX + renamed for renamed in RENAMED)]
     if name.startswith(PREFIX) and name not in known:
         raise ValueError(f"no such option{nearest(name, known)}")
-    # mitmproxy's own options are checked later: its addons have some.
+    # mitmproxy's own options are checked later, because its addons add some.
     if hint := nearest(name, _ARGUMENTS, cutoff=_CUTOFF):
         raise ValueError(f"no such option{hint}")
     for option in table.OPTIONS:

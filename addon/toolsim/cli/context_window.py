@@ -13,12 +13,12 @@ _SECONDS = 3.0
 
 
 def context_window(base_url: str, model: str, *, key: str = "") -> int | None:
-    """Return how many tokens a request to a model may have, prompt and answer together; None if nothing says it.
+    """Return the context window of a model in tokens, for prompt and answer together; None if it is unknown.
 
-    ``base_url``: the base URL of toolsim or of a backend, with ``/v1``, as clients have it. ``key``: its key, "" for
-    none. toolsim's own list of models carries the number of each model that its backend reports; a backend is asked on
-    the pages of its engine (llama.cpp, Ollama, LM Studio), which are not reachable through toolsim. Blocks for a few
-    seconds at most: call it in a thread. Never raises.
+    ``base_url``: the base URL of toolsim or of a backend, with ``/v1``, as clients use it. ``key``: its key, "" for
+    none. toolsim's own list of models includes the number if the backend reports it; otherwise the engine's own pages
+    (llama.cpp, Ollama, LM Studio) are queried, which are not reachable through toolsim. Blocks for a few seconds at
+    most, so call it in a thread. Never raises.
     """
     url = base_url.rstrip("/")
     listed = mappings((_page(f"{url}/models", key) or {}).get("data"))

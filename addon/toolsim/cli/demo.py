@@ -1,4 +1,4 @@
-"""``toolsim demo``: plays one turn of each kind through the proxy, so that the log and mitmweb have content at once.
+"""``toolsim demo``: plays one turn of each kind through the proxy, so that the log and mitmweb have content.
 
 The turns are data. They go to the proxy's own listener over HTTP, like a client's. Only the status of each answer is
 checked; the log shows the rest.
@@ -33,7 +33,7 @@ _PAUSE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class DemoTurn:
-    """One question. ``items``: the history before it, in the API's shape; ``status``: the expected one."""
+    """One question. ``items``: the preceding history in the API's format; ``status``: the expected HTTP status."""
 
     text: str
     api: Api = CHAT
@@ -80,7 +80,7 @@ _TWO_CITIES = "What is the weather in Bonn and in Paris?"
 
 
 def _history(**outputs: str) -> tuple[dict[str, Any], ...]:
-    """Return what a chat client sends back: the assistant's calls, one per city, and their outputs."""
+    """Return the history that a chat client sends back: the assistant's calls, one per city, and their outputs."""
     calls, answers = [], []
     for number, (city, output) in enumerate(outputs.items(), 1):
         call = {"name": "get_weather", "arguments": json.dumps({"city": city})}
@@ -108,9 +108,9 @@ TURNS = (
 
 
 class Player:
-    """An addon that plays ``turns`` when the proxy is up; with ``once`` it then shuts the proxy down.
+    """An addon that plays ``turns`` when the proxy is up; with ``once``, it then shuts down the proxy.
 
-    ``failed``: how many turns were not answered as expected; None until all have been played.
+    ``failed``: the number of turns not answered as expected; None until all have been played.
     """
 
     def __init__(self, turns: Sequence[DemoTurn] = TURNS, *, once: bool = False) -> None:
@@ -129,20 +129,20 @@ class Player:
             self._task.cancel()
 
     async def _play(self) -> None:
-        # After the greeting.
+        # Let the startup banner appear first.
         await asyncio.sleep(_PAUSE)
         host, port, *_ = ctx.master.addons.get("proxyserver").listen_addrs()[0]  # type: ignore[no-untyped-call]
         url = f"http://{url_host(host)}:{port}/v1"
         has_key = not ctx.options.toolsim_api_key.startswith(FILE)
         if not has_key:
-            logger.error("the demo needs a key, and toolsim_api_key names a file: set it to one key")
+            logger.error("the demo cannot use a key file: set toolsim_api_key to a single key")
         failed = 0 if has_key and await self._is_up(url) else len(self._turns)
         if not failed:
             for turn in self._turns:
                 status = await _status(url + turn.api.path_suffix, turn.body())
                 failed += status != turn.status
         self.failed = failed
-        remark = f"; {failed} not as it should have been" if failed else ""
+        remark = f"; {failed} not answered as expected" if failed else ""
         logger.info("played %d turns%s. Your turn: base URL %s, model %s", len(self._turns), remark, url, MODEL)
         if self._once:
             ctx.master.shutdown()  # type: ignore[no-untyped-call]

@@ -1,8 +1,8 @@
 """``toolsim doctor URL``: reports what a server supports, and the command that serves it.
 
-Four checks, each of which can end the examination: whether anything answers (``/models``); which APIs exist (an empty
-body costs nothing: an existing API rejects it with a status other than 404); which models exist; and whether one of
-them calls tools by itself (one short question with one tool).
+There are four checks, each of which can end the diagnosis: whether anything answers (``/models``); which APIs exist (an
+empty body costs nothing, and an existing API rejects it with a status other than 404); which models exist; and whether
+one of them calls tools on its own (one short question with one tool).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main(args: Namespace) -> int:
             raise DiagnosisError(
                 f"{found.url} has no model {args.model}; there are {listed(found.models, _MAX_SHOWN, _MAX_CHARS)}"
             )
-        calls = calls_by_itself(found, model, key) if model else "not asked: it names no model; try --model NAME"
+        calls = calls_by_itself(found, model, key) if model else "not tested: no models listed; try --model NAME"
     except DiagnosisError as sick:
         print(f"toolsim doctor: {sick}", file=sys.stderr)
         return 1
@@ -68,13 +68,13 @@ def main(args: Namespace) -> int:
     print(f"{found.url} is up")
     names = [api.name for api in found.apis]
     print(f"  APIs         {apis_line(names, set(APIS).difference(names))}")
-    print(f"  models       {listed(found.models, _MAX_SHOWN, _MAX_CHARS) or 'it names none'}")
-    print(f"  key          {f'that of {args.key_env}; clients send it' if key else 'none is wanted'}")
+    print(f"  models       {listed(found.models, _MAX_SHOWN, _MAX_CHARS) or 'none listed'}")
+    print(f"  key          {f'the one in {args.key_env}; clients must send it' if key else 'not required'}")
     print(f"  calls tools  {f'{model}: ' if model else ''}{calls}")
     if model:
         print(f"  profile      {_profile(model)}")
     if native:
-        print("It may do without toolsim. In front of it, toolsim reads the calls that its own parser misses:")
+        print("It may not need toolsim. In front of it, toolsim finds the calls that its own parser misses:")
     else:
         print("Serve it with:")
     print(f"  {serve_line(found, native=native)}")
@@ -88,15 +88,15 @@ def _profile(model: str) -> str:
     except ValueError as problem:
         return f"cannot be read: {problem}"
     if found is None:
-        return f"{model}: none; toolsim tune finds out which settings suit it"
+        return f"{model}: none; toolsim tune finds the settings that suit it"
     values = ", ".join(f"{name}={value}" for name, value in found.fields) or "all at their defaults"
     return f"{model}: {found.name} ({values})"
 
 
 def examine(url: str, key: str) -> ProbeResult:
-    """Return what is at a base URL, or below its ``/v1`` if it has no path. Raises Sick."""
+    """Return the APIs and models at a base URL, or below its ``/v1`` if it has no path. Raises DiagnosisError."""
     path = url.partition("://")[2].partition("/")[2]
-    # Some servers have the list of models in two places, but the API only under /v1.
+    # Some servers have the list of models at two paths, but the API only under /v1.
     places = [url] if path.endswith("v1") else [f"{url}/v1", url] if not path else [url, f"{url}/v1"]
     answers: list[tuple[str, Answer]] = []
     for place in places:
@@ -118,7 +118,7 @@ def examine(url: str, key: str) -> ProbeResult:
 
 
 def calls_by_itself(found: ProbeResult, model: str, key: str) -> str:
-    """Return whether a model calls an offered tool, as text that starts with yes or no. Raises Sick."""
+    """Return whether a model calls an offered tool, as text that starts with yes or no. Raises DiagnosisError."""
     api = found.apis[0]
     answer = _ask(found.url + api.path_suffix, key, _question(api, model), _TURN_SECONDS, api)
     if answer.status in (401, 403):
@@ -127,17 +127,17 @@ def calls_by_itself(found: ProbeResult, model: str, key: str) -> str:
         problem = printable(answer.problem, _MAX_CHARS)
         if "tool" in problem.lower():
             return f"no, it refuses tools ({problem})"
-        return f"it cannot say (HTTP {answer.status}{_reason(answer)})"
+        return f"unknown (HTTP {answer.status}{_reason(answer)})"
     calls, text = _contents(answer.body)
     if TOOL in calls:
         return "yes"
     if TOOL in text:
-        return "no, it writes the call as text, which toolsim reads"
+        return "no, it writes the call as text, which toolsim recognizes"
     return "no, it answers in prose"
 
 
 def serve_line(found: ProbeResult, *, native: bool) -> str:
-    """Return the command that serves it."""
+    """Return the command that serves the backend."""
     # A server on this machine might use toolsim's default port.
     backend = parse_url(found.url)
     is_taken = backend.port == DEFAULT_PORT and is_loopback(backend.host)
@@ -156,7 +156,7 @@ def _ask(url: str, key: str, body: object = None, seconds: float = 10.0, api: Ap
 
 
 def _apis(url: str, key: str) -> tuple[Api, ...]:
-    """Return the APIs at a base URL, chat first. Raises Sick if there is none, or if a key is required."""
+    """Return the APIs at a base URL, chat first. Raises DiagnosisError if there is none, or if a key is required."""
     found = []
     for api in (CHAT, RESPONSES, MESSAGES):
         answer = _ask(url + api.path_suffix, key, {}, api=api)
@@ -170,7 +170,7 @@ def _apis(url: str, key: str) -> tuple[Api, ...]:
 
 
 def _other_place(url: str, key: str) -> str:
-    """Return a hint at the base URL of the API on the same server."""
+    """Return a hint with the API's base URL on the same server."""
     for place in other_places(url):
         if (answer := _ask(f"{place}/models", key)).status == 200 and answer.body is not None:
             return f"; did you mean {place}?"
@@ -180,7 +180,7 @@ def _other_place(url: str, key: str) -> str:
 def _about_key(url: str, answer: Answer, key: str) -> str:
     if key:
         return f"{url} refuses the key (HTTP {answer.status}{_reason(answer)})"
-    return f"{url} wants a key (HTTP {answer.status}): name the variable that holds it, --key-env NAME"
+    return f"{url} requires a key (HTTP {answer.status}): name the variable that holds it, --key-env NAME"
 
 
 def _reason(answer: Answer) -> str:

@@ -1,10 +1,10 @@
-"""``toolsim launch``: starts an agent program over a backend, and the proxy for it if none runs with that backend.
+"""``toolsim launch``: starts an agent program with a backend, and a proxy if none is running with that backend.
 
     toolsim launch claude http://127.0.0.1:11434/v1 -- --continue
 
-Without a URL the backend is that of a running toolsim, else the one in the user's settings file, else that of an Ollama
-or LM Studio on this machine. The proxy runs in this process. It ends with the program, whose exit code is returned:
-128 and its number for a signal, as in a shell. Nothing is written to the user's files.
+Without a URL, the backend is that of a running toolsim, else the one in the user's settings file, else an Ollama or LM
+Studio on this machine. The proxy runs in this process. It ends with the program, whose exit code is returned (128 plus
+the number of the signal that killed it, as in a shell). Nothing is written to the user's files.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from toolsim.stores.url import parse_store_url
 from toolsim.wire.json_fields import mappings, string
 
 _FIND_SECONDS = 3.0
-"""Timeout for a server that might run."""
+"""Timeout for a server that might not be running."""
 _MODELS_SECONDS = 20.0
 """Timeout for the list of models. A built-in backend needs seconds to start."""
 _KILL_SECONDS = 5.0
 _PAUSE = 0.1
 _MAX_CHARS = 200
 _INTERRUPTED = 130
-# The terminal is the program's.
+# The terminal belongs to the program.
 _QUIET = ("toolsim_log=off", "termlog_verbosity=error", "flow_detail=0")
 
 
@@ -87,7 +87,7 @@ def settings_file() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "toolsim" / "toolsim.toml"
 
 
-# -- the backend, and a proxy that runs
+# -- the backend, and a running proxy
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class _Running:
 
 
 def _find_running(args: Namespace, key: str) -> _Running | None:
-    """Return the toolsim on the listener's address, if it serves the backend or none is named. Raises UsageError."""
+    """Return the toolsim at the listener's address, if it serves the given backend, if any. Raises UsageError."""
     port = DEFAULT_PORT if args.port is None else args.port
     if not port:
         return None
@@ -112,12 +112,12 @@ def _find_running(args: Namespace, key: str) -> _Running | None:
     if args.backend is not None:
         return _Running(origin, backend) if _is_backend(args.backend, facts) else None
     if not backend and facts.get("requires_key"):
-        raise UsageError(f"the toolsim on {origin} wants its key: name the variable that holds it, --key-env NAME")
+        raise UsageError(f"the toolsim at {origin} requires a key: name the variable that holds it, --key-env NAME")
     return _Running(origin, backend)
 
 
 def _is_backend(wanted: str, facts: Mapping[str, Any]) -> bool:
-    """Return whether a running toolsim, as its overview describes it, serves the backend that is named."""
+    """Return whether a running toolsim, as described by its overview page, serves the wanted backend."""
     if wanted in BUILTIN:
         return facts.get("backend") == BUILTIN[wanted].words
     if wanted.endswith(MODEL_SUFFIX):
@@ -129,7 +129,7 @@ def _is_backend(wanted: str, facts: Mapping[str, Any]) -> bool:
 
 
 def _place(url: str) -> tuple[str, str, int, str]:
-    """Return what distinguishes base URLs. Raises ValueError."""
+    """Return the parts of a base URL that identify a backend. Raises ValueError."""
     found = parse_url(url)
     host = "localhost" if is_loopback(found.host) else found.host
     return found.scheme, host, found.port, found.path or "/v1"
@@ -148,8 +148,8 @@ def _local_server(agent: Agent) -> str:
         is_empty += f"; {title} answers, but has no model"
     titles = " or ".join(title for title, _ in LOCAL_SERVERS.values())
     raise UsageError(
-        f"which backend? No toolsim runs, {settings_file()} names none, and no {titles} with a model answers"
-        f"{is_empty}: toolsim launch {agent.command} http://127.0.0.1:11434/v1"
+        f"which backend? No toolsim is running, {settings_file()} names none, and no {titles} with a model "
+        f"answers{is_empty}: toolsim launch {agent.command} http://127.0.0.1:11434/v1"
     )
 
 
@@ -167,7 +167,7 @@ def _names(answer: Answer) -> tuple[str, ...]:
 
 
 def _usable(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the models that write text, as far as their names say: servers list those for embeddings too."""
+    """Return the models that generate text, judging by their names; servers also list embedding models."""
     return tuple(name for name in names if "embed" not in name.lower())
 
 
@@ -175,7 +175,7 @@ def _usable(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _serve(args: Namespace, backend: str, session: _Session) -> int:
-    """Run the program over a proxy of our own. Raises LaunchError, UsageError."""
+    """Run the program with a new proxy. Raises LaunchError, UsageError."""
     port = args.port
     if port is None:
         try:
@@ -192,14 +192,14 @@ def _serve(args: Namespace, backend: str, session: _Session) -> int:
 
 
 class _OnceListening:
-    """An addon that runs the program once the proxy listens, and then shuts the proxy down."""
+    """An addon that runs the program once the proxy is listening, and then shuts down the proxy."""
 
     def __init__(self, backend: str, session: _Session) -> None:
         self._backend = backend
         self._session = session
         self._task: asyncio.Task[None] | None = None
         self.code = _INTERRUPTED
-        """The program's exit code; before it ends, that of an interruption."""
+        """The program's exit code; until it ends, the code for an interruption."""
         self.problem: LaunchError | None = None
 
     def running(self) -> None:
@@ -232,7 +232,7 @@ class _OnceListening:
 
 @dataclass(slots=True)
 class _Session:
-    """One run of a program. ``key``: what it sends; ``model``: the one that is named, or ""."""
+    """One run of a program. ``key``: the key that it sends; ``model``: the requested model, or ""."""
 
     agent: Agent
     arguments: Sequence[str]
@@ -240,7 +240,7 @@ class _Session:
     model: str
 
     async def run(self, origin: str, backend: str) -> int:
-        """Run the program over a toolsim that listens; return its exit code. Raises LaunchError."""
+        """Run the program with a listening toolsim; return its exit code. Raises LaunchError."""
         names = await self._ask_models(origin)
         model = self.model or named_model(self.arguments) or next(iter(_usable(names)), "any")
         window = await asyncio.to_thread(context_window, f"{origin}/v1", model, key=self.key)
@@ -256,7 +256,7 @@ class _Session:
         return await run_program(command, settings.environment(os.environ))
 
     async def _ask_models(self, origin: str) -> tuple[str, ...]:
-        """Return the backend's models, in the background for as long as a built-in one starts. Raises LaunchError."""
+        """Return the backend's models, after waiting for a built-in backend to start. Raises LaunchError."""
         end = asyncio.get_running_loop().time() + _MODELS_SECONDS
         while True:
             answer = await asyncio.to_thread(_answer, f"{origin}/v1{MODELS}", self.key, _MODELS_SECONDS)
@@ -267,7 +267,7 @@ class _Session:
             return () if answer is None else _names(answer)
         said = printable(answer.problem, _MAX_CHARS) or f"HTTP {answer.status}"
         if answer.status in (401, 403):
-            raise LaunchError(f"the backend wants a key ({said}): name the variable that holds it, --key-env NAME")
+            raise LaunchError(f"the backend requires a key ({said}): name the variable that holds it, --key-env NAME")
         if answer.status == 502:
             raise LaunchError(said)
         return ()
@@ -307,14 +307,14 @@ async def _end(child: asyncio.subprocess.Process) -> None:
 
 @dataclass(slots=True)
 class _Signals:
-    """Signals that this process receives while a program runs: they are for the program."""
+    """Passes signals that this process receives to the running program."""
 
     _child: asyncio.subprocess.Process | None = None
     _pending: list[int] = field(default_factory=list)
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Pass them on, within this context."""
+        """Handle the signals within this context."""
         names = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGBREAK")
         numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
         loop = asyncio.get_running_loop()

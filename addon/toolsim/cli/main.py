@@ -1,8 +1,9 @@
 """``toolsim``: one command for people who do not want to learn mitmproxy's commands.
 
 Modules that need mitmproxy are imported where they are used, so that a missing package is reported in one line. Each
-command is a function of parsed arguments; those of ``PLUGINS`` have their own parsers. Exit codes: 0 for success, 1 for
-a problem with a server or a recording, 2 for a usage error, 130 after Ctrl-C, 141 if the output has no reader any more.
+command is a function of parsed arguments; the commands in ``PLUGINS`` have their own parsers. Exit codes: 0 for
+success, 1 for a problem with a server or a recording, 2 for a usage error, 130 after Ctrl-C, 141 if the reader of the
+output is gone.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ RENAMED = {"learn": "tune"}
 """Former names of commands, which keep working for one release."""
 
 _DESCRIPTION = "OpenAI function calling for any text-only model backend."
-_EPILOG = "toolsim COMMAND --help says more; toolsim options [WORD] prints the options of --set."
+_EPILOG = "toolsim COMMAND --help shows details; toolsim options [WORD] lists the options for --set."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,7 +76,7 @@ def _run(words: list[str]) -> int:
     if words and words[0] in PLUGINS:
         return int(importlib.import_module(PLUGINS[words[0]]).main(words[1:]))
     made = parser()
-    # These run a program with arguments of its own.
+    # Arguments after -- are for the program that these commands run.
     words, of_program = _split(words) if words[:1] in (["launch"], ["claude"]) else (words, [])
     if words[:1] == ["claude"] and "--run" in words:
         print("toolsim claude --run: this command is called launch claude now", file=sys.stderr)
@@ -117,7 +118,7 @@ def _run(words: list[str]) -> int:
         return demo.run(start, once=args.once)
     if args.command == "record":
         settings = (*start.settings, f"toolsim_capture={args.folder}")
-        # A replay would not have the stored answers that a recording refers to.
+        # Stored answers that a recording refers to would not be available for a replay.
         start = serve.Start(start.backend, start.host, start.port, start.web, settings, remembers=False)
     return serve.run(start)
 
@@ -139,7 +140,7 @@ def _backend(args: argparse.Namespace) -> str:
 
 
 def parser() -> Parser:
-    """Return the parser of all commands; those of ``PLUGINS`` are only listed in it."""
+    """Return the parser of all commands; the commands in ``PLUGINS`` are only listed in it."""
     from toolsim.cli import arguments
     from toolsim.cli.agents import AGENTS
 
@@ -148,7 +149,7 @@ def parser() -> Parser:
     commands = made.add_subparsers(dest="command", metavar="command", parser_class=Parser)
 
     def command(name: str, words: str, description: str = "", **more: Any) -> Parser:
-        """Add a command; its description in the list of commands becomes a sentence."""
+        """Add a command; by default, its description is its help text as a sentence."""
         sentence = description or f"{words[0].upper()}{words[1:]}."
         added: Parser = commands.add_parser(name, help=words, description=sentence, **more)
         return added
@@ -164,9 +165,9 @@ def parser() -> Parser:
     codex = command("codex", "serve your Codex login")
     launch = command(
         "launch",
-        "run an agent program over a backend",
-        epilog="What follows -- are arguments of the program: toolsim launch codex URL -- exec 'Fix the tests.' "
-        "toolsim launch PROGRAM --help says more.",
+        "run an agent program with a backend",
+        epilog="Arguments after -- are passed to the program: toolsim launch codex URL -- exec 'Fix the tests.' "
+        "toolsim launch PROGRAM --help shows details.",
     )
     programs = launch.add_subparsers(dest="agent", metavar="program", parser_class=Parser, required=True)
     launched = [programs.add_parser(agent.command, help=agent.title) for agent in AGENTS.values()]
@@ -176,8 +177,8 @@ def parser() -> Parser:
             nargs="?",
             metavar="URL",
             type=arguments.recorded_backend,
-            help="what to serve: a base URL, a model file or codex (default: what a running toolsim serves, else what "
-            "~/.config/toolsim/toolsim.toml names, else an Ollama or LM Studio on this machine)",
+            help="the backend: a base URL, a model file or codex (default: that of a running toolsim, else the one in "
+            "~/.config/toolsim/toolsim.toml, else an Ollama or LM Studio on this machine)",
         )
         program.add_argument(
             "--model", default="", metavar="NAME", help="the model to use (default: the first one that is listed)"
@@ -189,10 +190,12 @@ def parser() -> Parser:
         nargs="?",
         metavar="URL",
         type=arguments.recorded_backend,
-        help="what to serve: a base URL, a model file or codex (default: nothing, for a toolsim that is running)",
+        help="the backend: a base URL, a model file or codex (default: none, if toolsim is already running)",
     )
     demo = command("demo", "play one turn of each kind with a scripted model, and go on serving it")
-    demo.add_argument("--once", action="store_true", help="end after the turns; the exit code says if all went well")
+    demo.add_argument(
+        "--once", action="store_true", help="exit after the turns, with 0 if all were answered as expected"
+    )
     record = command("record", "serve a backend and record each exchange in a folder")
     record.add_argument("folder", metavar="DIR", help="folder for one .flow file an exchange, without secrets")
     record.add_argument(
@@ -230,7 +233,7 @@ def parser() -> Parser:
 
 
 def _add_listener(parser: argparse.ArgumentParser, *, takes_any_port: bool = False) -> None:
-    """Add the arguments of commands that serve; ``takes_any_port``: if the usual one is taken."""
+    """Add the arguments of commands that serve; ``takes_any_port``: any free port is used if the default is taken."""
     from toolsim.cli import arguments
 
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine)")
@@ -253,7 +256,7 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help="a TOML file with the names of these arguments and of options; the command line counts more",
+        help="a TOML file of arguments and options; the command line overrides it",
     )
     parser.add_argument(
         "--set",
@@ -261,5 +264,5 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=arguments.setting,
         metavar="NAME=VALUE",
-        help="any option of toolsim's or mitmproxy's; may be given again",
+        help="any toolsim or mitmproxy option; can be repeated",
     )

@@ -1,7 +1,7 @@
 """``toolsim options [WORD]``: prints toolsim's options, each with its value, its default and its help.
 
-The values are those with which a proxy would start now: those of the command line, a settings file, mitmproxy's
-config.yaml and the environment. Keys are not printed.
+The values are those with which a proxy would start now, from the command line, a settings file, mitmproxy's config.yaml
+and the environment. Keys are not printed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CONFIG_FILES = ("config.yaml", "config.yml")
 
 
 def main(args: Namespace) -> int:
-    """Print the options that fit the word; return the exit code. Raises UsageError."""
+    """Print the options that match the word; return the exit code. Raises UsageError."""
     found = matching(args.word)
     settings = [*args.set]
     if args.config is not None:
@@ -48,7 +48,7 @@ def matching(word: str) -> Sequence[Option]:
     found = [option for option in OPTIONS if plain in option.name]
     found = found or [option for option in OPTIONS if plain in option.help.lower()]
     if not found:
-        raise UsageError(f"no option has {word!r} in it{nearest(plain, [option.name for option in OPTIONS], PREFIX)}")
+        raise UsageError(f"no option contains {word!r}{nearest(plain, [option.name for option in OPTIONS], PREFIX)}")
     return found
 
 
@@ -81,7 +81,7 @@ def shown(option: Option, value: Any, width: int) -> str:
 
 
 def _text(option: Option, value: Any) -> str:
-    """Return a value as it would be given; keys and passwords are left out."""
+    """Return a value as it is written on the command line, without keys and passwords."""
     if isinstance(value, bool):
         return "true" if value else "false"
     text = (" ".join(value) if isinstance(value, list | tuple) else str(value)).replace("\n", r"\n")

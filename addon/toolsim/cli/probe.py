@@ -1,4 +1,4 @@
-"""One HTTP request to a server that may be anything: up, down, a web page, or an API that requires a key."""
+"""One HTTP request to an unknown server, which might be down, serve a web page, or require a key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_BYTES = 4 * 1024 * 1024
 
 
 class Unreachable(Exception):
-    """Nothing answers, or not over HTTP; the message has the reason, in one line."""
+    """The server does not answer, or not over HTTP; the message gives the reason in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Answer:
 
     @property
     def is_page(self) -> bool:
-        """Whether it is a web page, which no API returns."""
+        """Whether the response is a web page, which no API returns."""
         return self.content_type.partition(";")[0].strip().lower() in ("text/html", "application/xhtml+xml")
 
     @property
@@ -54,10 +54,10 @@ class Answer:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Treats a redirect as the answer: a POST would not survive it."""
+    """Treats a redirect as the answer, because a POST would become a GET."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Follow none."""
+        """Do not follow redirects."""
 
 
 def ask(
@@ -70,7 +70,7 @@ def ask(
 ) -> Answer:
     """Return the answer to a GET, or to a POST of ``json_body``. Raises Unreachable.
 
-    ``key``: sent as a Bearer token; an API with other headers for it passes them in ``headers``.
+    ``key``: sent as a Bearer token; for an API that uses another header, pass it in ``headers``.
     """
     headers = {"accept": "application/json", "user-agent": "toolsim", **headers}
     if key:
@@ -93,7 +93,7 @@ def ask(
 
 
 def _opened(opener: OpenerDirector, request: Request, seconds: float) -> Any:
-    """Return the response, also for an error; its body can break off like any other."""
+    """Return the response, also for an HTTP error; its body can break off like any other."""
     try:
         return opener.open(request, timeout=seconds)
     except HTTPError as error:

@@ -1,8 +1,8 @@
 """Starts mitmdump or mitmweb with the addon, in this process.
 
-It builds an ordinary command line: ``mitmdump -s …/toolsim.py --mode reverse:…``. In addition, mistakes are found
-beforehand and reported in one line, and mitmproxy's own lines at startup are silenced, because the startup banner has
-the same information.
+It builds an ordinary command line: ``mitmdump -s …/toolsim.py --mode reverse:…``. In addition, it reports mistakes in
+one line before mitmproxy starts, and silences mitmproxy's own startup messages, because the startup banner has the same
+information.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from toolsim.command_line import EXIT_PIPE, UsageError, addon_script, discard_ou
 from toolsim.proxy.address import parse_url, url_host
 from toolsim.proxy.options.settings import folder_problem
 
-# Their lines below a warning are in the startup banner, or irrelevant to people who did not type the command
-# themselves.
+# Their messages below the level of a warning are in the startup banner, or irrelevant to people who did not type the
+# mitmproxy command themselves.
 _TALKERS = ("mitmproxy.addons.script", "mitmproxy.proxy.mode_servers", "toolsim.proxy.builtin")
 WEB_PORT = 8081
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What to start: ``backend`` is codex, scripted, a URL, a model file, or "" for none.
+    """Startup parameters: ``backend`` is codex, scripted, a URL, a model file, or "" for none.
 
     ``settings`` are ``NAME=VALUE``. ``remembers``: answers are stored in the user's state folder, unless the settings
     name a store.
@@ -83,7 +83,7 @@ def state_folder() -> Path:
 
 
 def run(start: Start, *addons: object) -> int:
-    """Serve until a signal arrives, with further ``addons``; return the exit code. Raises UsageError."""
+    """Serve until a signal arrives, with additional ``addons``; return the exit code. Raises UsageError."""
     words = arguments(start)
     check_settings([*words[words.index("--set") + 1 :: 2]] if "--set" in words else [], host=start.host)
     _check_confdir(start.settings)
@@ -131,14 +131,15 @@ def _check_confdir(settings: Sequence[str]) -> None:
     folder = Path(values[-1] if values else CONF_DIR).expanduser()
     if not (folder / f"{CONF_BASENAME}-ca.pem").exists() and (problem := _folder_problem(folder)):
         raise UsageError(
-            f"mitmproxy cannot write its certificates to {folder}: {problem}; name another folder, --set confdir=FOLDER"
+            f"mitmproxy cannot write its certificates to {folder}: {problem}; set another folder with --set "
+            "confdir=FOLDER"
         )
 
 
 class _Output:
     """The output of mitmproxy, line by line. Once its reader is gone (``toolsim demo | head``), the proxy shuts down.
 
-    mitmproxy would exit from within whatever logs, which prints a traceback.
+    mitmproxy itself would exit inside a logging call, which prints a traceback.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -148,7 +149,7 @@ class _Output:
             stream.reconfigure(line_buffering=True)
 
     def __getattr__(self, name: str) -> Any:
-        """Return anything else of the stream."""
+        """Return any other attribute of the stream."""
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
@@ -174,9 +175,9 @@ class _Output:
 
 
 def check_free(host: str, port: int, remedy: str) -> None:
-    """Raise UsageError if that address is taken; ``remedy``: how to set another port, whose number is appended.
+    """Raise UsageError if the address is taken; ``remedy``: the argument that sets another port, without its number.
 
-    The port can still be taken a moment later; mitmproxy reports that.
+    If the port is taken after this check, mitmproxy reports it.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:

@@ -59,9 +59,9 @@ def examined(
             URL/v1 is up
               APIs         chat (no responses, no messages)
               models       model-0, model-1, model-2, model-3, model-4, model-5 and 2 more
-              key          none is wanted
-              calls tools  model-0: no, it writes the call as text, which toolsim reads
-              profile      model-0: none; toolsim tune finds out which settings suit it
+              key          not required
+              calls tools  model-0: no, it writes the call as text, which toolsim recognizes
+              profile      model-0: none; toolsim tune finds the settings that suit it
             Serve it with:
               toolsim serve URL/v1
             """,
@@ -72,9 +72,9 @@ def examined(
             URL/v1 is up
               APIs         chat, responses (no messages)
               models       model-0, model-1, model-2, model-3, model-4, model-5 and 2 more
-              key          none is wanted
+              key          not required
               calls tools  model-0: no, it answers in prose
-              profile      model-0: none; toolsim tune finds out which settings suit it
+              profile      model-0: none; toolsim tune finds the settings that suit it
             Serve it with:
               toolsim serve URL/v1
             """,
@@ -85,10 +85,10 @@ def examined(
             URL/v1 is up
               APIs         chat (no responses, no messages)
               models       m
-              key          none is wanted
+              key          not required
               calls tools  m: yes
-              profile      m: none; toolsim tune finds out which settings suit it
-            It may do without toolsim. In front of it, toolsim reads the calls that its own parser misses:
+              profile      m: none; toolsim tune finds the settings that suit it
+            It may not need toolsim. In front of it, toolsim finds the calls that its own parser misses:
               toolsim serve URL/v1 --set toolsim_mode=native
             """,
         ),
@@ -97,9 +97,9 @@ def examined(
             """
             URL/v1 is up
               APIs         responses (no messages, no chat)
-              models       it names none
-              key          none is wanted
-              calls tools  not asked: it names no model; try --model NAME
+              models       none listed
+              key          not required
+              calls tools  not tested: no models listed; try --model NAME
             Serve it with:
               toolsim serve URL/v1
             """,
@@ -118,7 +118,7 @@ def test_what_a_server_can(replies: dict[str, Reply], lines: str, capsys: pytest
     ("reply", "printed"),
     [
         ((400, {"error": {"message": "this model does not support tools"}}), "no, it refuses tools (this model"),
-        ((500, {"error": {"message": "out of memory"}}), "it cannot say (HTTP 500: out of memory)"),
+        ((500, {"error": {"message": "out of memory"}}), "unknown (HTTP 500: out of memory)"),
         ((200, {"output": [ITEM]}), "yes"),
         ((200, {"output": [{"type": "message", "content": [{"type": "output_text", "text": TEXT}]}]}), "no, it writes"),
         ((200, {"content": [{"type": "text", "text": "I look."}, {"type": "tool_use", "name": "get_weather"}]}), "yes"),
@@ -139,7 +139,7 @@ def test_does_it_call(reply: Reply, printed: str, capsys: pytest.CaptureFixture[
         (
             {"models": (401, {})},
             (),
-            "URL/v1 wants a key (HTTP 401): name the variable that holds it, --key-env NAME",
+            "URL/v1 requires a key (HTTP 401): name the variable that holds it, --key-env NAME",
         ),
         (
             {"models": (401, {"error": {"message": "Incorrect key"}})},
@@ -149,7 +149,7 @@ def test_does_it_call(reply: Reply, printed: str, capsys: pytest.CaptureFixture[
         (
             {"models": (200, MODELS), "completions": (403, {})},
             (),
-            "URL/v1 wants a key (HTTP 403): name the variable that holds it, --key-env NAME",
+            "URL/v1 requires a key (HTTP 403): name the variable that holds it, --key-env NAME",
         ),
         (
             {"models": (200, b"<html>")},
@@ -197,7 +197,10 @@ def test_a_key_that_is_none(key: str, capsys: pytest.CaptureFixture[str], monkey
     """It is not printed."""
     monkeypatch.setenv("TOOLSIM_TEST_KEY", key)
     assert main(["doctor", "http://127.0.0.1:1", "--key-env", "TOOLSIM_TEST_KEY"]) == 2
-    assert capsys.readouterr().err == "toolsim: --key-env: TOOLSIM_TEST_KEY holds characters that no key has\n"
+    assert (
+        capsys.readouterr().err
+        == "toolsim: --key-env: TOOLSIM_TEST_KEY contains characters that are invalid in a key\n"
+    )
 
 
 def test_a_path_is_tried_as_it_is_and_with_v1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,7 @@ WRONG = [
     ),
     (
         "serve no/such.gguf",
-        "toolsim serve: URL: got 'no/such.gguf', expected a model file: there is none of that name",
+        "toolsim serve: URL: got 'no/such.gguf', expected a model file: no such file",
     ),
     ("serve codex", "toolsim serve: URL: got 'codex', expected a URL; did you mean toolsim codex?"),
     (

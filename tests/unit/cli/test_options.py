@@ -77,7 +77,7 @@ def test_keys_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("stroe", "toolsim: no option has 'stroe' in it; did you mean toolsim_store?\n"),
+        ("stroe", "toolsim: no option contains 'stroe'; did you mean toolsim_store?\n"),
         ("retry --set toolsim_retry=x", "toolsim: toolsim_retry: got 'x', expected a whole number, 0 or more\n"),
         ("retry --set toolsim_rety=1", "toolsim: toolsim_rety: no such option; did you mean toolsim_retry?\n"),
     ],

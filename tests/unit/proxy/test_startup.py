@@ -85,7 +85,7 @@ BACKENDS = "expected one of auto, responses, chat, messages, codex, local, scrip
         ),
         (
             "toolsim_model=no/such.gguf",
-            "toolsim_model: got 'no/such.gguf', expected a model file (GGUF): there is none of that name",
+            "toolsim_model: got 'no/such.gguf', expected a model file (GGUF): no such file",
         ),
         ("toolsim_backend=local", "toolsim_backend=local needs toolsim_model=FILE.gguf."),
         ("toolsim_codex_command=", "toolsim_codex_command: got no words, expected a command line"),

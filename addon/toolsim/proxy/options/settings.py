@@ -190,7 +190,7 @@ def _model(value: str) -> Path | None:
         return None
     file = Path(value).expanduser()
     if not file.is_file():
-        raise ValueError(f"got {value!r}, expected a model file (GGUF): there is none of that name")
+        raise ValueError(f"got {value!r}, expected a model file (GGUF): no such file")
     return file
 
 
