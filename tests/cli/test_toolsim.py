@@ -48,7 +48,7 @@ def test_the_demo(tmp_path: Path) -> None:
         "expected string · ",
         f"✗ {responses} · SCHEMA_MISMATCH get_weather: /city: got number, expected string · ",
         f"⚠ {over} stream over responses · no call, 2 tools · UNKNOWN_TOOL get_weather_of_another_client · ",
-        f"✗ {over} over responses · HTTP 429 Rate limit reached, as the stage direction [429] asks for. · ",
+        f"✗ {over} over responses · HTTP 429 Rate limit reached, as requested by the stage direction [429]. · ",
         f"✗ {responses} stream · backend_truncated · ",
         f"✓ {responses} stream · 1 call get_weather · ",
     ]

@@ -1,10 +1,10 @@
 """A model file as a backend: llama.cpp in this process, through the package xllamacpp (the extra ``[local]``).
 
-Its library answers a chat completions request in a separate thread, and calls back with each chunk. This module writes
-the request and reads the chunks as for any other chat server. When a client disconnects, the model stops at its next
+The library answers a chat completions request in a separate thread, and calls back with each chunk. This module creates
+the request and parses the chunks as for any other chat server. When a client disconnects, the model stops at its next
 token. Requests are answered one at a time.
 
-llama.cpp also opens a port, which is unused: it is on 127.0.0.1 and requires a random key that is kept secret.
+llama.cpp also opens a port on 127.0.0.1, which is not used, and requires a random secret key.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONTEXT_TOKENS = 16_384
-"""Context for conversation and answer: large enough for an agent's tool manifest, small enough for a laptop."""
+"""Context size for conversation and answer: large enough for an agent's tool manifest, small enough for a laptop."""
 
 _NOT_LOADED = ApiError("The model is not loaded.", code="backend_unavailable", status=503, retry_after=5)
 
@@ -69,7 +69,7 @@ class LocalBackend:
         await asyncio.to_thread(holder.clear)
 
     async def models(self) -> Sequence[str] | ApiError:
-        """Return the model's name, which is the file's."""
+        """Return the model's name, which is the file name."""
         return [self._file.stem] if self._server is not None else _NOT_LOADED
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
@@ -112,12 +112,12 @@ class LocalBackend:
 
 
 def chat_body(request: ClientRequest) -> dict[str, Any]:
-    """Return a request in llama.cpp's form: streamed, with token counts. Raises BadRequest."""
+    """Return a request in llama.cpp's format: streamed, with token counts. Raises BadRequest."""
     items, notes = CHAT.to_items(request)
     named = [with_parts_for(item, None, notes) for item in items]
     messages = [item for item in named if isinstance(item, Message)]
     if not messages:
-        raise BadRequest("There is nothing to answer: the request holds no message.")
+        raise BadRequest("There is nothing to answer: the request contains no message.")
     body = CHAT.compose(request, messages, "as sent", False)
     return {**body, "stream": True, "stream_options": {"include_usage": True}}
 
@@ -126,7 +126,7 @@ def _load(library: Any, file: Path) -> Any:
     params = library.CommonParams()
     params.model.path = str(file)
     params.n_ctx, params.n_parallel = CONTEXT_TOKENS, 1
-    # Its threads spin, so one core is left for everything else.
+    # llama.cpp's threads busy-wait, so one core is left for everything else.
     params.cpuparams.n_threads = max(1, (os.cpu_count() or 2) - 1)
     params.hostnames, params.port, params.api_keys = ["127.0.0.1"], 0, [secrets.token_hex(16)]
     params.ui, params.verbosity = False, 0

@@ -1,7 +1,7 @@
 """An HTTP server on 127.0.0.1 that presents a built-in backend as a text-only OpenAI upstream.
 
-mitmproxy hooks cannot stream responses that they create. So a built-in backend answers over HTTP, on the event loop
-that already runs, and toolsim treats it like any other upstream.
+mitmproxy hooks cannot stream responses that they create. So a built-in backend answers over HTTP, on the existing event
+loop, and toolsim treats it like any other upstream.
 
     POST …/responses, …/chat/completions ─▶ ClientRequest ─▶ backend.answer ─▶ events ─▶ frames, or one body
     GET …/models, …/models/NAME          ─▶ backend.models
@@ -57,13 +57,13 @@ class TextBackend(Protocol):
         """The APIs whose requests ``answer`` understands."""
 
     async def start(self) -> None:
-        """Start. A backend that cannot serve yet does not raise here: it answers with ``Failed`` (503)."""
+        """Start. A backend that cannot serve yet does not raise here, but answers with ``Failed`` (503)."""
 
     async def stop(self) -> None:
         """Release all resources."""
 
     def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request, as events that end in ``Closed`` or ``Failed``.
+        """Answer one request with events that end in ``Closed`` or ``Failed``.
 
         ``Opened`` comes first, when the model has started; a ``Failed`` in its place becomes an HTTP error.
         Closing the generator early stops the model. Raises errors.BadRequest for a request that cannot be served.
@@ -74,18 +74,18 @@ class TextBackend(Protocol):
 
 
 class Loopback:
-    """Serve ``backend`` on 127.0.0.1:``port`` until ``stop``; 0 binds any free port, and ``port`` is then its number.
+    """Serves ``backend`` on 127.0.0.1:``port`` until ``stop``; 0 binds any free port, whose number is then ``port``.
 
-    Any program and any web page on this machine can reach the port and could run up costs at the backend. So only
+    Any program and any web page on this machine can reach the port and could incur costs at the backend. So only
     requests whose flow is ``expected``, and that name this machine as their host, are answered. Each flow is expected
-    once, so that a flow id seen in a page or a file is useless. ``is_open`` admits everybody, for a backend that costs
-    nothing.
+    once, so that a flow id seen in a page or a file is useless. ``is_open`` admits all requests, for a backend that
+    costs nothing.
     """
 
     def __init__(self, backend: TextBackend, port: int = 0, *, is_open: bool = False) -> None:
         self.backend = backend
         self.expected: set[str] = set()
-        """The ids of flows whose request is on its way."""
+        """The ids of flows whose request has been sent."""
         self.is_open = is_open
         self._listener = LocalServer(port)
 
@@ -123,7 +123,7 @@ class Loopback:
 
 
 class _Handler(StreamHandler):
-    """Rejects requests for anything that is not served here. ``METHODS``: the methods that the resource allows."""
+    """Rejects requests for anything that is not served here. ``METHODS``: the allowed methods of the resource."""
 
     METHODS: ClassVar[Sequence[str]]
 
@@ -177,7 +177,7 @@ class _Models(_Handler):
             self.refuse(ApiError(message, "invalid_request_error", "model_not_found", param="model", status=404))
 
     async def head(self, name: str | None = None) -> None:
-        # Tornado leaves the body out of an answer to HEAD.
+        # Tornado omits the body of an answer to HEAD.
         await self.get(name)
 
 
@@ -240,7 +240,7 @@ class _Answers(_Handler):
                 for name, value in UNBUFFERED.items():
                     self.set_header(name, value)
                 self.write(frame)
-                # One frame per chunk: some clients only read whole frames.
+                # One frame per chunk, because some clients cannot handle partial frames.
                 await self.flush()
         if stream or writer is None or writer.body is None:
             self.finish()
@@ -258,8 +258,8 @@ def _read(api: Api, data: bytes) -> ClientRequest:
     if request.hosted and request.tool_choice.mode != "none":
         kinds = ", ".join(dict.fromkeys(str(tool["type"])[:40] for tool in request.hosted))
         message = (
-            f"This backend runs no tools itself, and got {kinds}: expected functions. With toolsim_mcp_hosts "
-            "toolsim runs mcp tools; what toolsim_tool_allowlist excludes is left out."
+            f"This backend runs no tools itself, and got {kinds}: expected functions. With toolsim_mcp_hosts toolsim "
+            "runs mcp tools; tools that toolsim_tool_allowlist excludes are dropped."
         )
         raise BadRequest(message, "tools", "unsupported_value")
     if request.stored_history:
@@ -268,6 +268,6 @@ def _read(api: Api, data: bytes) -> ClientRequest:
     if request.stored_history is not None:
         raise BadRequest("This backend stores no conversations.", "conversation", "unsupported_parameter")
     if wants_background(request):
-        message = "This backend cannot answer in the background, and this proxy keeps no answers (toolsim_store)."
+        message = "This backend cannot answer in the background, and this proxy does not store answers (toolsim_store)."
         raise BadRequest(message, "background", "unsupported_parameter")
     return request

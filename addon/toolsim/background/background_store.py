@@ -1,4 +1,4 @@
-"""Background answers in the store: the record of each, its lease while it is made, its events."""
+"""Background answers in the store: the record of each, its lease while it is in progress, and its events."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from toolsim.wire.responses.background import is_background_value
 from toolsim.wire.responses.stored import appended
 
 RENEW_SECONDS = 2.0
-"""How often a lease is renewed, and so the time for which a model continues after a cancellation at another proxy."""
+"""The interval of renewals, and so the time for which a model continues after a cancellation at another proxy."""
 LEASE_SECONDS = 10.0
-"""How long a lease is valid, by the store's clock: several renewals can fail, for example while the store restarts."""
+"""How long a lease is valid, by the store's clock: long enough for several renewals to fail during a store restart."""
 FOLLOW_SECONDS = 1.0
-"""How often the events of an answer followed at another proxy are stored, and read there."""
+"""The interval at which the events of an answer followed at another proxy are stored, and read there."""
 RETRY_SECONDS = 1.0
 """The pause before a retry after the store has failed."""
 PATIENCE = 20
-"""How often in a row the store can fail before an answer is given up: a server might be restarting."""
+"""The number of consecutive store failures before an answer is given up, since a server might be restarting."""
 _OVER = "over"
 
 
@@ -55,7 +55,7 @@ class Lease:
 class Entry:
     """The state of an answer at one moment.
 
-    ``state``: from its lease, "" if no proxy makes it; ``version``: of its lease, ``record``: of its record.
+    ``state``: from its lease, "" if no proxy is generating it; ``version``: of its lease; ``record``: its record.
     """
 
     partition: str
@@ -89,7 +89,7 @@ class BackgroundStore:
         self._memory = memory
 
     async def open(self, partition: str, id: str, value: bytes, parent: str, names: Sequence[str]) -> Lease:
-        """Write the record of an answer that starts now; return its lease."""
+        """Write the record of a new answer; return its lease."""
         lease = Lease(partition, id)
         record = Record(id, value, parent, (id, *names))
         await self._memory.write(partition, [record, lease.record()], {id: 0})
@@ -107,11 +107,11 @@ class BackgroundStore:
         return Entry(partition, id, record.value, state, lease.version if lease is not None else 0, record.version)
 
     async def renew(self, lease: Lease, events: bytes = b"") -> bool:
-        """Renew the lease of an answer that is still being made, with its events; return whether it is still held."""
+        """Renew the lease of an answer in progress, and store its events; return whether the lease is still held."""
         return await self._replace(lease, [lease.record(), *_events(lease.id, events)])
 
     async def request_events(self, partition: str, id: str) -> None:
-        """Request that the proxy which makes an answer stores its events as they arrive."""
+        """Request that the proxy that generates an answer store its events as they arrive."""
         await self._memory.write(partition, [_named(WANTED + id)], {})
 
     async def events_requested(self, lease: Lease) -> bool:
@@ -119,16 +119,17 @@ class BackgroundStore:
         return bool(await self._memory.find(lease.partition, [WANTED + lease.id]))
 
     async def store_events(self, lease: Lease, events: bytes) -> None:
-        """Store the events of an answer that another proxy has ended; none if it was deleted."""
+        """Store the events of an answer that another proxy has ended, unless it was deleted."""
         entry = await self.read(lease.partition, lease.id)
         if entry is not None:
             with suppress(Conflict):
                 await self._memory.write(lease.partition, _events(lease.id, events), {lease.id: entry.record})
 
     async def end(self, lease: Lease, ending: Ending) -> ApiError | bool:
-        """Write the end of an answer, as the proxy that made it.
+        """Write the end of an answer, as the proxy that generated it.
 
-        Return whether it was written; False if another proxy has ended it, an error if its conversation is gone.
+        Returns True if it was written, False if another proxy has ended the answer, an error if its conversation is
+        gone.
         """
         records = [Record(lease.id, ending.value, ending.parent, (lease.id, *ending.names))]
         records += _events(lease.id, ending.events)
@@ -149,7 +150,7 @@ class BackgroundStore:
         raise StoreError(f"the conversation {ending.conversation} changes too often")
 
     async def finalize(self, entry: Entry, value: bytes) -> bool:
-        """Write the end of an answer, which any proxy can do; return whether the answer was still unchanged."""
+        """Write the end of an answer, as any proxy; return whether the answer was still unchanged."""
         lease = Lease(entry.partition, entry.id)
         records = [_named(entry.id, value), lease.over()]
         try:
@@ -165,17 +166,17 @@ class BackgroundStore:
             await self._memory.forget(lease.partition, [lease.name, WANTED + lease.id])
 
     async def events(self, partition: str, id: str) -> bytes | None:
-        """Return the stored events of an answer, or None: all of a finished answer, or those so far."""
+        """Return the stored events of an answer so far (all of them for a finished answer), or None."""
         name = EVENTS + id
         found = await self._memory.find(partition, [name])
         return found[name].value if name in found else None
 
     async def delete(self, partition: str, id: str) -> None:
-        """Delete an answer. The lease goes first: without it, the proxy that makes the answer can no longer write."""
+        """Delete an answer, after its lease, without which the proxy that generates the answer can no longer write."""
         await self._memory.forget(partition, [LEASE + id, id, EVENTS + id, WANTED + id])
 
     async def _replace(self, lease: Lease, records: Sequence[Record]) -> bool:
-        """Write records, the lease's among them; return whether it was still held."""
+        """Write records, including the lease's; return whether the lease was still held."""
         while True:
             try:
                 await self._memory.write(lease.partition, records, {lease.name: lease.version})

@@ -1,4 +1,4 @@
-"""HTTP endpoints of background answers: the requests that start one, and those about an existing one."""
+"""HTTP endpoints of background answers: requests that start one, and requests about an existing one."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class BackgroundAnswers:
             turn.take_longer()
             run.turn = turn
         self._runs.start(run)
-        # The answer is logged and counted when it has ended, not with this flow.
+        # The answer is logged and counted when it ends, not with this flow.
         exchange.report = Report()
         if not flow.comment and run.job.hosted is None:  # The comment shows calls that wait for approval.
             flow.comment = flow.metadata[COMMENT] = f"in the background: {run.lease.id}"
@@ -123,7 +123,7 @@ class BackgroundAnswers:
         made = done.read
         mcp_context = exchange.mcp_context(self._servers.context(settings.origins, flow, exchange.owner))
         answer = job_of(made, flow, api, policy, settings.bounds, mcp_context, self._rounds)
-        # Report an error in the request now, not as a failed answer. The backend does not get the tools run here.
+        # Report an error in the request now, not as a failed answer. The backend does not get the tools that run here.
         body = made.body if answer.hosted is None else dump(answer.hosted.for_backend()).encode()
         mode, once = request.headers.get(MODE_HEADER), replace(policy, catalog_budget=0)
         job = RequestJob(api.name, request.path, once, mode, data=body, limit=limit, owner=owner, is_round=True)

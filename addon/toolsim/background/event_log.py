@@ -1,4 +1,4 @@
-"""The events of an answer that is made without its client; followers can start after any of them.
+"""The events of an answer generated without its client; followers can start after any event.
 
 All followers read the same frames. The newest are kept in bounded memory; a follower that starts too late, or reads
 too slowly, gets an error.
@@ -16,7 +16,7 @@ _MAX_BYTES = 4 * 1024 * 1024
 
 
 class EventLog:
-    """Keeps the newest ``max_bytes`` of the events that are added, until ``end``."""
+    """Keeps the newest ``max_bytes`` of the added events, until ``end``."""
 
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -53,7 +53,7 @@ class EventLog:
         return after + 1 >= self._first
 
     def value(self, end: Sequence[bytes] = ()) -> bytes:
-        """Return the events for storage, followed by the last ones, ``end``, which have not been sent yet."""
+        """Return the events for storage, followed by the final events in ``end``, which have not been sent yet."""
         return events_value(self._first, [*self._frames, *frames_of(end)])
 
     async def follow(self, after: int) -> AsyncGenerator[bytes]:
@@ -74,7 +74,7 @@ class EventLog:
                 await self._grown.wait()
 
     def _forget(self) -> None:
-        """Drop the oldest events, more than necessary, so that not every new event takes time."""
+        """Drop the oldest events, and some more, so that not every new event has to drop any."""
         count = 0
         while count < len(self._frames) and self._bytes > self._max_bytes * 3 // 4:
             self._bytes -= len(self._frames[count])

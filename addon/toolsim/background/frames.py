@@ -1,7 +1,7 @@
 """The frames of a background answer, and the parameters of a client that requests them.
 
-They are stored as frames, so that every reader gets the same bytes. Their position is their ``sequence_number``; the
-oldest are dropped when there are too many bytes.
+Events are stored as frames, so that every reader gets the same bytes. Their position is their ``sequence_number``. The
+oldest are dropped beyond the size limit.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def events_value(first: int, frames: Sequence[bytes]) -> bytes:
 
 
 def frames_after(value: bytes, after: int) -> list[bytes] | None:
-    """Return the stored frames after an event, None if the first of them has been dropped."""
+    """Return the stored frames after an event, None if the first one has been dropped."""
     head, _, rest = value.partition(b"\n")
     if not head.isdigit() or after + 1 < (first := int(head)):
         return None
@@ -68,5 +68,5 @@ def has_end(value: bytes) -> bool:
 
 
 def error_frame(error: ApiError, number: int) -> bytes:
-    """Return the event that ends a stream which cannot continue; ``number``: the event's own."""
+    """Return the event that ends a stream which cannot continue; ``number``: its sequence number."""
     return encode(dump({"type": "error", **error_fields(error), "sequence_number": number}), "error")

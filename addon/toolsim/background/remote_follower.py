@@ -1,7 +1,7 @@
-"""Follows an answer that another proxy makes, by its events in the store.
+"""Follows an answer that another proxy generates, through its events in the store.
 
 That proxy normally stores the events only at the end of the answer. The following proxy requests them through the
-store, and from then on new events are stored about every second.
+store; from then on, new events are stored about once a second.
 """
 
 from __future__ import annotations
@@ -56,5 +56,5 @@ async def follow_stored(
         await asyncio.sleep(FOLLOW_SECONDS)
         quiet += FOLLOW_SECONDS
         if entry.state and quiet % _KEEPALIVE_SECONDS < FOLLOW_SECONDS:
-            # An event would need a number, and the other proxy assigns those.
+            # A comment, because an event would need a number, which only the other proxy can assign.
             yield comment("keepalive")

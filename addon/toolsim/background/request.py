@@ -1,4 +1,4 @@
-"""A request for a background answer: the question to the model, the form of the answer, and its job."""
+"""A request for a background answer: the request to the model, the API of the answer, and its job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class BackgroundRequest(NamedTuple):
     own: bytes
     """Its own items in stored form: a JSON array."""
     names: tuple[str, ...]
-    """The ids that the items were assigned."""
+    """The ids assigned to the items."""
 
 
 def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> BackgroundRequest:
@@ -46,10 +46,10 @@ def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> Backgroun
 
 
 def in_background(client: Api, document: Mapping[str, Any], stored_as: StoredAs) -> tuple[AnswerForm, dict[str, Any]]:
-    """Return the form of a background answer, and the request to the model.
+    """Return the initial Response of a background answer, and the request to the model.
 
-    The request is always for a stream, which shows that the backend is alive and can be stopped at any moment. Raises
-    BadRequest.
+    The request is always for a stream, which shows that the backend is alive, and which can be stopped at any time.
+    Raises BadRequest.
     """
     asked = {key: value for key, value in document.items() if key != "background"}
     request = prepare_for_store(read(client, asked, Report()), stored_as)
@@ -71,7 +71,7 @@ def job_of(
 ) -> RunnerJob:
     """Return the job of the answer to a request.
 
-    It takes at least one round, since no other code sends the request.
+    The job has at least one round, since no other code sends the request.
     """
     form, body = asked.form, asked.body
     policy = policy.for_model(form.model)

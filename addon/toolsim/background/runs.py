@@ -1,4 +1,4 @@
-"""The background answers that this proxy makes, one task each."""
+"""The background answers that this proxy generates, one task each."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from toolsim.wire.responses.writer import ResponsesWriter
 
 logger = logging.getLogger(__name__)
 
-_UNFINISHED = ApiError("The backend's answer has no end.", code="backend_truncated", status=502)
+_UNFINISHED = ApiError("The backend's answer ended unexpectedly.", code="backend_truncated", status=502)
 _TOO_LARGE = ApiError("The answer is too large to store.", code="server_error", status=502)
-_BUG = ApiError("toolsim failed to make the answer.", code="internal_error")
+_BUG = ApiError("toolsim failed to generate the answer.", code="internal_error")
 STATUSES = ("completed", "incomplete", "failed", "cancelled")
 
 
@@ -48,8 +48,9 @@ STATUSES = ("completed", "incomplete", "failed", "cancelled")
 class BackgroundRun:
     """One answer in progress.
 
-    ``own``: the request's own items, ``names``: their ids; ``conversation``: where to add them and the output.
-    ``why``: the reason for ending it early. ``end``: the last frames to publish; ``failed``: the error in them.
+    ``own``: the request's own items; ``names``: their ids; ``conversation``: the conversation to which these and the
+    output are added. ``why``: the reason for ending the answer early. ``end``: the final frames to publish; ``failed``:
+    the error in them.
     """
 
     job: RunnerJob
@@ -80,12 +81,12 @@ class BackgroundRun:
         self.failed = error
 
     def end_turn(self) -> None:
-        """End its user's turn."""
+        """End the user's turn."""
         if self.turn is not None:
             self.turn.end()
 
     def ending(self, response: Mapping[str, Any]) -> Ending:
-        """Return the end to store, given the final Response."""
+        """Return the data to store at the end, given the final Response."""
         names, stream = output_names(response), self.log is not None
         value = value_of(dump(response).encode(), self.own, stream=stream)
         events = self.log.value(self.end) if self.log is not None else b""
@@ -95,7 +96,7 @@ class BackgroundRun:
 
 
 class Runs:
-    """Starts, finds and ends these answers. ``keepalive``: as the addon's."""
+    """Starts, finds and ends these answers. ``keepalive``: the addon's interval in seconds."""
 
     def __init__(self, background_store: BackgroundStore, keepalive: float, finished: Finished) -> None:
         self._background_store = background_store
@@ -113,9 +114,9 @@ class Runs:
 
     def families(self) -> list[Family]:
         """Return the metrics."""
-        running = Family("background_answers", "Answers that are being made in the background.", "gauge")
+        running = Family("background_answers", "Background answers in progress.", "gauge")
         running.add({}, len(self._runs))
-        ended = Family("background_answers_total", "Answers that were made in the background, by how they ended.")
+        ended = Family("background_answers_total", "Finished background answers, by outcome.")
         for status in STATUSES:
             ended.add({"status": status}, self._ended[status])
         return [running, ended]
@@ -136,7 +137,7 @@ class Runs:
             run.why = run.why or why
             run.task.cancel()
             await asyncio.wait([run.task])
-        # If the task never ran, neither did its cleanup.
+        # If the task never started, its cleanup did not run either.
         self._runs.pop(run.lease.id, None)
         run.end_turn()
 
@@ -177,7 +178,7 @@ class Runs:
                         return
                     run.publish(frames)
         except Exception:
-            logger.exception("toolsim failed to make an answer; please report this.")
+            logger.exception("toolsim failed to generate an answer; please report this.")
             error = _BUG
         run.end = run.writer.write(Failed(error))
 

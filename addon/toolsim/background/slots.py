@@ -1,8 +1,8 @@
-"""Limits the number of concurrent background answers; there is no queue.
+"""Limits the number of concurrent background answers, without a queue.
 
 1. A single key can take all slots.
 2. While another key has slots, or has requested one within the last minute, no key gets more than half. A key keeps the
-   slots that it has beyond that: the next ones that become free are for other keys.
+   slots that it has beyond that, but other keys get the next ones that become free.
 """
 
 from __future__ import annotations
@@ -15,34 +15,35 @@ from contextlib import contextmanager
 from toolsim.core.errors import ApiError
 
 LATELY_SECONDS = 60.0
-"""How long a key counts as a contender after a request: many times the delay of clients after a 429."""
+"""How long a key counts as a contender after a request: many times longer than clients wait after a 429."""
 _RETRY_SECONDS = 5
 
 
 class Slots:
-    """The slots of one proxy. ``taken``: returns the partition of each answer in progress."""
+    """The slots of one proxy. ``taken``: a function that returns the partition of each answer in progress."""
 
     def __init__(self, taken: Callable[[], Iterable[str]], clock: Callable[[], float] = time.monotonic) -> None:
         self._taken = taken
         self._starting: list[str] = []
         self._clock = clock
-        # The last two keys that requested a slot, and when: at least one of them differs from the next key.
+        # The last two keys that requested a slot, with the time of the request, since at least one of them differs from
+        # the next key.
         self._asked: dict[str, float] = {}
 
     def refusal(self, partition: str, most: int) -> ApiError | None:
-        """Return the reason why a partition gets none of ``most`` slots, None if it gets one."""
+        """Return the reason why a partition does not get one of ``most`` slots, None if it gets one."""
         taken = Counter([*self._starting, *self._taken()])
         has_others = self._have_others_asked(partition) or bool(taken.keys() - {partition})
         share = (most + 1) // 2 if has_others else most
         if taken.total() >= most:
-            return _too_many(f"at most {most} at one time here")
+            return _too_many(f"at most {most} at a time here")
         if taken[partition] >= share:
-            return _too_many(f"at most {share} for one key here, while others ask for some too")
+            return _too_many(f"at most {share} for one key here while others are waiting")
         return None
 
     @contextmanager
     def starting(self, partition: str) -> Iterator[None]:
-        """Hold a slot for an answer until it is in progress, or has failed to start."""
+        """Reserve a slot for an answer until it is in progress or has failed to start."""
         self._starting.append(partition)
         try:
             yield
@@ -50,7 +51,7 @@ class Slots:
             self._starting.remove(partition)
 
     def _have_others_asked(self, partition: str) -> bool:
-        """Record the request of a partition, and return whether another one made a request recently."""
+        """Record a partition's request, and return whether another partition made a request recently."""
         now = self._clock()
         self._asked.pop(partition, None)
         lately = any(at > now - LATELY_SECONDS for at in self._asked.values())
@@ -61,5 +62,5 @@ class Slots:
 
 
 def _too_many(limit: str) -> ApiError:
-    message = f"Too many answers are being made in the background: {limit}."
+    message = f"Too many background answers are in progress: {limit}."
     return ApiError(message, "rate_limit_error", "rate_limit_exceeded", status=429, retry_after=_RETRY_SECONDS)

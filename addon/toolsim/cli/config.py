@@ -1,4 +1,4 @@
-"""A settings file for people: ``toolsim serve --config toolsim.toml``.
+"""The settings file: ``toolsim serve --config toolsim.toml``.
 
     backend = "http://127.0.0.1:11434/v1"
     port = 8080
@@ -24,7 +24,7 @@ from toolsim.proxy.options import profiles, table
 from toolsim.proxy.options.option import PREFIX
 
 _ARGUMENTS = {"backend": str, "host": str, "port": int, "web": bool}
-# Options of mitmproxy such as web_port are less similar to these.
+# mitmproxy's options, such as web_port, are less similar to these names.
 _CUTOFF = 0.75
 _TYPES = {str: "a text", int: "a whole number", bool: "true or false"}
 

@@ -158,7 +158,7 @@ class Player:
 
 
 async def _status(url: str, body: object = None) -> int:
-    """Return the status of an answer, which is read to its end; 0 if there is none."""
+    """Return the status of an answer, after reading all of it; 0 if there is no answer."""
     key = ctx.options.toolsim_api_key
     try:
         answer = await asyncio.to_thread(ask, url, key=key, json_body=body, seconds=_TURN_SECONDS)

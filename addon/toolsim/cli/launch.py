@@ -207,7 +207,7 @@ class _OnceListening:
         self._task = asyncio.get_running_loop().create_task(self._begin())
 
     def done(self) -> None:
-        """Stop; the program ends too."""
+        """Stop the program."""
         if self._task is not None:
             self._task.cancel()
 
@@ -323,7 +323,7 @@ class _Signals:
             try:
                 loop.add_signal_handler(number, self._receive, number)
             except NotImplementedError:
-                # Windows, where Ctrl-C goes to both processes.
+                # On Windows, Ctrl-C reaches both processes.
                 before[number] = signal.signal(number, lambda *_: None)
         try:
             yield
@@ -332,7 +332,7 @@ class _Signals:
                 signal.signal(number, handler)
 
     def pass_to(self, child: asyncio.subprocess.Process) -> None:
-        """Pass signals to this process, including those that have arrived before it started."""
+        """Pass signals to this process, including any that arrived before it started."""
         self._child = child
         for number in self._pending:
             self._send(number)

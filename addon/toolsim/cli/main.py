@@ -197,7 +197,7 @@ def parser() -> Parser:
         "--once", action="store_true", help="exit after the turns, with 0 if all were answered as expected"
     )
     record = command("record", "serve a backend and record each exchange in a folder")
-    record.add_argument("folder", metavar="DIR", help="folder for one .flow file an exchange, without secrets")
+    record.add_argument("folder", metavar="DIR", help="folder for one .flow file per exchange, without secrets")
     record.add_argument(
         "backend",
         metavar="URL",

@@ -43,7 +43,7 @@ def main(args: Namespace) -> int:
 
 
 def matching(word: str) -> Sequence[Option]:
-    """Return the options with a word in their names, else in their help. Raises UsageError if there are none."""
+    """Return the options with a word in their names, or else in their help. Raises UsageError if there are none."""
     plain = word.lower().removeprefix(PREFIX)
     found = [option for option in OPTIONS if plain in option.name]
     found = found or [option for option in OPTIONS if plain in option.help.lower()]

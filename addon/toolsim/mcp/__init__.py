@@ -1,4 +1,4 @@
-"""MCP servers: the tools that the proxy runs itself.
+"""MCP servers, whose tools the proxy runs itself.
 
 For the core, which needs no connection:
 
@@ -8,7 +8,7 @@ For the core, which needs no connection:
     outcome      the outcome of a call, for the client and for the model
     approvals    calls that wait for approval
 
-The runtime, which the core finds by name (``MCP`` in ``plugins.py``) and imports for users with MCP servers:
+The runtime, which the core finds by name (``MCP`` in ``plugins.py``) and imports if MCP servers are configured:
 
     engine          implements ``runtime``
     server_config   the known servers: the operator's file, and servers that requests name
@@ -18,18 +18,18 @@ The runtime, which the core finds by name (``MCP`` in ``plugins.py``) and import
     fair_lock       a fair lock for servers that handle one request at a time
     result          a server's answer as the outcome of a call
 
-Servers are untrusted. Their output is text for the model only. Their powers are limited:
+Servers are untrusted. Their output is only text for the model. Their capabilities are limited:
 
-1. *Contacts.* Commands come from the operator's file alone. A client can name hosts of the operator's list, or servers
-   of the file by their labels; redirects stay on the host.
+1. *Addresses.* Commands come only from the operator's file. A client can name hosts in the operator's list, or servers
+   in the file by their labels; redirects stay on the host.
 2. *Data sent to a server.* The arguments of its calls and its own headers or environment. It gets no other header
    except the ids of a trace, none of the proxy's keys, and no part of the conversation. It cannot query the model or
    the user.
-3. *Data from a server.* The bytes of one message are bounded, and those between two requests. A server that sends more
-   is disconnected. Results are text of bounded size.
+3. *Data from a server.* The size of one message is bounded, as is the total size between two requests. A server that
+   sends more is disconnected. Results are text of bounded size.
 4. *Time.* Each request has a timeout. A local server that exceeds it is killed with all of its children, and restarted
-   on next use, after a longer pause each time. Answers take turns with it, and none waits longer than the timeout.
-5. *Failure.* A failing server affects only the output of that one call.
+   on next use, after increasing pauses. Answers take turns with it, and none waits longer than the timeout.
+5. *Failure.* A server failure affects only the output of that call.
 
-The package ``mcp`` is imported for the first request to a server, in a thread: it takes a second.
+The package ``mcp`` is imported for the first request to a server, in a thread, because this takes a second.
 """

@@ -1,13 +1,13 @@
 """Calls that wait for approval.
 
-1. The call that was shown is the call that is approved: tool, arguments and server are stored here, and nothing that a
-   client echoes is trusted. An id carries no information and cannot be guessed.
-2. An id is valid for one decision, for a limited time, and only for the same client: with another key for the proxy or
-   the backend it is not found.
-3. The number of waiting calls is limited. Beyond the limit the oldest calls of the client with the most are dropped,
-   which refuses them: no client displaces another's.
-4. If the operator decides (``OperatorApprovals``), the answer itself waits, for a limited time. No decision in time is
-   a refusal, and so is a client that disconnects.
+1. The approved call is the call that was shown: tool, arguments and server are stored here, and the client's copy is
+   not trusted. An id carries no information and cannot be guessed.
+2. An id is valid for one decision, for a limited time, and only for the same client: it is not found for another key
+   for the proxy or the backend.
+3. The number of waiting calls is limited. Beyond the limit, the oldest calls of the client with the most calls are
+   dropped, which refuses them, so no client can displace another client's calls.
+4. If the operator decides (``OperatorApprovals``), the answer itself waits, for a limited time. A timeout counts as a
+   refusal, as does a client that disconnects.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Approvals:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPrompt:
-    """A call that an answer waits for. ``answer``: the id of the client's flow."""
+    """A call on whose approval an answer waits. ``answer``: the id of the client's flow."""
 
     answer: str
     label: str
@@ -80,7 +80,7 @@ class OperatorApprovals:
         self._waiting: dict[asyncio.Future[bool], ApprovalPrompt] = {}
 
     async def ask(self, question: ApprovalPrompt, seconds: float) -> bool:
-        """Wait for a decision; return False if there is none in time."""
+        """Wait for a decision; return False on a timeout."""
         decision: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting[decision] = question
         self._changed(question.answer)

@@ -1,10 +1,10 @@
 """The tools of MCP servers as functions for the model, and the mapping of its calls to them.
 
-1. A tool is shown as ``label__tool``, in characters allowed in function names. If the name is taken, by one of the
-   client's functions or by another server's tool, it gets a number: no tool can impersonate another.
-2. A server's description of a tool is text for the model: it is truncated, and a schema that does not describe an
-   object is replaced by one for any object. The number and total size of a server's tools are bounded.
-3. Masked tools are not in the catalog, and a tool that is not in it is never called.
+1. A tool is shown as ``label__tool``, in characters allowed in function names. If the name is taken by one of the
+   client's functions or by another server's tool, it gets a number, so that no tool can impersonate another.
+2. A server's description of a tool is text for the model, and is truncated. A schema that does not describe an object
+   is replaced with one for any object. The number and total size of a server's tools are bounded.
+3. Masked tools are not in the catalog, and tools that are not in the catalog are never called.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from toolsim.wire.json_codec import dump
 from toolsim.wire.mcp_items import shown_name
 
 MAX_TOOLS = 256
-"""Maximum number of one server's tools: more than any model can choose from."""
+"""Maximum number of one server's tools, which is more than any model can handle."""
 MAX_TOOLS_BYTES = 512 * 1024
 """Maximum bytes of one server's tools, as JSON."""
 _MAX_DESCRIPTION = 4_000
@@ -35,7 +35,7 @@ class RemoteTool:
     is_read_only: bool = False
 
     def listed(self) -> dict[str, Any]:
-        """Return the tool in the shape of ``mcp_list_tools`` items."""
+        """Return the tool in the format of ``mcp_list_tools`` items."""
         notes = {"read_only": self.is_read_only}
         return {"name": self.name, "description": self.description, "input_schema": self.schema, "annotations": notes}
 
@@ -76,7 +76,7 @@ class McpCatalog:
             if len(offered) >= MAX_TOOLS or size > MAX_TOOLS_BYTES:
                 break
             if tool.name == server.web_search:
-                # It serves the tools that are declared as a search of the web.
+                # This tool implements the tools declared as web searches.
                 continue
             if not self.permits(server.label, tool.name) or not server.allows(tool.name, read_only=tool.is_read_only):
                 self._withheld.add(name)
@@ -101,7 +101,7 @@ class McpCatalog:
         return self._tools
 
     def free_name(self, name: str) -> str:
-        """Return a name for another tool, and keep it for that."""
+        """Return a free name for another tool, and reserve it."""
         self._taken.add(free := self._free(name))
         return free
 
@@ -120,11 +120,11 @@ class McpCatalog:
 
     @property
     def masked(self) -> frozenset[str]:
-        """The names under which the model would see the tools that it must not call."""
+        """The names that the tools which the model must not call would have."""
         return frozenset(self._withheld - self._taken - self._tools.keys())
 
     def functions(self) -> list[dict[str, Any]]:
-        """Return the declarations for the model, flat, in a form that all APIs accept."""
+        """Return the declarations for the model, in a flat form that all APIs accept."""
         return [
             {
                 "type": "function",

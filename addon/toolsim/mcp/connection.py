@@ -1,15 +1,16 @@
-"""One server: connected to at its first request, kept open, dropped when it fails, and retried later.
+"""The connection to one server: opened for the first request, kept open, dropped when it fails, and retried later.
 
     idle ──ask──▶ opening ──▶ up ──failure or close──▶ idle, not before a while has passed
                      └──failure──────────────────────▶
 
-1. The package's client lives in its own task, from opening to closing: its resources can only be released in the task
-   that acquired them.
+1. The package's client lives in its own task, from opening to closing, because its resources can only be released in
+   the task that acquired them.
 2. Each request has a timeout. A server that exceeds it, or whose connection breaks, is dropped; its pending calls fail
    with it. A server that answers with an error stays connected.
-3. A local server gets one request at a time: most were never tested otherwise. Answers take turns, and a request that
-   has waited for the time of a whole request fails: its client was promised an answer in bounded time.
-4. After each failure in a row it is left alone for longer, up to a minute. Meanwhile calls fail at once.
+3. A local server gets one request at a time, because most were never tested with more. Answers take turns, and a
+   request that has waited for the full timeout fails, so that its client gets an answer in bounded time.
+4. After each consecutive failure, the pause before the next attempt gets longer, up to a minute. Meanwhile, calls fail
+   immediately.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ from toolsim.mcp.stdio import run_server
 from toolsim.version import __version__
 
 logger = logging.getLogger(__name__)
-# They log what a server sends, and URLs, which may contain secrets.
+# They log the messages of a server, and URLs, both of which may contain secrets.
 for _name in ("mcp", "client", "httpx2", "httpcore2"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 _MAX_PAGES = 20
 _MAX_PAUSE = 60.0
-# The client's error codes for failures other than the tool's.
+# The client's error codes for failures of the connection, not of the tool.
 _BROKEN = (CONNECTION_CLOSED, REQUEST_TIMEOUT, INVALID_REQUEST)
 _MAX_WORDS = 300
 
@@ -133,7 +134,7 @@ class McpConnection:
                     await stack.enter_async_context(self._turns.acquire(who, self.server.timeout))
                 except TimeoutError:
                     label, seconds = self.server.label, self.server.timeout
-                    message = f"The server {label!r} is busy: this request has waited {seconds:g} s for its turn."
+                    message = f"The server {label!r} is busy: this request waited {seconds:g} s for its turn."
                     raise ServerFailed(message) from None
                 return await self._answer(question)
         finally:
@@ -151,11 +152,11 @@ class McpConnection:
         except TimeoutError:
             raise self._given_up(life, f"it gave no answer within {self.server.timeout:g} seconds") from None
         except OSError as problem:
-            # Its message contains file names of this machine.
+            # The message contains file names of this machine.
             what = "be started" if self.server.command else "be reached"
             raise self._given_up(life, f"it cannot {what} ({type(problem).__name__})") from problem
         except Exception as problem:
-            # Few of the client's exceptions are documented: any of them ends this connection.
+            # Few of the client's exceptions are documented, so any exception ends this connection.
             raise self._given_up(life, self._words(problem)) from problem
         self._failures = 0
         return answer
@@ -165,9 +166,9 @@ class McpConnection:
             if self._life is None or self._life.is_over:
                 if (pause := self._not_before - self._clock()) > 0:
                     label = self.server.label
-                    raise ServerFailed(f"The server {label!r} has failed; it is tried again in {pause:.0f} s.")
+                    raise ServerFailed(f"The server {label!r} has failed; the next attempt is in {pause:.0f} s.")
                 self._life, self._tools = _Session(self), None
-            # It might still be opening: the caller that requested it might be gone.
+            # It might still be opening, since the caller that requested it might be gone.
             life = self._life
             await life.begin()
             return life
@@ -195,7 +196,7 @@ class McpConnection:
         return self.clean(str(problem) or type(problem).__name__)
 
     def clean(self, text: str) -> str:
-        """Return a text without the server's secrets."""
+        """Return a text with the server's secrets removed."""
         for secret in self.server.secrets:
             text = text.replace(secret, "[redacted]")
         return text.replace(self.server.url, "its address") if self.server.url else text
@@ -211,7 +212,7 @@ class _Session:
         self.task: asyncio.Task[None] | None = None
         self._last_words: list[str] = []
         self.cut: list[str] = []
-        """The reason why it was disconnected."""
+        """The reason why the server was disconnected."""
         self.has_failed = False
 
     @property
@@ -225,12 +226,12 @@ class _Session:
         return self._closing.is_set() or (self.task is not None and self.task.done())
 
     async def begin(self) -> None:
-        """Open it, or wait until it is open. Raises the package's exceptions."""
+        """Open the session, or wait until it is open. Raises the package's exceptions."""
         self.task = self.task or asyncio.create_task(self._run())
         await asyncio.shield(self._up)
 
     def end_later(self) -> None:
-        """Close it."""
+        """Close the session in the background."""
         self._closing.set()
         if not self._up.done() and self.task is not None:
             self.task.cancel()
@@ -238,7 +239,7 @@ class _Session:
     async def _run(self) -> None:
         info = Implementation(name="toolsim", version=__version__)
         try:
-            # The handshake that every server supports: a probe for the newer one makes some of them exit.
+            # The handshake that every server supports; a probe for the newer one makes some servers exit.
             async with Client(self._transport(), mode="legacy", client_info=info, cache=None) as client:
                 self._up.set_result(client)
                 await self._closing.wait()
@@ -254,9 +255,9 @@ class _Session:
             self._closing.set()
             never_up = self._up.done() and self._up.exception() is not None
             if (self.has_failed or never_up) and self._last_words:
-                # Its standard error is for the operator alone.
+                # Only the operator sees its standard error.
                 label, words = self._connection.server.label, self._connection.clean(self._last_words[-1])
-                logger.warning("toolsim: the last words of the MCP server %r: %s", label, words[-_MAX_WORDS:].strip())
+                logger.warning("toolsim: the last output of the MCP server %r: %s", label, words[-_MAX_WORDS:].strip())
 
     @asynccontextmanager
     async def _transport(self) -> AsyncGenerator[Any]:

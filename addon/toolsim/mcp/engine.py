@@ -18,7 +18,7 @@ def open_pool() -> Pool:
 
 
 def missing() -> str:
-    """Return what has to be installed, "" if nothing is missing."""
+    """Return a message about a missing package, "" if nothing is missing."""
     if importlib.util.find_spec("mcp") is not None:
         return ""
     return f"the package 'mcp' is missing: {command_for_extra('mcp')}"

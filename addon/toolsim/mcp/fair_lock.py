@@ -1,7 +1,7 @@
 """A fair lock: a server gets one request at a time, and answers take turns.
 
-An answer can make dozens of calls at once. They are made in order, but a call of another answer comes after at
-most one of them, not after all.
+An answer can make dozens of concurrent calls. They run in order, but a call of another answer waits for at most one of
+them, not for all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class FairLock:
     """A lock with one holder at a time."""
 
     def __init__(self) -> None:
-        # Waiters by answer, each answer's in order; the first answer is next.
+        # Waiters by answer, in order. The first waiter of the first answer gets the lock next.
         self._waiting: OrderedDict[Caller, deque[asyncio.Future[None]]] = OrderedDict()
         self._last = Caller()
         self._is_taken = False

@@ -36,7 +36,7 @@ class ToolOutcome:
     error: Mapping[str, Any] | None = None
     code: str = ""
     found: tuple[Mapping[str, Any], ...] = ()
-    """What a search has found (``wire/hosted_items.py``)."""
+    """The results of a search (``wire/hosted_items.py``)."""
 
     @property
     def shown(self) -> str:

@@ -1,4 +1,4 @@
-"""The connections of this proxy: those to local servers stay open, all others are closed when idle."""
+"""The connections of this proxy. Connections to local servers stay open; all others are closed when idle."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IDLE_SECONDS = 300.0
 
 
 class TooManyConnections(Exception):
-    """The limit for connections is reached; the message is for anyone to read."""
+    """The limit for connections is reached; the message is safe for anyone to read."""
 
 
 class Pool:
@@ -63,7 +63,7 @@ class Pool:
 
     async def _connection(self, server: Server, owner: str) -> McpConnection:
         if self._module is None:
-            # Importing the package takes a second, which must not block the event loop. Afterwards nothing is awaited
+            # Importing the package takes a second, which must not block the event loop. After that, nothing is awaited
             # here, so that the calls of a round reach their server in order.
             self._module = await asyncio.to_thread(importlib.import_module, "toolsim.mcp.connection")
         endpoint = server.endpoint
@@ -84,7 +84,7 @@ class Pool:
                 self._close(key)
 
     def _make_room(self, owner: str) -> None:
-        """Close the longest unused connection, of this owner or of the owner with the most. Raises TooManyConnections.
+        """Close the least recently used connection of this owner or the one with the most. Raises TooManyConnections.
 
         Busy connections of other owners stay open.
         """

@@ -41,10 +41,10 @@ class McpRuntime(Protocol):
     """The interface of the runtime's module."""
 
     def missing(self) -> str:
-        """Return what has to be installed, as a message for the operator; "" if nothing is missing."""
+        """Return a message about a missing package, for the operator; "" if nothing is missing."""
 
     def read_file(self, text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
-        """Read the operator's file. Raises ValueError, whose message quotes no value of the file."""
+        """Read the operator's file. Raises ValueError, whose message does not quote any value in the file."""
 
     def read_tool(
         self, declared: Mapping[str, Any], param: str, known: Mapping[str, Server], hosts: Collection[str]

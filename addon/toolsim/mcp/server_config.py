@@ -1,15 +1,16 @@
-"""MCP servers: those of the operator's file, and those that a request names.
+"""Parses the settings of MCP servers, in the operator's file and in requests.
 
-The file has the format that MCP clients share, and four more keys (``require_approval``, ``allowed_tools``,
-``timeout``: the seconds that a call, or the start, may take, and ``web_search``: the tool that searches the web)::
+The file has the usual format of MCP clients, with four additional keys: ``require_approval``, ``allowed_tools``,
+``timeout`` (seconds for startup and for each call) and ``web_search`` (the tool that searches the web)::
 
     {"mcpServers": {"files": {"command": "npx", "args": ["-y", "…"], "env": {"KEY": "${KEY}"}, "cwd": "/srv"},
                     "docs":  {"url": "https://…/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}, "type": "http"}}}
 
-1. ``${NAME}`` and ``${env:NAME}`` name variables of the proxy's environment, so that it need not contain secrets.
-2. Approval is the default: ``require_approval`` is ``always`` if it is missing, and for each tool that none of its
-   filters names. For a server of the file, a request can demand approval for more tools, never for fewer.
-3. A request names a server of the file by its label, or one on an allowed host by its URL; a label of the file with
+1. ``${NAME}`` and ``${env:NAME}`` refer to variables of the proxy's environment, so that the file does not have to
+   contain secrets.
+2. Approval is the default: ``require_approval`` is ``always`` if it is missing, and for each tool that its filters do
+   not name. For a server in the file, a request can require approval for more tools, never for fewer.
+3. A request names a server in the file by its label, or one on an allowed host by its URL. A label from the file with
    another URL is refused, since the model and the user identify servers by their labels.
 """
 
@@ -33,13 +34,13 @@ EVERY, NONE = Filter(), Filter(frozenset())
 
 
 def read_file(text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
-    """Read the operator's file. Raises ValueError, whose message quotes no value of the file."""
+    """Read the operator's file. Raises ValueError, whose message does not quote any value in the file."""
     document = parse_object(text.encode())
     if document is None:
         raise ValueError("it is not a JSON object")
     declared = document.get("mcpServers", document.get("servers"))
     if not isinstance(declared, dict):
-        raise ValueError('expected an object "mcpServers", which has a member for each server')
+        raise ValueError('expected an object "mcpServers" with a member for each server')
     return tuple(
         _server(label, value, environment)
         for label, value in declared.items()
@@ -93,7 +94,7 @@ def _timeout(value: Mapping[str, Any], param: str) -> float:
 
 
 def _strings(value: Mapping[str, Any], key: str, param: str) -> tuple[tuple[str, str], ...]:
-    """Return the members of an object of strings, such as headers. Raises BadRequest."""
+    """Return an object's members, all of which are strings, such as headers. Raises BadRequest."""
     given = optional(value, key, dict, param) or {}
     for name, text in given.items():
         if not isinstance(text, str) or re.search(r"[\r\n\0]", name + text) or not name:
@@ -110,7 +111,7 @@ def _filter(value: Any, param: str) -> Filter:
         case dict():
             names = optional(value, "tool_names", list, param)
             read_only = optional(value, "read_only", bool, param)
-            # Only in what the Messages API is read as: it can name the tools that may not be called.
+            # Only from the Messages API, which can exclude tools by name.
             excluded = optional(value, "excluded_tool_names", list, param) or ()
             return Filter(
                 None if names is None else frozenset(map(str, names)), read_only, frozenset(map(str, excluded))
@@ -124,7 +125,7 @@ def _allowed(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
 
 
 def _free(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
-    """Return the tools that need no approval. A tool in both lists needs one."""
+    """Return the tools that need no approval. A tool in both lists needs approval."""
     param = f"{param}.require_approval"
     match value.get("require_approval"):
         case None | "always":
@@ -144,7 +145,7 @@ def _free(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
 
 
 def _check_url(url: str, param: str) -> str:
-    """Return the host and port of a URL. Raises BadRequest if it is not one of HTTP."""
+    """Return the host and port of a URL. Raises BadRequest if it is not an HTTP URL."""
     try:
         parts = urlsplit(url)
         port = parts.port or {"http": 80, "https": 443}[parts.scheme]
@@ -152,7 +153,7 @@ def _check_url(url: str, param: str) -> str:
     except (ValueError, KeyError):
         is_one = False
     if not is_one:
-        raise BadRequest(f"Invalid '{param}': expected a URL of http or https.", param, "invalid_value")
+        raise BadRequest(f"Invalid '{param}': expected an http or https URL.", param, "invalid_value")
     return f"{parts.hostname}:{port}"
 
 
@@ -187,9 +188,9 @@ def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Serve
     own = known.get(label)
     if own is not None:
         if url is not None and url != own.url:
-            message = f"'{label}' is a server of this proxy's own: leave 'server_url' out, or choose another label."
+            message = f"'{label}' is one of this proxy's own servers: omit 'server_url', or choose another label."
             raise BadRequest(message, f"{param}.server_url", "invalid_value")
-        # Both have to agree: the client can only narrow what the operator allows.
+        # Both have to match, so a client can only restrict the operator's rules further.
         stricter = own.free
         if declared.get("require_approval") is not None:
             stricter = (*own.free, *free) if own.free and free else ()
@@ -198,11 +199,11 @@ def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Serve
         message = f"Invalid '{param}.server_label': expected at most 64 letters, digits, '_', '-' or '.'."
         raise BadRequest(message, f"{param}.server_label", "invalid_value")
     if url is None:
-        message = f"Unknown MCP server '{label}': it is none of this proxy's own, and has no 'server_url'."
+        message = f"Unknown MCP server '{label}': it is not one of this proxy's own servers, and has no 'server_url'."
         raise BadRequest(message, f"{param}.server_label", "invalid_value")
     place = _check_url(url, f"{param}.server_url")
     if not _is_among(place, hosts):
-        message = f"MCP servers at '{place}' may not be used here (toolsim_mcp_hosts)."
+        message = f"MCP servers at '{place}' are not allowed here (toolsim_mcp_hosts)."
         raise BadRequest(message, f"{param}.server_url", "invalid_value")
     headers = _strings(declared, "headers", param)
     token = optional(declared, "authorization", str, param)

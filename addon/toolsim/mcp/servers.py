@@ -13,9 +13,9 @@ SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Some tools of a server: those with these ``names``, and those that declare themselves read-only (or not).
+    """A selection of a server's tools, by ``names`` or by whether they declare themselves read-only.
 
-    ``excluded``: the names of those that are not.
+    ``excluded``: names of tools that are not included.
     """
 
     names: frozenset[str] | None = None
@@ -32,7 +32,7 @@ class Filter:
 class Server:
     """One server, by ``command`` or ``url``.
 
-    ``allowed``: filters that a tool has to match, all of them; ``free``: the same for calls without approval.
+    ``allowed``: filters, all of which a tool has to match; ``free``: the same for calls without approval.
     """
 
     label: str
@@ -45,11 +45,11 @@ class Server:
     allowed: tuple[Filter, ...] = ()
     free: tuple[Filter, ...] = ()
     timeout: float = SECONDS
-    """Seconds that one call, or the start, can take."""
+    """Time limit in seconds for startup and for each call."""
     web_search: str = ""
-    """The tool that searches the web for requests that want a search, "" if none does."""
+    """The tool that runs the web searches of requests, "" for none."""
     defers: bool = False
-    """Whether its tools are shown only once a search has found them; ``deferred``: others, by name."""
+    """Whether its tools are shown only after a search has found them; ``deferred``: individual tools, by name."""
     deferred: tuple[tuple[str, bool], ...] = ()
 
     @property
@@ -67,7 +67,7 @@ class Server:
         return all(rule.fits(tool, read_only=read_only) for rule in self.allowed)
 
     def is_deferred(self, tool: str) -> bool:
-        """Return whether a tool is shown only once a search has found it."""
+        """Return whether a tool is shown only after a search has found it."""
         return dict(self.deferred).get(tool, self.defers)
 
     def needs_approval(self, tool: str, *, read_only: bool) -> bool:

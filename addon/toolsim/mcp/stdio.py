@@ -1,6 +1,6 @@
-"""A server as a process of this machine, which reads and writes lines of JSON; its output is bounded.
+"""A server as a process on this machine that reads and writes lines of JSON, with bounded output.
 
-The package's own transport reads a line of any length into memory, again and again from its beginning. Here a server
+The package's own transport reads a line of any length into memory, rescanning it from its beginning. Here, a server
 that writes a line of more than ``MAX_MESSAGE_BYTES``, or more than ``MAX_BETWEEN_BYTES`` since its last request, is
 killed. ``supervisor`` is its parent, so that its children are killed with it. It gets only the part of the environment
 that a program needs, and the operator's additions. Its standard error is kept for the log, without its secrets.
@@ -38,7 +38,7 @@ _PIECE = 64 * 1024
 _END_SECONDS = 1.0
 _DRAIN_SECONDS = 0.3
 _MAX_WORDS = 2_000
-# Windows has neither: a server is ended without its children there, and no supervisor watches it.
+# Windows has neither, so a server is stopped without its children there, and no supervisor watches it.
 _HAS_PROCESS_GROUPS = hasattr(os, "posix_spawnp") and hasattr(os, "killpg")
 
 Incoming = MemoryObjectSendStream[SessionMessage | Exception]
@@ -51,7 +51,7 @@ class OutputLimitExceeded(Exception):
 
 
 class OutputMeter:
-    """Counts what a server has sent since its last request."""
+    """Counts the data that a server has sent since its last request."""
 
     def __init__(self) -> None:
         self._bytes = self._messages = 0
@@ -80,7 +80,7 @@ class Process:
         self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
         self._process = process
         self._has_supervisor = lifeline is not None
-        # Closed by this object or by the end of this proxy, however it ends.
+        # Closed by this object, or by the kernel when the proxy exits for any reason.
         self._lifeline = lifeline
 
     @classmethod
@@ -91,7 +91,7 @@ class Process:
         ends: tuple[int, ...] = ()
         program = _program(command[0], server.folder, environment)
         if not _HAS_PROCESS_GROUPS:
-            # Windows finds "npx.cmd" only by its whole name.
+            # Windows finds "npx.cmd" only by its full name.
             command[0] = program
         else:
             watched, lifeline = os.pipe()
@@ -118,7 +118,7 @@ class Process:
         return cls(process, lifeline)
 
     async def end(self) -> None:
-        """Stop it: close its input, then SIGTERM, then SIGKILL. Stop its children once it has exited."""
+        """Stop the server: close its input, then send SIGTERM, then SIGKILL. Stop its children once it has exited."""
         self.stdin.close()
         if self._lifeline is not None:
             with contextlib.suppress(OSError):
@@ -131,7 +131,7 @@ class Process:
                 break
         self.kill()
         if self._has_supervisor:
-            # If the supervisor itself was killed, the server might have survived, and still hold its pipes.
+            # If the supervisor itself was killed, the server might have survived, and might still hold its pipes.
             self._signal(signal.SIGKILL)
 
     def _terminate(self) -> None:
@@ -145,7 +145,7 @@ class Process:
                 self._process.terminate()
 
     def kill(self) -> None:
-        """Kill it and all processes that it started."""
+        """Kill the server and all processes that it started."""
         if self._lifeline is not None:
             os.close(self._lifeline)
             self._lifeline = None
@@ -154,7 +154,7 @@ class Process:
 
 
 def _program(name: str, folder: str, environment: Mapping[str, str]) -> str:
-    """Return the path of a program. Raises FileNotFoundError: the supervisor could report it only to the log."""
+    """Return the path of a program. Raises FileNotFoundError, which the supervisor could report only to the log."""
     path = os.path.join(folder, name) if os.path.dirname(name) else name
     if (found := shutil.which(path, path=environment.get("PATH"))) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
@@ -163,7 +163,7 @@ def _program(name: str, folder: str, environment: Mapping[str, str]) -> str:
 
 @asynccontextmanager
 async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[str], None]) -> AsyncGenerator[Streams]:
-    """Start a server, and stop it on leaving. Raises OSError.
+    """Start a server, and stop it on exit. Raises OSError.
 
     ``cut`` is called with the reason for disconnecting it, ``log`` with the end of its standard error.
     """
@@ -179,7 +179,7 @@ async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[
     try:
         yield read, write
     finally:
-        # Nothing must keep the process alive, least of all a cancelled task.
+        # Shielded, so that cancelling the task does not leave the process running.
         with anyio.CancelScope(shield=True):
             read.close()
             await process.end()
@@ -204,7 +204,7 @@ async def _listen(process: Process, incoming: Incoming, meter: OutputMeter, cut:
         except OutputLimitExceeded as flood:
             cut(str(flood))
             process.kill()
-    # Nobody reads it anymore, but a full pipe would keep the server from exiting.
+    # The output is discarded, but a full pipe would keep the server from exiting.
     while await process.stdout.read(_PIECE):
         pass
 
@@ -248,7 +248,7 @@ async def _speak(process: Process, outgoing: Outgoing, incoming: Incoming, meter
             process.stdin.write(request.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
             await process.stdin.drain()
     except OSError:
-        # It is gone: waiting callers get an error.
+        # The server is gone; waiting callers get an error.
         incoming.close()
 
 

@@ -1,14 +1,14 @@
-"""The parent process of a local server, which ends everything that the server started when the proxy ends.
+"""The parent process of a local server, which kills all of the server's descendants when the proxy exits.
 
 It is a separate program between the proxy and the server: ``python supervisor.py LIFELINE COMMAND …``.
 The server has the standard streams; the supervisor only watches.
 
 - LIFELINE is the reading end of a pipe whose other end only the proxy has. When that end is closed, by the proxy or by
-  the kernel because the proxy was killed, everything that the server started is killed. A byte in the pipe means: do
-  the same once the server itself has exited.
+  the kernel because the proxy was killed, all processes that the server started are killed. A byte in the pipe means to
+  do the same once the server itself has exited.
 - Children that left the server's process group or session, and those whose parent has died, are still descendants of
-  the supervisor, since Linux gives orphans to the nearest *subreaper*. Other systems have none: there the process group
-  is killed, and processes that have left it survive.
+  the supervisor, since Linux gives orphans to the nearest *subreaper*. Other systems have no subreapers. There the
+  process group is killed, and processes that have left it survive.
 
 It is started without site packages: it must import only small parts of the standard library.
 """
@@ -24,17 +24,17 @@ PR_SET_CHILD_SUBREAPER = 36
 NOT_STARTED = 127
 """The exit code for a command that cannot be run, as in shells."""
 _PATIENCE_SECONDS = 3.0
-"""How long to try to kill processes that keep restarting, or that this user is not allowed to kill."""
+"""How long to keep trying to kill processes that restart, or that this user is not allowed to kill."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run a command until none of its processes is left; return its exit code, 1 for a signal."""
+    """Run a command until all of its processes have exited; return its exit code, 1 for a signal."""
     lifeline, command = int(arguments[0]), arguments[1:]
     os.set_inheritable(lifeline, False)
     is_subreaper = _adopt_orphans()
     woken = _wake_on_signals()
     try:
-        # Python ignores these two signals, and a program started by it would ignore them, too.
+        # Python ignores these two signals, and programs that it starts would inherit that.
         ignored = [signal.SIGPIPE, signal.SIGXFSZ]
         server = os.posix_spawnp(command[0], command, os.environ, setsigdef=ignored)
     except OSError as error:
@@ -63,7 +63,7 @@ def _adopt_orphans() -> bool:
     """Become the parent of descendants whose parent dies; return whether the system supports that."""
     if sys.platform != "linux":
         return False
-    import ctypes  # only this system needs it
+    import ctypes  # only needed on this system
 
     return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
@@ -80,7 +80,7 @@ def _wake_on_signals() -> int:
 
 
 def _drop_streams() -> None:
-    """Leave the standard streams to the server alone."""
+    """Close this process's standard streams, so that only the server has them."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
@@ -100,7 +100,7 @@ def _reap() -> tuple[dict[int, int], bool]:
 
 
 def _kill_all(is_subreaper: bool) -> None:
-    """Kill all descendants until there are none: a process can start others until it is killed."""
+    """Kill descendants until there are none left, since a process can start others until it is killed."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while is_subreaper and _reap()[1] and time.monotonic() < end:
         for child in _descendants():

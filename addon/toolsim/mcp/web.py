@@ -1,8 +1,8 @@
-"""A server over HTTP, by streamable HTTP or the older SSE; its output and its redirects are bounded.
+"""A server over HTTP, either streamable HTTP or the older SSE, with bounded output and restricted redirects.
 
 1. Every request goes to the server's own origin, regardless of its redirects and events.
-2. An answer is read as it arrives. A compressed answer, which can expand a thousandfold, is rejected, and so is one
-   longer than a local server's may be (see ``stdio``).
+2. An answer is read as it arrives. A compressed answer, which can expand a thousandfold, is rejected, as is one that
+   exceeds the limits for local servers (see ``stdio``).
 3. Proxies from the environment, cookie jars and password files are not used.
 """
 
@@ -40,13 +40,15 @@ class Bounded(httpx2.AsyncBaseTransport):
             raise httpx2.ConnectError("the server points to another host")
         if request.method == "POST":
             self._meter.asked()
-            # The trace of the originator, if any; the package itself puts it into the message.
+            # The originator's trace, if any; the package itself adds it to the message.
             inject(request.headers)
         response = await self._inner.handle_async_request(request)
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
             await response.aclose()
-            raise httpx2.ReadError(f"the server's answer is compressed ({encoding[:20]}), although that was refused")
+            raise httpx2.ReadError(
+                f"the server's answer is compressed ({encoding[:20]}), which the request did not allow"
+            )
         is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
         assert isinstance(response.stream, httpx2.AsyncByteStream)
         response.stream = _Counted(response.stream, self._meter, 0 if is_stream else MAX_MESSAGE_BYTES)
@@ -111,7 +113,7 @@ async def connect(server: Server) -> AsyncGenerator[Any]:
 
 @cache
 def _trusted() -> SSLContext:
-    """Return the trusted certificates. Reading them takes 70 ms, which blocks the proxy."""
+    """Return the trusted certificates. Loading them takes 70 ms, which blocks the proxy."""
     return httpx2.create_ssl_context()
 
 

@@ -1,9 +1,7 @@
-"""OpenTelemetry: the proxy's work as spans, by the semantic conventions for HTTP, generative AI and MCP.
+"""OpenTelemetry: the proxy's work as spans, according to the semantic conventions for HTTP, generative AI and MCP.
 
-    POST /v1/responses                 SERVER    a client's turn
-    ├─ chat qwen2.5                    CLIENT    one request to the model; each retry is another one
-    ├─ execute_tool read_file          INTERNAL  one call of an MCP tool, run by the proxy
-    └─ chat qwen2.5                    CLIENT
+    POST /v1/responses SERVER a client's turn ├─ chat qwen2.5 CLIENT one request to the model; each retry is another one
+    ├─ execute_tool read_file INTERNAL one call of an MCP tool, run by the proxy └─ chat qwen2.5 CLIENT
 
     start         whether traces are enabled, and the addon if they are
     tracing       the addon: attaches ``Spans`` to each exchange of the core
@@ -12,13 +10,14 @@
     export        the SDK: exporters as the environment names them, in a separate thread
     content       prompts and answers, if enabled: parsed and redacted in that thread
 
-1. *No option.* The standard variables decide (``OTEL_TRACES_EXPORTER``, ``OTEL_EXPORTER_OTLP_ENDPOINT``, …). If they
-   enable nothing, nothing is imported.
-2. *No content, no keys.* Names, counts and codes only, as in the log. ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_
-   CONTENT`` adds messages, arguments and results, redacted like a recording.
-3. *Traces continue.* The client's ``traceparent`` and ``tracestate`` are continued. Each request to a backend has those
-   of its own span, and so has each call of an MCP tool, in its ``_meta`` and as headers. Between the parts of this
-   process the same headers connect the spans: a round is made from the client's request, headers included.
-4. *Nothing waits for it.* A turn costs the event loop only the start and the end of its spans. Anything longer happens
-   in the exporter's thread, which gets a few seconds when the proxy exits.
+1. *No option.* The standard variables enable traces (``OTEL_TRACES_EXPORTER``, ``OTEL_EXPORTER_OTLP_ENDPOINT``, …). If
+   they are not set, nothing is imported.
+2. *No content, no keys.* Spans contain only names, counts and codes, as in the log.
+   ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_ CONTENT`` adds messages, arguments and results, redacted like a
+   recording.
+3. *Traces continue.* The client's ``traceparent`` and ``tracestate`` are continued. Each request to a backend carries
+   the context of its own span, as does each MCP tool call, in its ``_meta`` and as headers. Within this process, the
+   same headers connect the spans: a round is derived from the client's request, including its headers.
+4. *No waiting.* On the event loop, a turn only starts and ends its spans. Any longer work happens in the exporter's
+   thread, which gets a few seconds when the proxy exits.
 """

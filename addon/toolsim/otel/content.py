@@ -1,8 +1,8 @@
-"""Prompts and answers, if enabled: recorded as bytes when a span ends, parsed and redacted when it is exported.
+"""Prompts and answers, if enabled; they are recorded as bytes when a span ends, and parsed and redacted on export.
 
 Parsing and redacting take up to a second, so they happen in the exporter's thread. The recorded bytes are bounded;
-beyond the bound the oldest span is exported without its content. The prompt and the model's text are recorded verbatim,
-with the tool manifest inside a message and calls as text.
+beyond the bound, the oldest span is exported without its content. The prompt and the model's text are recorded
+verbatim, with the tool manifest inside a message and calls as text.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from toolsim.wire.hosted_items import ServedCall
 from toolsim.wire.json_codec import dump, parse_object
 
 VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-# Its older and newer values; events are not created here.
+# Older and newer values of the variable; events are not created here.
 _ON = ("true", "1", "span_only", "span_and_event")
 
 MAX_BYTES = 64 * 1024 * 1024
-"""The bound for all content that is recorded and not yet exported."""
+"""The bound for all recorded content that has not been exported yet."""
 
 
 def is_asked_for(environment: Mapping[str, str]) -> bool:
@@ -136,7 +136,7 @@ class Content:
         try:
             found = {name: _text(redactor.value(value)) for name, value in said.read(redactor)}
         except RecursionError:
-            # The span itself is fine; content nested this deeply is of no use.
+            # The span itself is fine; content nested this deeply is useless.
             return span
         return ReadableSpan(
             span.name,
@@ -181,7 +181,7 @@ def _part(part: Part) -> dict[str, Any]:
         case Text():
             return {"type": "text", "content": part.text}
         case Image() if part.url.startswith("data:"):
-            # Images take megabytes and are not readable in a trace.
+            # Images take megabytes and cannot be viewed in a trace.
             return {"type": "blob", "modality": "image", "content": ""}
         case Image():
             return {"type": "uri", "modality": "image", "uri": part.url}
@@ -201,7 +201,7 @@ def _piece(piece: Piece) -> dict[str, Any]:
 
 
 def _parsed(text: str) -> Any:
-    """Return a JSON object parsed, any other text as it is."""
+    """Return a JSON object parsed, any other text unchanged."""
     found = parse_object(text.encode("utf-8", "surrogatepass")) if text.lstrip().startswith("{") else None
     return text if found is None else found
 

@@ -1,7 +1,7 @@
-"""Names and values by the semantic conventions: generative AI and MCP (both in development), and HTTP (stable).
+"""Names and values of the semantic conventions: generative AI and MCP (both in development), and HTTP (stable).
 
 The tests check the names against the package ``opentelemetry-semantic-conventions``. Its names for generative AI are in
-a private module, so they are repeated here. Attributes without a convention begin with ``toolsim.``, followed by the
+a private module, so they are repeated here. Attributes outside the conventions begin with ``toolsim.``, followed by the
 name of the report's field.
 """
 
@@ -31,13 +31,13 @@ INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 ARGUMENTS, RESULT = "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"
 
 MAX_NAME = 128
-"""Maximum characters of a name: clients, models and servers choose theirs."""
+"""Maximum characters of a name, since clients, models and servers can choose any."""
 _MAX_NAMES = 64
 _MAX_READ = 64 * 1024
-"""Bytes of an answer in which its id is searched: the first event of a stream, or all of a short answer."""
+"""The bytes of an answer that are searched for its id: the first event of a stream, or all of a short answer."""
 
 ABORTED, OTHER = "aborted", "_OTHER"
-"""The error classes of an exchange whose client disconnected, and of an error without a name (from the conventions)."""
+"""The error classes for a client that disconnected, and (from the conventions) for an error without a name."""
 
 _TOKENS = {
     "input": "gen_ai.usage.input_tokens",
@@ -45,10 +45,10 @@ _TOKENS = {
     "cached": "gen_ai.usage.cache_read.input_tokens",
     "reasoning": "gen_ai.usage.reasoning.output_tokens",
 }
-# The fields of a report about a model turn that are useful in a search.
+# The fields of a model turn's report that are useful in a search.
 _FINDINGS = ("parse_failures", "strict_failures", "repairs", "untagged", "warnings", "dropped_calls", "retries")
 
-# The conventions name some providers; any other server is named by its engine, or by the API that it speaks.
+# The conventions name some providers; any other server is named by its engine or its API.
 _PROVIDERS = {
     "api.anthropic.com": "anthropic",
     "api.deepseek.com": "deepseek",
@@ -62,7 +62,7 @@ _AZURE = (".openai.azure.com", ".cognitiveservices.azure.com")
 
 
 def clipped(name: str) -> str:
-    """Return a name, cut if it is long."""
+    """Return a name, truncated if it is long."""
     return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
 
 
@@ -98,7 +98,7 @@ def turn_began(flow: HTTPFlow, *, is_websocket: bool) -> Attributes:
 
 
 def turn_ended(report: Report, status: int | None) -> Attributes:
-    """Return the attributes of a finished client turn; ``status``: of its answer, None if none reached the client."""
+    """Return the attributes of a finished client turn; ``status``: of its answer, None if the client got none."""
     found: Attributes = {STATUS: status} if status is not None else {}
     if report.calls:
         found["toolsim.calls"] = _names(report.calls)
@@ -121,7 +121,7 @@ def chat_name(model: str) -> str:
 
 
 def chat_began(flow: HTTPFlow, exchange: Exchange, model: str) -> Attributes:
-    """Return the attributes known when a model's request is about to be sent."""
+    """Return the attributes known when a request to the model is about to be sent."""
     plan, request = exchange.plan, flow.request
     found: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": provider(exchange, request.host)}
     if model:
@@ -151,7 +151,7 @@ def provider(exchange: Exchange, host: str) -> str:
 
 
 def chat_ended(report: Report, answer: bytes) -> Attributes:
-    """Return the attributes of a finished model turn; ``answer``: the backend's bytes, as far as they were recorded."""
+    """Return the attributes of a finished model turn; ``answer``: the recorded part of the backend's answer."""
     found: Attributes = {_TOKENS[kind]: count for kind, count in report.tokens.items() if kind in _TOKENS and count}
     if report.tokens and report.usage_estimated:
         found["toolsim.usage_estimated"] = True
@@ -184,9 +184,9 @@ def _answered(answer: bytes) -> Attributes:
 
 
 def failure(report: Report, status: int | None) -> str:
-    """Return the error class with which a turn ended, its code or the HTTP status; "" if there was no error."""
+    """Return the error class of a turn, which is its code or the HTTP status; "" if there was no error."""
     if report.error:
-        # A backend's own code can be any text.
+        # The code can come from the backend, and be any text.
         return OTHER if loggable_name(report.error) != report.error else report.error
     if status is None:
         return ABORTED

@@ -1,8 +1,8 @@
-"""The OpenTelemetry SDK, configured by the environment, without its noise.
+"""The OpenTelemetry SDK, configured by the environment, without its verbose logging.
 
-The SDK and its exporters read sampling, limits, batches and addresses themselves. This module selects the exporters,
-since the SDK has no public function for it. The provider is not made the global one; otherwise packages that this
-process uses would report as well.
+The SDK and its exporters read the settings for sampling, limits, batches and addresses themselves. This module selects
+the exporters, since the SDK has no public function for this. The provider is not registered globally; otherwise
+packages that this process uses would create spans as well.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _MAX_WORDS = 240
 _GROUP = "opentelemetry_traces_exporter"
 # By OTEL_EXPORTER_OTLP_PROTOCOL; the default is the specification's recommendation.
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc", "http/json": "otlp_json_http"}
-# Logs that the queue is full; the exporters have loggers of their own.
+# The logger that reports a full queue; the exporters have their own loggers.
 _QUEUE = "opentelemetry.sdk._shared_internal"
 
 
 class Export:
-    """The source and destination of spans. ``exporters``: the destinations; ``content``: added to spans on export."""
+    """Creates and exports spans. ``exporters``: the destinations; ``content``: added to spans on export."""
 
     def __init__(self, exporters: Sequence[SpanExporter], content: Content) -> None:
         self.content = content
         self._exporter = LoggingExporter(exporters, content)
-        # The exit of the process must not wait for a collector that is gone.
+        # The process must not wait at exit for a collector that is gone.
         self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self.tracer = self._provider.get_tracer("toolsim", __version__, schema_url=SCHEMA)
@@ -61,12 +61,12 @@ class Export:
                 exporters.append(found.load()())
             except Exception as problem:
                 # Any package can provide an exporter, so any exception can occur.
-                logger.warning("toolsim: there is no exporter of traces %r: %s", name, problem)
+                logger.warning("toolsim: no traces exporter %r is available: %s", name, problem)
         return cls(exporters, Content(is_asked_for(environment))) if exporters else None
 
     def end(self) -> Awaitable[None]:
-        """Export the remaining spans in a thread; the returned awaitable takes ``FLUSH_SECONDS`` at most."""
-        # A daemon thread, so that it does not delay the exit of the process either.
+        """Export the remaining spans in a thread; return an awaitable, which takes ``FLUSH_SECONDS`` at most."""
+        # A daemon thread, so that it does not delay the process's exit either.
         ending = threading.Thread(target=self._provider.shutdown, name="toolsim traces", daemon=True)
         ending.start()
         return asyncio.get_running_loop().create_task(self._ended(ending))
@@ -76,7 +76,7 @@ class Export:
         while ending.is_alive() and time.monotonic() < until:
             await asyncio.sleep(_POLL_SECONDS)
         if ending.is_alive():
-            self._exporter.log_failure(f"the last ones took more than {FLUSH_SECONDS:g} s")
+            self._exporter.log_failure(f"the last spans took more than {FLUSH_SECONDS:g} s")
 
 
 class LoggingExporter(SpanExporter):
@@ -92,7 +92,7 @@ class LoggingExporter(SpanExporter):
             logging.getLogger(name).addFilter(self._hear)
 
     def _hear(self, record: logging.LogRecord) -> bool:
-        """Handle an exporter's log record: the first record about a batch gives the reason for its failure."""
+        """Handle an exporter's log record; the first record about a batch gives the reason for its failure."""
         self._heard = self._heard or record.getMessage()
         return False
 
@@ -105,7 +105,7 @@ class LoggingExporter(SpanExporter):
         if all(result is SpanExportResult.SUCCESS for result in results):
             if self._is_failing:
                 self._is_failing = False
-                logger.info("toolsim: traces are exported again")
+                logger.info("toolsim: traces are being exported again")
             return SpanExportResult.SUCCESS
         self.log_failure(self._heard or "no reason was given")
         return SpanExportResult.FAILURE

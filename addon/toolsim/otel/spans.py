@@ -4,7 +4,7 @@
                                               ▲                │
                                               └── sent again ◀─┘ (a backend that rejected a feature)
 
-A client's own exchange has a SERVER span. A round has none: its parent is the client's span, which it finds in its
+A client's own exchange has a SERVER span. A round has no SERVER span; its parent is the client's span, which is in its
 headers. An exchange that sends no request to a backend (an answer in rounds, a refusal) has no CLIENT span.
 """
 
@@ -37,7 +37,7 @@ class Spans(Feature):
         self._export = export
         self._over = over
         self._context = propagate.extract(flow.request.headers)
-        """The parent's context: the client's span at first, then the span of this turn."""
+        """The parent's context: initially the client's span, then the span of this turn."""
         self._server: Span | None = None
         self._chat: Span | None = None
         self._status: int | None = None
@@ -51,13 +51,13 @@ class Spans(Feature):
                 start_time=int(flow.request.timestamp_start * 1e9),
             )
             self._context = trace.set_span_in_context(self._server, self._context)
-            # Requests derived from this one, such as its rounds, belong to the span.
+            # Requests derived from this one, such as its rounds, become children of the span.
             _inject(flow.request.headers, self._context)
 
     # -- a model turn --
 
     def ask(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Begin a model turn: its request is about to be sent."""
+        """Begin a model turn, whose request is about to be sent."""
         model = exchange.plan.form.model if exchange.plan is not None else exchange.report.model
         self._status = None
         self._chat = self._export.tracer.start_span(
@@ -91,7 +91,7 @@ class Spans(Feature):
         span = self._export.tracer.start_span(conventions.tool_name(call), self._context, attributes=began)
         error = conventions.ABORTED
         try:
-            # The sender of the request finds the span there.
+            # The code that sends the request gets the span from the current context.
             with trace.use_span(span, record_exception=False, set_status_on_exception=False):
                 outcome = await calling
             span.set_attributes(found := conventions.tool_ended(outcome))
@@ -110,7 +110,7 @@ class Spans(Feature):
         self._end_chat(exchange, flow, report, conventions.failure(report, status and (self._status or status)))
         if self._server is not None:
             self._server.set_attributes(conventions.turn_ended(report, status))
-            # By the HTTP conventions a client error is not an error of the server.
+            # By the HTTP conventions, a client error is not an error of the server span.
             is_clients = status is not None and 400 <= status < 500
             _end(self._server, conventions.failure(report, status), is_failure=not is_clients)
 

@@ -1,4 +1,4 @@
-"""The addon: attaches ``Spans`` to each exchange that queries a model, and reports the events that they cannot observe.
+"""The addon: attaches ``Spans`` to each exchange that queries a model, and reports events that they cannot observe.
 
 It is listed after ``ToolSim``, so each hook runs after the core's.
 """
@@ -34,7 +34,7 @@ class Tracing:
             exchange.attach(spans)
 
     def request(self, flow: HTTPFlow) -> None:
-        """Begin a model turn, unless no model is queried now."""
+        """Begin a model turn, if a model is queried now."""
         exchange = ToolSim.exchanges.of(flow)
         spans = exchange.find(Spans) if exchange is not None else None
         if exchange is not None and spans is not None and flow.response is None and not exchange.is_delegated:
@@ -53,7 +53,7 @@ class Tracing:
             spans.answers(flow.response.status_code)
 
     def done(self) -> Awaitable[None]:
-        """Send the remaining spans. Not async: a reload of the script calls it without waiting."""
+        """Export the remaining spans. Not async, because a reload of the script calls it without awaiting."""
         for spans in self._open:
             spans.end("proxy_stopped")
         self._open.clear()

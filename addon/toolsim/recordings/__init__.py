@@ -1,1 +1,1 @@
-"""Recorded exchanges: written without secrets, compared, replayed, served again."""
+"""Recorded exchanges: writing without secrets, comparison, replay, and serving."""

@@ -1,8 +1,8 @@
-"""``toolsim replay DIR --against URL``: gives recorded turns to another model, and compares its calls.
+"""``toolsim replay DIR --against URL``: sends recorded turns to another model and compares its calls.
 
 Each request goes through a real toolsim to the backend, as the client sent it, except for the name of the model.
-``agreement`` compares the answers. The report is printed, and written with a page for people. Each answer is written
-as soon as it has arrived, so a backend that fails halfway loses nothing.
+``agreement`` compares the answers. The report is printed, and written to files with an HTML page. Each answer is
+written as soon as it arrives, so nothing is lost if the backend fails halfway.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from toolsim.recordings.stored import flow_files
 from toolsim.recordings.turns import KINDS, RecordedTurn, Reply, read_reply, read_turns
 from toolsim.recordings.web_page import document, quoted, table, tile
 
-LOWER_BOUND = "Agreement is a lower bound: a different call can be as right as the recorded one."
+LOWER_BOUND = "Agreement is a lower bound: a different call can be just as correct as the recorded one."
 ANSWER = "(an answer)"
-"""Stands for a tool in the rows of turns whose answer was text."""
+"""The label in place of a tool for turns whose answer was text."""
 
 SECONDS = 300.0
 """How long the backend may be silent; a model may have to be loaded."""
 MAX_ERRORS = 3
-"""After so many errors in a row the backend counts as broken."""
+"""The number of errors in a row after which the backend counts as broken."""
 _MAX_WAITS = 3
 _MAX_WAIT_SECONDS = 60.0
 _LOG_SECONDS = 2.0
@@ -48,7 +48,7 @@ _MAX_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A turn, the new answer, and how it agrees with the recorded one."""
+    """A turn, the new answer, and its agreement with the recorded one."""
 
     turn: RecordedTurn
     got: Reply
@@ -56,7 +56,7 @@ class Compared:
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The tools that the recorded answer called; if none, those that the new one calls."""
+        """The tools that the recorded answer called, or if there are none, those called by the new answer."""
         calls = self.turn.reply.calls or self.got.calls
         return tuple(dict.fromkeys(call.name for call in calls)) or (ANSWER,)
 
@@ -73,7 +73,7 @@ class Compared:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Give the turns to the backend, and report; return the exit code. Raises UsageError."""
+    """Send the turns to the backend and report the results; return the exit code. Raises UsageError."""
     url, key = _url(arguments.against), key_of(arguments.key_env)
     files = flow_files(arguments.paths)
     turns, left_out = read_turns(files)
@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     model = arguments.model or first_model(url, key)
     folder = _new_folder(arguments.out)
     whom = f"{model or 'the recorded models'} at {url}"
-    print(f"giving {len(turns)} recorded turns to {whom}", flush=True)
+    print(f"sending {len(turns)} recorded turns to {whom}", flush=True)
     compared: list[Compared] = []
     ended = ""
     try:
@@ -130,14 +130,14 @@ def _ask_all(child: Child, turns: Sequence[RecordedTurn], model: str, key: str) 
     for turn in turns:
         logged = len(child.log())
         got = _ask(child.port, turn, model, key)
-        # What toolsim took for a call in vain shows only in its log.
+        # Calls that toolsim could not parse appear only in its log.
         failures = _failures(child, logged) if not got.calls and not got.error else ()
         yield Compared(turn, got, compare(turn.reply, got, turn.tools, failures))
 
 
 def _ask(port: int, turn: RecordedTurn, model: str, key: str) -> Reply:
     changes: dict[str, Any] = {"model": model} if model else {}
-    # The answer is waited for here.
+    # This request waits for the answer.
     changes |= {"background": False} if turn.body.get("background") else {}
     content = json.dumps({**turn.body, **changes}).encode()
     headers = {**turn.headers, **({"authorization": f"Bearer {key}"} if key else {})}
@@ -164,7 +164,7 @@ def _ask(port: int, turn: RecordedTurn, model: str, key: str) -> Reply:
 
 
 def _failures(child: Child, start: int) -> Sequence[str]:
-    """Return the entries of calls that could not be read, from the log line of the last turn."""
+    """Return the entries of calls that could not be parsed, from the log line of the last turn."""
     end = time.monotonic() + _LOG_SECONDS
     while time.monotonic() < end:
         for line in child.log()[start:].splitlines():
@@ -207,7 +207,7 @@ def by_tool(compared: Iterable[Compared]) -> dict[str, list[Compared]]:
 
 
 def by_kind(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
-    """Return the turns by kind, without kinds that have none."""
+    """Return the turns by kind, without empty kinds."""
     groups = {kind: [one for one in compared if one.turn.kind == kind] for kind in KINDS}
     return {kind: own for kind, own in groups.items() if own}
 
@@ -259,7 +259,7 @@ def page(compared: Sequence[Compared], left_out: Mapping[Path, str], title: str,
     unlike = [one for one in compared if one.agreement.outcome != "same"]
     shown = "".join(map(_details, unlike[:_MAX_SHOWN])) or "<p>None.</p>"
     more = len(unlike) - _MAX_SHOWN
-    note = f'<p class="note">And {more} more: turns.jsonl has them all.</p>' if more > 0 else ""
+    note = f'<p class="note">And {more} more: see turns.jsonl for all of them.</p>' if more > 0 else ""
     body.append(f'<section class="failures"><h2>Differences</h2>{shown}{note}</section>')
     if left_out:
         rows = ((file.name, reason) for file, reason in left_out.items())

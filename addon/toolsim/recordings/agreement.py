@@ -8,8 +8,8 @@
 | none      | no call                                          | neither a call nor text            |
 | error     | the backend gave no answer                       | the same                           |
 
-A different call can be as right as the recorded one, and the wording of an answer is not compared. So the share of
-turns that are the same is a lower bound.
+A different call can be just as correct as the recorded one, and the wording of an answer is not compared. So the share
+of identical turns is a lower bound.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ _UNREADABLE = object()
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How an answer agrees with the recorded one; ``differences``: one line each, for people."""
+    """The agreement of an answer with the recorded one; ``differences``: one readable line each."""
 
     outcome: Outcome
     differences: tuple[str, ...] = ()
 
 
 def compare(expected: Reply, got: Reply, tools: Sequence[Tool], failures: Sequence[str] = ()) -> Agreement:
-    """Compare an answer with the recorded one. ``failures``: what toolsim could not read as calls, as entries."""
+    """Compare an answer with the recorded one. ``failures``: log entries of calls that toolsim could not parse."""
     if got.error:
         return Agreement("invalid" if got.is_invalid_call else "error", (got.error,))
     known = {tool.name: tool for tool in tools}
     problems = [problem for call in got.calls if (problem := _problem(call, known))]
     if not got.calls:
-        problems = [f"a call that cannot be read: {failure}" for failure in failures]
+        problems = [f"a call that cannot be parsed: {failure}" for failure in failures]
     if problems:
         return Agreement("invalid", tuple(problems))
     if not expected.calls:
@@ -84,7 +84,7 @@ def _problem(call: MadeCall, known: Mapping[str, Tool]) -> str:
 
 
 def _differences(expected: Sequence[MadeCall], got: Sequence[MadeCall], known: Mapping[str, Tool]) -> list[str]:
-    # As JSON, since True equals 1 in Python.
+    # Compared as JSON, because True equals 1 in Python.
     wanted, made = ([(call.name, dump(_typed_arguments(call, known))) for call in side] for side in (expected, got))
     if wanted == made:
         return []
@@ -105,7 +105,7 @@ def _differences(expected: Sequence[MadeCall], got: Sequence[MadeCall], known: M
             continue
         unpaired.remove(other)
         found += [str(difference) for difference in differences(json.loads(other[1]), json.loads(arguments), name)]
-    return [*found, *(f"got a further call: {name}({arguments})" for name, arguments in unpaired)]
+    return [*found, *(f"got an extra call: {name}({arguments})" for name, arguments in unpaired)]
 
 
 def _typed_arguments(call: MadeCall, known: Mapping[str, Tool]) -> Any:
@@ -131,7 +131,7 @@ def _typed(value: Any, schema: Mapping[str, Any]) -> Any:
             defaults = {
                 name: mapping(part)["default"] for name, part in properties.items() if "default" in mapping(part)
             }
-            # In the order of their names, since the order of an object's members means nothing.
+            # Sorted by name, because the order of an object's members has no meaning.
             return {
                 name: _typed(member, mapping(properties.get(name)))
                 for name, member in sorted((defaults | value).items())

@@ -55,14 +55,14 @@ NOWHERE = ("127.0.0.1", 0)
 _FAILED = "toolsim cannot record an exchange: %s"
 # Each pending write holds its bodies in memory: beyond this number the proxy writes in the foreground.
 _MAX_PENDING = 16
-# Two threads must not choose the same number.
+# Prevents two threads from choosing the same number.
 _WRITING = threading.Lock()
 _UNNAMED = mitmproxy.types.Path("")
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 class Capture:
-    """Writes finished exchanges to ``toolsim_capture``; listed after ToolSim, it sees flows as ToolSim leaves them."""
+    """Writes finished exchanges to ``toolsim_capture``. It is listed after ToolSim, so it sees the processed flows."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
@@ -86,7 +86,7 @@ class Capture:
     def request(self, flow: HTTPFlow) -> None:
         """Record the options under which a request was rewritten."""
         exchange = ToolSim.exchanges.of(flow)
-        # Answers of the runner are recorded round by round.
+        # Answers in rounds are recorded round by round.
         if exchange is not None and exchange.is_turn and flow.live and not exchange.is_delegated:
             policy = exchange.plan.policy if exchange.plan is not None else self._policy
             flow.metadata[NOTE] = {"options": policy_as_dict(policy), "refused": flow.response is not None}
@@ -124,7 +124,7 @@ class Capture:
         return asyncio.gather(*self._pending, asyncio.sleep(0), return_exceptions=True)
 
     def error(self, flow: HTTPFlow) -> None:
-        """Forget an aborted exchange: without its end it is useless as an example."""
+        """Discard an aborted exchange, which is useless as an example."""
         self._passing.pop(flow.id, None)
 
     def _write(self, flow: HTTPFlow, folder: Path) -> None:
@@ -151,7 +151,7 @@ class Capture:
 
     @command.command("toolsim.capture")  # type: ignore[untyped-decorator]
     def capture(self, flows: Sequence[Flow], folder: mitmproxy.types.Path = _UNNAMED) -> None:
-        """Record finished exchanges in a folder, by default that of toolsim_capture."""
+        """Record finished exchanges in a folder, by default the one in toolsim_capture."""
         target = Path(folder).expanduser() if folder else self._folder
         if target is None:
             raise CommandError("toolsim.capture: name a folder, or set toolsim_capture.")
@@ -250,7 +250,7 @@ def both_sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
 
 def clean(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
     """Remove secrets, addresses, certificates and dates from the sides of one exchange; return the same flows."""
-    # Needed for a recording, not for each proxy that could make one.
+    # Imported only when something is recorded.
     from toolsim.recordings.redact import Redactor
     from toolsim.recordings.stream_text import parse_json
 

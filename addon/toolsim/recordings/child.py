@@ -12,7 +12,7 @@ from pathlib import Path
 from toolsim.command_line import addon_script
 from toolsim.proxy.address import parse_url, url_host
 
-# The child's standard input ends with its parent, however that ends, so no proxy outlives its parent.
+# The child's standard input is closed when its parent exits for any reason, so no proxy outlives its parent.
 _PROGRAM = """
 import os, signal, sys, threading
 def watch():
@@ -33,7 +33,7 @@ _STOP_SECONDS = 10.0
 
 
 class StartFailed(Exception):
-    """mitmdump did not start; the message holds the end of its log."""
+    """mitmdump did not start; the message contains the end of its log."""
 
 
 class Child:
@@ -81,11 +81,11 @@ class Child:
             time.sleep(0.05)
 
     def log(self) -> str:
-        """Return all that it has logged."""
+        """Return its complete log output."""
         return self._log.read_text(errors="replace")
 
     def stop(self) -> None:
-        """Stop the process, once it has written what it records."""
+        """Stop the process once it has written its recordings."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.terminate()
@@ -99,7 +99,7 @@ class Child:
 def command(words: Iterable[str], settings: Iterable[str]) -> list[str]:
     """Return the command line of a mitmdump on any free port of 127.0.0.1; its standard input must be a pipe.
 
-    ``words``: further arguments; ``settings``: ``NAME=VALUE``.
+    ``words``: additional arguments; ``settings``: ``NAME=VALUE``.
     """
     line = [sys.executable, "-c", _PROGRAM, "-s", addon_script(), "--listen-host", "127.0.0.1", "--listen-port", "0"]
     return [*line, *words, *(word for setting in settings for word in ("--set", setting))]
@@ -112,7 +112,7 @@ def in_front_of(url: str) -> list[str]:
 
 
 def port(log: str) -> int | None:
-    """Return the port on which the child listens, None if it does not yet. Raises ValueError if it never will."""
+    """Return the port on which the child listens, None if it does not listen yet. Raises ValueError if it cannot."""
     if _BROKEN.search(log):
         raise ValueError(f"mitmdump cannot run with the addon:\n{tail(log)}")
     found = _LISTENING.search(log)

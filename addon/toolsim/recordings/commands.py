@@ -19,7 +19,7 @@ class Commands:
     def replay(self, path: mitmproxy.types.Path) -> None:
         """Replay recorded exchanges (a file or a folder) through the addon, and log the differences.
 
-        Explicitly set options override those of the recording, so that their effect can be seen.
+        Explicitly set options override the recorded ones, so that their effect can be seen.
         """
         from toolsim.recordings.replay import replay_file, summary
         from toolsim.recordings.stored import flow_files
@@ -34,7 +34,7 @@ class Commands:
 
     @command.command("toolsim.pseudonymise")  # type: ignore[untyped-decorator]
     def pseudonymise(self, path: mitmproxy.types.Path) -> None:
-        """Replace all texts of recorded exchanges (a file or a folder) by pseudonyms of the same shape, permanently."""
+        """Permanently replace all texts of recorded exchanges (a file or folder) with pseudonyms of the same shape."""
         from toolsim.recordings.pseudonymise import pseudonymise
         from toolsim.recordings.stored import flow_files
 

@@ -28,7 +28,7 @@ _TIME = re.compile(r'("(?:created|created_at|completed_at)": ?)(\d{10})\b')
 IGNORED_HEADERS = frozenset({"content-length", "host"})
 IGNORED_REPORT = frozenset({"seconds", "missing_bytes", "mismatches", "place"})
 
-# Alignment takes time quadratic in the number of items.
+# Alignment takes quadratic time.
 _MAX_ALIGNED = 2_000
 _MAX_SHOWN = 100
 
@@ -43,7 +43,7 @@ NOTHING = _Nothing()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One place where a value is not as expected; ``NOTHING`` stands for a missing value."""
+    """One place where a value is not as expected; ``NOTHING`` represents a missing value."""
 
     path: str
     got: Any
@@ -71,7 +71,7 @@ def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None =
         }
         found["report"] = _normalise(kept, ids)
         if report.get("usage_estimated"):
-            # An estimate follows from the texts, which are compared, in the recording with their secrets hidden.
+            # Estimates depend on the texts, which are compared anyway, and whose secrets are hidden in the recording.
             found = _without_tokens(found)
     return found
 
@@ -108,7 +108,7 @@ def _lists(got: Sequence[Any], expected: Sequence[Any], path: str) -> Iterator[D
             made, wanted = (side[index] if index < len(side) else NOTHING for side in (got, expected))
             yield from differences(made, wanted, _item(path, index, made if wanted is NOTHING else wanted))
         return
-    # One extra or missing item must not make all later ones differ.
+    # An extra or missing item must not make all later ones differ.
     wanted_kinds, made_kinds = ([_kind(item) for item in side] for side in (expected, got))
     matcher = SequenceMatcher(None, wanted_kinds, made_kinds, autojunk=False)
     for change, start, end, got_start, got_end in matcher.get_opcodes():
@@ -122,7 +122,7 @@ def _lists(got: Sequence[Any], expected: Sequence[Any], path: str) -> Iterator[D
 
 
 def _texts(got: str, expected: str, path: str) -> Difference:
-    """Return the first line that differs: an entire manifest would not help."""
+    """Return only the first line that differs, because an entire manifest would not help."""
     made_lines, wanted_lines = got.split("\n"), expected.split("\n")
     if len(made_lines) == len(wanted_lines) == 1:
         return Difference(path, *_windows(got, expected))
@@ -136,7 +136,7 @@ def _texts(got: str, expected: str, path: str) -> Difference:
 
 
 def _windows(got: str, expected: str) -> tuple[str, str]:
-    """Return both texts, or their parts around the first difference if they are too long to be shown."""
+    """Return both texts, or only the parts around the first difference if they are too long."""
     if max(len(got), len(expected)) <= _MAX_SHOWN:
         return got, expected
     same = next(
@@ -178,8 +178,8 @@ def _show(value: Any) -> str:
 
 
 def _message(message: Message, ids: dict[str, str]) -> dict[str, Any]:
-    # A recording contains no key, and not whether it was a Bearer token: toolsim makes one from x-api-key.
-    # Under the present name: a renamed header is sent under both, and a recording can have only the former one.
+    # A recording does not show whether a key was a Bearer token: toolsim converts x-api-key to one. Compared under the
+    # current name: a renamed header is sent under both names, and a recording may have only the old one.
     headers = sorted(
         {
             RENAMED_HEADERS.get(key.lower(), key.lower()): message.headers[key].removeprefix("Bearer ")
@@ -207,7 +207,7 @@ def _events(content: bytes) -> list[dict[str, Any]]:
 
 
 def _without_timing(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Drop keep-alives, join texts that were sent in pieces, and renumber the events: all of that depends on timing."""
+    """Drop keep-alives, join texts that were sent in pieces, and renumber the events, because all of these vary."""
     lively = (event for event in events if not _is_keepalive(event["data"]))
     kept = [_joined(list(same)) for _, same in groupby(lively, _but_for_text)]
     if len(kept) < len(events):
@@ -218,7 +218,7 @@ def _without_timing(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _but_for_text(event: dict[str, Any]) -> object:
-    """Return the equal part of events that differ only in a piece of text and in their numbers."""
+    """Return an event without its text and numbers, for comparison."""
     pieces = list(pieces_of(event["data"]))
     if len(pieces) != 1:
         return object()

@@ -1,12 +1,12 @@
 """``toolsim export DIR --form FORM``: recorded turns as training data, one JSON line each.
 
-1. Only turns whose verdict is good are exported: toolsim found nothing to complain about, and each call fits its tool.
-2. Secrets are removed by the rules for recordings, and words are replaced by pseudonyms, consistently over all turns.
-   So a call still repeats the words of its question.
-3. The manifest beside the file says which recording each line comes from, and what was left out and why. It holds
-   nothing of their content.
+1. Only turns with a good verdict are exported: toolsim reported no problem, and each call fits its tool.
+2. Secrets are removed by the rules for recordings, and words are replaced with pseudonyms, consistently across all
+   turns. So a call still repeats the words of its question.
+3. The manifest next to the file lists the recording behind each line, and the omitted recordings with the reason. It
+   contains none of their content.
 
-A line holds the conversation up to and including the recorded answer, so the turns of one conversation repeat it.
+A line contains the conversation up to and including the recorded answer, so turns of one conversation overlap.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from toolsim.recordings.stored import flow_files
 from toolsim.recordings.turns import RecordedTurn, Reply, Unusable, read_turn
 from toolsim.version import __version__
 
-# Fields of a report whose entries are faults, and what they mean.
+# Fields of a report whose entries are faults, with their meanings.
 _FAULTS = {
     "parse_failures": "a call could not be read",
-    "strict_failures": "a call broke a strict schema",
-    "mismatches": "a call broke its schema",
+    "strict_failures": "a call violated a strict schema",
+    "mismatches": "a call violated its schema",
     "dropped_calls": "a call was dropped",
     "truncated": "the answer is truncated",
 }
@@ -43,7 +43,7 @@ _FAULTS = {
 
 @dataclass(slots=True)
 class Step:
-    """One message, in no API's form. ``calls``: (id, tool, arguments as an object); ``call_id``: of a tool's output."""
+    """One message, in no particular API. ``calls``: (id, tool, arguments object); ``call_id``: of a tool's output."""
 
     role: str
     text: str = ""
@@ -53,7 +53,7 @@ class Step:
 
 
 def fault(turn: RecordedTurn) -> str:
-    """Return why a turn is no example to learn from, "" if it is."""
+    """Return why a turn is unsuitable as training data, "" if it is suitable."""
     if not turn.tools:
         return "no tool was on offer"
     if not turn.report:
@@ -71,7 +71,7 @@ def fault(turn: RecordedTurn) -> str:
 
 
 def with_pseudonyms(turn: RecordedTurn, key: bytes) -> RecordedTurn:
-    """Return a turn with other words. Raises Unusable."""
+    """Return a turn with its words replaced. Raises Unusable."""
     words = Pseudonyms([*names_in(turn.body), *(call.name for call in turn.reply.calls)], key)
     body = words.value(turn.body)
     calls = tuple(replace(call, arguments=words.text(call.arguments)) for call in turn.reply.calls)
@@ -79,7 +79,7 @@ def with_pseudonyms(turn: RecordedTurn, key: bytes) -> RecordedTurn:
 
 
 def steps(turn: RecordedTurn) -> list[Step]:
-    """Return the conversation with the recorded answer. Raises Unusable if it holds more than texts and calls."""
+    """Return the conversation with the recorded answer. Raises Unusable for content other than texts and calls."""
     tools = {tool.name: tool for tool in turn.tools}
     ids: dict[str, tuple[str, str]] = {}
     found = [Step("system", turn.request.instructions)] if turn.request.instructions else []
@@ -106,14 +106,14 @@ def steps(turn: RecordedTurn) -> list[Step]:
                 add_call(item.call_id, item.name, item.arguments)
             case CallOutput():
                 if item.call_id not in ids:
-                    raise Unusable("an output lacks its call")
+                    raise Unusable("an output has no call")
                 call_id, name = ids[item.call_id]
                 found.append(Step("tool", _text(item.parts), call_id=call_id, name=name))
             case Thought() | Declaration():
                 continue
             case _:
-                raise Unusable("it holds items of tools that ran elsewhere")
-    # The answer is a message of its own, even after one that the client began for the model.
+                raise Unusable("it contains items of tools that ran elsewhere")
+    # The answer is a separate message, even if the client prefilled the beginning of one.
     found.append(Step("assistant", turn.reply.text))
     for number, call in enumerate(turn.reply.calls):
         add_call(f"reply {number}", call.name, call.arguments)
@@ -122,7 +122,7 @@ def steps(turn: RecordedTurn) -> list[Step]:
 
 def _text(parts: Sequence[Part]) -> str:
     if not all(isinstance(part, Text) for part in parts):
-        raise Unusable("it holds images or files")
+        raise Unusable("it contains images or files")
     return "\n".join(part.text for part in parts if isinstance(part, Text))
 
 
@@ -234,7 +234,7 @@ def _function(tool: Tool) -> dict[str, Any]:
 
 def _dump(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    # Some readers of lines end one here.
+    # Some line readers split at these characters.
     return text.translate({code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029)})
 
 
@@ -255,10 +255,10 @@ def export(files: Sequence[Path], form: str, *, keeps_words: bool) -> tuple[list
                 turn = with_pseudonyms(turn, key)
             line = _dump(FORMS[form](steps(turn), turn.tools))
             if line in lines:
-                raise Unusable("another recording is the same")
+                raise Unusable("it is a duplicate of another recording")
             lines[line] = file.name
         except Unusable as reason:
-            # What follows a colon may quote the recording.
+            # Text after a colon may quote the recording.
             left_out.append({"recording": file.name, "reason": str(reason).partition(": ")[0]})
     manifest = {
         "toolsim": __version__,
@@ -274,10 +274,10 @@ def export(files: Sequence[Path], form: str, *, keeps_words: bool) -> tuple[list
 def parser() -> Parser:
     """Return the parser of the command."""
     made = Parser(prog="toolsim export", description="Write recorded turns as training data, without their words.")
-    made.add_argument("paths", nargs="+", type=Path, metavar="DIR", help="folders with .flow files, or such files")
+    made.add_argument("paths", nargs="+", type=Path, metavar="DIR", help=".flow files, or folders that contain them")
     made.add_argument("--form", choices=list(FORMS), default="openai", help="the form of a line (default: openai)")
     made.add_argument("--out", type=Path, default=Path("training.jsonl"), metavar="FILE", help="default: %(default)s")
-    made.add_argument("--keep-words", action="store_true", help="remove only secrets, and keep all other words")
+    made.add_argument("--keep-words", action="store_true", help="remove only secrets, keep all other words")
     return made
 
 
@@ -303,7 +303,7 @@ def _export(arguments: argparse.Namespace) -> int:
         manifest_path.write_text(json.dumps(manifest, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
     except OSError as problem:
         raise UsageError(f"--out: {out}: {problem.strerror}") from problem
-    print(f"{len(lines)} of {len(files)} recorded turns are in {out}, and {manifest_path} says which")
+    print(f"{len(lines)} of {len(files)} recorded turns are in {out}; {manifest_path} lists them")
     for line in counted:
         print(f"  left out: {line}")
     return 0

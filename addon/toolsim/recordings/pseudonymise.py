@@ -3,8 +3,8 @@
 1. Every word of a text becomes another word of the same length and case, and equal words stay equal.
 2. Everything that the addon depends on is unchanged: tags, JSON syntax and keys, names of tools, roles, types, ids,
    models.
-3. Only the backend's side is edited. The addon itself then makes the client's side from it, so the two match without
-   any knowledge of the addon's behavior here.
+3. Only the backend's side is edited. The addon itself then generates the client's side from it, so the two match
+   without any knowledge of the addon's behavior in this module.
 """
 
 from __future__ import annotations
@@ -91,15 +91,15 @@ class Pseudonyms:
             case str() if key not in STRUCTURE:
                 return self.text(value)
             case list() if key == "bytes":
-                return None  # The text of a token, as numbers.
+                return None  # Token text as numbers.
             case list():
                 return [self.value(item, key) for item in value]
-            case dict():  # Also under a term of the API's: the schema of a property that is called "code".
+            case dict():  # Also below a key that is an API term, such as the schema of a property named "code".
                 return {name: self.value(member, name) for name, member in value.items()}
         return value
 
     def stream(self, data: bytes) -> bytes:
-        """Return an event stream of the same events with other texts; a word may span several events."""
+        """Return an event stream with the same events and other texts; a word can span several events."""
         return edit_stream(data, self.text, self.value)
 
     def _word(self, found: re.Match[str]) -> str:
@@ -123,7 +123,7 @@ class Pseudonyms:
 
 
 def pseudonymise(path: Path, key: bytes | None = None) -> None:
-    """Replace all texts of a recorded exchange. Raises OSError, or ValueError or FlowReadException if it is none.
+    """Replace all texts of a recorded exchange. Raises OSError, or ValueError or FlowReadException for other files.
 
     Needs mitmproxy's context, with the addon's options.
     """
@@ -132,7 +132,7 @@ def pseudonymise(path: Path, key: bytes | None = None) -> None:
     words = Pseudonyms(names_in(request), key)
     _change(backend, words)
     if unanswerable(backend, client) and client.response is not None:
-        # The addon cannot rebuild this answer, and the recorded one holds the real words.
+        # The addon cannot rebuild this answer, and the recorded one contains the real words.
         client.response.raw_content = b""
     client.comment = words.text(client.comment)
     update_recording(client, replay(backend), answered=not unanswerable(backend, client))
@@ -155,7 +155,7 @@ def _change(flow: HTTPFlow, words: Pseudonyms) -> None:
 
 
 def names_in(value: Any) -> Iterator[str]:
-    """Yield every value of a key ``name``: of tools, namespaces, and anything else that must keep its name."""
+    """Yield the value of every key ``name``: names of tools, namespaces, and anything else that must keep its name."""
     match value:
         case dict():
             if isinstance(value.get("name"), str):

@@ -1,4 +1,4 @@
-"""A plugin that pytest discovers by itself: a scripted model, and recorded exchanges, as the backend of tests.
+"""A plugin that pytest discovers automatically: a scripted model and recorded exchanges as backends for tests.
 
     def test_with_a_script(toolsim_model):
         toolsim_model.call("get_weather", city="Bonn")
@@ -13,10 +13,10 @@
         toolsim_replay("recordings", manifest="calls").assert_same()
 
 A test fails if it sends a request that was not recorded or has no answer in the script, even if the client handles the
-error; the message names the nearest recording and the differences.
+error; the message names the closest recording and the differences.
 
-pytest loads this module in every project that has toolsim installed, so it imports nothing else of toolsim until a test
-needs it.
+pytest loads this module in every project that has toolsim installed, so it does not import the rest of toolsim until a
+test needs it.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ if TYPE_CHECKING:
 Value = str | int | bool | Sequence[str]
 
 NOT_RECORDED = "No recorded exchange began with this request"
-"""Starts the log line of a request that was not recorded; the rest names the nearest recording."""
+"""The beginning of the log line of a request that was not recorded; the rest names the closest recording."""
 NOTE, NORMALISE = "toolsim_capture", "normalise"
-"""Where a recording names the patterns of what may differ, as ``server_replay`` reads it."""
+"""The keys under which a recording stores the patterns of ignored text, as read by ``server_replay``."""
 
 NORMALISERS: Mapping[str, str] = {
     "dates": r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?",
     "times": r"\b\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?\b",
     "ids": r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|\b[a-z]{2,10}[_-][0-9A-Za-z]{16,}|\b[0-9a-f]{16,}\b",
 }
-"""Named patterns of what differs from run to run."""
+"""Named patterns for text that differs from run to run."""
 
 
 class _Backend(Protocol):
     @property
     def unmatched(self) -> list[str]:
-        """The requests of this test that nothing answered, with the reason."""
+        """The requests of this test that got no answer, with the reason."""
 
 
 class ReplayServer:
@@ -78,7 +78,7 @@ class ReplayServer:
 
     @property
     def unmatched(self) -> list[str]:
-        """The requests of this test that were not recorded: for each, the nearest recording and the differences."""
+        """The requests of this test that were not recorded: for each, the closest recording and the differences."""
         if self._proxy is None:
             return []
         lines = self._proxy.log()[self._start :].splitlines()
@@ -86,7 +86,7 @@ class ReplayServer:
         return [message for message in messages if NOT_RECORDED in message]
 
     def assert_same(self) -> None:
-        """Replay all recordings, and fail unless clients get the same as when they were recorded."""
+        """Replay all recordings, and fail unless clients would get the same answers as when they were recorded."""
         command = [sys.executable, "-m", "toolsim.recordings.replay", *map(str, self._files)]
         command += [word for setting in self._settings for word in ("--set", setting)]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -114,7 +114,7 @@ class Recorder:
         return f"http://127.0.0.1:{self._proxy.port}/v1"
 
     def assert_same(self) -> None:
-        """Succeed: nothing was recorded earlier."""
+        """Always succeed, because there are no earlier recordings."""
 
     def finish(self, *, keep: bool) -> None:
         """Stop the proxy; ``keep``: replace the folder's recordings with the new ones, if there are any."""
@@ -140,13 +140,13 @@ _Start = Callable[[Sequence[str], Sequence[str]], "Child"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that says when to record."""
+    """Add the option that determines when to record."""
     parser.getgroup("toolsim").addoption(
         "--toolsim-record",
         choices=("once", "none", "all"),
         default="none",
-        help="for toolsim_replay(record_from=URL): once records where nothing is recorded yet, all records anew, "
-        "none (the default) only replays",
+        help="for toolsim_replay(record_from=URL): once records missing exchanges, all records everything "
+        "again, none (the default) only replays",
     )
 
 
@@ -158,9 +158,9 @@ def _toolsim_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def _toolsim_proxies(_toolsim_folder: Path) -> Iterator[_Start]:
-    """Proxies for the whole session, one per set of arguments and options."""
+    """Proxies for the entire session, one per set of arguments and options."""
     started: dict[tuple[tuple[str, ...], tuple[str, ...]], Child] = {}
-    numbers = count()  # Also of proxies that did not start.
+    numbers = count()  # Includes proxies that did not start.
 
     def start(words: Sequence[str], settings: Sequence[str]) -> Child:
         key = tuple(words), tuple(settings)
@@ -190,12 +190,12 @@ def toolsim_replay(
 ) -> Iterator[Callable[..., ReplayServer | Recorder]]:
     """Serve the recorded exchanges of a folder: ``toolsim_replay("recordings", manifest="calls").base_url``.
 
-    The folder is one beside the test's file, or any other by its full path; a single file will do. By default it is
-    one for this test alone, ``recordings/MODULE/TEST``. Options are toolsim's, without the prefix; they count before
-    those under which the exchanges were recorded.
+    The folder is relative to the test's file, or an absolute path; a single file works too. By default it is a separate
+    folder for this test, ``recordings/MODULE/TEST``. Options are toolsim's, without the prefix; they override those
+    under which the exchanges were recorded.
 
     ``record_from``: the base URL of a backend whose answers ``--toolsim-record`` records if the test passes.
-    ``normalise``: what may differ from the recorded requests: regular expressions, or names of ``NORMALISERS``.
+    ``normalise``: text that may differ from the recorded requests: regular expressions, or names of ``NORMALISERS``.
     """
     backends = request.node.stash.setdefault(_BACKENDS, [])
     recorders: list[Recorder] = []
@@ -244,7 +244,7 @@ def _recorder(path: Path, url: str, settings: Sequence[str], folder: Path) -> Re
 
 
 def _pattern(name: str) -> str:
-    """Return the pattern of a normaliser, which is a name or a pattern itself."""
+    """Return the pattern of a normaliser, given by name or as a pattern."""
     pattern = NORMALISERS.get(name, name)
     try:
         re.compile(pattern)
@@ -255,10 +255,10 @@ def _pattern(name: str) -> str:
 
 
 def _normalised(files: Sequence[Path], patterns: Sequence[str], folder: Path) -> list[Path]:
-    """Return copies of recordings that name the patterns of what may differ."""
+    """Return copies of recordings that contain the patterns of ignored text."""
     from hashlib import sha256
 
-    # Not the rest of toolsim: what mitmproxy's addons import warns, and a test suite may make errors of warnings.
+    # Not the rest of toolsim: imports of mitmproxy's addons emit warnings, which a test suite may turn into errors.
     from mitmproxy.io import FlowWriter, read_flows_from_paths
 
     key = sha256(repr((files, patterns)).encode()).hexdigest()[:16]
@@ -293,10 +293,10 @@ def _toolsim_model_server() -> Iterator[ModelServer]:
 def toolsim_model(
     request: pytest.FixtureRequest, _toolsim_proxies: _Start, _toolsim_model_server: ModelServer
 ) -> Iterator[ScriptedModel]:
-    """Provide a model that gives the test's own answers and errors, behind a running proxy.
+    """Provide a model that returns the test's own answers and errors, behind a running proxy.
 
     ``toolsim_model.answer("Hello")``, ``.call("get_weather", city="Bonn")``, ``.next_error(429)``; then ``.base_url``
-    for clients, and ``.asked`` and ``.assert_asked`` for what the model was asked.
+    for clients, and ``.asked`` and ``.assert_asked`` for the requests that the model received.
     """
     from toolsim.recordings.child import in_front_of
     from toolsim.recordings.scripted_model import ScriptedModel

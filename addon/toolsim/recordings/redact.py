@@ -2,10 +2,10 @@
 
 1. A text keeps its length: each hidden character becomes an ``x``. So the text of a stream can be joined, searched, and
    split again at the same places: a key that arrived in ten deltas is found.
-2. A secret is hidden in the same way on both sides, so that a stored exchange still replays: in any form of a call,
-   which stays one. A number remains a number, of ones, and ``null`` is no secret.
-3. Headers are the other way round: whatever is not known to be harmless is hidden, since anyone may invent a header.
-4. JSON that holds no secret is unchanged, to the byte.
+2. A secret is hidden in the same way on both sides, so that a stored exchange can still be replayed; a call in any form
+   remains a call. A number remains a number (of ones), and ``null`` is not a secret.
+3. For headers, the rule is the opposite: anything not known to be harmless is hidden, since anyone can invent a header.
+4. JSON without secrets is unchanged, byte for byte.
 
 ``secret_rules`` defines what a secret is; its patterns are bounded, so that time is linear in the text.
 """
@@ -33,13 +33,13 @@ from toolsim.wire.json_codec import dump, too_deep
 
 HIDDEN = "[redacted]"
 
-# A shorter secret can be an ordinary word: it is hidden only in its own place, not everywhere.
+# A shorter secret can be an ordinary word, so it is hidden only where it was found, not everywhere.
 _MIN_LEARNED = 8
 # Texts up to this length repeat from event to event.
 _MAX_CACHED = 200
 
 # A named value in a text, which can be JSON inside JSON: any number of backslashes before each quote. If the text after
-# it looks like the rest of a document, there is no value: the quote closed a label, such as "Password:".
+# it looks like the rest of a document, there is no value, because the quote closed a label such as "Password:".
 _NAMED = re.compile(
     r"(?<![\w.-])(?P<name>[A-Za-z][\w.-]{0,63})(?:\\*[\"'`]|\*{1,2})?"
     r"(?:\s{0,8}(?:=>|:=|[:=])\s{0,8}(?P<open>\\*[\"'`]|<\|\\*\"\|>)(?!\s{0,8}(?:[,:}\])]|\\*[\"'`]))"
@@ -59,7 +59,7 @@ _TAG = re.compile(
 )
 _TAG_END = re.compile(r"[\s=>]")
 
-# Escaped whitespace in JSON inside JSON: its letter would be taken for the start of the next word.
+# Escaped whitespace in JSON inside JSON, whose letter would be mistaken for the start of the next word.
 _ESCAPED_SPACE = re.compile(r"\\[nrt]")
 # Keywords under which a schema contains values of the described property.
 _SCHEMA_VALUES = frozenset({"default", "const", "enum", "examples", "value"})
@@ -180,14 +180,14 @@ class Redactor:
         text = data.decode("utf-8", "surrogateescape")
         try:
             is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
-            # Some streams are labelled as JSON.
+            # Some streams are labeled as JSON.
             if is_stream or data.lstrip(_STREAM_BLANK).startswith(_STREAM_STARTS):
                 return edit_stream(data, self.text, self.value, self.text)
             if '"logprob"' in text and too_deep(text):
-                # Its secrets can be split over tokens, which are not joined at such a depth.
+                # Its secrets can be split across tokens, which are not joined at this depth.
                 return b"{}"
             document = parse_json(text)
-            # In a non-streamed body only the tokens of logprobs are pieces of a text.
+            # In a non-streamed body, only the tokens of logprobs are pieces of a text.
             joined = edit_pieces([document], self.text) if '"logprob"' in text else set()
             clean = self.value(document)
         except RecursionError:
@@ -232,7 +232,7 @@ class Redactor:
             position = end
 
     def _walk(self, value: Any, text: Callable[[str], str], name: str = "", *, secret: bool = False) -> Any:
-        """Return ``value`` itself if nothing is hidden; ``secret``: strings here are secrets."""
+        """Return ``value`` itself if nothing is hidden. ``secret``: whether strings in ``value`` are secrets."""
         match value:
             case EditedStr():
                 return value
@@ -260,7 +260,7 @@ class Redactor:
 
 
 def _for_server(value: Any) -> Any:
-    """Hide data meant for an MCP server only: headers of any name, and the user and path of a URL, perhaps a key."""
+    """Hide data meant only for an MCP server: all headers, and the user and path of a URL, which might be keys."""
     if isinstance(value, dict):
         return {name: "x" * len(item) if isinstance(item, str) else HIDDEN for name, item in value.items()} or value
     found = _ORIGIN.match(value) if isinstance(value, str) else None
@@ -323,7 +323,7 @@ def _mask(found: re.Match[str]) -> str:
 
 
 def _end_of_string(text: str, start: int, opening: str) -> int:
-    """Return the end of a quoted value: a quote that is escaped no more deeply than the opening one."""
+    """Return the end of a quoted value, which is a quote escaped no more deeply than the opening one."""
     for found in _CLOSE[opening[-1]].finditer(text, start):
         if len(found[0]) <= len(opening):
             return found.start()

@@ -49,10 +49,10 @@ def cut_by(chance: random.Random) -> Cut:
 
 
 def replay(stored: HTTPFlow, cut: Cut = uncut, *, by_hand: Collection[str] = ()) -> HTTPFlow:
-    """Return the client's side that the addon makes today from the backend's side of a recorded exchange.
+    """Return the client's side that the addon now generates from the backend's side of a recorded exchange.
 
-    ``cut`` splits a stream into the pieces that arrive; ``by_hand``: names of options that override the recorded ones,
-    in addition to those without their default value. Needs mitmproxy's context, with the addon's options.
+    ``cut`` splits a stream into chunks; ``by_hand``: names of options that override the recorded ones, in addition to
+    options with values other than the default. Needs mitmproxy's context, with the addon's options.
     """
     addon = ToolSim(alone=True, by_hand=by_hand)
     addon.configure({"toolsim_backend"})
@@ -130,10 +130,10 @@ def update_recording(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> Non
 
 
 def unanswerable(backend: HTTPFlow, client: HTTPFlow) -> str:
-    """Return why an answer cannot be replayed, or "": a recording contains only what the backend sent."""
+    """Return why an answer cannot be replayed, or "": a recording contains only the data that the backend sent."""
     note = backend.metadata[NOTE]
     if note["missing_bytes"]:
-        return "the answer was too long to be kept whole: only the request is compared"
+        return "the answer was too long to be recorded completely: only the request is compared"
     if backend.response is None and not note["refused"]:
         return "the backend gave no answer: only the request is compared"
     report = client.metadata.get(REPORT, {})
@@ -162,7 +162,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     by_hand = [setting.partition("=")[0] for setting in arguments.set]
     cut = uncut if arguments.cut is None else cut_by(random.Random(arguments.cut))
     if missing := next((path for path in arguments.paths if not path.exists()), None):
-        print(f"{missing}: there is no such file or folder", file=sys.stderr)
+        print(f"{missing}: no such file or folder", file=sys.stderr)
         return EXIT_USAGE
     results, seconds = [], []
     files = flow_files(arguments.paths)
@@ -184,12 +184,12 @@ def parser() -> Parser:
     """Return the parser of the command."""
     made = Parser(prog="toolsim replay", description="Replay recorded exchanges and compare.")
     made.add_argument("paths", nargs="+", type=Path, help=".flow files, or folders with such files")
-    made.add_argument("--update", action="store_true", help="write what came out into the files")
+    made.add_argument("--update", action="store_true", help="write the new output to the files")
     made.add_argument("--cut", type=int, metavar="SEED", help="cut streams at random places")
-    set_help = "set an option, before what was recorded: toolsim_manifest=schemas (repeatable)"
+    set_help = "set an option, overriding the recorded value: toolsim_manifest=schemas (repeatable)"
     made.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=set_help)
-    made.add_argument("--junit", type=Path, metavar="FILE", help="write the results as JUnit's XML too")
-    other = made.add_argument_group("another model", "give the recorded turns to another model, and compare its calls")
+    made.add_argument("--junit", type=Path, metavar="FILE", help="also write the results as JUnit XML")
+    other = made.add_argument_group("another model", "send the recorded turns to another model, and compare its calls")
     other.add_argument("--against", metavar="URL", help="the base URL of its server: http://127.0.0.1:11434/v1")
     other.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
     other.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
@@ -204,10 +204,10 @@ def main(words: Sequence[str] | None = None) -> int:
     others = {"--model": arguments.model, "--key-env": arguments.key_env, "--out": arguments.out is not None}
     if arguments.against is None:
         if given := next((flag for flag, is_set in others.items() if is_set), ""):
-            raise UsageError(f"{given} goes with --against")
+            raise UsageError(f"{given} requires --against")
         return asyncio.run(_main(arguments))
     if given := next((flag for flag, is_set in own.items() if is_set), ""):
-        raise UsageError(f"{given} does not go with --against")
+        raise UsageError(f"{given} cannot be used with --against")
     from toolsim.recordings import against
 
     return against.run(arguments)

@@ -1,7 +1,7 @@
-"""A model whose answers, faults and pace a test writes, served over HTTP from a thread of the test's process.
+"""A model whose answers, faults and pace are scripted by a test, served over HTTP from a thread of the test's process.
 
-``ScriptedModel`` holds the script of one test and what it was asked; ``ModelServer`` presents the current one as a
-text-only backend. A mitmdump with the addon stands in front of it, so a test's client gets real calls over any API.
+``ScriptedModel`` contains the script of one test and the requests it received; ``ModelServer`` presents the current one
+as a text-only backend. A mitmdump with the addon runs in front of it, so a test's client gets real calls over any API.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Part = str | tuple[str, Mapping[str, Any]]
 class SeenRequest:
     """One request, as the model saw it.
 
-    ``question``, ``outputs``: what the user wrote and what tools returned since the last answer. ``tools``: the names
-    of the tools on offer. ``messages``: the entire prompt, as roles and texts.
+    ``question``, ``outputs``: the user's text and the tools' outputs since the last answer. ``tools``: the names of the
+    tools on offer. ``messages``: the entire prompt, as roles and texts.
     """
 
     question: str
@@ -82,9 +82,9 @@ class ScriptedModel:
         return f"http://127.0.0.1:{self._port}/v1"
 
     def set_option(self, name: str, *texts: str) -> None:
-        """Set an option of toolsim's, without its prefix. Raises RuntimeError if the proxy has been started."""
+        """Set a toolsim option, named without its prefix. Raises RuntimeError if the proxy has been started."""
         if self._port is not None:
-            raise RuntimeError("toolsim_model: options have to be set before base_url is read")
+            raise RuntimeError("toolsim_model: set options before reading base_url")
         self._settings[name] = texts
 
     def answer(
@@ -92,9 +92,10 @@ class ScriptedModel:
     ) -> None:
         """Add an answer: texts and calls, each call as a pair ``("get_weather", {"city": "Bonn"})``.
 
-        Without ``when`` it answers one request, in order. With it, a regular expression, it answers all requests whose
-        question or tool outputs match; of several such answers, the latest. ``delay``: seconds before the first event;
-        ``pause``: seconds after each. ``cut``: the number of events after which the server breaks off.
+        Without ``when``, it answers one request, in order. With ``when``, a regular expression, it answers all requests
+        whose question or tool outputs match; if several answers match, the latest is used. ``delay``: seconds before
+        the first event; ``pause``: seconds after each event. ``cut``: the number of events after which the server
+        breaks off.
         """
         made = _Answer(parts, delay, pause, cut)
         if when:
@@ -103,18 +104,18 @@ class ScriptedModel:
             self._ordered.append(made)
 
     def call(self, name: str, /, **arguments: Any) -> None:
-        """Add an answer that is one call, in order."""
+        """Add an answer that consists of one call, in order."""
         self.answer((name, arguments))
 
     def next_error(self, status: int, message: str = "", *, retry_after: int | None = None) -> None:
-        """Answer the next request, whatever it asks, with an HTTP error."""
+        """Answer the next request, regardless of its content, with an HTTP error."""
         kind = {429: "rate_limit_error"}.get(status, "invalid_request_error" if status < 500 else "server_error")
         error = ApiError(message or f"HTTP {status}, as scripted.", kind, status=status, retry_after=retry_after)
         self._errors.append(_Answer(error=error))
 
     @property
     def remaining(self) -> int:
-        """The number of answers and errors that no request has taken yet, without those by pattern."""
+        """The number of unused answers and errors, without those that match by pattern."""
         return len(self._ordered) + len(self._errors)
 
     def assert_asked(self, pattern: str, *, times: int | None = None) -> None:
@@ -138,7 +139,7 @@ class ScriptedModel:
                 return answer
         if self._ordered:
             return self._ordered.pop(0)
-        message = f"toolsim_model: no answer is left for this request: {_shown(asked)}"
+        message = f"toolsim_model: there is no answer for this request: {_shown(asked)}"
         self.unmatched.append(message)
         return _Answer(error=ApiError(message, "invalid_request_error", "not_scripted", status=404))
 
@@ -198,7 +199,7 @@ class ModelServer:
         text = _text(answer.parts, catalogs[0].tag if catalogs else DEFAULT_TAG)
         for number, piece in enumerate(pieces(text)):
             if number == answer.cut:
-                # Without ``Closed`` the server just ends the answer.
+                # Without ``Closed``, the server just ends the answer.
                 return
             yield TextDelta(piece)
             await asyncio.sleep(answer.pause)

@@ -1,6 +1,6 @@
-"""The definition of secrets: names of fields and headers, and texts that look like secrets. Only tables.
+"""The definition of secrets, as tables: names of fields and headers, and texts that look like secrets.
 
-Every pattern is bounded: time is linear in the text.
+Every pattern is bounded, so that matching takes linear time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KEPT_HEADERS = frozenset(
         "x-should-retry",
     }
 ).union(*(api.headers for api in APIS.values()))
-"""Headers whose values stay (after the rules for texts), like those that begin with one of ``KEPT_PREFIXES``."""
+"""Headers whose values are kept (after the rules for texts), as are those that begin with one of ``KEPT_PREFIXES``."""
 KEPT_PREFIXES = ("x-toolsim-", "x-ratelimit-")
 
 DROPPED_HEADERS = frozenset(
@@ -74,13 +74,13 @@ SECRET_NAME = re.compile(
     r"|authorization|credentials?|cookie|bearer)$"
 )
 """Names, in snake case, of fields, parameters and headers that contain secrets."""
-# "key" alone is too common a word for a field; but Google uses it as a URL parameter, and many headers end in it.
+# "key" alone is too common for a field name, but Google uses it as a URL parameter, and many headers end in it.
 _SECRET_PARAMETER = re.compile(r"(?:^|_)(?:key|sig|signature|code|sid|auth|session)$")
 
 PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("OpenAI and its kin", re.compile(r"\bsk-(?P<secret>[\w-]{8,512})")),
     (
-        "other vendors",  # their prefixes are also words: without a digit it is the name of a tool
+        "other vendors",  # their prefixes are also words: without a digit, the text is the name of a tool
         re.compile(r"\b(?:[spr]k|sess|gsk|hf|xai|pplx|nvapi|r8|glpat)[-_](?=[\w-]{0,64}\d)(?P<secret>[\w-]{8,512})"),
     ),
     ("GitHub", re.compile(r"\b(?:gh[pousr]|github_pat)_(?P<secret>\w{8,512})")),
@@ -145,7 +145,7 @@ def is_secret_name(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_secret_parameter(name: str) -> bool:
-    """Return whether a URL parameter or header of this name contains a secret: shorter names count than in a field."""
+    """Return whether a URL parameter or header of this name contains a secret; shorter names count than for a field."""
     return is_secret_name(name) or _SECRET_PARAMETER.search(_snake(name)) is not None
 
 

@@ -1,10 +1,10 @@
 """``mitmdump -S FILE -s addon/toolsim.py``: recorded answers of a backend for live clients.
 
-mitmproxy's own server replay looks for a stored flow with the same request, but only after the addon's hooks: by then
-the live request has been rewritten, while the recorded one is the client's own. So a live request is matched before it
-is rewritten (``ServerReplay``, listed before ToolSim), and the stored answer is handed over under the rewritten request
-afterwards (``Handover``, listed after it). mitmproxy does the rest: it answers, and the answer passes through the
-ordinary hooks.
+mitmproxy's own server replay looks for a stored flow with the same request, but only after the addon's hooks. By then
+the live request has been rewritten, while the recorded one is the client's original. So a live request is matched
+before it is rewritten (``ServerReplay``, listed before ToolSim), and afterwards the stored answer is registered for the
+rewritten request (``Handover``, listed after it). mitmproxy then sends the answer, which passes through the ordinary
+hooks.
 
 Hosts, ports and secrets are ignored; a client that addresses the listener itself is served too.
 """
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 NOT_RECORDED = "No recorded exchange began with this request"
 NORMALISE = "normalise"
-"""The key of a recording's note with patterns of text that is ignored when requests are compared."""
+"""The key in a recording's note for patterns of text that is ignored when requests are compared."""
 _MAX_SHOWN = 5
 
 # A hidden secret; its length does not matter here.
@@ -72,7 +72,7 @@ class ServerReplay:
                     stored.request.port,
                 )
                 self.handover.redirected.add(flow.id)
-                # The addon accepts a request for a model in any API: the recording shows that it is one.
+                # The recording's note marks this as a request for a model, regardless of its API.
                 flow.metadata[NOTE] = stored.metadata[NOTE]
 
     def request(self, flow: HTTPFlow) -> None:
@@ -82,7 +82,7 @@ class ServerReplay:
             return
         if route.api_of(flow.request.method, flow.request.path) is None:
             return
-        from toolsim.recordings.compare import differences  # for people who replay
+        from toolsim.recordings.compare import differences  # for the user
 
         nearest: tuple[HTTPFlow, list[str]] | None = None
         wanted = cache(lambda patterns: _comparable(flow, patterns))
@@ -96,13 +96,13 @@ class ServerReplay:
             if nearest is None or len(found) < len(nearest[1]):
                 nearest = stored, found
         if nearest is not None:
-            message = f"{NOT_RECORDED}; the nearest is {_file_of(nearest[0])}:{_listed(nearest[1])}"
+            message = f"{NOT_RECORDED}; the closest is {_file_of(nearest[0])}:{_listed(nearest[1])}"
             self.handover.missed[flow.id] = message
             logger.warning("%s", message)
 
 
 class Handover:
-    """Hands a recorded answer to mitmproxy's server replay, under the rewritten request."""
+    """Passes a recorded answer to mitmproxy's server replay, for the rewritten request."""
 
     def __init__(self) -> None:
         self.found: dict[str, HTTPFlow] = {}
@@ -111,7 +111,7 @@ class Handover:
         self._handed: dict[str, HTTPFlow] = {}
 
     def request(self, flow: HTTPFlow) -> None:
-        """Hand over the recorded answer for this request."""
+        """Register the recorded answer for this request."""
         stored, playback = self.found.pop(flow.id, None), _playback()
         missed = self.missed.pop(flow.id, f"{NOT_RECORDED}.")
         was_redirected = flow.id in self.redirected
@@ -130,13 +130,13 @@ class Handover:
         playback.add_flows([handed])
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Take back an answer that has been used, or never will be."""
+        """Remove an answer that has been used, or never will be."""
         handed, playback = self._handed.pop(flow.id, None), _playback()
         if handed is not None and playback is not None:
             _take(playback, handed)
 
     def error(self, flow: HTTPFlow) -> None:
-        """Do the same if the client disconnects."""
+        """Also remove the answer if the client disconnects."""
         self.responseheaders(flow)
 
 
@@ -146,7 +146,7 @@ def _playback() -> ServerPlayback | None:
 
 
 def _file_of(stored: HTTPFlow) -> str:
-    """Return the name of the file that holds a recording: mitmproxy does not remember it."""
+    """Return the name of a recording's file, which mitmproxy does not store."""
     for path in map(Path, ctx.options.server_replay):
         try:
             if any(flow.id == stored.id for flow in read_flows_from_paths([path])):
@@ -168,7 +168,7 @@ def _stored(playback: ServerPlayback) -> Iterator[HTTPFlow]:
 
 
 def _drop_clients_sides(playback: ServerPlayback) -> None:
-    """Leave only the backend's sides of exchanges: an answer that toolsim wrote must not be rewritten again."""
+    """Keep only the backend's sides of exchanges, because an answer written by toolsim must not be rewritten again."""
     for stored in list(_stored(playback)):
         if stored.metadata[NOTE].get("side") == "client":
             _take(playback, stored)

@@ -12,7 +12,7 @@ from toolsim.proxy.metadata import NOTE
 
 
 def recorded(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
-    """Return both sides of a recorded exchange. Raises ValueError or FlowReadException if the file holds none."""
+    """Return both sides of a recorded exchange. Raises ValueError or FlowReadException if the file has none."""
     flows = [flow for flow in read_flows_from_paths([path]) if isinstance(flow, HTTPFlow)]
     sides = [flow.metadata.get(NOTE, {}).get("side") for flow in flows]
     if sides != ["backend", "client"]:

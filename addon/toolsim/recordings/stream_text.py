@@ -1,7 +1,7 @@
 """Edits the texts of an event stream, whose words and secrets can span several events.
 
-Strings that arrive in pieces are joined, edited as one text of the same length, and split again at the same places. An
-event that does not change stays the same, to the byte.
+Strings that arrive in pieces are joined, edited as one text of the same length, and split again at the same places.
+Unchanged events stay the same, byte for byte.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PLACE = ("type", "item_id", "output_index", "content_index", "summary_index", "
 
 
 class EditedStr(str):
-    """A text that was edited as part of a longer one: edits of the rest of its event leave it unchanged."""
+    """A text that was edited as part of a longer one, and is not edited again with the rest of its event."""
 
     __slots__ = ()
 
@@ -35,13 +35,13 @@ MAX_DEPTH = 100
 
 
 def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit = str) -> bytes:
-    """Return an event stream with other texts.
+    """Return an event stream with edited texts.
 
     ``text`` edits texts that arrive in pieces, and must keep their length. ``value`` edits the JSON of an event, and
     returns the same object if it changes nothing. ``line`` edits lines without JSON. An event that is nested too deeply
     to be walked loses its data.
     """
-    # Split as bytes: in a str, U+2028 would be a line break too.
+    # Split as bytes, because str.splitlines also splits at U+2028.
     lines = [raw.decode("utf-8", "surrogateescape") for raw in data.splitlines(keepends=True)]
     if lines and lines[0].startswith(_BOM):
         lines[:1] = [_BOM, lines[0][1:]]
@@ -85,7 +85,7 @@ def _events(lines: Iterable[str]) -> Iterator[_Event]:
 
 
 def _payload(line: str) -> str:
-    return line[5:]  # With its line end, which is whitespace to JSON.
+    return line[5:]  # The line end is included, since it is whitespace in JSON.
 
 
 def _line_end(line: str) -> str:
@@ -119,7 +119,7 @@ def is_deep(document: Any, text: str) -> bool:
 
 
 class _TooDeep(dict[str, Any]):
-    """Stands for data that cannot be walked, and therefore not be edited: it is written as ``{}``."""
+    """A placeholder for data that is too deep to be walked, and therefore to be edited; it is written as ``{}``."""
 
 
 def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
@@ -137,7 +137,7 @@ def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
             end = start + len(owner[key])
             if whole[start:end] != edited[start:end]:
                 if "bytes" in owner:
-                    owner["bytes"] = None  # They repeat the token.
+                    owner["bytes"] = None  # These fields repeat the token.
                 touched.add(number)
             owner[key] = EditedStr(edited[start:end])
             start = end
@@ -145,7 +145,7 @@ def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
 
 
 def pieces_of(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], dict[str, Any], str]]:
-    """Yield the strings of an event that are pieces, as (place, owner, key): pieces of one text have the same place."""
+    """Yield the strings of an event that are pieces, as (place, owner, key). Pieces of one text have the same place."""
     match value:
         case dict():
             if "logprob" in value and isinstance(value.get("token"), str):

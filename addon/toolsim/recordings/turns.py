@@ -1,7 +1,7 @@
-"""Recorded turns as data: what a client asked, with which tools, and what it got.
+"""Recorded turns as data: the client's request, its tools, and the answer.
 
-Not every recording is a turn that another model could take: errors, truncated answers, rounds that toolsim itself
-asked for, and requests that refer to stored answers are not. ``Unusable`` says why.
+Not every recording is a turn that can be sent to another model: errors, truncated answers, toolsim's own rounds, and
+requests that refer to stored answers are not. ``Unusable`` gives the reason.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from toolsim.wire.apis import api_of_path
 from toolsim.wire.json_codec import parse_object
 
 Kind = Literal["call wanted", "answer wanted", "after an error"]
-"""The kind of a turn, by what its model did; after a failed tool, by that alone."""
+"""The kind of a turn, by its recorded answer; turns after a failed tool are always "after an error"."""
 KINDS: tuple[Kind, ...] = ("call wanted", "answer wanted", "after an error")
 
-# A failed tool says so in its output: no API but Messages has a field for it, which toolsim turns into such a text.
+# A failed tool says so in its output: only Messages has a field for this, which toolsim converts to such a text.
 _FAILED_TEXT = re.compile(r"\s*(?:\[?error\b|traceback\b|exception\b|failed\b)", re.IGNORECASE)
 _FAILED_FIELDS = {"error": True, "isError": True, "is_error": True, "ok": False, "success": False}
 
 
 class Unusable(Exception):
-    """A file holds no turn that can be given to a model again; the message says why."""
+    """A file contains no turn that can be sent to a model again; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class Reply:
     calls: tuple[MadeCall, ...] = ()
     error: str = ""
     is_invalid_call: bool = False
-    """Whether the error is that a strict tool's call did not fit."""
+    """Whether the error is an invalid call of a strict tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedTurn:
-    """A turn of a recording. ``endpoint``: path and query; ``headers``: those that the API needs."""
+    """A turn of a recording. ``endpoint``: path and query; ``headers``: the headers that the API needs."""
 
     path: Path
     api: Api
@@ -82,13 +82,13 @@ class RecordedTurn:
 
 
 def read_turn(path: Path, *, is_cleaned: bool = False) -> RecordedTurn:
-    """Return the turn in a file. Raises Unusable. ``is_cleaned``: secrets are removed again, by the present rules."""
+    """Return the turn in a file. Raises Unusable. ``is_cleaned``: secrets are removed again, by the current rules."""
     try:
         backend, client = recorded(path)
         if is_cleaned:
             clean([backend, client])
     except (OSError, ValueError, FlowReadException) as problem:
-        raise Unusable(f"the file is not a whole recording: {' '.join(str(problem).split())}") from problem
+        raise Unusable(f"the file is not a complete recording: {' '.join(str(problem).split())}") from problem
     note = backend.metadata[NOTE]
     report: Mapping[str, Any] = client.metadata.get(REPORT, {})
     if reason := _unusable(note, report, client):
@@ -96,12 +96,12 @@ def read_turn(path: Path, *, is_cleaned: bool = False) -> RecordedTurn:
     api = api_of_path(backend.request.path)
     body = parse_object(backend.request.get_content(strict=False) or b"")
     if api is None or body is None:
-        raise Unusable("the request is not one of a known API")
+        raise Unusable("the request is not for a known API")
     request = _read(api, body)
     if request.stored_history is not None:
         raise Unusable("the request refers to a stored answer")
     if request.n > 1:
-        raise Unusable("the request wants several answers")
+        raise Unusable("the request asks for several answers")
     assert client.response is not None
     tools = tools_on_offer(request, Policy())
     reply = read_reply(client.response.get_content(strict=False) or b"", tools)
@@ -125,11 +125,11 @@ def _read(api: Api, body: Mapping[str, Any]) -> ClientRequest:
     try:
         return api.read(api.expand_opaque_items({**body}))
     except BadRequest as bad:
-        raise Unusable(f"the request cannot be read: {bad.error.message}") from bad
+        raise Unusable(f"the request cannot be parsed: {bad.error.message}") from bad
 
 
 def read_turns(files: Iterable[Path]) -> tuple[list[RecordedTurn], dict[Path, str]]:
-    """Return the turns in files, and why the other files have none."""
+    """Return the turns in files, and for each other file the reason why it has none."""
     turns: list[RecordedTurn] = []
     left_out: dict[Path, str] = {}
     for file in files:
@@ -144,7 +144,7 @@ def read_reply(data: bytes, tools: Sequence[Tool]) -> Reply:
     """Return the first choice of an answer's body, streamed or not."""
     answer = read_answer(data)
     if not answer.known:
-        return Reply(error="the answer cannot be read")
+        return Reply(error="the answer cannot be parsed")
     names = {(tool.namespace, tool.wire_name): tool.name for tool in tools}
     calls = tuple(
         MadeCall(names.get((call.namespace, call.name), call.name), call.arguments)
@@ -157,14 +157,14 @@ def read_reply(data: bytes, tools: Sequence[Tool]) -> Reply:
 
 
 def _unusable(note: Mapping[str, Any], report: Mapping[str, Any], client: HTTPFlow) -> str:
-    """Return why a recording is not the turn of a client that another model could take, "" if it is."""
+    """Return why a recording is not a client's turn that can be sent to another model, "" if it is."""
     round_ = note.get("round") or {}
     if round_.get("is_aside") or round_.get("number", 1) > 1 or round_.get("hosted"):
-        return "toolsim asked this itself, in a round of a longer turn"
+        return "this is one of toolsim's own rounds within a longer turn"
     if report.get("retries"):
         return "the model was retried"
     if note.get("missing_bytes"):
-        return "the answer was too long to be kept whole"
+        return "the answer was too long to be recorded completely"
     if note.get("refused"):
         return "toolsim refused the request"
     if client.response is None:

@@ -1,6 +1,6 @@
-"""The parts of a report's web page: one file, no script, no network.
+"""The parts of a report's web page, which is one file without scripts and network access.
 
-Everything that a model or a server wrote is escaped, whatever it looks like.
+All text from models and servers is escaped.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from html import escape
 from importlib.resources import files
 
 MAX_TEXT = 12_000
-"""Characters of one text: more than a person reads, and still a page that opens."""
+"""Maximum characters of one text: more than anyone reads, but few enough for a browser."""
 
 
 def document(title: str, body: Iterable[str]) -> str:
@@ -31,7 +31,7 @@ def tile(name: str, value: str, detail: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int) -> str:
-    """Return a table; the columns from ``numbers`` on hold numbers."""
+    """Return a table; the columns from ``numbers`` on contain numbers."""
 
     def line(tag: str, cells: Sequence[str]) -> str:
         return "".join(
@@ -54,5 +54,5 @@ def quoted(who: str, text: str, kind: str = "") -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """Return a text, and how much more there is if it is longer than the limit."""
+    """Return a text; if it exceeds the limit, truncated, with the number of omitted characters."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"

@@ -1,20 +1,20 @@
 """WebSocket mode of the Responses API, over any backend. ``proxy/upgrades.py`` admits the upgrades.
 
-    client ══ upgrade ══ mitmproxy ══ server.py (on the loopback) ── connection.py ── posts.py
+    client ══ upgrade ══ mitmproxy ══ server.py (on the loopback) ── connection.py ── requests.py
                          relays bytes   websocket.py: frames         lanes, memory     │ each request a flow
                                                                                        ▼
-                                                          mitmproxy's layers ─▶ our hooks ─▶ backend
+                                                          mitmproxy's layers ─▶ toolsim ─▶ backend
 
 1. The upgrade is checked like any request: the key, the page's origin, the name of the listener. Then mitmproxy relays
    the bytes of the connection, without parsing them, to a local server of this package (``mitmproxy12.relay``).
 2. Each ``response.create`` becomes a POST, a separate flow that takes the same path as an HTTP request: it is checked,
-   rewritten, stored, logged, recorded and shown like any other, and can be replayed without the connection. Its headers
-   are those of the upgrade.
+   rewritten, stored, logged, recorded and shown like any other, and can be replayed without the connection. It has the
+   headers of the upgrade.
 3. The cost of a connection is bounded: the size of a message, waiting and running requests, remembered conversations
-   (``protocol.py``), frames and messages per second (``websocket.py``), its silence, and the number of connections per
+   (``protocol.py``), frames and messages per second (``websocket.py``), idle time, and the number of connections per
    key. A client that exceeds a limit loses the request or the connection; other clients are not affected.
 4. Slow readers cause back pressure: while 1 MiB waits for a client, its backends are not read (``requests.py``). When a
    client disconnects, the model stops.
-5. During a drain, an idle connection is closed at once, with the code 1001, and any other one after the answers in
+5. During a drain, an idle connection is closed immediately, with the code 1001, and any other one after the answers in
    progress.
 """

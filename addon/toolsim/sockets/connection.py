@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of an HTTP response. ``headers``: those that a client might need with an error."""
+    """The head of an HTTP response. ``headers``: headers that a client might need with an error."""
 
     status: int
     content_type: str
@@ -48,7 +48,7 @@ class TooManyUnread(Exception):
 
 
 class PendingResponse(Protocol):
-    """A request on its way and its answer as it arrives, which continues to its end unless it is left."""
+    """A pending request and its answer as it arrives, which is read to its end unless ``leave`` is called."""
 
     def parts(self) -> AsyncGenerator[Head | bytes]:
         """Yield the head of the answer, if there is one, and its body."""
@@ -108,7 +108,7 @@ class SocketConnection:
         return bool(self._tasks)
 
     async def receive(self, data: bytes) -> bool:
-        """Handle a message, after the one before it; return whether it was readable.
+        """Handle a message, after the previous one; return whether it was readable.
 
         It never waits for the client to read: that can itself be waiting until this message has been read. Raises
         TooManyUnread instead.
@@ -262,7 +262,7 @@ class SocketConnection:
         """Send the messages for a part of an answer in slices: a part can contain thousands of events."""
         for messages in answer.feed(data):
             if answer.is_over:
-                # Before the client sees the end and continues from it.
+                # Remember the answer before the client sees its end and continues from it.
                 self._recent.take(answer, has_store=self._has_store())
             await self._send(messages)
             await pace.yield_to_others()

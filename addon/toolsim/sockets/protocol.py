@@ -2,18 +2,20 @@
 
 1. A ``response.create`` has the body of a POST, and its answer is the streamed answer to that POST: one message per
    event, without ``[DONE]``. An HTTP error is an ``error`` message with its status. An ``error`` event before
-   ``response.failed`` is dropped: clients take either one for the end, and the other one for the next answer.
-2. A connection remembers its answers as the conversation up to each of them. A request that continues one becomes
-   a request that contains it: it needs no store, and ``store: false`` is respected. Responses in the proxy's own store
-   are resolved there, so that nothing is stored twice.
-3. A continuation that fails makes the connection forget what it continued, as the specification requires; its client
-   sends the entire conversation again. The same applies to an output without its call. Over HTTP, where the entire
-   conversation is not always visible, such an output is accepted.
+   ``response.failed`` is dropped, because clients would treat the first of the two as the end, and the second as the
+   next answer.
+2. A connection remembers the conversation up to each of its answers. A request that continues an answer becomes a
+   request that contains this conversation, so it needs no store, and ``store: false`` is respected. Responses in the
+   proxy's own store are resolved there, so that nothing is stored twice.
+3. If a continuation fails, the connection forgets the response that it continued, as the specification requires; the
+   client then sends the entire conversation again. The same applies to an output without its call. Over HTTP, where the
+   entire conversation is not always visible, such an output is accepted.
 4. A ``stream_id`` names a lane. Requests of one lane are answered in order, those of different lanes concurrently; each
    message of an answer repeats its lane.
-5. ``generate: false`` prepares a turn. Nothing needs to be prepared here: it is answered at once and can be continued.
-6. ``response.steer`` is rejected with the API's event for that. Codex sends ``response.processed`` to report what it
-   has read, which needs no answer.
+5. ``generate: false`` prepares a turn. Nothing needs to be prepared here, so it is answered immediately and can be
+   continued.
+6. ``response.steer`` is rejected with the API's event for that. Codex sends ``response.processed`` after it has
+   processed a response; this needs no answer.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ can send at once cause. A single error can have any size, since some repeat what
 """
 
 TOO_MANY_LANES = ApiError(
-    f"Too many values of 'stream_id' on this connection: expected at most {MAX_LANES}.",
+    f"Too many different values of 'stream_id' on this connection: expected at most {MAX_LANES}.",
     "invalid_request_error",
     "websocket_stream_limit_reached",
     "stream_id",
@@ -71,13 +73,13 @@ NOT_ACTIVE = ApiError(
     "response_not_active",
     status=400,
 )
-TRUNCATED = ApiError("The answer has no end.", code="backend_truncated", status=502)
-_NO_STEERING = "Steering is not supported here: cancel the response, or send the input when it is over."
+TRUNCATED = ApiError("The answer ended unexpectedly.", code="backend_truncated", status=502)
+_NO_STEERING = "Steering is not supported here: cancel the response, or send the input when it has ended."
 
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _CONTINUES_NOTHING = re.compile(r'"previous_response_id":\s*null')
-"""Matches a member of an object, never the content of a string: there its quotes are escaped."""
+"""Matches a member of an object, but never the content of a string, in which the quotes would be escaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ class ClientMessage:
 
 
 class BadMessage(Exception):
-    """A message that cannot be served; ``lane`` as far as it could be read."""
+    """A message that cannot be served; ``lane``: "" if it could not be read."""
 
     def __init__(self, error: ApiError, lane: str = "") -> None:
         super().__init__(error.message)
@@ -153,14 +155,14 @@ def _generates(document: Mapping[str, Any]) -> bool:
 
 def error_message(error: ApiError, lane: str = "", headers: Mapping[str, str] | None = None) -> str:
     """Return the message of an error outside an answer; ``headers``: of the HTTP response, for the client."""
-    # The Open Responses schema requires a code.
+    # A code is required by the Open Responses schema.
     body = {**error.body(), "code": error.code or error.type}
     fields = {"headers": dict(headers)} if headers else {}
     return _in_lane(dump({"type": "error", "status": error.status, "error": body, **fields}), lane)
 
 
 def _steering_refused(body: Mapping[str, Any], lane: str) -> str:
-    """Return the event that rejects steering, with the input, which the client can send in another way."""
+    """Return the event that rejects steering, with the input, so that the client can send it in another way."""
     error = {"type": "invalid_request_error", "code": "steering_not_supported", "message": _NO_STEERING}
     steer = {key: body.get(key) for key in ("previous_response_id", "input")}
     event = {"type": "response.steer.failed", "sequence_number": 0, "error": error, "steer": steer}
@@ -196,15 +198,15 @@ class RequestDraft:
     body: bytes
     """The body of the POST."""
     own: Context | None = None
-    """Its items, None if they cannot be read: the error is reported when they are rewritten."""
+    """The request's items, None if they are invalid; the error is then reported when the request is rewritten."""
     answered: tuple[str, ...] = ()
-    """The ids of the calls whose outputs it contains."""
+    """The ids of the calls whose outputs the request contains."""
     previous: str | None = None
-    """The response that it continues, or None."""
+    """The response that the request continues, or None."""
     rest: bytes = b"{}"
     """For a continuation: ``body`` without its items."""
     trigger: bytes = b""
-    """The item that demands a summary, if any."""
+    """The item that requests a summary, if any."""
     in_conversation: bool = False
     is_stored: bool = True
     prepared: bytes | None = None
@@ -240,11 +242,11 @@ class SocketTurn:
     body: bytes
     previous: str = ""
     context: Context | None = None
-    """The conversation up to its answer, None if it is not known."""
+    """The conversation up to its answer, None if it is unknown."""
 
 
 MAX_NAMES = 1000
-"""Responses that one connection remembers at most."""
+"""Maximum number of responses that one connection remembers."""
 
 
 class RecentTurns:
@@ -254,13 +256,13 @@ class RecentTurns:
         self._places = places
         self._owner = owner
         self._prefix = secrets.token_bytes(16)
-        # Ids of the responses, oldest first; other owners can have evicted some.
+        # Ids of the responses, oldest first; other owners might have evicted some.
         self._names: dict[str, None] = {}
 
     def turn(self, draft: RequestDraft, *, has_store: bool) -> SocketTurn:
         """Return the request for a message. Raises BadRequest.
 
-        ``has_store``: the proxy stores answers, and finds those that this connection does not remember.
+        ``has_store``: whether the proxy has a store for answers that this connection does not remember.
         """
         previous, own = draft.previous, draft.own
         if own is None:
@@ -362,7 +364,7 @@ class SocketAnswer:
         """Whether the client has cancelled it."""
 
     def begin(self, status: int, content_type: str, headers: Mapping[str, str]) -> None:
-        """Handle the head of the response. ``headers``: those that the client might need with an error."""
+        """Handle the head of the response. ``headers``: headers that the client might need with an error."""
         self._status = status
         self._headers = dict(headers)
         self._is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
@@ -403,7 +405,7 @@ class SocketAnswer:
             self.has_failed = kind == "response.failed"
             if self.turn.previous:
                 continued = f'"previous_response_id":{dump(self.turn.previous)}'
-                # Not as a template, in which backslashes have a meaning.
+                # A function, because backslashes in a replacement template have a special meaning.
                 data = _CONTINUES_NOTHING.sub(lambda _: continued, data, count=1)
         before, self._error = [self._error] if self._error and not self.has_failed else [], ""
         message = _in_lane(data, self._lane)
@@ -413,7 +415,7 @@ class SocketAnswer:
         return [*before, message]
 
     def _document(self, body: bytes) -> str:
-        """Return the message for an answer that is not a stream: an error, or a Response after all."""
+        """Return the message for an answer that is not a stream, which is an error or a complete Response."""
         self.is_over = True
         document = parse_object(body) or {}
         if self._status < 300 and "output" in document:

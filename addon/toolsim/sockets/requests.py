@@ -14,9 +14,9 @@ from toolsim.proxy.upgrades import ClientUpgrade, forget
 from toolsim.sockets.connection import Head
 
 MAX_UNREAD_BYTES = 1024 * 1024
-"""Unread bytes of one connection's answers above which none of its backends is read."""
+"""Unread bytes of one connection's answers above which its backends are not read."""
 _PART_BYTES = 256
-"""The memory of a part in addition to its bytes."""
+"""The memory overhead of a part, in bytes."""
 
 
 class Backlog:
@@ -42,7 +42,7 @@ class Backlog:
 
 
 class SocketRequest:
-    """A request of a connection, on its way as a separate flow."""
+    """A request of a connection, sent as a separate flow."""
 
     def __init__(self, upgrade: ClientUpgrade, backlog: Backlog, body: bytes) -> None:
         flow = upgrade.post(body)
@@ -55,7 +55,7 @@ class SocketRequest:
         self._task.add_done_callback(lambda _: forget(flow))
 
     async def parts(self) -> AsyncGenerator[Head | bytes]:
-        """Yield the answer as it arrives. If closed at the answer's end, the flow reads the rest by itself."""
+        """Yield the answer as it arrives. If this is closed at the answer's end, the flow reads the rest on its own."""
         try:
             while (part := await self._parts.get()) is not None:
                 try:

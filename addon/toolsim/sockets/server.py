@@ -31,13 +31,13 @@ logger = logging.getLogger(__name__)
 PING_SECONDS = 30.0
 """Seconds between two pings. Proxies and routers drop silent connections."""
 SILENT_SECONDS = 600.0
-"""How long a client can leave pings unanswered. A busy client reads nothing for a while."""
+"""How long a client can leave pings unanswered, since a busy client might not read for a while."""
 UNUSED_SECONDS = 3600.0
 """How long a connection can be open without a request, as with OpenAI."""
 MEMORY_COUNT, MEMORY_BYTES = 10_000, 256 * 1024 * 1024
 """The limit for the remembered conversations of all connections."""
 STOP_SECONDS = 2.0
-"""How long a client has to read the news that the proxy stops."""
+"""How long a client has to read the close frame when the proxy stops."""
 
 
 class SocketServer:
@@ -64,12 +64,12 @@ class SocketServer:
         listening = socket.create_server(("127.0.0.1", 0))
         bound_buffers(listening, BUFFER_BYTES)
         self.port = listening.getsockname()[1]
-        # Connections that arrive before this has run wait in the queue of the socket.
+        # Connections that arrive before this runs wait in the socket's backlog.
         serving = asyncio.start_server(self._connected, sock=listening, limit=BUFFER_BYTES)
         self._server = asyncio.get_running_loop().create_task(serving)
 
     def drain(self) -> None:
-        """Close each connection with 1001 once its client waits for no answer."""
+        """Close each connection with 1001 once its client is not waiting for an answer."""
         self.is_draining = True
         for handler in list(self._open):
             handler.close_if_idle()
@@ -108,7 +108,7 @@ class SocketServer:
             case (ApiError() as error, str(lane)):
                 raise BadMessage(error, lane)
         if done.crash:
-            logger.error("toolsim failed to read a message; please report this.\n%s", done.crash)
+            logger.error("toolsim failed to parse a message; please report this.\n%s", done.crash)
         raise BadMessage(done.error or internal_error())
 
     def count(self, owner: str) -> int:
@@ -170,7 +170,7 @@ class _Handler:
         self._server.opened(self, owner)
         watch = asyncio.create_task(self._watched())
         try:
-            # Requests that are too large are rejected individually; this only bounds their memory until then.
+            # Requests that are too large are rejected individually; this limit only bounds their memory until then.
             async with aclosing(websocket.messages(2 * self._max_bytes)) as messages:
                 async for message in messages:
                     self._heard = self._used = time.monotonic()
@@ -188,12 +188,12 @@ class _Handler:
             await self._connection.stop(None)
 
     def close_if_idle(self) -> None:
-        """Close the connection unless its client waits for an answer."""
+        """Close the connection unless its client is waiting for an answer."""
         if not self._connection.is_busy:
             self._websocket.close(GOING_AWAY, "the proxy is stopping")
 
     async def stop(self) -> None:
-        """Notify the client that the proxy stops, unless it does not read, and close."""
+        """Close the connection, after notifying the client that the proxy stops, unless the client does not read."""
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
                 await self._connection.stop()

@@ -1,14 +1,14 @@
 """One WebSocket over a TCP stream: frames by wsproto, with pauses for other tasks.
 
 1. *Pace.* Reading from a stream whose data has already arrived does not suspend, and neither does writing to a stream
-   with room. So a client that sends tiny frames could hold the event loop for as long as it likes. After each frame the
-   time slice is checked, and others get a pause once it is used up (``core.time_slice``).
-2. *Rate.* Frames and messages draw on one allowance, which no real client exhausts even at ten times its rate: 2,000
+   with room. So a client that sends tiny frames could block the event loop indefinitely. The time slice is checked
+   after each frame, and other tasks run once it is used up (``core.time_slice``).
+2. *Rate.* Frames and messages share one allowance, which no real client would exhaust even at ten times its rate: 2,000
    tiny frames or 200 messages a second, after a burst of five seconds' worth. Frames of a KiB or more are free, because
-   clients split large messages into them. An unreadable message costs as much as ten. A client without allowance left
-   loses its connection, with the code 1008.
-3. *Memory.* The kernel's buffers are small (``BUFFER_BYTES``), so a side that does not read stops the other one. A
-   message has a maximum size. Of several pings that arrive while the client does not read, only the last is answered
+   clients split large messages into them. An unreadable message costs as much as ten. A client that has used up its
+   allowance is disconnected with the code 1008.
+3. *Memory.* The kernel's buffers are small (``BUFFER_BYTES``), so a side that does not read stops the other one.
+   Messages have a maximum size. If several pings arrive while the client does not read, only the last one is answered
    (RFC 6455, 5.5.3).
 """
 
@@ -42,16 +42,16 @@ from toolsim.proxy.upgrades import BUFFER_BYTES
 
 READ_BYTES = 16 * 1024
 HANDSHAKE_SECONDS = 10.0
-"""How long an upgrade can take to arrive. It comes from this process."""
+"""How long an upgrade can take to arrive from this process."""
 CLOSE_SECONDS = 5.0
 """How long a client has to answer a close frame before its connection is closed."""
 DISCARD_SECONDS = 1.0
-"""How long a client that is closed for a violation has to read the reason; its data is discarded."""
+"""How long a client has to read the reason after a violation; its data is discarded."""
 
 UNITS_PER_SECOND, UNITS_BURST = 2_000, 10_000
 FRAME_UNITS, MESSAGE_UNITS, UNREADABLE_UNITS = 1, 10, 100
 FREE_FRAME_BYTES = 1024
-"""Frames of this size or more cost nothing: their bytes limit them."""
+"""Frames of this size or more do not count, because their size itself limits their rate."""
 
 GOING_AWAY, UNSUPPORTED_DATA, POLICY, TOO_BIG = 1001, 1003, 1008, 1009
 
@@ -80,7 +80,7 @@ class WebSocket:
         self.pongs = 0
         """Pongs received."""
         self.end: tuple[int, str] | None = None
-        """The code and reason of the client's close frame or of the server's, None before either."""
+        """The code and reason of the first close frame, from either side; None before it."""
 
     # -- the upgrade --
 
@@ -153,7 +153,7 @@ class WebSocket:
                         self._spend(FRAME_UNITS)
                         self.pongs += 1
                     case CloseConnection() if self._protocol.state is ConnectionState.OPEN:
-                        # Never sent by a peer: wsproto reports a frame that violates the protocol in this way.
+                        # Peers never send this event: wsproto uses it to report a frame that violates the protocol.
                         self.violate(int(event.code), event.reason or "")
                     case CloseConnection():
                         self._closed_by_client(event)

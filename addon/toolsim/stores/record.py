@@ -9,7 +9,7 @@ from typing import Protocol
 MAX_CHAIN = 10_000
 """Maximum length of a chain of records, beyond the number of turns that any model reads."""
 MAX_TRIES = 20
-"""How often a change is retried after a ``Conflict``, each time on the current version."""
+"""Maximum attempts at a change after a ``Conflict``, each based on the current version."""
 
 
 class StoreError(Exception):
@@ -32,17 +32,17 @@ class Record:
     """Unique in its partition."""
     value: bytes
     parent: str = ""
-    """The id of the record that it continues, "" for none."""
+    """The id of the record that this one continues, "" for none."""
     names: tuple[str, ...] = ()
-    """Other names under which the record can be found; of two records with the same name, the later one has it."""
+    """Other names under which the record can be found. A name refers to the latest record that has it."""
     version: int = 0
     """1 for the first value under this id, then increasing with each replacement."""
     age: float = field(default=0.0, compare=False)
-    """Seconds since the last use, by the one clock that all users of the store share."""
+    """Seconds since the last use, by the clock that all users of the store share."""
 
     @property
     def size(self) -> int:
-        """The number of bytes counted towards the bounds."""
+        """The number of bytes counted toward the bounds."""
         return len(self.value) + len(self.id) + len(self.parent) + sum(map(len, self.names))
 
 
@@ -67,7 +67,7 @@ class Size:
 
 
 class Store(Protocol):
-    """Stores records. All methods raise ``StoreError``, and nothing else, if the operation fails."""
+    """Stores records. If an operation fails, its method raises ``StoreError`` and no other exception."""
 
     async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
         """Write all records or none.
@@ -77,14 +77,14 @@ class Store(Protocol):
         """
 
     async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:
-        """Return a record preceded by all records that it continues, the oldest first; [] if it does not exist.
+        """Return a record preceded by all records that it continues, oldest first; [] if it does not exist.
 
         A deleted record ends the chain: the first returned record then still has a ``parent``. Raises
         ``RecordTooLarge`` beyond ``max_bytes`` of values.
         """
 
     async def find(self, partition: str, names: Iterable[str]) -> dict[str, Record]:
-        """Return the records with these names, by name; unknown names are left out."""
+        """Return the records with these names, by name; unknown names are omitted."""
 
     async def delete(self, partition: str, id: str) -> bool:
         """Delete a record; return whether it existed."""
@@ -95,8 +95,8 @@ class Store(Protocol):
     async def close(self) -> None:
         """Finish operations in flight and release everything, in bounded time.
 
-        An operation that has not finished by then fails for its caller. The store can be used again afterwards; a store
-        in memory is then empty. Raises nothing.
+        An operation that has not finished by then fails for its caller. The store can be used again afterwards, but a
+        store in memory is then empty. Never raises.
         """
 
 

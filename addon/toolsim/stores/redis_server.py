@@ -1,4 +1,4 @@
-"""A store in a Redis server, for several proxies: each can continue what another one started.
+"""A store in a Redis server, for several proxies, each of which can continue another one's conversations.
 
 Each operation is one script, which the server runs atomically. So no partial write is ever read, versions are compared
 on the server, and the bounds hold across all proxies. Ages use the server's clock, not the proxies'. Keys, after
@@ -14,7 +14,7 @@ on the server, and the bounds hold across all proxies. Ages use the server's clo
 
 Nothing is retried automatically, because a write whose answer was lost might have succeeded. Connections that died
 while idle are reopened. The server must not evict keys by its own policy (``maxmemory-policy noeviction``, its
-default). What survives a restart depends on its configuration (``appendonly yes``).
+default). Its configuration determines what data survives a restart (``appendonly yes``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from redis.exceptions import RedisError
 from toolsim.stores.record import MAX_CHAIN, Conflict, Record, Size, Store, StoreError, StoreLimits, check, too_long
 
 SECONDS = 2.0
-"""Timeout of one operation, connecting included."""
+"""Timeout of one operation, including connecting."""
 PREFIX = "toolsim:"
 _MAX_CONNECTIONS = 64
 
@@ -202,7 +202,7 @@ class RedisStore:
         limits = (self._bounds.records, self._bounds.bytes, MAX_CHAIN)
         reply = await self._run("put", partition, *limits, json.dumps(expected or {}), *rows)
         if reply[0] == b"conflict":
-            raise Conflict(f"{reply[1].decode()} was changed meanwhile")
+            raise Conflict(f"{reply[1].decode()} has changed in the meantime")
         return Size(*reply[1:])
 
     async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:

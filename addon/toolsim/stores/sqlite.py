@@ -1,10 +1,10 @@
 """A store in one SQLite file, for one machine, or in this process's memory. Other processes can use the same file.
 
-Committed data survives the end of this process at any moment (WAL, ``synchronous=NORMAL``). After a power failure the
-last moments can be lost, but never part of a write. Only the owner can read the file and the files that SQLite puts
-next to it. Deleted values are overwritten, large ones a little later.
+Committed data survives the end of this process at any moment (WAL, ``synchronous=NORMAL``). After a power failure, the
+most recent writes can be lost, but never only part of a write. Only the owner can read the file and the files that
+SQLite creates next to it. Deleted values are overwritten, large ones a little later.
 
-Reads and writes have a thread and a connection each, so that no read waits for a slow disk write, and partitions take
+Reads and writes each have a thread and a connection, so that no read waits for a slow disk write, and partitions take
 turns. A stuck thread delays queued work only until that work times out, and the queue is bounded. After an error other
 than a lock or a full disk, the connection is reopened. A database in memory has only one connection, and its records
 are gone once it is closed.
@@ -50,13 +50,11 @@ _PART_PAUSE_SECONDS = 0.001
 """Pause between two parts, so that waiting threads can acquire the lock."""
 _SWEPT_AT_ONCE = 200
 _MAX_WRITES = 3
-"""How often a large value is written again if another process deletes its parts meanwhile, because the clock has
-jumped.
-"""
+"""Maximum attempts to write a large value if another process deletes its parts in the meantime after a clock jump."""
 _WRITING_SECONDS = 60.0
 """Timeout for all parts of a value."""
 _CHECKPOINT_BYTES = 4 * 1024 * 1024
-"""The number of bytes after which the WAL is copied into the file; SQLite's own default."""
+"""The number of bytes after which the WAL is copied into the file; SQLite's default."""
 _MAX_WAL_PAGES = 4096
 """Pages of 4 KiB. With a larger WAL, writes wait until all of it is copied: only then does it start again from its
 beginning.
@@ -187,7 +185,7 @@ class SqliteStore:
         """As ``Store``."""
         left = self._hauler, self._reader, self._writer
         self._reader, self._writer, self._hauler = _connections(self._path)
-        # One after the other: the last one cleans up, which works only while it is alone.
+        # Sequentially: the last connection cleans up, which works only if no other one is open.
         for connection in dict.fromkeys(left):
             await connection.close()
 
@@ -195,7 +193,7 @@ class SqliteStore:
         self, base: sqlite3.Connection, partition: str, records: Sequence[Record], expected: Mapping[str, int]
     ) -> Size:
         now = self._clock()
-        # Before large values are written to no avail.
+        # Checked first, so that large values are not written in vain.
         _expect(base, partition, expected)
         for _ in range(_MAX_WRITES):
             with suppress(_Swept):
@@ -245,7 +243,7 @@ class SqliteStore:
         return parts
 
     def _sweep(self, base: sqlite3.Connection) -> None:
-        """Delete some of the values without a record; the others follow after later writes."""
+        """Delete some of the values without a record; later writes delete the others."""
         one = "SELECT rowid FROM parts WHERE value = ? LIMIT 1"
         for _ in range(_SWEPT_AT_ONCE):
             due = base.execute("SELECT value FROM unheld WHERE due <= ? LIMIT 1", (self._clock(),)).fetchone()
@@ -269,11 +267,11 @@ class SqliteStore:
         self._sweep(base)
         ((_, pages, _),) = base.execute(_COPY).fetchall()
         if pages > _MAX_WAL_PAGES:
-            with self._writing:  # The rest: data written meanwhile.
+            with self._writing:  # The rest is data written in the meantime.
                 base.execute(_COPY).fetchall()
 
     def _expire(self, base: sqlite3.Connection, now: float) -> int:
-        """Delete some expired records from time to time. The others follow later; they are no longer readable."""
+        """Delete some expired records from time to time. The others, which can no longer be read, are deleted later."""
         if now < self._expires_at:
             return 0
         oldest = now - self._bounds.seconds
@@ -284,15 +282,15 @@ class SqliteStore:
         return gone
 
     def _evict(self, base: sqlite3.Connection) -> Size:
-        """Delete records beyond the bounds, from the partition with the largest share first; return what is left."""
+        """Delete records beyond the bounds, from the partition with the largest share first; return what remains."""
         evicted = 0
         while (size := _size(base)).records > self._bounds.records or size.bytes > self._bounds.bytes:
             over = size.records - self._bounds.records
             share = "records" if over > 0 else "bytes"
             largest = base.execute(f"SELECT partition, records FROM shares ORDER BY {share} DESC LIMIT 2").fetchall()
             (partition, records), *others = largest
-            # One by one only at the end: the bytes of one record can be enough, or another share can become the
-            # largest.
+            # Only the last ones are deleted individually, since the bytes of one record can be enough, or another share
+            # can become the largest.
             many = max(1, min(over, records - others[0][1] if others else over))
             old = "SELECT key FROM records WHERE partition = ? ORDER BY used, key LIMIT ?"
             evicted += base.execute(f"DELETE FROM records WHERE key IN ({old})", (partition, many)).rowcount
@@ -357,12 +355,12 @@ class _Connection:
         try:
             return await future
         except QueueFull:
-            raise StoreError("the store is too slow: too many are waiting for it") from None
+            raise StoreError("the store is too slow: too many requests are waiting for it") from None
         finally:
             timer.cancel()
 
     def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        """Run work after the queued work, without a result; if it fails, it will be requested again."""
+        """Run work after the queued work, without a result; if it fails, it will be scheduled again later."""
         self._thread.submit(lambda: self._run(work)).add_done_callback(
             lambda done: done.cancelled() or done.exception()
         )
@@ -376,7 +374,7 @@ class _Connection:
 
     def _run[T](self, work: Callable[[sqlite3.Connection], T]) -> T:
         if self._is_left:
-            raise StoreError("the store was closed before it got to this")
+            raise StoreError("the store was closed before this operation started")
         try:
             if self._base is None:
                 self._base = _open(self._path)
@@ -445,7 +443,7 @@ def _open(path: Path | None) -> sqlite3.Connection:
         with closing(base.execute("PRAGMA user_version")) as rows:
             (version,) = rows.fetchone()
         if version > _VERSION:
-            raise StoreError(f"{path}: its version is {version}, which a newer toolsim has written")
+            raise StoreError(f"{path}: it has version {version}, which was written by a newer toolsim")
         if version < _VERSION:
             base.executescript(_SCHEMA)
     except BaseException:
@@ -457,8 +455,8 @@ def _open(path: Path | None) -> sqlite3.Connection:
 def _make(path: Path) -> None:
     """Create the file, readable by its owner only; SQLite gives the files next to it the same mode.
 
-    An existing file is never opened and closed here: closing it would release the locks that this process holds on it,
-    and the next process to exit would delete data that is still being written.
+    An existing file is never opened and closed here. Closing it would release this process's locks on it, and the next
+    process to exit would delete data that is still being written.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
@@ -481,13 +479,14 @@ def _read(rows: Iterable[tuple[Any, ...]], now: float) -> Iterator[tuple[Any, Re
 
 
 def _joined(parts: Sequence[tuple[int | None, bytes | None]], size: int) -> bytes | None:
-    """Return a value of at most so many bytes from the numbers and bytes of its parts; None if a part is missing."""
+    """Return a value of at most ``size`` bytes from the numbers and bytes of its parts; None if a part is missing."""
     pieces = [part for _, part in parts if part is not None]
     is_gapless = [number for number, _ in parts] == list(range(len(pieces)))
     if not is_gapless or any(len(piece) != len(pieces[0]) for piece in pieces[:-1]):
         return None
     value = b"".join(pieces)
-    # The names of a record count too, and other records can have taken them over. Truncated JSON is detected anyway.
+    # The size includes names, which other records may have taken over, so it is only an upper bound. Truncated JSON is
+    # detected anyway.
     has_end = value.endswith((b"}", b"]")) or not value.startswith((b"{", b"["))
     return value if has_end and len(value) <= size else None
 
@@ -511,7 +510,7 @@ def _expect(base: sqlite3.Connection, partition: str, versions: Mapping[str, int
     """Raise ``Conflict`` unless the records of these ids have these versions."""
     for id, version in versions.items():
         if _version(base, partition, id) != version:
-            raise Conflict(f"{id} was changed meanwhile")
+            raise Conflict(f"{id} has changed in the meantime")
 
 
 def _version(base: sqlite3.Connection, partition: str, id: str) -> int:

@@ -1,4 +1,4 @@
-"""The URL of a store, as the operator writes it, with its limits: ``sqlite:/srv/answers?days=7&answers=5000``."""
+"""The URL of a store with its limits, as specified by the operator: ``sqlite:/srv/answers?days=7&answers=5000``."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ class StoreUrl:
     background: int = BACKGROUND
     """The maximum number of concurrent background answers."""
     is_required: bool = False
-    """Whether a proxy without it is not ready (``required=1``).
+    """Whether the proxy is not ready while the store fails (``required=1``).
 
-    Not by default. While a store fails, all turns without references are still answered, and so are chat completions
-    and Messages. A store that several proxies share would take all of them out of service at once.
+    This is off by default. While a store fails, all turns without references are still answered, as are chat
+    completions and Messages. A failing store that several proxies share would take all of them out of service at the
+    same time.
     """
 
 
 def parse_store_url(text: str) -> StoreUrl | None:
-    """Parse a URL, None for no store. Raises ValueError with a message for people."""
+    """Parse a URL; return None for no store. Raises ValueError with a readable message."""
     if not text:
         return None
     plain, limits = _split(text)
@@ -68,7 +69,7 @@ def parse_store_url(text: str) -> StoreUrl | None:
 
 
 def _split(text: str) -> tuple[str, dict[str, int]]:
-    """Return a URL without toolsim's limits, and the limits. Other parameters are the server's and stay in the URL.
+    """Return a URL without toolsim's limits, and the limits. Other parameters are for the server and stay in the URL.
 
     Raises ValueError.
     """
@@ -91,6 +92,6 @@ def _split(text: str) -> tuple[str, dict[str, int]]:
 
 
 def open_store(address: StoreUrl) -> Store:
-    """Return the store at a URL. Nothing is opened before first use."""
+    """Return the store at a URL, which is opened on first use."""
     store: Store = importlib.import_module(STORES[address.kind].module).open_store(address.location, address.bounds)
     return store

@@ -116,7 +116,7 @@ REFUSAL = Refused(500, {}, b'{"error": {"message": "no model"}}')
     [
         ((REFUSAL,), "no model"),
         ((Opened(), TextDelta("Hel"), Failed(ApiError("it broke", status=502))), "it broke"),
-        ((), "has no end"),
+        ((), "ended unexpectedly"),
     ],
 )
 async def test_an_answer_that_fails(setup: Setup, events: Sequence[RoundEvent], words: str) -> None:

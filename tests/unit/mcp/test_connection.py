@@ -114,7 +114,7 @@ async def test_it_is_tried_again_later_each_time() -> None:
         messages.append(str(caught.value))
     assert "cannot be started" in messages[0]
     assert "/no/such" not in messages[0]
-    assert "tried again in 1 s" in messages[2]
+    assert "the next attempt is in 1 s" in messages[2]
     now = 1.5
     with pytest.raises(ServerFailed, match="cannot be started"):
         await connection.tools()
@@ -226,6 +226,6 @@ async def test_waiting_for_a_turn_has_an_end() -> None:
     calls = [connection.call("sleep", {"seconds": 0.8}, 100, Caller("me", "slow")) for _ in range(4)]
     outcomes = await asyncio.gather(*calls)
     assert [outcome.code for outcome in outcomes] == ["", "", UNREACHABLE, UNREACHABLE]
-    assert "is busy: this request has waited 1 s for its turn" in outcomes[2].shown
+    assert "is busy: this request waited 1 s for its turn" in outcomes[2].shown
     assert (await connection.call("echo", {}, 100)).output == "{}"
     await connection.close()

@@ -83,7 +83,7 @@ def test_a_failure_is_told_once(problem: Exception | str, caplog: pytest.LogCapt
     assert first.startswith("toolsim: traces cannot be exported: ")
     assert "refused" in first
     assert "\n" not in first
-    assert last == "toolsim: traces are exported again"
+    assert last == "toolsim: traces are being exported again"
 
 
 def test_all_exporters_get_all(caplog: pytest.LogCaptureFixture) -> None:

@@ -135,7 +135,7 @@ def test_exactly_the_differences(session: Path, tmp_path: Path, capsys: pytest.C
         "one too few": 'different: got no call of get_weather({"city":"Bonn","unit":"C"})',
         "no call": "none: got no call, expected get_weather",
         "a misfit": "invalid: get_weather: " + outcomes["a misfit"][1][0].partition(": ")[2],
-        "unreadable": "invalid: a call that cannot be read: MALFORMED_JSON",
+        "unreadable": "invalid: a call that cannot be parsed: MALFORMED_JSON",
         "words": "same: ",
         "needless": "different: got a call of get_weather, expected an answer",
         "silence": "none: got an empty answer",
@@ -183,10 +183,10 @@ def test_a_backend_that_fails_halfway(session: Path, tmp_path: Path, capsys: pyt
         (["{empty}", "--against", "http://127.0.0.1:9/v1"], "{empty}: no .flow file"),
         (["{broken}", "--against", "http://127.0.0.1:9/v1"], "{broken}: no recorded turn"),
         (["{one}", "--against", "127.0.0.1:9/v1"], "--against: got '127.0.0.1:9/v1', expected a URL"),
-        (["{one}", "--against", "http://127.0.0.1:9/v1", "--update"], "--update does not go with --against"),
+        (["{one}", "--against", "http://127.0.0.1:9/v1", "--update"], "--update cannot be used with --against"),
         (["{one}", "--against", "http://127.0.0.1:9/v1", "--key-env", "NO_SUCH"], "--key-env: the environment"),
         (["{one}", "--against", "http://127.0.0.1:9/v1", "--out", "{one}"], "--out: {one} exists already"),
-        (["{one}", "--model", "m"], "--model goes with --against"),
+        (["{one}", "--model", "m"], "--model requires --against"),
     ],
 )
 def test_bad_input_is_one_line(words: list[str], problem: str, tmp_path: Path) -> None:

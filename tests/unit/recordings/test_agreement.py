@@ -86,5 +86,5 @@ def test_each_difference_of_several_calls() -> None:
         'got no call of f({"n":1,"unit":"C"})',
     )
     assert compare(Reply(calls=(g,)), Reply(calls=(f, g)), TOOLS).differences == (
-        'got a further call: f({"n":1,"unit":"C"})',
+        'got an extra call: f({"n":1,"unit":"C"})',
     )

@@ -223,7 +223,7 @@ def test_a_swallowed_request_fails_its_test(tmp_path: Path) -> None:
         "    httpx.post(url, json={'model': 'm', 'messages': [{'role': 'user', 'content': 'who?'}]}, timeout=30)\n"
     )
     output = pytest_in(tmp_path).stdout
-    assert "toolsim_model: no answer is left for this request: 'who?'" in output
+    assert "toolsim_model: there is no answer for this request: 'who?'" in output
     assert "1 failed" in output
 
 

@@ -136,18 +136,18 @@ def test_only_good_turns(tmp_path: Path) -> None:
         expected = {
             recording(tmp_path, text="Let me think. <tool_call>{</tool_call>").name: "a call could not be read",
             recording(tmp_path, text="").name: "the answer is empty",
-            recording(tmp_path, tools=[strict]).name: "a call broke its schema",
-            recording(tmp_path, messages=image).name: "it holds images or files",
+            recording(tmp_path, tools=[strict]).name: "a call violated its schema",
+            recording(tmp_path, messages=image).name: "it contains images or files",
             recording(tmp_path, tools=[]).name: "no tool was on offer",
         }
         good = recording(tmp_path).name
-        expected[recording(tmp_path).name] = "another recording is the same"
+        expected[recording(tmp_path).name] = "it is a duplicate of another recording"
     (tmp_path / "cut.flow").write_bytes((tmp_path / good).read_bytes()[:100])
     lines, manifest = export(tmp_path)
     assert len(lines) == 1
     assert manifest["lines"] == [good]
     found = {entry["recording"]: entry["reason"] for entry in manifest["left_out"]}
-    assert found.pop("cut.flow") == "the file is not a whole recording"
+    assert found.pop("cut.flow") == "the file is not a complete recording"
     assert {name: found[name] for name in expected} == expected
     assert sum(manifest["reasons"].values()) == len(expected) + 1
 

@@ -120,7 +120,7 @@ def test_green_and_red(project: Path) -> None:
     assert failed == {"test_question.py::test_calls", "test_question.py::test_carefree", "test_manifest.py::test_same"}
     # The nearest recording and the place are named, even if the client swallowed the error.
     place = (
-        "No recorded exchange began with this request; the nearest is chat-whole-one-call-0001.flow:\n"
+        "No recorded exchange began with this request; the closest is chat-whole-one-call-0001.flow:\n"
         '  body.messages[0 user].content: got "ho", expected "hi"'
     )
     assert output.count(place) == 2, output

@@ -272,7 +272,7 @@ def test_main(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     assert main([str(stream)]) == 0
     capsys.readouterr()
     assert main([str(stream.parent), str(stream.parent / "nothing")]) == 2
-    assert capsys.readouterr() == ("", f"{stream.parent / 'nothing'}: there is no such file or folder\n")
+    assert capsys.readouterr() == ("", f"{stream.parent / 'nothing'}: no such file or folder\n")
     stream.unlink()
     assert main([str(stream.parent)]) == 2
 

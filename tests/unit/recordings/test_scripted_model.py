@@ -170,8 +170,8 @@ def test_no_answer_is_left(model: ScriptedModel) -> None:
     """The request is refused, and noted for the test's report, whatever its client makes of that."""
     answer = httpx.post(f"{model.base_url}/chat/completions", json={"model": "m", "messages": QUESTION}, timeout=30)
     assert answer.status_code == 404
-    assert "no answer is left" in answer.json()["error"]["message"]
-    assert model.unmatched == ["toolsim_model: no answer is left for this request: 'What is the weather in Bonn?'"]
+    assert "there is no answer" in answer.json()["error"]["message"]
+    assert model.unmatched == ["toolsim_model: there is no answer for this request: 'What is the weather in Bonn?'"]
 
 
 def test_options_come_before_the_start() -> None:

@@ -94,7 +94,7 @@ def test_other_requests(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     """Another question has no answer, and the log shows how it differs from the nearest recorded one."""
     flow = question(model="other", path="/v1/chat/completions?api_key=first-key")
     assert stage.ask(flow).response is None
-    assert 'the nearest is one that was loaded by hand:\n  body.model: got "other", expected "m"' in caplog.text
+    assert 'the closest is one that was loaded by hand:\n  body.model: got "other", expected "m"' in caplog.text
     assert stage.playback.count() == 1
 
 
@@ -125,7 +125,7 @@ def test_the_nearest_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
         replay.running()
         more = {f"x{number}": number for number in range(9)}
         replay.request(question(model="other", **more))
-    assert f'the nearest is {near.name}:\n  body.model: got "other", expected "m"\n' in caplog.text
+    assert f'the closest is {near.name}:\n  body.model: got "other", expected "m"\n' in caplog.text
     assert caplog.text.rstrip().endswith("\n  and 5 more")
 
 

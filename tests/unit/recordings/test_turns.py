@@ -49,8 +49,8 @@ def test_what_is_not_a_turn(tmp_path: Path) -> None:
     assert read_turn(path).reply.calls[0].name == "get_weather"
     assert reason(error="backend_truncated") == "the answer failed: backend_truncated"
     assert reason(error=None, retries=["NO_CALL"]) == "the model was retried"
-    assert reason({"missing_bytes": {"backend": 5}}, retries=[]) == "the answer was too long to be kept whole"
-    assert reason({"missing_bytes": {}, "round": {"number": 2}}).startswith("toolsim asked this itself")
+    assert reason({"missing_bytes": {"backend": 5}}, retries=[]) == "the answer was too long to be recorded completely"
+    assert reason({"missing_bytes": {}, "round": {"number": 2}}).startswith("this is one of toolsim")
     with pytest.raises(Unusable, match="refused"):
         read_turn(refused)
     with pytest.raises(Unusable, match="HTTP 503"):

@@ -1,28 +1,28 @@
-"""The Codex app-server as a text-only model: a request in, one turn of one short-lived thread, events out.
+"""The Codex app-server as a text-only model: each request becomes one turn of a short-lived thread.
 
     request ─▶ thread/start ─▶ thread/inject_items ─▶ turn/start ─▶ notifications ─▶ events
                                                           client leaves, turn is cut ─▶ turn/interrupt
                                                           in any case, at the end    ─▶ thread/unsubscribe
 
-Each request gets its own thread. It holds the client's whole conversation, so nothing has to be stored between two
-requests, and concurrent ones are independent. ``ephemeral`` keeps the thread off the user's disk, and
+Each request gets its own thread, which contains the client's entire conversation, so nothing has to be stored between
+requests, and concurrent requests are independent. ``ephemeral`` keeps the thread off the user's disk, and
 ``thread/unsubscribe`` removes it from the child's memory.
 
-``thread/inject_items`` passes the history, and the turn itself gets no input: ``turn/start`` accepts only one text from
+``thread/inject_items`` passes the history, and the turn itself gets no input. ``turn/start`` accepts only one text from
 the user, whereas injected items keep their roles, their order and their images, and Codex adds nothing to them.
 
-Codex is a coding agent. It is stripped down to a text model in three places, since none of them covers everything (all
-is passed to the child, never written to the user's files):
+Codex is a coding agent. It is reduced to a text model in three places, since none of them covers everything (all
+settings are passed to the child, never written to the user's files):
 - ``thread/start``: empty base and developer instructions (absent ones would be Codex's own), no approvals, a
   read-only sandbox in an empty folder;
 - its ``config``: no shell, web search, plugins, skills, memories, MCP servers and so on (``text_only.settings``);
-- the model catalog: what each model decides by itself, whatever the settings (``text_only.text_catalog``).
+- the model catalog: properties of each model that override the settings (``text_only.text_catalog``).
 
-A global ``AGENTS.md`` still reaches the model; no setting keeps it out, so it is logged once.
+A global ``AGENTS.md`` still reaches the model; no setting prevents this, so it is logged once.
 
-Two timeouts: Codex never answers a line that it cannot read (a schema nested too deep), so a request that is not
-accepted within ``_ACCEPT_TIMEOUT`` is a 504. And the response headers are held back until the model's first word, since
-until then a failure can be an HTTP status, but for no more than ``_HEADERS_TIMEOUT``.
+There are two timeouts. Codex never answers a line that it cannot parse (a schema nested too deeply), so a request that
+is not accepted within ``_ACCEPT_TIMEOUT`` gets a 504. The response headers are held back until the model's first word,
+so that a failure before it can be an HTTP status, but for no longer than ``_HEADERS_TIMEOUT``.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ logger = logging.getLogger(__name__)
 # Seconds; see the module docstring.
 _HEADERS_TIMEOUT = 10.0
 _ACCEPT_TIMEOUT = 60.0
-# Seconds that cleaning up after a request can take in the background, and that ``stop`` waits for it.
+# Seconds that the background cleanup after a request can take, and for which ``stop`` waits.
 _CLEANUP_TIMEOUT = 30.0
 _STOP_PATIENCE = 1.0
 
-# More models than Codex lists, on one page.
+# More models than Codex lists, so that one page is enough.
 _MODELS_PAGE = 100
 
 
@@ -97,7 +97,7 @@ class CodexBackend:
         await asyncio.gather(*self._cleanups, return_exceptions=True)
 
     async def models(self) -> Sequence[str] | ApiError:
-        """Return the user's own default model, then those that Codex lists."""
+        """Return the user's default model, followed by the models that Codex lists."""
         try:
             child = await self._server.child()
             listed = await child.request("model/list", {"limit": _MODELS_PAGE})
@@ -116,7 +116,7 @@ class CodexBackend:
         except CodexUnavailable as unavailable:
             yield Failed(unavailable.error)
             return
-        # In its own task: if the client leaves now, it continues, to get the ids of what has to be cleaned up.
+        # In a separate task, which continues if the client disconnects now, to get the ids that the cleanup needs.
         starting = asyncio.create_task(_start(child, asked))
         has_ended = False
         try:
@@ -153,7 +153,7 @@ class CodexBackend:
 
 
 async def _start(child: Child, request: CodexRequest) -> _Running:
-    """Start a thread that holds the conversation, and its turn. Raises RpcError or Unavailable, without the thread."""
+    """Start a thread with the conversation, and its turn. If it raises RpcError or Unavailable, there is no thread."""
     started = await child.request(
         "thread/start",
         {
@@ -169,7 +169,7 @@ async def _start(child: Child, request: CodexRequest) -> _Running:
     )
     thread = string(mapping(started.get("thread")).get("id"))
     for source in child.unreported_sources(started.get("instructionSources")):
-        logger.warning("Codex shows the model your %s in every request; no setting keeps it out", source)
+        logger.warning("Codex shows the model your %s in every request; no setting prevents this", source)
     notifications = child.subscribe(thread)
     try:
         await child.request("thread/inject_items", {"threadId": thread, "items": request.items})

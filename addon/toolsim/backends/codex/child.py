@@ -1,10 +1,10 @@
-"""One `codex app-server` process, and the JSON-RPC connection over its pipes.
+"""A `codex app-server` process, and the JSON-RPC connection over its pipes.
 
 A child is used once: from ``connection_made``, when the event loop has spawned it, to the end of ``run``. After that,
 every request, pending or new, raises ``CodexUnavailable``, and every subscribed queue has received its None.
 
-It counts as dead as soon as it exits *or* closes its output, since without output it is useless. It is ended in three
-steps of ``_STOP_TIMEOUT`` each: end of input, SIGTERM, SIGKILL. The last one goes to its whole process group, because
+It counts as dead as soon as it exits *or* closes its output, since without output it is useless. It is stopped in three
+steps of ``_STOP_TIMEOUT`` each: end of input, SIGTERM, SIGKILL. SIGKILL is sent to its entire process group, because
 npm's ``codex`` is a wrapper, and the real binary that it starts survives when the wrapper is killed.
 
 This is an asyncio protocol and not ``asyncio.subprocess.Process``, whose ``wait`` also waits for the pipes to close:
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 # Timeout in seconds of each of the three steps that end a child.
 _STOP_TIMEOUT = 2.0
-# Seconds until the last output of a dead child has come through its pipes.
+# Seconds to wait for the last output of a dead child in its pipes.
 _LAST_OUTPUT_TIMEOUT = 0.3
 
 # Limits for its standard error: bytes buffered of an unfinished line, bytes logged per line, and lines stored for the
@@ -43,7 +43,7 @@ MAX_STDERR_TAIL_BYTES = 64 * 1024
 MAX_STDERR_LINE_CHARS = 500
 MAX_STDERR_LINES = 20
 
-# Exit statuses of a child that somebody else ended (SIGINT, SIGKILL, SIGTERM): its last output is not the cause.
+# Exit statuses of a child that was killed externally (SIGINT, SIGKILL, SIGTERM), whose last output is not the cause.
 _EXTERNAL_SIGNALS = (-2, -9, -15)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -51,7 +51,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 class Child(asyncio.SubprocessProtocol):
     """One child process; ``workdir`` is the empty folder in which its threads work.
 
-    Known after the handshake: ``version``, ``default_model`` and the names of the user's ``mcp_servers``.
+    Set after the handshake: ``version``, ``default_model`` and the names of the user's ``mcp_servers``.
     """
 
     def __init__(self, workdir: Path) -> None:
@@ -73,16 +73,16 @@ class Child(asyncio.SubprocessProtocol):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the child is running, as far as is known."""
+        """Whether the child is known to be running."""
         return not self._ended.is_set()
 
     @property
     def pid(self) -> int:
-        """The process id, which is also that of its process group."""
+        """The process id, which is also the process group id."""
         return self._transport.get_pid()
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the result. Raises RpcError for an error, Unavailable when the child is dead or dies meanwhile."""
+        """Return the result. Raises RpcError for an error, Unavailable if the child is dead or dies in the meantime."""
         if self.death is not None:
             raise CodexUnavailable(self.death)
         number, line = self._peer.request(method, params)
@@ -107,7 +107,7 @@ class Child(asyncio.SubprocessProtocol):
         return queue
 
     def unsubscribe(self, thread: str) -> None:
-        """Drop a thread's notifications from now on."""
+        """Stop delivering a thread's notifications."""
         self._threads.pop(thread, None)
 
     def unreported_sources(self, sources: object) -> list[str]:
@@ -118,7 +118,7 @@ class Child(asyncio.SubprocessProtocol):
         return new
 
     async def run(self) -> None:
-        """Wait for the child to end, or end it when cancelled; then fail all pending requests and subscriptions."""
+        """Wait for the child to exit, or stop it when cancelled; then fail all pending requests and subscriptions."""
         try:
             await self._ended.wait()
             await _wait(self._closed, _LAST_OUTPUT_TIMEOUT)
@@ -127,7 +127,7 @@ class Child(asyncio.SubprocessProtocol):
             self._fail_pending()
 
     def exit_reason(self) -> str:
-        """Describe how the child ended ("ended with status 2: …"), with the last line it wrote to standard error."""
+        """Describe how the child ended ("ended with status 2: …"), with its last line of standard error."""
         code = self._transport.get_returncode()
         how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with status {code}"
         lines = [line for line in self._stderr_lines if line.strip()]
@@ -156,7 +156,7 @@ class Child(asyncio.SubprocessProtocol):
             logger.debug("codex: %s", text)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """Count a child without output as dead."""
+        """Treat a child without output as dead."""
         if fd == 1:
             self._ended.set()
 
@@ -177,8 +177,8 @@ class Child(asyncio.SubprocessProtocol):
         params = mapping(message.get("params"))
         match message:
             case {"method": str(method), "id": int() | str() as number}:
-                # Approvals, elicitations, tool calls: a text model has no use for them.
-                logger.debug("codex asked for %s; refused", method)
+                # Approvals, elicitations, tool calls, for which a text model has no use.
+                logger.debug("codex requested %s; refused", method)
                 self._stdin.write(self._peer.refuse(number, "toolsim runs Codex as a text model only"))
             case {"method": str(method)}:
                 if (queue := self._threads.get(str(params.get("threadId")))) is not None:
@@ -218,7 +218,7 @@ class Child(asyncio.SubprocessProtocol):
 
 
 def kill_group(leader: int) -> None:
-    """Kill the leader of a process group and the group with it: npm's wrapper and what it started."""
+    """Kill a process group and its leader: npm's wrapper and its child processes."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(leader, signal.SIGKILL)
@@ -227,7 +227,7 @@ def kill_group(leader: int) -> None:
 
 
 async def _wait(event: asyncio.Event, timeout: float) -> bool:
-    """Wait for ``event``; return whether it came within ``timeout`` seconds."""
+    """Wait for ``event``; return whether it occurred within ``timeout`` seconds."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), timeout)
     return event.is_set()

@@ -1,11 +1,11 @@
-"""Errors between toolsim and Codex, in OpenAI's error shape.
+"""Errors between toolsim and Codex, in OpenAI's error format.
 
 Codex reports a failed turn as ``{"message": …, "codexErrorInfo": …}``. The info is a word (``"usageLimitExceeded"``),
-or an object that names what Codex was doing and the HTTP status it got (``{"httpConnectionFailed": {"httpStatusCode":
-401}}``), or ``"other"``; then the message can be the complete error body of the model's server, as JSON text.
+or an object with the failed operation and its HTTP status (``{"httpConnectionFailed": {"httpStatusCode": 401}}``), or
+``"other"``; then the message can be the complete error body of the model's server, as JSON text.
 
-Clients decide by the status whether to retry, so it matters more than the message: 4xx for a request that would fail
-again, 429 and 5xx for one that might succeed.
+Clients use the status to decide whether to retry, so it matters more than the message: 4xx for a request that would
+fail again, 429 and 5xx for one that might succeed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def child_died(how: str) -> ApiError:
 
 
 def request_rejected(error: RpcError) -> ApiError:
-    """Return the error for a request that Codex itself rejects, and would reject again."""
+    """Return the error for a request that Codex itself rejects, and would always reject."""
     return ApiError(f"Codex refused the request: {error.message}", type="invalid_request_error", status=400)
 
 
@@ -83,8 +83,8 @@ _KIND_BY_STATUS: Mapping[int, str] = {
 
 
 def turn_error(error: Mapping[str, Any]) -> ApiError:
-    """Return the ``error`` of a failed turn in OpenAI's shape; 502 if its kind is unknown."""
-    message = string(error.get("message")) or "The turn failed, and Codex did not say why."
+    """Return the ``error`` of a failed turn in OpenAI's format; 502 if its kind is unknown."""
+    message = string(error.get("message")) or "The turn failed, and Codex gave no reason."
     info = error.get("codexErrorInfo")
     if info == "contextWindowExceeded":
         return CONTEXT_EXCEEDED
@@ -113,7 +113,7 @@ def _quoted_error(message: str) -> ApiError | None:
         return None
     quoted = mapping(body.get("error"))
     return ApiError(
-        # ChatGPT's own server sends only "detail", for example for a model that the account may not use.
+        # ChatGPT's own server sends only "detail", for example for a model that is not available to the account.
         string(quoted.get("message")) or string(body.get("detail")) or message,
         type="invalid_request_error",
         code=string(quoted.get("code")) or None,

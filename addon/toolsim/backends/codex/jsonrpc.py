@@ -12,7 +12,7 @@ from typing import Any
 
 from toolsim.wire.json_codec import dump
 
-# Far above any message with text; an endless line must not use up all memory.
+# Far above the size of any text message; the limit keeps an endless line from using up all memory.
 MAX_LINE_BYTES = 64 * 1024 * 1024
 
 METHOD_NOT_FOUND = -32601

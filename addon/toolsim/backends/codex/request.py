@@ -1,9 +1,9 @@
 """Translates a client's request into the form that Codex accepts, without I/O.
 
 The conversation becomes message items, each with its role, for ``thread/inject_items``. Settings for which Codex has no
-parameter are left out (``temperature``, ``top_p``, ``max_output_tokens``, …). The prompt requests an answer format too,
-because not every model behind Codex follows ``outputSchema``, and ``json_object`` has no parameter. Files and images by
-URL are rejected with a 400, because the answer would be wrong without them.
+parameter are dropped (``temperature``, ``top_p``, ``max_output_tokens``, …). An answer format is also requested in the
+prompt, because not every model behind Codex follows ``outputSchema``, and there is no parameter for ``json_object``.
+Files and images by URL are rejected with a 400, because the answer would be wrong without them.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class CodexRequest:
 
 
 def codex_request(request: ClientRequest) -> CodexRequest:
-    """Translate a Responses request; items other than messages are left out. Raises BadRequest."""
+    """Translate a Responses request; items other than messages are dropped. Raises BadRequest."""
     items = [_item("developer", [Text(request.instructions)])]
     turn: dict[str, Any] = {}
     if request.answer_format is not None:
-        # Before the conversation, so that each prompt begins with the one before it.
+        # Before the conversation, so that each prompt begins with the previous one.
         items.append(_item("developer", [Text(whole_answer_rule(request.answer_format))]))
         if request.answer_format["type"] == "json_schema":
             turn["outputSchema"] = request.answer_format.get("schema")
     items += [_item(item.role, item.parts) for item in request.items if isinstance(item, Message)]
     items = [item for item in items if item["content"]]
     if not items:
-        raise BadRequest("There is nothing to answer: 'input' holds no message.", "input", "missing_required_parameter")
+        raise BadRequest("There is nothing to answer: 'input' has no message.", "input", "missing_required_parameter")
     effort, summary, verbosity = model_settings(request)
     if effort:
         turn["effort"] = effort
@@ -70,8 +70,8 @@ def _content(role: Role, part: Part) -> dict[str, Any]:
             return {"type": kind, "text": text}
         case Image(url, detail):
             if not url.startswith("data:"):
-                raise BadRequest("The codex backend takes images as data URLs only.", "input", "invalid_value")
+                raise BadRequest("The codex backend accepts images only as data URLs.", "input", "invalid_value")
             return {"type": "input_image", "image_url": url, **({"detail": detail} if detail else {})}
         case _:
-            # A part that only OpenAI knows: use its text, if it has one.
+            # A part that only OpenAI's server can interpret: use its text, if any.
             return {"type": kind, "text": string(part.part.get("text")) or described(part.part)}

@@ -5,20 +5,20 @@
                  │    │ cannot start              ▼
                  └────┴──── delay over ◀───── backing off          stop(), from any state: the child is ended
 
-What a request gets from ``child()``:
-- serving: the child, at once.
-- starting: the child, or a 503 after ``_START_PATIENCE``. A child that served and died is replaced within a second,
-  so the next request waits too instead of failing.
+``child()`` returns or raises, by state:
+- serving: the child, immediately.
+- starting: the child, or a 503 after ``_START_PATIENCE``. A child that served and died is replaced within a second, so
+  in that case too, the next request waits instead of failing.
 - backing off after a failed start, or after several deaths in a row: a 503 with the reason and, as Retry-After, the
   time until the next attempt.
 
-The delay doubles from ``_MIN_DELAY`` to ``_MAX_DELAY`` and is reset once a child has served for ``_STEADY_SECONDS``:
-such a child did not die of its start. Each reason is logged once, however many attempts fail by it; a missing program
-or login can be fixed while mitmproxy runs, and the next attempt succeeds.
+The delay doubles from ``_MIN_DELAY`` to ``_MAX_DELAY`` and is reset once a child has served for ``_STEADY_SECONDS``,
+because its later death is then not a startup problem. Each reason is logged once, regardless of the number of failed
+attempts. A missing program or login can be fixed while mitmproxy runs, and the next attempt then succeeds.
 
-The handshake is ``initialize``, ``initialized`` and two questions: is there a login, and which MCP servers and
-default model does the user's configuration name? It refuses versions that cannot serve. Fourteen were tried, from
-0.110 to 0.169:
+The handshake is ``initialize``, ``initialized`` and two queries: whether there is a login, and which MCP servers and
+default model the user's configuration names. It rejects unsuitable versions. Fourteen versions were tested, from 0.110
+to 0.169:
 
     up to 0.120   no ``thread/inject_items``
     up to 0.121   no ``codex debug models``: some models would keep tools of their own
@@ -26,7 +26,8 @@ default model does the user's configuration name? It refuses versions that canno
     from 0.133    all of this works
 
 Each child gets a temporary folder with the model catalog, stripped of tools, and an empty working directory, so that
-Codex finds no project around it. It leads its own session: Ctrl-C is for mitmproxy, which then ends its child.
+Codex finds no project there. It runs in its own session, so that Ctrl-C reaches only mitmproxy, which then stops its
+child.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from toolsim.wire.json_fields import mapping, string
 
 logger = logging.getLogger(__name__)
 
-# Seconds. A cold start takes 0.3; a login that must be refreshed over the network takes longer.
+# Seconds. A cold start takes 0.3 s; refreshing a login over the network takes longer.
 _START_TIMEOUT = 30.0
 _CATALOG_TIMEOUT = 10.0
 _START_PATIENCE = 15.0
@@ -59,7 +60,7 @@ _MIN_DELAY = 0.25
 _MAX_DELAY = 30.0
 _STEADY_SECONDS = 10.0
 
-# Up to this delay, requests wait for a dead child's successor.
+# Up to this delay, requests wait for the replacement of a dead child.
 _SHORT_DELAY = 1.0
 _MAX_QUOTED_CHARS = 200
 
@@ -84,11 +85,11 @@ class AppServer:
         self._last_logged: str | None = None
 
     async def start(self) -> None:
-        """Start supervising a child; does not wait for it, and never fails."""
+        """Start supervising a child, without waiting for it; never fails."""
         self._supervisor = asyncio.create_task(self._supervise())
 
     async def stop(self) -> None:
-        """End the child and wait until it has ended."""
+        """Stop the child and wait until it has exited."""
         if self._supervisor is not None:
             self._supervisor.cancel()
             await asyncio.gather(self._supervisor, return_exceptions=True)
@@ -129,7 +130,7 @@ class AppServer:
                     if loop.time() - began > _STEADY_SECONDS:
                         delay = _MIN_DELAY
                     died = f"The Codex app-server {child.exit_reason()}"
-                    logger.warning("%s; starting it again", died)
+                    logger.warning("%s; restarting it", died)
                     if delay > _SHORT_DELAY:
                         self._set_failure(died)
             self._retry_at = loop.time() + delay
@@ -179,7 +180,7 @@ class AppServer:
                     raise _StartFailure(f"`{command}` did not answer within {_START_TIMEOUT:.0f} s.") from problem
             raise
         if catalog is None:
-            logger.warning("Codex printed no model catalog (`debug models`): it may offer the model tools of its own")
+            logger.warning("Codex printed no model catalog (`debug models`), so the model may see Codex's own tools")
         return child, running
 
     async def _catalog(self) -> bytes | None:
@@ -204,7 +205,7 @@ class AppServer:
 
     @contextlib.contextmanager
     def _spawn_errors(self) -> Iterator[None]:
-        """Turn errors of the operating system into one line with the remedy."""
+        """Convert operating system errors to one line with the remedy."""
         try:
             yield
         except OSError as problem:
@@ -245,7 +246,7 @@ def _check_version(version: str) -> None:
 
 
 async def _cancel_and_wait(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end, even when cancelled meanwhile: a child must not be left half stopped."""
+    """Cancel a task and wait for its end, even if this is cancelled, so that no child is left half stopped."""
     task.cancel()
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

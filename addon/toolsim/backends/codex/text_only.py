@@ -1,7 +1,7 @@
-"""Settings that turn the Codex app-server into a text model: no tools, no built-in prompts, nothing is executed.
+"""Settings that turn the Codex app-server into a text model, without tools, built-in prompts or execution.
 
-All of them are passed to the child, never written to the user's files. tests/codex checks them by the prompt that a
-real Codex sends to its model.
+All of them are passed to the child, never written to the user's files. tests/codex checks them against the prompt that
+a real Codex sends to its model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import mappings
 
-# Tokens, far above any model's window: otherwise Codex would replace a long history by its own summary.
+# Tokens, far above any model's window: otherwise Codex would replace a long history with its own summary.
 _NO_LIMIT = 1_000_000_000
 
 # Codex ignores unknown settings, with a warning, so older and newer versions accept these too.
@@ -52,7 +52,7 @@ _SETTINGS: Mapping[str, Any] = {
 
 
 def settings(mcp_servers: Iterable[str]) -> dict[str, Any]:
-    """Return a thread's ``config``, with the user's own MCP servers switched off by name."""
+    """Return a thread's ``config``, with the user's own MCP servers disabled by name."""
     return {**_SETTINGS, "mcp_servers": {name: {"enabled": False} for name in mcp_servers}}
 
 

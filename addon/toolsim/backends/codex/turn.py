@@ -1,19 +1,20 @@
 """The notifications of one Codex turn as backend events, without I/O.
 
-A turn in Codex's sense may sample the model several times: whenever the model has called a tool, Codex answers the call
-and samples again. toolsim wants one sampling. Every tool is switched off; if the model calls one nevertheless, Codex
-answers with an error, and would keep sampling a model that keeps calling. Hence:
+A Codex turn can sample the model several times: when the model has called a tool, Codex answers the call and samples
+again. toolsim needs only one sampling. All tools are disabled; if the model calls one anyway, Codex answers with an
+error, and would keep sampling a model that keeps calling. Therefore:
 
-- ``thread/tokenUsage/updated`` ends a sampling. Text before it was the answer: the turn is closed at the first sign
-  of a second sampling. Without text the model is sampled up to ``MAX_SAMPLINGS`` times.
-- ``item/agentMessage/delta`` is the text; ``item/completed`` repeats it whole and supplies what the deltas left out.
+- ``thread/tokenUsage/updated`` ends a sampling. Text before it is the answer, and the turn is closed at the first sign
+  of a second sampling. Without text, the model is sampled up to ``MAX_SAMPLINGS`` times.
+- ``item/agentMessage/delta`` is the text; ``item/completed`` repeats the entire text, including any that the deltas
+  omitted.
 - ``error`` with ``willRetry`` is a lost connection to the model's server. Codex restarts the answer. Before the first
-  text nobody notices; after it this is a failure, since the same text would come twice. Without ``willRetry`` the turn
-  has failed; some versions send nothing after it.
-- A ``contextCompaction`` item means that Codex is replacing the history, tool catalog included, by its own summary:
-  a failure, like exceeding the model's own limit.
-- ``turn/completed`` ends it. A token limit or a content filter has no status of its own: Codex reports a failed turn
-  whose message quotes the reason of the model's server. For a client it is a regular end of an answer.
+  text, this has no effect; after it, this is a failure, since the same text would arrive twice. Without ``willRetry``,
+  the turn has failed; some versions send nothing after it.
+- A ``contextCompaction`` item means that Codex is replacing the history, including the tool catalog, with its own
+  summary. This is a failure, like exceeding the model's own limit.
+- ``turn/completed`` ends the turn. A token limit or a content filter has no separate status: Codex reports a failed
+  turn whose message quotes the reason from the model's server. For a client, it is a regular end of an answer.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _INCOMPLETE = re.compile(rf"Incomplete response\b.*\breason: ({'|'.join(_CUT_REA
 
 
 class CodexTurn:
-    """Turns the notifications of one turn into events; ``is_done`` once ``Closed`` or ``Failed`` was returned."""
+    """Converts the notifications of one turn to events; ``is_done`` once ``Closed`` or ``Failed`` was returned."""
 
     def __init__(self, model: str | None) -> None:
         self.is_done = False
@@ -115,7 +116,7 @@ class CodexTurn:
         if self._emitted:
             return self._close("stop")
         if self._samplings >= MAX_SAMPLINGS:
-            message = "The model only called tools that it was not offered."
+            message = "The model only called tools that were not offered."
             return self.fail(ApiError(message, code="no_text", status=502))
         return []
 

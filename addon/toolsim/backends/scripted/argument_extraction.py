@@ -1,7 +1,7 @@
 """Extraction of a tool's arguments from a sentence.
 
-Each parameter is a slot. Each slot takes the first of the following that the sentence contains, in this order, and no
-two slots take the same words.
+Each parameter is a slot. A slot is filled with the first of the following that the sentence contains, in this order,
+and no two slots use the same words.
 
     1. enum: values whose words are in the sentence
     2. numbers, in order of appearance
@@ -11,9 +11,9 @@ two slots take the same words.
     5. phrases after a preposition: everything to the end for free text, otherwise cut at "and" and at commas
     6. for required free text, the sentence itself, if nothing else was taken from it
 
-The only slot of its kind takes all values of that kind, and each of them makes a call: "in Bonn and in Paris". An
-array takes them all in one call. A required slot that finds nothing gets the schema's example, or null if allowed; an
-optional one is left out.
+If there is only one slot of a kind, it gets all values of that kind, each in a separate call: "in Bonn and in Paris".
+An array gets them all in one call. A required slot without a value gets the schema's example, or null if allowed; an
+optional one is omitted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PREPOSITION = re.compile(
     r"\b(?:about|at|called|for|from|in|named|near|of|on|saying|that|to|with)\s+|:\s+", re.IGNORECASE
 )
 _EDGES = " \t\r\n.,;:!?\0"
-# Keywords that supply a value without the sentence.
+# Keywords that supply a value independently of the sentence.
 _KNOWN_VALUES = frozenset({"const", "default", "enum", "examples"})
 # Longer phrases are not names.
 _MAX_PHRASE_WORDS = 4
@@ -85,7 +85,7 @@ def _find(tool: Tool, text: str) -> dict[str, list[Any]]:
 
 
 class _Slot:
-    """One parameter; ``values`` are the values that it has taken, None at first."""
+    """One parameter; ``values`` are its values so far, None at first."""
 
     def __init__(self, name: str, schema: Mapping[str, Any], *, is_required: bool) -> None:
         self.name = name
@@ -98,14 +98,14 @@ class _Slot:
         self.is_free_text = bool(_FREE_TEXT.intersection(words(name)))
 
     def take(self, values: Iterable[Any]) -> None:
-        """Take the matching values, if there are any: one for each call, or all as one array."""
+        """Set the matching values, if there are any: one for each call, or all as one array."""
         fitting = (value for value in values if self.type != "integer" or isinstance(value, int))
         if taken := list(dict.fromkeys(fitting)):
             self.values = [taken] if self.is_array else taken
 
 
 class _Sentence:
-    """The text; words that a slot has taken are masked."""
+    """The text; words already used by a slot are masked."""
 
     def __init__(self, text: str, tool: str) -> None:
         self._text = text
@@ -122,12 +122,12 @@ class _Sentence:
         strings = _open(slots, "string")
         quoted = [found[0][1:-1] for found in quotes(self._text)]
         if len(quoted) < len(strings):
-            # The last of several equal slots: a body rather than a subject.
+            # Prefer the last of several equal slots: a body rather than a subject.
             strings.reverse()
             strings.sort(key=lambda slot: (not slot.is_free_text, not slot.is_required))
         _allot(strings, quoted)
         nameable = [slot for slot in _open(slots, "string") if not slot.is_free_text]
-        # An optional slot must not take the second of two values for the one that is required.
+        # An optional slot must not use the second of two values for a required one.
         nameable = [slot for slot in nameable if slot.is_required] or nameable
         _allot(nameable, self._take(_NAME, self._is_name) if nameable else [])
         for slot in _open(slots, "string"):
@@ -144,7 +144,7 @@ class _Sentence:
         return [found[0] for found in taken]
 
     def _take_words(self, value: str) -> bool:
-        """Take an enum's value; return whether all of its words are still in the sentence."""
+        """Mask the words of an enum's value if all of them are still in the sentence; return whether they are."""
         sentence, wanted = words(self._left), words(value)
         is_there = bool(wanted) and all(any(is_alike(word, other) for other in sentence) for word in wanted)
         if is_there:
@@ -159,7 +159,7 @@ class _Sentence:
         return found[0] != "I" and not is_own and (not begins or " " in found[0])
 
     def _phrases(self, slot: _Slot) -> list[str]:
-        """Take the phrases after prepositions."""
+        """Return the phrases after prepositions, and mask them."""
         found = _PREPOSITION.search(self._left)
         rest = self._left[found.end() :] if found else ""
         if slot.is_free_text:

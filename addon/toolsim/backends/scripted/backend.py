@@ -1,7 +1,7 @@
-"""The scripted model as a backend: a deterministic substitute for trying things without a model.
+"""The scripted model as a backend: a deterministic substitute for a real model.
 
-``script.reply`` writes the answer. This module streams it: in small pieces, at a human pace, or, by stage direction,
-slowly, not at all, or not to the end. Equal conversations get equal answers.
+``script.reply`` generates the answer. This module streams it in small pieces at a human pace, or, by stage direction,
+slowly, not at all, or only in part. Identical conversations get identical answers.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MODEL = "toolsim-scripted"
 DELAY_SECONDS = 0.015
 """Seconds between two pieces of text: a human pace."""
 
-# Short enough that tags, names and escapes are split in the middle, just as a model's tokens split them.
+# Short enough that tags, names and escapes are split, as they are by a model's tokens.
 _PIECE_CHARS = 7
-# For "[slow]": seconds before the first word, and the factor by which the others are slower.
+# For "[slow]": seconds before the first word, and the slowdown factor for the others.
 _SLOW_START = 3.0
 _SLOW_FACTOR = 10
 
 _TOO_MANY = ApiError(
-    "Rate limit reached, as the stage direction [429] asks for.",
+    "Rate limit reached, as requested by the stage direction [429].",
     type="rate_limit_error",
     code="rate_limit_exceeded",
     status=429,
@@ -72,7 +72,7 @@ class ScriptedBackend:
             yield TextDelta(piece)
             await asyncio.sleep(delay)
         if played == "cut":
-            # Without ``Closed`` the loopback just ends the answer, like a server that dies.
+            # Without ``Closed``, the loopback just ends the answer, like a server that crashes.
             return
         read, written = sum(len(message.text.split()) for message in messages), len(text.split())
         yield Finished("stop")
@@ -81,10 +81,10 @@ class ScriptedBackend:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Split a text into pieces like those of a model's stream."""
+    """Split a text into pieces, as in a model's stream."""
     return (text[start : start + _PIECE_CHARS] for start in range(0, len(text), _PIECE_CHARS))
 
 
 def backend_of(_settings: Settings) -> ScriptedBackend:
-    """Return the backend, which has no settings."""
+    """Return the backend, which needs no settings."""
     return ScriptedBackend()

@@ -1,13 +1,13 @@
 """The answers of the scripted model: text in, text out.
 
 Like any text-only model, it sees only messages, with the tools in a manifest and past calls and outputs in records. If
-there are outputs since its last answer, it answers in prose and quotes them. Otherwise it calls the tools that the
+there are outputs since its last answer, it answers in prose and quotes them. Otherwise, it calls the tools that the
 question requires (``tool_selection``, ``argument_extraction``), after a sentence to the user; if no tool fits, it
-explains how to ask.
+explains which questions work.
 
 A stage direction in the question, a word in square brackets, makes it imitate a model or a server that misbehaves:
-"What is the weather in Bonn? [malformed]". ``DIRECTIONS`` lists them. This module implements the broken calls, the
-backend the others. A model that is re-prompted because of such a call (``rounds/``) writes it correctly.
+"What is the weather in Bonn? [malformed]". ``DIRECTIONS`` lists them. This module implements the broken calls, and the
+backend implements the others. After a retry because of a broken call (``rounds/``), it writes the call correctly.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from toolsim.wire.json_codec import value_line
 from toolsim.wire.json_fields import mapping
 
 DIRECTIONS = {
-    "string": "arguments as a string of JSON instead of an object",
+    "string": "arguments as a JSON string instead of an object",
     "empty": "no arguments",
-    "badly": "arguments that do not fit the schema",
-    "malformed": "arguments whose JSON lacks its end",
+    "badly": "arguments that violate the schema",
+    "malformed": "arguments with truncated JSON",
     "unknown": "a tool that is not on offer",
-    "slow": "a model that thinks for long and speaks slowly",
-    "429": "a server that has had too many requests",
+    "slow": "a model that thinks for a long time and answers slowly",
+    "429": "a server that has received too many requests",
     "cut": "a server that breaks off in the middle",
 }
 """Stage directions and their effects."""
@@ -83,12 +83,12 @@ def reply(messages: Sequence[Message]) -> str:
     choice = read_choice(wanted(messages)) or ToolChoice()
     tools = _tools(messages, catalog, choice) if catalog is not None else ()
     if catalog is None or not tools:
-        return f"Hello! I was offered no tool, so all I can do is to say so. {_SIGNATURE}"
+        return f"Hello! I was offered no tools, so I cannot do anything else. {_SIGNATURE}"
     is_forced = choice.mode == "required"
     parts = choose(question, tools, forced=is_forced)
     if not parts:
         names = ", ".join(tool.name for tool in tools)
-        return f"Hello! I call a tool when you ask for it by the words of its name ({names}). {_SIGNATURE}"
+        return f"Hello! I call a tool when your question contains the words of its name ({names}). {_SIGNATURE}"
     for tool, part in parts:
         if not is_forced and (name := unanswered(tool, part)):
             return f"I would call {tool.name}, but what is the {name}? {_SIGNATURE}"
@@ -99,7 +99,7 @@ def reply(messages: Sequence[Message]) -> str:
 
 
 def _tools(messages: Sequence[Message], catalog: Catalog, choice: ToolChoice) -> tuple[Tool, ...]:
-    """Return the tools that may be called: the manifest's, and those of the entries after it."""
+    """Return the callable tools: those in the manifest and those in later entries."""
     if choice.mode == "none":
         return ()
     further = filter(None, (find_further(message.text) for message in messages if message.role == "user"))
@@ -108,21 +108,21 @@ def _tools(messages: Sequence[Message], catalog: Catalog, choice: ToolChoice) ->
 
 
 def _asked_first(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the conversation before a retry because of a call: the second answer is always correct."""
+    """Return the conversation without the retry for a broken call, since the second answer is always correct."""
     while len(messages) > 1 and is_error_record(messages[-1].text.partition("\n")[0]):
         messages = messages[:-2]
     return messages
 
 
 def question_of(messages: Sequence[Message]) -> str:
-    """Return what the user wrote since the last answer, without manifest, records, context and toolsim's own lines."""
+    """Return the user's text since the last answer, without manifest, records, context and toolsim's own lines."""
     spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
     since = messages[spoken[-1] + 1 :] if spoken else messages
     return "\n".join(_words_of(message.text) for message in since if message.role == "user").strip()
 
 
 def _without_context(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines outside elements whose tags have their own lines: agents describe themselves there."""
+    """Yield the lines outside elements whose tags are on separate lines, in which agents describe themselves."""
     ends = {found[1]: place for place, line in enumerate(lines) if (found := _CLOSING.fullmatch(line))}
     end = -1
     for place, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""Selection of the tools that a question is about, by its words alone.
+"""Selection of the tools that a question is about, based only on its words.
 
 A question is split into clauses ("… and …", "…, …", sentences), never inside quotation marks. Each clause scores each
 tool:
@@ -6,7 +6,7 @@ tool:
     3 for each word of the tool's name, 1 for each of its description, its parameters' names and their enum values
 
 The best tool is called if it reaches ``_MIN_SCORE``. A clause without a tool ("and in Paris") belongs to the previous
-tool, and words before the first tool belong to the first tool. Equal questions and tools give equal choices.
+tool, and words before the first tool belong to the first tool. The same question and tools always give the same choice.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _clauses(text: str) -> list[tuple[int, int]]:
 
 
 def _best(text: str, tools: Sequence[Tool], least: int = _MIN_SCORE) -> Tool | None:
-    """Return the tool with the highest score of at least ``least``; of several, the one with the shortest name."""
+    """Return the tool with the highest score of at least ``least``, or of several such tools, the shortest name."""
     sentence = words(mask_quotes(text))
     ranked = [(_score(tool, sentence), -len(words(tool.name)), -index) for index, tool in enumerate(tools)]
     best = max(ranked, default=(-1, 0, 0))

@@ -1,11 +1,11 @@
-"""Word comparison of the scripted model: lower case, split at underscores and humps, endings ignored."""
+"""Word comparison of the scripted model: lowercase, split at underscores and camel case, ignoring endings."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-# A common prefix of this many letters is enough if it lacks at most the last letter of the shorter word: note, notes;
+# A common prefix of this length is enough if it lacks at most the last letter of the shorter word: note, notes;
 # translate, translation; not city, cite.
 _MIN_STEM = 4
 
@@ -19,7 +19,7 @@ STOP_WORDS = frozenset(
         """,
     )
 )
-"""Words that say nothing about the subject of a sentence."""
+"""Words that do not indicate the subject of a sentence."""
 
 
 def words(text: str) -> list[str]:
