@@ -38,7 +38,7 @@ def key_of(variable: str, environment: Mapping[str, str] = os.environ) -> str:
     if not (key := environment.get(variable, "").strip()):
         raise UsageError(f"--key-env: the environment variable {variable} is not set")
     if not key.isascii() or not key.isprintable():
-        raise UsageError(f"--key-env: {variable} holds characters that no key has")
+        raise UsageError(f"--key-env: {variable} contains characters that are invalid in a key")
     return key
 
 

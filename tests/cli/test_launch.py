@@ -282,4 +282,4 @@ def test_the_former_command(backend: TextBackend, env: dict[str, str]) -> None:
     run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=90, check=False)
     assert run.returncode == 3
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+ true -p --run\n", run.stdout)
-    assert run.stderr.startswith("toolsim claude --run: this command is called launch claude now\n")
+    assert run.stderr.startswith("toolsim claude --run: this command is now called launch claude\n")

@@ -53,7 +53,7 @@ def test_a_key_is_named_by_its_variable() -> None:
     with pytest.raises(UsageError, match="the environment variable KEY is not set"):
         key_of("KEY", {"KEY": " "})
     for key in ("k\nsecret", "k€secret"):
-        with pytest.raises(UsageError, match=r"^--key-env: KEY holds characters that no key has$"):
+        with pytest.raises(UsageError, match=r"^--key-env: KEY contains characters that are invalid in a key$"):
             key_of("KEY", {"KEY": key})
 
 

@@ -64,7 +64,7 @@ class LocalBackend:
 
     async def stop(self) -> None:
         """Release the model."""
-        # Its destructor waits for its threads, so the last reference is dropped in a thread.
+        # The destructor waits for llama.cpp's threads, so the last reference is dropped in a thread.
         holder, self._server = [self._server], None
         await asyncio.to_thread(holder.clear)
 

@@ -201,7 +201,7 @@ class BackgroundStore:
 
 
 def _named(name: str, value: bytes = b"") -> Record:
-    """Return a record that can also be found by its id."""
+    """Return a record whose id is also one of its names."""
     return Record(name, value, names=(name,))
 
 

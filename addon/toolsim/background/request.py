@@ -29,7 +29,7 @@ class BackgroundRequest(NamedTuple):
     form: AnswerForm
     body: bytes
     own: bytes
-    """Its own items in stored form: a JSON array."""
+    """The request's own items in stored form: a JSON array."""
     names: tuple[str, ...]
     """The ids assigned to the items."""
 

@@ -1,1 +1,1 @@
-"""The command ``toolsim``: starts mitmproxy with the addon, and related programs."""
+"""The command ``toolsim``, which starts mitmproxy with the addon, and related programs."""

@@ -23,7 +23,7 @@ DEFAULT_PORT = 8080
 """toolsim's default port."""
 _OLLAMA_PORT = 11434
 LOCAL_SERVERS = {"ollama": ("Ollama", _OLLAMA_PORT), "lmstudio": ("LM Studio", 1234)}
-"""Servers that only run on the machine of their user, by short names: their names and default ports."""
+"""Servers that usually run on the user's own machine: names and default ports, by short name."""
 _PORTS = {"vllm": 8000, **{name: port for name, (_, port) in LOCAL_SERVERS.items()}}
 _COMMANDS_OF_OTHERS = ("codex", "demo", "scripted")
 

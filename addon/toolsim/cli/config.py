@@ -26,7 +26,7 @@ from toolsim.proxy.options.option import PREFIX
 _ARGUMENTS = {"backend": str, "host": str, "port": int, "web": bool}
 # mitmproxy's options, such as web_port, are less similar to these names.
 _CUTOFF = 0.75
-_TYPES = {str: "a text", int: "a whole number", bool: "true or false"}
+_TYPES = {str: "a string", int: "a whole number", bool: "true or false"}
 
 
 def with_config_file(words: Sequence[str], args: Namespace, file: Path) -> list[str]:
@@ -99,4 +99,4 @@ def _option(name: str, value: Any) -> list[str]:
             return [str(each) for each in value]
         case str() | int():
             return [str(value)]
-    raise ValueError(f"got {value!r}, expected a text, a whole number, true or false, or a list of texts")
+    raise ValueError(f"got {value!r}, expected a string, a whole number, true or false, or a list of strings")

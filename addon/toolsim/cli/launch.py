@@ -57,7 +57,7 @@ class LaunchError(Exception):
 def run(args: Namespace, arguments: Sequence[str], with_file: Callable[[Path], Namespace]) -> int:
     """Start the program with ``arguments``; return its exit code. Raises UsageError.
 
-    ``with_file``: returns the arguments of the command line completed by a settings file.
+    ``with_file``: a function that returns the command line's arguments, supplemented with those in a settings file.
     """
     agent = AGENTS[args.agent]
     if shutil.which(agent.command) is None:
@@ -148,7 +148,7 @@ def _local_server(agent: Agent) -> str:
         is_empty += f"; {title} answers, but has no model"
     titles = " or ".join(title for title, _ in LOCAL_SERVERS.values())
     raise UsageError(
-        f"which backend? No toolsim is running, {settings_file()} names none, and no {titles} with a model "
+        f"no backend given: no toolsim is running, {settings_file()} names none, and no {titles} with a model "
         f"answers{is_empty}: toolsim launch {agent.command} http://127.0.0.1:11434/v1"
     )
 
@@ -350,7 +350,7 @@ class _Signals:
 
 
 def _is_in_foreground() -> bool:
-    """Return whether Ctrl-C on the terminal reaches all processes of this group, the program included."""
+    """Return whether Ctrl-C on the terminal reaches all processes of this group, including the program."""
     try:
         with open("/dev/tty", "rb", buffering=0) as terminal:
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()

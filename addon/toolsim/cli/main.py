@@ -71,7 +71,7 @@ def _reported(words: list[str]) -> int:
 
 def _run(words: list[str]) -> int:
     if words and (name := RENAMED.get(words[0])):
-        print(f"toolsim {words[0]}: this command is called {name} now", file=sys.stderr)
+        print(f"toolsim {words[0]}: this command is now called {name}", file=sys.stderr)
         words[0] = name
     if words and words[0] in PLUGINS:
         return int(importlib.import_module(PLUGINS[words[0]]).main(words[1:]))
@@ -79,7 +79,7 @@ def _run(words: list[str]) -> int:
     # Arguments after -- are for the program that these commands run.
     words, of_program = _split(words) if words[:1] in (["launch"], ["claude"]) else (words, [])
     if words[:1] == ["claude"] and "--run" in words:
-        print("toolsim claude --run: this command is called launch claude now", file=sys.stderr)
+        print("toolsim claude --run: this command is now called launch claude", file=sys.stderr)
         words = ["launch", "claude", *(word for word in words[1:] if word != "--run")]
     args = made.parse_args(words)
     if args.command is None:
@@ -135,7 +135,7 @@ def _backend(args: argparse.Namespace) -> str:
             return "codex"
         case "demo":
             return "scripted"
-    # The file of toolsim_models can name all backends.
+    # The file in toolsim_models can name all backends.
     return str(args.backend or "")
 
 
@@ -181,7 +181,7 @@ def parser() -> Parser:
             "~/.config/toolsim/toolsim.toml, else an Ollama or LM Studio on this machine)",
         )
         program.add_argument(
-            "--model", default="", metavar="NAME", help="the model to use (default: the first one that is listed)"
+            "--model", default="", metavar="NAME", help="the model to use (default: the first one listed)"
         )
         program.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
     claude = command("claude", "print the settings of Claude Code (toolsim launch claude runs it)")
@@ -192,7 +192,7 @@ def parser() -> Parser:
         type=arguments.recorded_backend,
         help="the backend: a base URL, a model file or codex (default: none, if toolsim is already running)",
     )
-    demo = command("demo", "play one turn of each kind with a scripted model, and go on serving it")
+    demo = command("demo", "play one turn of each kind with a scripted model, and keep serving it")
     demo.add_argument(
         "--once", action="store_true", help="exit after the turns, with 0 if all were answered as expected"
     )
@@ -210,13 +210,13 @@ def parser() -> Parser:
         _add_listener(program, takes_any_port=True)
 
     commands.add_parser(
-        "replay", help="replay recorded exchanges, or give them to another model, and compare", add_help=False
+        "replay", help="replay recorded exchanges, or send them to another model, and compare", add_help=False
     )
     commands.add_parser("export", help="write recorded turns as training data", add_help=False)
     doctor = command(
         "doctor",
-        "say what a server can do, and how to serve it",
-        "Ask a server what it can do, with one short question to a model, and say how to serve it.",
+        "report what a server supports, and how to serve it",
+        "Check what a server supports, with one short question to a model, and print the command that serves it.",
     )
     doctor.add_argument(
         "url", metavar="URL", type=arguments.backend_url, help="its base URL: http://127.0.0.1:11434/v1"
@@ -224,11 +224,13 @@ def parser() -> Parser:
     doctor.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
     doctor.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
     options = command("options", "print the options, with help, defaults and current values")
-    options.add_argument("word", nargs="?", default="", metavar="WORD", help="print those with this word only")
+    options.add_argument(
+        "word", nargs="?", default="", metavar="WORD", help="print only the options that contain this word"
+    )
     _add_settings(options)
     command("addon-path", "print the path of the addon, for mitmdump -s and mitmweb -s")
-    commands.add_parser("tune", help="test which settings suit a model, by asking it", add_help=False)
-    commands.add_parser("eval", help="measure how well models call, and compare reports", add_help=False)
+    commands.add_parser("tune", help="test which settings suit a model", add_help=False)
+    commands.add_parser("eval", help="measure how well models call tools, and compare reports", add_help=False)
     return made
 
 

@@ -79,7 +79,7 @@ def ask(
     if json_body is not None:
         headers["content-type"] = "application/json"
         data = json.dumps(json_body).encode()
-    # A proxy from the environment is for external addresses.
+    # A proxy set in the environment is only for external addresses.
     proxies = [ProxyHandler({})] if is_loopback(parse_url(url).host) else []
     opener = build_opener(_NoRedirect, HTTPHandler, HTTPSHandler, *proxies)
     try:

@@ -68,7 +68,7 @@ def arguments(start: Start) -> list[str]:
             settings.insert(0, f"toolsim_upstream={start.backend}")
     if start.remembers and not any(given.startswith("toolsim_store=") for given in settings):
         if problem := _folder_problem(folder := state_folder()):
-            print(f"toolsim: no conversations are stored in {folder}: {problem}", file=sys.stderr)
+            print(f"toolsim: cannot store conversations in {folder}: {problem}", file=sys.stderr)
         else:
             settings.append(f"toolsim_store=sqlite:{folder / 'answers.sqlite'}")
     for given in settings:
@@ -77,7 +77,7 @@ def arguments(start: Start) -> list[str]:
 
 
 def state_folder() -> Path:
-    """Return toolsim's folder for the state of this user."""
+    """Return toolsim's state folder of this user."""
     local = os.environ.get("LOCALAPPDATA", "") if os.name == "nt" else ""
     return Path(os.environ.get("XDG_STATE_HOME") or local or Path.home() / ".local" / "state") / "toolsim"
 
@@ -185,7 +185,7 @@ def check_free(host: str, port: int, remedy: str) -> None:
     except OSError as problem:
         reason = (problem.strerror or str(problem)).partition(" (")[0]
         is_port = problem.errno in (errno.EADDRINUSE, errno.EACCES) and port < 65535
-        other = f"; another one: {remedy}{max(port + 1, 8080)}" if is_port else ""
+        other = f"; use another port: {remedy}{max(port + 1, 8080)}" if is_port else ""
         raise UsageError(f"cannot listen on {host}:{port} ({reason}){other}") from problem
 
 

@@ -41,7 +41,7 @@ class RemoteTool:
 
 
 def remote_tool(name: str, description: str | None, schema: Any, *, is_read_only: bool) -> RemoteTool:
-    """Return a tool, of which only the name is trusted."""
+    """Return a tool with a sanitized description and schema."""
     usable = schema if isinstance(schema, dict) and schema.get("type") == "object" else {"type": "object"}
     text = "".join(char for char in description or "" if char.isprintable() or char == "\n")
     return RemoteTool(name, text[:_MAX_DESCRIPTION], usable, is_read_only)
@@ -63,7 +63,7 @@ class McpCatalog:
         self._taken = set(taken)
         self._allow, self._deny = allow, deny
         self._tools: dict[str, HostedTool] = {}
-        self._names: dict[tuple[str, str], str] = {}  # By label and tool.
+        self._names: dict[tuple[str, str], str] = {}  # The model's names, by label and tool.
         self._withheld: set[str] = set()
 
     def add(self, server: Server, tools: Sequence[RemoteTool]) -> list[RemoteTool]:

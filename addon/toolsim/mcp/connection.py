@@ -203,7 +203,7 @@ class McpConnection:
 
 
 class _Session:
-    """A server's client from opening to closing, in its own task."""
+    """The lifetime of a server's client, from opening to closing, in its own task."""
 
     def __init__(self, connection: McpConnection) -> None:
         self._connection = connection
@@ -249,7 +249,7 @@ class _Session:
             # Waiting callers get a "connection closed" error; the cause is irrelevant to them.
             if not self._up.done():
                 is_plain = isinstance(problem, Exception)
-                self._up.set_exception(problem if is_plain else ConnectionError("it was given up"))
+                self._up.set_exception(problem if is_plain else ConnectionError("the connection was closed"))
                 self._up.exception()
         finally:
             self._closing.set()

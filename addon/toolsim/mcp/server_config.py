@@ -88,7 +88,7 @@ def _server(label: str, value: Any, environment: Mapping[str, str]) -> Server:
 def _timeout(value: Mapping[str, Any], param: str) -> float:
     seconds = value.get("timeout", SECONDS)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 1e6:
-        message = f"Invalid '{param}.timeout': expected seconds above 0, got {str(seconds)[:40]!r}."
+        message = f"Invalid '{param}.timeout': expected a positive number of seconds, got {str(seconds)[:40]!r}."
         raise BadRequest(message, f"{param}.timeout")
     return float(seconds)
 

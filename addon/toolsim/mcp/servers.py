@@ -54,7 +54,7 @@ class Server:
 
     @property
     def endpoint(self) -> Server:
-        """The server without its tool rules: one connection per endpoint."""
+        """The server without its tool rules, since servers that differ only in these share a connection."""
         return replace(self, allowed=(), free=(), web_search="", defers=False, deferred=())
 
     @property

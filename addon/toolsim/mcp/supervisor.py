@@ -87,7 +87,7 @@ def _drop_streams() -> None:
 
 
 def _reap() -> tuple[dict[int, int], bool]:
-    """Return the exit codes of the children that have ended, and whether any is left."""
+    """Return the exit codes of the children that have exited, and whether any are left."""
     ended: dict[int, int] = {}
     while True:
         try:
@@ -112,7 +112,7 @@ def _kill_all(is_subreaper: bool) -> None:
 
 
 def _descendants() -> list[int]:
-    """Return all descendants of this process, by the parents listed in /proc."""
+    """Return all descendants of this process, according to the parents listed in /proc."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():

@@ -37,7 +37,7 @@ class Bounded(httpx2.AsyncBaseTransport):
     @override
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if _origin(request.url) != self._origin:
-            raise httpx2.ConnectError("the server points to another host")
+            raise httpx2.ConnectError("the server redirects to another host")
         if request.method == "POST":
             self._meter.asked()
             # The originator's trace, if any; the package itself adds it to the message.

@@ -155,7 +155,7 @@ class Content:
 
 
 def _message(item: Item) -> dict[str, Any]:
-    """Return an item of a request as a message of the conventions."""
+    """Return an item of a request as a message in the format of the conventions."""
     match item:
         case Message():
             named = {"name": item.name} if item.name else {}

@@ -70,7 +70,7 @@ def clipped(name: str) -> str:
 
 
 def turn_name(flow: HTTPFlow) -> str:
-    """Return the name of the span of a client's turn: its method and its route."""
+    """Return the span name of a client's turn, which consists of the method and the route."""
     return f"{flow.request.method} {_route(flow)}"
 
 
@@ -116,7 +116,7 @@ def _route(flow: HTTPFlow) -> str:
 
 
 def chat_name(model: str) -> str:
-    """Return the name of the span of a model turn."""
+    """Return the span name of a model turn."""
     return f"chat {clipped(model)}".rstrip()
 
 
@@ -197,7 +197,7 @@ def failure(report: Report, status: int | None) -> str:
 
 
 def tool_name(call: ServedCall) -> str:
-    """Return the name of the span of a call."""
+    """Return the span name of a call."""
     return f"execute_tool {clipped(call.name)}"
 
 

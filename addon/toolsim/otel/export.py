@@ -32,7 +32,7 @@ _POLL_SECONDS = 0.02
 _MAX_WORDS = 240
 
 _GROUP = "opentelemetry_traces_exporter"
-# By OTEL_EXPORTER_OTLP_PROTOCOL; the default is the specification's recommendation.
+# Exporters by the value of OTEL_EXPORTER_OTLP_PROTOCOL; the default is the specification's recommendation.
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc", "http/json": "otlp_json_http"}
 # The logger that reports a full queue; the exporters have their own loggers.
 _QUEUE = "opentelemetry.sdk._shared_internal"
@@ -80,7 +80,7 @@ class Export:
 
 
 class LoggingExporter(SpanExporter):
-    """Several exporters as one, whose failures are logged once, not per batch or attempt."""
+    """Combines several exporters, and logs their failures once, not per batch or attempt."""
 
     def __init__(self, exporters: Sequence[SpanExporter], content: Content) -> None:
         self._exporters = exporters

@@ -37,7 +37,7 @@ ANSWER = "(an answer)"
 """The label in place of a tool for turns whose answer was text."""
 
 SECONDS = 300.0
-"""How long the backend may be silent; a model may have to be loaded."""
+"""How long the backend may be silent, since it might have to load a model first."""
 MAX_ERRORS = 3
 """The number of errors in a row after which the backend counts as broken."""
 _MAX_WAITS = 3
@@ -198,7 +198,7 @@ def summary(compared: Sequence[Compared], left_out: Mapping[Path, str]) -> dict[
 
 
 def by_tool(compared: Iterable[Compared]) -> dict[str, list[Compared]]:
-    """Return the turns by tool; a turn with calls of several tools counts for each."""
+    """Return the turns by tool; a turn with calls of several tools counts for each of them."""
     groups: dict[str, list[Compared]] = {}
     for one in compared:
         for name in one.tools:
@@ -308,7 +308,7 @@ def _new_folder(out: Path | None) -> Path:
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
-        raise UsageError(f"--out: {folder} exists already") from None
+        raise UsageError(f"--out: {folder} already exists") from None
     except OSError as problem:
         raise UsageError(f"--out: {folder}: {problem.strerror}") from problem
     return folder

@@ -53,7 +53,7 @@ HOST = "backend.test"
 NOWHERE = ("127.0.0.1", 0)
 
 _FAILED = "toolsim cannot record an exchange: %s"
-# Each pending write holds its bodies in memory: beyond this number the proxy writes in the foreground.
+# Each pending write keeps its bodies in memory, so beyond this number the proxy writes in the foreground.
 _MAX_PENDING = 16
 # Prevents two threads from choosing the same number.
 _WRITING = threading.Lock()
@@ -159,7 +159,7 @@ class Capture:
         if any("side" in flow.metadata[NOTE] for flow in ours):
             raise CommandError("toolsim.capture: one side of a recorded exchange cannot be recorded again.")
         if not ours:
-            raise CommandError("toolsim.capture: none of these flows is a finished exchange of toolsim's.")
+            raise CommandError("toolsim.capture: none of these flows is a finished exchange of toolsim.")
         try:
             target.mkdir(parents=True, exist_ok=True)
             names = [write(flow, target).name for flow in ours]
@@ -231,7 +231,7 @@ def _outcome(flow: HTTPFlow, report: Mapping[str, Any]) -> str:
 
 
 def both_sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
-    """Return both sides of a finished exchange (see ``mitmproxy12/backup.py``), each with its note."""
+    """Return both sides of a finished exchange (see ``mitmproxy12/backup.py``), each with a note."""
     note = flow.metadata[NOTE]
     if "side" in note:
         raise ValueError("this flow is one side of a recorded exchange already")

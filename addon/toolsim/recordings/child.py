@@ -1,4 +1,4 @@
-"""A mitmdump with the addon as a child process: its command line, how to detect that it is up, and the process."""
+"""A mitmdump with the addon as a child process: its command line, its startup detection, and the process."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class StartFailed(Exception):
 class Child:
     """A running mitmdump on any free ``port``.
 
-    ``words``, ``settings``: as in ``command``; ``folder``: a new one for its log. Children whose folders have the same
-    parent share a certificate authority. Raises StartFailed.
+    ``words``, ``settings``: as in ``command``; ``folder``: a new folder for its log. Children whose folders have the
+    same parent share a certificate authority. Raises StartFailed.
     """
 
     def __init__(self, words: Iterable[str], settings: Iterable[str], folder: Path) -> None:
@@ -120,5 +120,5 @@ def port(log: str) -> int | None:
 
 
 def tail(log: str) -> str:
-    """Return the end of a log, which shows why a start has failed."""
+    """Return the end of a log, which shows why startup failed."""
     return log[-_MAX_LOG_SHOWN:]

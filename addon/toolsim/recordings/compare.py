@@ -17,14 +17,14 @@ from toolsim.proxy.metadata import REPORT
 from toolsim.recordings.stream_text import pieces_of
 from toolsim.wire.sse import SSEDecoder
 
-# Random ids. The patterns are exact: an id of any other shape is compared verbatim.
+# Random ids. The patterns are exact, so an id in any other format is compared verbatim.
 RANDOM_IDS = re.compile(
     r"(?P<kind>(?<![a-z])[a-z]{2,4}_)(?:[0-9a-f]{48}|[0-9a-f]{24}(?![0-9a-f]))|(?P<chat>chatcmpl-)[0-9a-f]{29}"
     r"|(?P<uuid>)(?<![0-9a-f])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
 TIMES = frozenset({"created", "created_at", "completed_at"})
 _TIME = re.compile(r'("(?:created|created_at|completed_at)": ?)(\d{10})\b')
-# Lengths follow from the rest, and host names are replaced in a recording.
+# Lengths depend on the rest, and host names are replaced in a recording.
 IGNORED_HEADERS = frozenset({"content-length", "host"})
 IGNORED_REPORT = frozenset({"seconds", "missing_bytes", "mismatches", "place"})
 
@@ -56,8 +56,8 @@ class Difference:
 def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None = None) -> dict[str, Any]:
     """Return the compared part of one side of an exchange, as plain data without random parts.
 
-    ``answered``: whether to include the answer and the report. ``like``: a recording, perhaps by an older version: of
-    the report, only the fields that it has are compared.
+    ``answered``: whether to include the answer and the report. ``like``: a recording, perhaps from an older version;
+    only the report fields that it contains are compared.
     """
     request, response, ids = flow.request, flow.response, dict[str, str]()
     path = _number_ids(request.path, ids)
@@ -77,7 +77,7 @@ def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None =
 
 
 def keep_recorded_ids_and_times(new: str, old: str) -> str:
-    """Return the text ``new`` with the random ids and times of ``old``, so that a new recording differs little."""
+    """Return the text ``new`` with the random ids and times of ``old``, to keep the changes of a recording small."""
     ids = [list(dict.fromkeys(found[0] for found in RANDOM_IDS.finditer(text))) for text in (new, old)]
     recorded = {
         made: kept for made, kept in zip(*ids, strict=False) if made.partition("_")[0] == kept.partition("_")[0]
@@ -230,7 +230,7 @@ def _but_for_text(event: dict[str, Any]) -> object:
 
 
 def _joined(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return one event with the texts of all of them."""
+    """Return a single event with the texts of all the events."""
     if len(events) > 1:
         texts = [owner[key] for event in events for _, owner, key in pieces_of(event["data"])]
         for _, owner, key in pieces_of(events[0]["data"]):
@@ -261,7 +261,7 @@ def _normalise(value: Any, ids: dict[str, str], key: str = "") -> Any:
 
 
 def _without_tokens(value: Any, *, is_usage: bool = False) -> Any:
-    """Return plain data with the same text instead of each count of tokens."""
+    """Return plain data with each token count replaced with the same placeholder."""
     match value:
         case dict():
             return {

@@ -59,7 +59,7 @@ def fault(turn: RecordedTurn) -> str:
     if not turn.report:
         return "toolsim passed it on without a verdict"
     if turn.report.get("finish") == "length":
-        return "the answer was cut by its length"
+        return "the answer was cut off by the token limit"
     if found := next((words for name, words in _FAULTS.items() if turn.report.get(name)), ""):
         return found
     found_again = compare(turn.reply, turn.reply, turn.tools)
@@ -142,7 +142,7 @@ def _arguments(tool: Tool | None, arguments: str) -> Any:
 
 
 def openai_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the line for OpenAI's fine-tuning: messages and tools of chat completions."""
+    """Return the line in OpenAI's fine-tuning format: messages and tools of chat completions."""
     messages: list[dict[str, Any]] = []
     for step in found:
         message: dict[str, Any] = {"role": step.role, "content": step.text}
@@ -159,7 +159,7 @@ def openai_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
 
 
 def messages_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the line in the form of the Messages API: roles alternate, calls and outputs are blocks."""
+    """Return the line in the format of the Messages API: roles alternate, calls and outputs are blocks."""
     messages: list[dict[str, Any]] = []
     for step in found:
         if step.role == "system":
@@ -191,7 +191,7 @@ def messages_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any
 
 
 def hermes_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the line in the form of Hermes' data sets: a conversation of texts, with the tools in its first one."""
+    """Return the line in the format of Hermes' data sets: a conversation of texts, the first of which has the tools."""
     declared = "\n".join(_dump({"type": "function", "function": _function(tool)}) for tool in tools)
     rules = (
         f"You can call these functions:\n<tools>\n{declared}\n</tools>\n"
@@ -273,9 +273,11 @@ def export(files: Sequence[Path], form: str, *, keeps_words: bool) -> tuple[list
 
 def parser() -> Parser:
     """Return the parser of the command."""
-    made = Parser(prog="toolsim export", description="Write recorded turns as training data, without their words.")
+    made = Parser(
+        prog="toolsim export", description="Write recorded turns as training data, with their words replaced."
+    )
     made.add_argument("paths", nargs="+", type=Path, metavar="DIR", help=".flow files, or folders that contain them")
-    made.add_argument("--form", choices=list(FORMS), default="openai", help="the form of a line (default: openai)")
+    made.add_argument("--form", choices=list(FORMS), default="openai", help="the format of each line (default: openai)")
     made.add_argument("--out", type=Path, default=Path("training.jsonl"), metavar="FILE", help="default: %(default)s")
     made.add_argument("--keep-words", action="store_true", help="remove only secrets, keep all other words")
     return made
@@ -293,7 +295,7 @@ def _export(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{where}: no .flow file")
     manifest_path = out.with_suffix(".manifest.json")
     if taken := next((path for path in (out, manifest_path) if path.exists()), None):
-        raise UsageError(f"--out: {taken} exists already")
+        raise UsageError(f"--out: {taken} already exists")
     lines, manifest = export(files, arguments.form, keeps_words=arguments.keep_words)
     counted = list(_counted(manifest["reasons"]))
     if not lines:

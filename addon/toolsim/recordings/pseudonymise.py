@@ -67,7 +67,7 @@ _WORD = re.compile(r"[^\W\d_]+|\d+")
 
 
 class Pseudonyms:
-    """Replaces words by other words, chosen by ``key``; ``names`` (of tools) are unchanged."""
+    """Replaces words with other words, derived from ``key``; ``names`` (of tools) are unchanged."""
 
     def __init__(self, names: Iterable[str], key: bytes | None = None) -> None:
         self._key = key or secrets.token_bytes(16)

@@ -35,7 +35,7 @@ HIDDEN = "[redacted]"
 
 # A shorter secret can be an ordinary word, so it is hidden only where it was found, not everywhere.
 _MIN_LEARNED = 8
-# Texts up to this length repeat from event to event.
+# Texts up to this length are cached, since they repeat from event to event.
 _MAX_CACHED = 200
 
 # A named value in a text, which can be JSON inside JSON: any number of backslashes before each quote. If the text after
@@ -49,7 +49,7 @@ _NAMED = re.compile(
 _ITEM = re.compile(r"[\s,]{0,64}(?P<open>\\*[\"'`]|<\|\\*\"\|>)")
 # Closing brackets at the end belong to the surroundings of the value.
 _BARE = re.compile(r"[^\s\"'`&;,<>\\{\[(]{4,8192}(?<![)\]}])")
-# The last one is Gemma's.
+# The last entry is Gemma's quotation mark.
 _CLOSE = {quote: re.compile(rf"\\*{quote}") for quote in "\"'`"} | {">": re.compile(r"<\|\\*\"\|>")}
 # <password>, <parameter=password>, <parameter name="password"> and <arg_key>password</arg_key><arg_value>, or an end.
 _TAG = re.compile(
@@ -68,7 +68,7 @@ _ORIGIN = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?:(?P<user>[^/?#]*
 _DATA_URL = re.compile(r"\bdata:(?P<type>[\w/+.-]{0,64}(?:;[\w=.+-]{1,64}){0,4}),(?P<data>[\w+/%=.~-]{8,})")
 _STREAM_STARTS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _STREAM_BLANK = b"\xef\xbb\xbf\r\n "
-# Line breaks are not masked: JSON inside JSON escapes them, which is longer, and both sides must stay alike.
+# Line breaks are not masked: in JSON inside JSON they are escaped and therefore longer, and both sides must match.
 _MASKED = re.compile(r"\\+[nr]|[^\r\n\\]+|\\+")
 _CONSTANTS = frozenset({"null", "true", "false", "None", "True", "False"})
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
@@ -131,7 +131,7 @@ class Redactor:
             if lower in DROPPED_HEADERS or lower.startswith(DROPPED_PREFIXES):
                 continue
             if lower == "user-agent":
-                product = re.match(r"\S*(?: v?\d[\w.]*)?", value)  # The others describe the machine.
+                product = re.match(r"\S*(?: v?\d[\w.]*)?", value)  # The other headers describe the machine.
                 value = product[0] if product else ""
             harmless = lower in KEPT_HEADERS or lower.startswith(KEPT_PREFIXES)
             kept.append((name, self.text(value) if harmless else HIDDEN))
@@ -293,7 +293,7 @@ def _elements(text: str) -> Iterator[tuple[int, int]]:
             if is_secret_name(found["name"]):
                 opened[latest] = found.end()
             continue
-        # Models also forget to close the last one.
+        # Models sometimes forget to close the last element.
         start, end = opened.get(found["closed"]) or opened.get(latest), found.start()
         opened.clear()
         if start is None:
@@ -346,7 +346,7 @@ def _credentials(name: str, value: str) -> Iterator[str]:
 
 
 def _default_of(name: str, secret: str) -> re.Pattern[str]:
-    """Return a pattern for the default of a property, as manifests of any form repeat it.
+    """Return a pattern that matches the default of a property in manifests of any form.
 
     "pin": <string, default "1234">         "pin":{"type":"string","default":"1234"}
     """

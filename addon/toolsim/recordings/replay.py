@@ -36,7 +36,7 @@ def uncut(data: bytes) -> list[bytes]:
 
 
 def cut_by(chance: random.Random) -> Cut:
-    """Return a function that splits bodies at random places, often within an event, a line or a character."""
+    """Return a function that splits bodies at random positions, often within an event, a line or a character."""
 
     def cut(data: bytes) -> Iterator[bytes]:
         start = 0
@@ -109,7 +109,7 @@ def replay_file(path: Path, cut: Cut = uncut, *, update: bool = False, by_hand: 
 
 
 def update_recording(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> None:
-    """Update the recorded client's side to the addon's output; recorded times and random ids stay."""
+    """Update the recorded client's side to the addon's output, but keep the recorded times and random ids."""
     made.request.timestamp_start = client.request.timestamp_start
     made.request.timestamp_end = client.request.timestamp_end
     client.request = made.request
@@ -185,7 +185,7 @@ def parser() -> Parser:
     made = Parser(prog="toolsim replay", description="Replay recorded exchanges and compare.")
     made.add_argument("paths", nargs="+", type=Path, help=".flow files, or folders with such files")
     made.add_argument("--update", action="store_true", help="write the new output to the files")
-    made.add_argument("--cut", type=int, metavar="SEED", help="cut streams at random places")
+    made.add_argument("--cut", type=int, metavar="SEED", help="split streams at random positions")
     set_help = "set an option, overriding the recorded value: toolsim_manifest=schemas (repeatable)"
     made.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=set_help)
     made.add_argument("--junit", type=Path, metavar="FILE", help="also write the results as JUnit XML")

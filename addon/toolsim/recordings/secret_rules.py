@@ -78,7 +78,7 @@ SECRET_NAME = re.compile(
 _SECRET_PARAMETER = re.compile(r"(?:^|_)(?:key|sig|signature|code|sid|auth|session)$")
 
 PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("OpenAI and its kin", re.compile(r"\bsk-(?P<secret>[\w-]{8,512})")),
+    ("OpenAI and similar", re.compile(r"\bsk-(?P<secret>[\w-]{8,512})")),
     (
         "other vendors",  # their prefixes are also words: without a digit, the text is the name of a tool
         re.compile(r"\b(?:[spr]k|sess|gsk|hf|xai|pplx|nvapi|r8|glpat)[-_](?=[\w-]{0,64}\d)(?P<secret>[\w-]{8,512})"),

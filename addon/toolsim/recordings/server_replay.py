@@ -153,7 +153,7 @@ def _file_of(stored: HTTPFlow) -> str:
                 return path.name
         except (OSError, FlowReadException):
             continue
-    return "one that was loaded by hand"
+    return "one that was loaded manually"
 
 
 def _listed(found: list[str]) -> str:
@@ -184,7 +184,7 @@ def _take(playback: ServerPlayback, flow: HTTPFlow) -> None:
 
 
 def _comparable(flow: HTTPFlow, patterns: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the compared parts of a request, without secrets and matches of the patterns, like the recorded ones."""
+    """Return the compared parts of a request, without secrets and matches of the patterns, as in recordings."""
     from toolsim.recordings.capture import clean
 
     copy: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]

@@ -51,7 +51,7 @@ class MadeCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The content of an answer, of one choice; ``error``: the error's message, "" for none."""
+    """The content of one choice of an answer; ``error``: the error's message, "" for none."""
 
     text: str = ""
     calls: tuple[MadeCall, ...] = ()

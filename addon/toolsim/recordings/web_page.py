@@ -26,7 +26,7 @@ def document(title: str, body: Iterable[str]) -> str:
 
 
 def tile(name: str, value: str, detail: str) -> str:
-    """Return a figure with its name and a line below it."""
+    """Return a box with a figure, its name and a line of details."""
     return f"<div><span>{escape(name)}</span><strong>{escape(value)}</strong><small>{escape(detail)}</small></div>"
 
 
@@ -44,7 +44,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: int) -
 
 
 def quoted(who: str, text: str, kind: str = "") -> str:
-    """Return a text with its source; a long one without a ``kind`` is folded."""
+    """Return a text with its source; a long text without a ``kind`` is collapsed."""
     long = len(text) > 900 and not kind
     body = f"<pre>{escape(cut(text, MAX_TEXT))}</pre>"
     if long:

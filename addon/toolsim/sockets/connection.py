@@ -207,7 +207,7 @@ class SocketConnection:
         except ConnectionError:
             return  # The client is gone, and the server will report it.
         except Exception:
-            # A bug in toolsim; without this the client would wait forever.
+            # This is a bug in toolsim; without this handler, the client would wait forever.
             with suppress(ConnectionError):
                 await self._send([error_message(internal_error(), message.lane)])
         finally:

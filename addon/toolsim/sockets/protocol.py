@@ -42,9 +42,9 @@ from toolsim.wire.responses.writer import ResponsesWriter
 from toolsim.wire.sse import ServerSentEvent, SSEDecoder
 
 MAX_LANES = 32
-"""Named lanes per connection, OpenAI's limit."""
+"""Maximum named lanes per connection, as at OpenAI."""
 MAX_RUNNING = 16
-"""Concurrent answers per connection, also OpenAI's limit."""
+"""Maximum concurrent answers per connection, as at OpenAI."""
 MAX_LANE_NAME = 256
 """Maximum characters of a ``stream_id``, which each message repeats."""
 MAX_WAITING = 64
@@ -210,7 +210,7 @@ class RequestDraft:
     in_conversation: bool = False
     is_stored: bool = True
     prepared: bytes | None = None
-    """The stream that answers a request which must not generate anything."""
+    """The stream that answers a request with ``generate: false``."""
 
 
 def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> RequestDraft:
@@ -336,7 +336,7 @@ def _answered(items: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def prepared(body: Mapping[str, Any]) -> bytes:
-    """Return the stream that answers a request which must not generate anything."""
+    """Return the stream that answers a request with ``generate: false``."""
     writer = ResponsesWriter(replace(answer_form(body), stream=True))
     nothing = Usage(input_tokens=0, output_tokens=0, total_tokens=0)
     return b"".join(writer.write(Opened()) + writer.write(Ended(usage=nothing)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 MAX_CHAIN = 10_000
-"""Maximum length of a chain of records, beyond the number of turns that any model reads."""
+"""Maximum length of a chain of records, far above the number of turns that fit any model."""
 MAX_TRIES = 20
 """Maximum attempts at a change after a ``Conflict``, each based on the current version."""
 
@@ -29,7 +29,7 @@ class Record:
     """A stored record. Names are only written; versions and ages are only read."""
 
     id: str
-    """Unique in its partition."""
+    """The record's id, unique in its partition."""
     value: bytes
     parent: str = ""
     """The id of the record that this one continues, "" for none."""

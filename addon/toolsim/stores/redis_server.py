@@ -37,7 +37,7 @@ SECONDS = 2.0
 PREFIX = "toolsim:"
 _MAX_CONNECTIONS = 64
 
-# The prefix of all scripts: their first arguments, and how to delete a record.
+# The beginning of all scripts, which reads their first arguments and defines common functions.
 _COMMON = """
 local prefix, partition, now, seconds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 if not now then

@@ -56,9 +56,7 @@ _WRITING_SECONDS = 60.0
 _CHECKPOINT_BYTES = 4 * 1024 * 1024
 """The number of bytes after which the WAL is copied into the file; SQLite's default."""
 _MAX_WAL_PAGES = 4096
-"""Pages of 4 KiB. With a larger WAL, writes wait until all of it is copied: only then does it start again from its
-beginning.
-"""
+"""Pages of 4 KiB. With a larger WAL, writes wait until all of it is copied, because only then is its space reused."""
 # Names per query: SQLite accepts 32,766 variables, older versions 999.
 _NAMES_AT_ONCE = 500
 
@@ -225,7 +223,7 @@ class SqliteStore:
         return replace(size, evicted=size.evicted + evicted)
 
     def _value(self, base: sqlite3.Connection, value: bytes) -> bytes | int:
-        """Return the value of a record's row. The parts of a large value have been written by then."""
+        """Return the value of a record's row, after writing the parts of a large value."""
         if len(value) <= _LARGE_BYTES or self._path is None:
             return value
         parts = 0

@@ -82,7 +82,7 @@ WRONG = {
         "flow_detail = 1\ntoolsim_log = 'loud'",
         r"toolsim.toml:2: toolsim_log: got 'loud', expected one of text, json, off",
     ),
-    "a date": ("x = 2026-01-01", r"toolsim.toml:1: x: got datetime.date.*, expected a text, a whole number"),
+    "a date": ("x = 2026-01-01", r"toolsim.toml:1: x: got datetime.date.*, expected a string, a whole number"),
     "a table": ("\n[toolsim]\nlog = 'off'", r"toolsim.toml:2: toolsim: got a table, expected an option"),
     "a typo": (
         "\ntoolsim_bakend = 'chat'",

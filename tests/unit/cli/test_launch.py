@@ -41,7 +41,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Mapping[str, Any]]:
 def test_a_server_of_this_machine(servers: dict[str, Mapping[str, Any]], tmp_path: Path) -> None:
     """Ollama before LM Studio, but only one that has a model which writes text."""
     codex = AGENTS["codex"]
-    with pytest.raises(UsageError, match=r"^which backend\? No toolsim is running, .*: toolsim launch codex http"):
+    with pytest.raises(UsageError, match=r"^no backend given: no toolsim is running, .*: toolsim launch codex http"):
         launch._local_server(codex)
     servers[f"{LM_STUDIO}/models"] = models("text-embedding-nomic")
     with pytest.raises(UsageError, match="answers; LM Studio answers, but has no model: toolsim launch"):

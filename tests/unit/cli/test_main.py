@@ -110,7 +110,7 @@ WRONG = [
     ),
     ("replay", "toolsim replay: paths is missing; toolsim replay --help shows how it is used"),
     ("replay flows --updat", "toolsim replay: no such argument: --updat; did you mean --update?"),
-    ("replay flows --model m", "toolsim: --model goes with --against"),
+    ("replay flows --model m", "toolsim: --model requires --against"),
     ("export", "toolsim export: DIR is missing; toolsim export --help shows how it is used"),
     ("doctor", "toolsim doctor: URL is missing; toolsim doctor --help shows how it is used"),
     (f"doctor {URL} --key-env NO_SUCH_KEY", "toolsim: --key-env: the environment variable NO_SUCH_KEY is not set"),
@@ -160,10 +160,10 @@ def test_a_taken_port(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["demo", "--port", str(port)]) == EXIT_USAGE
-        printed = f"cannot listen on 127.0.0.1:{port} (Address already in use); another one: --port {port + 1}\n"
+        printed = f"cannot listen on 127.0.0.1:{port} (Address already in use); use another port: --port {port + 1}\n"
         assert capsys.readouterr().err == f"toolsim: {printed}"
         assert main(["demo", "--port", "0", "--web", "--set", f"web_port={port}"]) == EXIT_USAGE
-        assert f"another one: --set web_port={port + 1}\n" in capsys.readouterr().err
+        assert f"use another port: --set web_port={port + 1}\n" in capsys.readouterr().err
 
 
 def test_help_of_eval_needs_no_package() -> None:
@@ -224,7 +224,7 @@ def test_recording_is_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 @pytest.mark.parametrize(("old", "new"), list(RENAMED.items()))
 def test_a_renamed_command_keeps_working(old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
     """With one line on standard error that gives the present name."""
-    for name, line in ((old, f"toolsim {old}: this command is called {new} now\n"), (new, "")):
+    for name, line in ((old, f"toolsim {old}: this command is now called {new}\n"), (new, "")):
         with pytest.raises(SystemExit, match="0"):
             main([name, "--help"])
         printed = capsys.readouterr()

@@ -55,7 +55,7 @@ def test_a_state_folder_that_cannot_be_written(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert "store" not in str(arguments(Start("codex")))
     said = capsys.readouterr().err
-    assert said == f"toolsim: no conversations are stored in {tmp_path / 'toolsim'}: File exists\n"
+    assert said == f"toolsim: cannot store conversations in {tmp_path / 'toolsim'}: File exists\n"
 
 
 def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_taken_port_is_told() -> None:
     check_free("127.0.0.1", 0, "--port ")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=f"127.0.0.1:{port} .*; another one: --port {port + 1}$"):
+        with pytest.raises(UsageError, match=f"127.0.0.1:{port} .*; use another port: --port {port + 1}$"):
             check_free("127.0.0.1", port, "--port ")
 
 

@@ -69,7 +69,7 @@ BACKENDS = "expected one of auto, responses, chat, messages, codex, local, scrip
         ("toolsim_backend=ollama", f"toolsim_backend: got 'ollama', {BACKENDS}"),
         ("toolsim_backend=Codex", f"toolsim_backend: got 'Codex', {BACKENDS}; did you mean codex?"),
         ("toolsim_backend", f"toolsim_backend: got no value, {BACKENDS}"),
-        ("toolsim_api_key", "toolsim_api_key: got no value, expected a text"),
+        ("toolsim_api_key", "toolsim_api_key: got no value, expected a string"),
         (
             "toolsim_sentinel=think",
             "toolsim_sentinel: got 'think', expected a tag name of at most 64 letters, digits, '_', '-' or '.'",
@@ -107,8 +107,8 @@ def test_a_wrong_argument_is_one_line(given: str, line: str) -> None:
         ("toolsim_idle_timeout: 5m", "toolsim_idle_timeout: got '5m', expected a whole number, 0 or more"),
         ("toolsim_idle_timeout: true", "toolsim_idle_timeout: got True, expected a whole number, 0 or more"),
         ("toolsim_sse_telemetry: 1", "toolsim_sse_telemetry: got 1, expected true or false"),
-        ("toolsim_api_key: 12345", "toolsim_api_key: got 12345, expected a text"),
-        ("toolsim_tool_allowlist: a", "toolsim_tool_allowlist: got 'a', expected a list of texts"),
+        ("toolsim_api_key: 12345", "toolsim_api_key: got 12345, expected a string"),
+        ("toolsim_tool_allowlist: a", "toolsim_tool_allowlist: got 'a', expected a list of strings"),
         ("toolsim_backend: codx", f"toolsim_backend: got 'codx', {BACKENDS}; did you mean codex?"),
         (
             "toolsim_stop_after_tools: true",

@@ -185,7 +185,7 @@ def test_a_backend_that_fails_halfway(session: Path, tmp_path: Path, capsys: pyt
         (["{one}", "--against", "127.0.0.1:9/v1"], "--against: got '127.0.0.1:9/v1', expected a URL"),
         (["{one}", "--against", "http://127.0.0.1:9/v1", "--update"], "--update cannot be used with --against"),
         (["{one}", "--against", "http://127.0.0.1:9/v1", "--key-env", "NO_SUCH"], "--key-env: the environment"),
-        (["{one}", "--against", "http://127.0.0.1:9/v1", "--out", "{one}"], "--out: {one} exists already"),
+        (["{one}", "--against", "http://127.0.0.1:9/v1", "--out", "{one}"], "--out: {one} already exists"),
         (["{one}", "--model", "m"], "--model requires --against"),
     ],
 )

@@ -193,7 +193,7 @@ TEMPLATE = """
     [
         (["{empty}"], "{empty}: no .flow file"),
         (["{bad}"], "{bad}: no turn to export (1 × the answer failed)"),
-        (["{good}", "--out", "{good}"], "--out: {good} exists already"),
+        (["{good}", "--out", "{good}"], "--out: {good} already exists"),
         (["{good}", "--out", "{good}/none/x.jsonl"], "--out: {good}/none/x.jsonl: No such file"),
     ],
 )

@@ -17,7 +17,7 @@ from toolsim.recordings.secret_rules import PATTERNS
 from toolsim.request.rewrite import rewrite_request
 
 SHAPES = {
-    "OpenAI and its kin": ("the key sk-proj-AbCd1234efgh5678 is mine", "AbCd1234efgh5678"),
+    "OpenAI and similar": ("the key sk-proj-AbCd1234efgh5678 is mine", "AbCd1234efgh5678"),
     "other vendors": ("hf_AbCd1234efgh5678", "AbCd1234efgh5678"),
     "GitHub": ("ghp_AbCd1234efgh5678", "AbCd1234efgh5678"),
     "vendors of long keys": ("npm_AbCd1234efgh5678IJKLmnop", "AbCd1234efgh5678"),

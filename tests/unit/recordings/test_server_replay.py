@@ -94,7 +94,7 @@ def test_other_requests(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     """Another question has no answer, and the log shows how it differs from the nearest recorded one."""
     flow = question(model="other", path="/v1/chat/completions?api_key=first-key")
     assert stage.ask(flow).response is None
-    assert 'the closest is one that was loaded by hand:\n  body.model: got "other", expected "m"' in caplog.text
+    assert 'the closest is one that was loaded manually:\n  body.model: got "other", expected "m"' in caplog.text
     assert stage.playback.count() == 1
 
 

@@ -37,7 +37,7 @@ _STOP_TIMEOUT = 2.0
 # Seconds to wait for the last output of a dead child in its pipes.
 _LAST_OUTPUT_TIMEOUT = 0.3
 
-# Limits for its standard error: bytes buffered of an unfinished line, bytes logged per line, and lines stored for the
+# Limits for its standard error: buffered bytes of an unfinished line, logged bytes per line, and lines kept for the
 # exit reason.
 MAX_STDERR_TAIL_BYTES = 64 * 1024
 MAX_STDERR_LINE_CHARS = 500
@@ -66,8 +66,8 @@ class Child(asyncio.SubprocessProtocol):
         self._stderr_lines: deque[str] = deque(maxlen=MAX_STDERR_LINES)
         self._stderr_tail = b""
         self._reported_sources: set[str] = set()
-        # The first is set when the child exits or closes its output, the second when all of its pipes are closed as
-        # well.
+        # ``_ended`` is set when the child exits or closes its output, ``_closed`` once all of its pipes are also
+        # closed.
         self._ended = asyncio.Event()
         self._closed = asyncio.Event()
 
@@ -111,7 +111,7 @@ class Child(asyncio.SubprocessProtocol):
         self._threads.pop(thread, None)
 
     def unreported_sources(self, sources: object) -> list[str]:
-        """Return the instruction files of a thread that no earlier call has returned."""
+        """Return the instruction files of a thread, except those that an earlier call has returned."""
         paths = [path for path in sources if isinstance(path, str)] if isinstance(sources, list) else []
         new = [path for path in paths if path not in self._reported_sources]
         self._reported_sources.update(new)

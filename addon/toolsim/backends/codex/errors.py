@@ -107,7 +107,7 @@ def turn_error(error: Mapping[str, Any]) -> ApiError:
 
 
 def _quoted_error(message: str) -> ApiError | None:
-    """Return the error that ``message`` quotes. For a 400 from the model's server, Codex passes on the entire body."""
+    """Return the error quoted in ``message``. For a 400 from the model's server, Codex passes on the entire body."""
     body = parse_object(message.encode())
     if not body:
         return None

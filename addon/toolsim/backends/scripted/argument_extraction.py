@@ -75,7 +75,7 @@ def unanswered(tool: Tool, text: str) -> str | None:
 
 
 def _find(tool: Tool, text: str) -> dict[str, list[Any]]:
-    """Return the values of each parameter for which any were found."""
+    """Return the values found for each parameter, without parameters that have none."""
     schema = tool.parameters or {}
     required = _required(schema)
     properties = mapping(schema.get("properties"))

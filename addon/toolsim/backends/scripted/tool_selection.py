@@ -20,7 +20,7 @@ from toolsim.core.plan import Tool
 from toolsim.wire.json_fields import mapping
 
 _NAME_SCORE = 3
-# One word of the name, or two other words.
+# Reached by one word of the name, or by two other words.
 _MIN_SCORE = 2
 
 _QUOTED = re.compile(r"\"[^\"]*\"|“[^”]*”|„[^“”]*[“”]|(?<!\w)'[^']*'(?!\w)|`[^`]*`")
@@ -28,7 +28,7 @@ _CLAUSE_END = re.compile(r"[?!;\n]|\.(?=\s|$)|,(?=\s)|\b(?:and|then)\b")
 
 
 def choose(question: str, tools: Sequence[Tool], *, forced: bool = False) -> list[tuple[Tool, str]]:
-    """Return each tool that the question requires, with the part of the question that is about it.
+    """Return each tool that the question requires, with the relevant part of the question.
 
     ``forced``: return at least one tool for any question.
     """

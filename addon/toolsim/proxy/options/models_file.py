@@ -144,7 +144,7 @@ def _entry(number: int, table: Mapping[str, Any], environment: Mapping[str, str]
     if not isinstance(model, str) or ("model" in table and not model):
         raise _Wrong(number, "model", f"got {model!r}, expected the model's name at the backend")
     if not isinstance(key, str | None):
-        raise _Wrong(number, "key", "expected a text")
+        raise _Wrong(number, "key", "expected a string")
     return ModelEntry(tuple(names), upstream, model, _key(number, key, environment))
 
 

@@ -89,9 +89,9 @@ class Option:
     def _expected(self) -> str:
         match self.default:
             case tuple():
-                return "expected a list of texts"
+                return "expected a list of strings"
             case bool():
                 return "expected true or false"
             case int():
                 return f"expected a whole number, {self.minimum} or more"
-        return f"expected one of {', '.join(self.choices)}" if self.choices else "expected a text"
+        return f"expected one of {', '.join(self.choices)}" if self.choices else "expected a string"

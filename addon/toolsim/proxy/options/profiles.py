@@ -166,7 +166,7 @@ def _profile(name: str, document: Mapping[str, Any], by_hand: Collection[str]) -
     engine, version = tuned.get("engine", ""), tuned.get("toolsim", "")
     for part, value in (("engine", engine), ("toolsim", version)):
         if not isinstance(value, str):
-            raise _Wrong(part, f"got {value!r}, expected a text")
+            raise _Wrong(part, f"got {value!r}, expected a string")
     forms = document.get("forms", [])
     if not (isinstance(forms, list) and all(isinstance(form, dict) for form in forms)):
         raise _Wrong("forms", f"got {forms!r}, expected tables, each below a line [[forms]]")

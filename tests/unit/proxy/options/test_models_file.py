@@ -107,7 +107,7 @@ MISTAKES = {
     "a url of another kind": ('[[models]]\nnames = "b"\nurl = "ftp://x"', 3, "expected a URL"),
     "an empty model": (ONE + 'model = ""', 4, "model: got ''"),
     "a model of another type": (ONE + "model = 1", 4, "model: got 1"),
-    "a key of another type": (ONE + "key = 1", 4, "key: expected a text"),
+    "a key of another type": (ONE + "key = 1", 4, "key: expected a string"),
     "a key of the second entry": (ONE + '[[models]]\nnames="b"\nurl="http://x"\nkey="env:NO"', 7, "'NO' is not set"),
     "an empty variable": (ONE + 'key = "env:EMPTY"', 4, "'EMPTY' is not set"),
     "a variable with a space": (ONE + 'key = "env:SPACED"', 4, "'SPACED' has characters"),

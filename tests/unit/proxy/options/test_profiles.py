@@ -171,7 +171,7 @@ def test_strict_tags_is_the_narrow_contract() -> None:
         ('models = ["a"]\n[options]\ntoolsim_api_key = "k"\n', 3, "toolsim_api_key: no option of a profile"),
         ('models = ["a"]\n[options]\ntoolsim_second_opinion = 1\n', 3, "got 1, expected one of off, undeclared, on"),
         ('models = ["a"]\noptions = 1\n', 2, "options: got 1, expected a table"),
-        ('models = ["a"]\n[tuned]\nengine = 1\n', 3, "engine: got 1, expected a text"),
+        ('models = ["a"]\n[tuned]\nengine = 1\n', 3, "engine: got 1, expected a string"),
     ],
 )
 def test_a_broken_profile_says_where(tmp_path: Path, text: str, line: int, says: str) -> None:
