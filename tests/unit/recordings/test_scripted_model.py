@@ -181,6 +181,6 @@ def test_options_come_before_the_start() -> None:
     model.set_option("manifest", "schemas")
     assert model.base_url == "http://127.0.0.1:1/v1"
     assert given == ["toolsim_manifest=schemas"]
-    with pytest.raises(RuntimeError, match="before base_url"):
+    with pytest.raises(RuntimeError, match="before reading base_url"):
         model.set_option("manifest", "hermes")
     assert Path(model.base_url).name == "v1"
