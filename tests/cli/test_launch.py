@@ -145,7 +145,8 @@ def test_a_port_that_is_taken(backend: TextBackend, env: dict[str, str]) -> None
         assert not base_url(seen).startswith("http://127.0.0.1:8080/")
         run, _ = launch(env, f"{backend.url}/v1", "--port", "8080", starts=False)
         assert run.returncode == 2
-        assert run.stderr.startswith("toolsim: cannot listen on 127.0.0.1:8080 (Address already in use); use another port:")
+        line = "toolsim: cannot listen on 127.0.0.1:8080 (Address already in use); use another port:"
+        assert run.stderr.startswith(line)
 
 
 def test_a_proxy_that_runs_with_that_backend(backend: TextBackend, env: dict[str, str]) -> None:
