@@ -175,7 +175,7 @@ BUDGET: dict[str, int] = {
     "once more": 17,
     "of its own accord": 0,
     "asked again": 24,
-    "begun": 72,
+    "begun": 58,
     "lest": 0,
     "ledger": 0,
     "guardian": 0,

@@ -165,7 +165,7 @@ class BackgroundAnswers:
         return reply is not False
 
     async def _current(self, partition: str, call: ResourceCall) -> bytes | ApiError | Literal[False]:
-        """Return the current state of an answer, False if it does not exist; store the changes of the call."""
+        """Return the current state of an answer, False if it does not exist; store the changes made by the call."""
         id = call.resource.id
         for _ in range(MAX_TRIES):
             entry = await self._background_store.read(partition, id)
@@ -188,7 +188,7 @@ class BackgroundAnswers:
     async def _streamed(
         self, flow: HTTPFlow, exchange: Exchange, partition: str, call: ResourceCall
     ) -> ApiError | bool:
-        """Answer a flow with an answer's events; return an error if that is impossible, False if it does not exist."""
+        """Stream an answer's events to a flow; return an error if that is impossible, False if there is none."""
         id, run = call.resource.id, self._runs.find(partition, call.resource.id)
         entry = await self._background_store.read(partition, id)
         if entry is None:

@@ -62,7 +62,7 @@ class BackgroundRun:
     parent: str = ""
     conversation: str = ""
     turn: UserTurn | None = None
-    """Its user's turn, if the user has limits."""
+    """The user's turn, if the user has limits."""
     why: ApiError | None = None
     end: list[bytes] = field(default_factory=list)
     failed: ApiError | None = None
@@ -122,12 +122,12 @@ class Runs:
         return [running, ended]
 
     def find(self, partition: str, id: str) -> BackgroundRun | None:
-        """Return the answer with this id, if this proxy makes it."""
+        """Return the answer with this id, if this proxy is generating it."""
         run = self._runs.get(id)
         return run if run is not None and run.lease.partition == partition else None
 
     def start(self, run: BackgroundRun) -> None:
-        """Start making an answer whose record is already stored."""
+        """Start generating an answer whose record is already stored."""
         self._runs[run.lease.id] = run
         run.task = asyncio.create_task(self._run(run))
 
@@ -164,7 +164,7 @@ class Runs:
             self._note(run)
 
     async def _answer(self, run: BackgroundRun) -> None:
-        """Run the model and publish its frames, except the end: the answer must be stored first."""
+        """Run the model and publish its frames, except for the end, before which the answer must be stored."""
         error = _UNFINISHED
         try:
             async with aclosing(with_keepalives(answer(run.job), self._keepalive)) as events:
@@ -208,7 +208,7 @@ class Runs:
         run.fail(run.failed or LOST)
 
     async def _cut(self, run: BackgroundRun, why: ApiError) -> None:
-        """End an answer early. If it was only waiting to be stored when the proxy stops, it is stored."""
+        """End an answer early. If it only had to be stored when the proxy was stopped, it is stored."""
         if run.writer.body is None:
             run.end = run.writer.write(Failed(why))
             run.failed = why

@@ -1,9 +1,9 @@
 """The outcome of a call: the client's item, and the model's output.
 
-1. An error is plain text for the model, as an output. The server's own text is quoted in it, not trusted.
-2. A result is text: its text parts, one after another; other parts are named with their kind and size; structured
-   content counts if there is no text.
-3. A result beyond the limit is dropped: half of a document is another document.
+1. For the model, an error is an output in plain text. It quotes the server's own text, which is not trusted.
+2. A result is text: its text parts in order, and a note with kind and size for any other part. If there is no text, the
+   structured content is used.
+3. A result beyond the limit is dropped, because half of a document would be misleading.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_WORDS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """The outcome of a call. ``output``: its text, None if it failed; ``error``: in the API's shape, else None.
+    """The outcome of a call. ``output``: its text, None if it failed; ``error``: in the API's format, else None.
 
     ``code``: one of the codes above for a failure, "" for a result.
     """

@@ -141,7 +141,7 @@ def chat_began(flow: HTTPFlow, exchange: Exchange, model: str) -> Attributes:
 
 
 def provider(exchange: Exchange, host: str) -> str:
-    """Return the model's provider, as far as it can be determined."""
+    """Return the model's provider, determined from the host or the engine."""
     if exchange.backend.is_builtin:
         return "toolsim"
     if host.endswith(_AZURE):

@@ -33,7 +33,7 @@ Part = str | tuple[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class SeenRequest:
-    """One request, as the model saw it.
+    """One request as the model received it.
 
     ``question``, ``outputs``: the user's text and the tools' outputs since the last answer. ``tools``: the names of the
     tools on offer. ``messages``: the entire prompt, as roles and texts.
@@ -130,7 +130,7 @@ class ScriptedModel:
             )
 
     def take(self, asked: SeenRequest) -> _Answer:
-        """Return the answer to a request; one without an answer gets an error, and fails its test."""
+        """Return the answer to a request; a request without an answer gets an error, and fails its test."""
         self.asked.append(asked)
         if self._errors:
             return self._errors.pop(0)

@@ -91,9 +91,9 @@ class SocketConnection:
         self._recent = recent
         self._lanes: dict[str, asyncio.Lock] = {"": asyncio.Lock()}
         self._slots = asyncio.Semaphore(MAX_RUNNING)
-        self._waiting = 0  # Waiting requests,
-        self._waiting_size = 0  # and their bytes.
-        self._running: dict[str, tuple[SocketAnswer, asyncio.Task[None]]] = {}  # By lane.
+        self._waiting = 0  # The number of waiting requests,
+        self._waiting_size = 0  # and their total bytes.
+        self._running: dict[str, tuple[SocketAnswer, asyncio.Task[None]]] = {}  # The current answer of each lane.
         self._tasks: set[asyncio.Task[None]] = set()
         self._errors: deque[str] = deque()  # Errors on their way to the client,
         self._errors_size = 0  # and their characters.
@@ -259,7 +259,7 @@ class SocketConnection:
                 await asked.leave()
 
     async def _deliver(self, answer: SocketAnswer, data: bytes, pace: TimeSlice) -> None:
-        """Send the messages for a part of an answer in slices: a part can contain thousands of events."""
+        """Send the messages for a part of an answer in slices, because a part can contain thousands of events."""
         for messages in answer.feed(data):
             if answer.is_over:
                 # Remember the answer before the client sees its end and continues from it.

@@ -84,7 +84,7 @@ _CONTINUES_NOTHING = re.compile(r'"previous_response_id":\s*null')
 
 @dataclass(frozen=True, slots=True)
 class ClientMessage:
-    """One message of a client. ``lane``: its ``stream_id``, "" if it names none."""
+    """One message of a client. ``lane``: its ``stream_id``, "" if it has none."""
 
     kind: Literal["create", "cancel", "steer", "processed"]
     lane: str
@@ -108,7 +108,7 @@ class BadMessage(Exception):
 
 
 def message_or_error(data: bytes) -> ClientMessage | tuple[ApiError, str]:
-    """Return a message, or its error and lane. For a worker, from which no exception can be raised."""
+    """Return a message, or its error and lane. For use in a worker, which cannot raise exceptions to its caller."""
     try:
         return read_message(data)
     except BadMessage as bad:
@@ -193,7 +193,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class RequestDraft:
-    """A parsed request, as bytes: the work on the event loop does not depend on the number of its values."""
+    """A parsed request, as bytes, so that the work on the event loop does not depend on the number of its values."""
 
     body: bytes
     """The body of the POST."""
@@ -282,7 +282,7 @@ class RecentTurns:
         return SocketTurn(b"".join((draft.rest[:-1], b',"input":[', whole, b"]}")), previous, context)
 
     def take(self, answer: SocketAnswer, *, has_store: bool) -> None:
-        """Remember a finished answer unless it is stored; after a failure, forget what it continued."""
+        """Remember a finished answer unless it is stored; after a failure, forget the response that it continued."""
         turn, response = answer.turn, answer.response or {}
         if answer.has_failed:
             self.forget(turn.previous)

@@ -58,7 +58,7 @@ GOING_AWAY, UNSUPPORTED_DATA, POLICY, TOO_BIG = 1001, 1003, 1008, 1009
 
 @dataclass(frozen=True, slots=True)
 class ProtocolViolation:
-    """A violation by a client, which ends its connection."""
+    """A client's violation of a limit or the protocol, which ends the connection."""
 
     code: int
     reason: str

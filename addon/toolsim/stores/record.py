@@ -79,8 +79,8 @@ class Store(Protocol):
     async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:
         """Return a record preceded by all records that it continues, oldest first; [] if it does not exist.
 
-        A deleted record ends the chain: the first returned record then still has a ``parent``. Raises
-        ``RecordTooLarge`` beyond ``max_bytes`` of values.
+        A deleted record ends the chain; the first returned record then still has a ``parent``. Raises
+        ``RecordTooLarge`` if the values exceed ``max_bytes``.
         """
 
     async def find(self, partition: str, names: Iterable[str]) -> dict[str, Record]:
@@ -103,9 +103,9 @@ class Store(Protocol):
 def check(records: Sequence[Record], bounds: StoreLimits) -> None:
     """Raise ``RecordTooLarge`` for records that would not fit into an empty store."""
     if len(records) > bounds.records or sum(record.size for record in records) > bounds.bytes:
-        raise RecordTooLarge("this is larger than the whole store may be")
+        raise RecordTooLarge("this exceeds the size limit of the entire store")
 
 
 def too_long(max_bytes: int) -> RecordTooLarge:
     """Return the error for a chain of more than ``max_bytes``."""
-    return RecordTooLarge(f"what it continues has more than {max_bytes} bytes")
+    return RecordTooLarge(f"the conversation that it continues has more than {max_bytes} bytes")

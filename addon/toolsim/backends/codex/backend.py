@@ -153,7 +153,7 @@ class CodexBackend:
 
 
 async def _start(child: Child, request: CodexRequest) -> _Running:
-    """Start a thread with the conversation, and its turn. If it raises RpcError or Unavailable, there is no thread."""
+    """Start a thread with the conversation, and its turn. After RpcError or CodexUnavailable, there is none."""
     started = await child.request(
         "thread/start",
         {

@@ -82,7 +82,7 @@ class Child(asyncio.SubprocessProtocol):
         return self._transport.get_pid()
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the result. Raises RpcError for an error, Unavailable if the child is dead or dies in the meantime."""
+        """Return the result. Raises RpcError for an error, CodexUnavailable if the child is or becomes dead."""
         if self.death is not None:
             raise CodexUnavailable(self.death)
         number, line = self._peer.request(method, params)

@@ -28,7 +28,7 @@ class RpcError(Exception):
 
 
 class CodexUnavailable(Exception):
-    """No app-server is running; ``error`` has the reason, and when to retry."""
+    """No app-server is running; ``error`` contains the reason and the time to retry."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.message)
