@@ -150,7 +150,7 @@ class BackgroundStore:
         raise StoreError(f"the conversation {ending.conversation} changes too often")
 
     async def finalize(self, entry: Entry, value: bytes) -> bool:
-        """Write the end of an answer, as any proxy; return whether the answer was still unchanged."""
+        """Write the end of an answer, from any proxy; return whether the answer was still unchanged."""
         lease = Lease(entry.partition, entry.id)
         records = [_named(entry.id, value), lease.over()]
         try:

@@ -159,7 +159,7 @@ class Capture:
         if any("side" in flow.metadata[NOTE] for flow in ours):
             raise CommandError("toolsim.capture: one side of a recorded exchange cannot be recorded again.")
         if not ours:
-            raise CommandError("toolsim.capture: none of these flows is a finished exchange of toolsim.")
+            raise CommandError("toolsim.capture: none of these flows is a finished toolsim exchange.")
         try:
             target.mkdir(parents=True, exist_ok=True)
             names = [write(flow, target).name for flow in ours]

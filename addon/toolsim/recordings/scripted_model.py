@@ -115,7 +115,7 @@ class ScriptedModel:
 
     @property
     def remaining(self) -> int:
-        """The number of unused answers and errors, without those that match by pattern."""
+        """The number of unused answers and errors, not counting answers with a pattern."""
         return len(self._ordered) + len(self._errors)
 
     def assert_asked(self, pattern: str, *, times: int | None = None) -> None:

@@ -145,7 +145,7 @@ def is_secret_name(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_secret_parameter(name: str) -> bool:
-    """Return whether a URL parameter or header of this name contains a secret; shorter names count than for a field."""
+    """Return whether a URL parameter or header of this name contains a secret, with more names than for fields."""
     return is_secret_name(name) or _SECRET_PARAMETER.search(_snake(name)) is not None
 
 
