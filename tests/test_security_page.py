@@ -127,7 +127,7 @@ If 1 MiB of answers is buffered
     proxy/test_websocket.py::test_many_answers_for_a_client_that_does_not_read
     unit/sockets/test_requests.py::test_unread_bytes_pause_every_backend_of_a_connection
     unit/sockets/test_websocket.py::test_messages_wait_for_a_client_that_does_not_read
-If 1 MiB of errors waits
+If 1 MiB of errors is buffered
     unit/sockets/test_connection.py::test_a_client_that_reads_no_errors
     unit/sockets/test_connection.py::test_the_size_of_unread_errors
     unit/sockets/test_server.py::test_a_client_that_reads_only_once_all_is_sent

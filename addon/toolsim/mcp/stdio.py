@@ -212,7 +212,8 @@ async def _listen(process: Process, incoming: Incoming, meter: OutputMeter, cut:
 async def lines_of(stdout: asyncio.StreamReader) -> AsyncGenerator[bytes]:
     """Yield each complete line, with its end. Raises OutputLimitExceeded for a line that is too long.
 
-    With pauses: a server can write a million empty lines at once, and reading what has arrived does not suspend.
+    This pauses for other tasks, because a server can write a million empty lines, and reading buffered data does not
+    suspend.
     """
     pace, start = TimeSlice(), b""
     while data := await stdout.read(_PIECE):

@@ -60,10 +60,10 @@ class Bounded(httpx2.AsyncBaseTransport):
 
 
 class _Counted(httpx2.AsyncByteStream):
-    """A body of which at most ``limit`` bytes are read; 0: as many as the meter allows between two requests.
+    """A body of which at most ``limit`` bytes are read; 0: the number that the meter allows between two requests.
 
-    It is passed on in small pieces with pauses between them: it can consist of thousands of tiny chunks and events, and
-    reading what has arrived does not suspend.
+    It is passed on in small pieces with pauses, because it can consist of thousands of tiny chunks and events, and
+    reading buffered data does not suspend.
     """
 
     def __init__(self, stream: httpx2.AsyncByteStream, meter: OutputMeter, limit: int) -> None:

@@ -44,7 +44,7 @@ class Head:
 
 
 class TooManyUnread(Exception):
-    """The client sends messages that are refused, and does not read why."""
+    """The client sends messages that are refused, and does not read the errors."""
 
 
 class PendingResponse(Protocol):
@@ -110,8 +110,8 @@ class SocketConnection:
     async def receive(self, data: bytes) -> bool:
         """Handle a message, after the previous one; return whether it was readable.
 
-        It never waits for the client to read: that can itself be waiting until this message has been read. Raises
-        TooManyUnread instead.
+        It never waits for the client to read, because the client might be waiting until this message has been read.
+        Raises TooManyUnread instead.
         """
         try:
             message = await self._read(data)
@@ -131,13 +131,14 @@ class SocketConnection:
         return True
 
     def _refuse(self, bad: BadMessage) -> None:
-        # For example, a client with another version of the protocol. Logged once: there can be many.
+        # For example, from a client with another version of the protocol. Only the first is a warning, since there can
+        # be many.
         logger.log(logging.DEBUG if self._has_refused else logging.WARNING, "WebSocket: %s", bad.error.message)
         self._has_refused = True
         self._send_error(error_message(bad.error, bad.lane))
 
     def _send_error(self, message: str) -> None:
-        """Send an error after those before it, while the client's next messages are read."""
+        """Send an error after the previous ones, while the client's next messages are read."""
         size = self._errors_size + len(message)
         if self._errors and size > MAX_UNREAD_ERRORS:
             raise TooManyUnread

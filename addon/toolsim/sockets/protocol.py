@@ -48,7 +48,7 @@ MAX_RUNNING = 16
 MAX_LANE_NAME = 256
 """Maximum characters of a ``stream_id``, which each message repeats."""
 MAX_WAITING = 64
-"""Waiting requests per connection."""
+"""Maximum waiting requests per connection."""
 MAX_UNREAD_ERRORS = 1024 * 1024
 """Characters of the errors per connection that wait for a client which does not read: more than all messages that it
 can send at once cause. A single error can have any size, since some repeat what the client has sent.
