@@ -12,10 +12,12 @@ unless its family has its own body:
 | MiniCPM5    | ``<function name="f"><param name="k">v</param></function>``, also without a marker         |
 | Llama 3     | ``<function=f>{…}</function>``, ``<|python_tag|>{"name": …}; {"name": …}``                 |
 | GLM 4.5     | ``f<arg_key>k</arg_key><arg_value>v</arg_value>``, or ``f`` alone                          |
+| LongCat     | ``f<longcat_arg_key>k</longcat_arg_key><longcat_arg_value>v</longcat_arg_value>``          |
 | named JSON  | ``f {…}``                                                                                  |
 | pythonic    | ``[f(k=v), g(k=v)]``, ``f(k=v)``                                                           |
 | Granite     | ``<function_call> {"name": …} <function_call> {"name": …}``                                |
 | Gemma 4     | ``call:f{k:<|"|>v<|"|>}``                                                                  |
+| FunctionGemma | ``call:f{k:<escape>v<escape>}``                                                        |
 | Mistral     | ``[TOOL_CALLS]`` and ``[{"name": …}]``, ``f{…}``, ``f[ARGS]{…}`` or ``f[CALL_ID]x[ARGS]{…}`` |
 | DeepSeek V3 | ``<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f``, JSON in a fence, …       |
 | DeepSeek V4 | ``<tool_call id="…" name="f">{…}</tool_call>``                                            |
@@ -38,7 +40,7 @@ from functools import lru_cache
 
 from toolsim.core.custom_forms import Body, CustomForm
 from toolsim.response.call_syntax import read_calls
-from toolsim.response.gemma_braces import HEAD, QUOTE, read_gemma
+from toolsim.response.gemma_braces import FUNCTION_GEMMA_QUOTE, HEAD, QUOTE, read_gemma
 from toolsim.response.misspelled import spelled, spellings_of
 from toolsim.response.name_and_json import (
     ARGS,
@@ -52,7 +54,7 @@ from toolsim.response.name_and_json import (
 )
 from toolsim.response.parsed_call import ParsedCall, read_xml
 from toolsim.response.partial import match_at
-from toolsim.response.tagged_pairs import HEAD_END, M3_MARK, NAME, read_elements_calls, read_glm, read_m3
+from toolsim.response.tagged_pairs import HEAD_END, M3_MARK, NAME, read_elements_calls, read_glm, read_longcat, read_m3
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +158,7 @@ _GPT_OSS_PLACES = (
 )
 _PYTHON_NAME = r"[A-Za-z_][\w.]{0,127}"
 
+_M3_INVOKE = f'{M3_MARK}<invoke name="'
 _ATTRIBUTES = r'(?:id="[^"<>]{0,128}"\s{0,4})?'
 _MEMBER = r"[A-Za-z_]\w{0,31}\s{0,8}"
 _KEY = r"[\w.$-]{1,64}"
@@ -172,8 +175,8 @@ JSON = _row(
 )
 """toolsim's own form, as one more row of the table."""
 
-_DSML_BARS = ("｜", "｜｜", "‖", "‖‖", "|", "||")
-"""The spellings of DeepSeek's bars in the output of models and of servers that replace them."""
+_DSML = ("｜DSML｜", "｜｜DSML｜｜", "‖DSML‖", "‖‖DSML‖‖", "|DSML|", "||DSML||", "｜DSML｜ ", "｜｜DSML｜｜ ")
+"""The spellings of DeepSeek's mark in the output of models and of servers that replace its bars."""
 
 CALL_FORMS = (
     JSON,
@@ -189,7 +192,7 @@ CALL_FORMS = (
     ),
     _row(
         "Qwen3-Coder",
-        rf"<function={NAME}{HEAD_END}",
+        rf"<function=[\"']?{NAME}[\"']?{HEAD_END}",
         read_elements_calls,
         misspelled=lambda: rf"{spelled('<function=', '<', '=')}{NAME}{HEAD_END}",
         slip_of="<function=",
@@ -200,7 +203,7 @@ CALL_FORMS = (
     ),
     _row(
         "Qwen3-Coder",  # And Llama 3's <function=f>{…}</function>.
-        rf"{NAME}(?:>\s{{0,64}}(?:<function={NAME}>\s{{0,64}})?|\s{{0,8}}(?=[<{{]))(?=<parameter=|</function>|\{{)",
+        rf"{NAME}(?:>\s{{0,64}}(?:<function={NAME}>\s{{0,64}})?|\s{{0,8}}[=,(]?(?=[<{{]))(?=<parameter=|</function>|\{{)",
         _read_open_elements("<function=", "</function>"),
         misspelled=lambda: rf"{NAME}>\s{{0,64}}(?={spelled('<parameter=', '<', '=')})",
         skips_beginning=True,
@@ -252,11 +255,27 @@ CALL_FORMS = (
         anywhere=True,
     ),
     _row(
+        "LongCat",
+        rf"{NAME}\s{{0,8}}<longcat_arg_key>",
+        read_longcat,
+        misspelled=lambda: rf"{NAME}\s{{0,8}}{spelled('<longcat_arg_key>', '<')}",
+        tags=(("<longcat_tool_call>", "</longcat_tool_call>"),),
+        value=("<longcat_arg_value>", "</longcat_arg_value>"),
+        behind_tag=True,
+    ),
+    _row(
         "Gemma 4",
         rf"{HEAD}[{{(]",
         read_gemma,
         tags=(("<|tool_call>", "<tool_call|>"),),
         value=(re.escape(QUOTE), QUOTE),
+    ),
+    _row(
+        "FunctionGemma",
+        rf"{HEAD}[{{(]",
+        read_gemma,
+        tags=(("<start_function_call>", "<end_function_call>"),),
+        value=(FUNCTION_GEMMA_QUOTE, FUNCTION_GEMMA_QUOTE),
     ),
     _row(
         "named JSON",
@@ -302,11 +321,20 @@ CALL_FORMS = (
         is_json=True,
         behind_tag=True,
     ),
-    *(row for bars in _DSML_BARS for row in _invocations("DSML", f"{bars}DSML{bars}", "function_calls", "tool_calls")),
+    *(row for mark in _DSML for row in _invocations("DSML", mark, "function_calls", "tool_calls", "calls")),
     *_invocations("MiniMax M2", "", "minimax:tool_call", "function_calls"),
     _row(
         "MiniMax M3",
-        rf"{re.escape(M3_MARK)}<invoke name=\"",
+        rf"{NAME}\"\s{{0,8}}>",
+        lambda body: read_m3(f"{_M3_INVOKE}{body}"),
+        tags=((_M3_INVOKE, f"{M3_MARK}</invoke>"),),
+        value=(rf"{re.escape(M3_MARK)}<([^<>/\s]{{1,256}})>", f"{M3_MARK}</{{}}>"),
+        whole=f"{M3_MARK}</invoke>",
+        behind_tag=True,
+    ),
+    _row(
+        "MiniMax M3",
+        re.escape(_M3_INVOKE),
         read_m3,
         tags=((f"{M3_MARK}<tool_call>", f"{M3_MARK}</tool_call>"),),
         value=(rf"{re.escape(M3_MARK)}<([^<>/\s]{{1,256}})>", f"{M3_MARK}</{{}}>"),

@@ -25,9 +25,10 @@ import math
 import re
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 
 from toolsim.response.parsed_call import Json, ParsedCall, Values, decode, json_object, read_value
-from toolsim.response.repair import PYTHON_WORDS, repair_json
+from toolsim.response.repair import MISSING_BRACE, PYTHON_WORDS, repair_json
 
 MARKDOWN_ESCAPES = "MARKDOWN_ESCAPES"
 ESCAPED = "\\_"
@@ -73,9 +74,13 @@ def read_call(text: str) -> ParsedCall | None:
 def read_calls(text: str) -> list[ParsedCall]:
     """Read ``text`` as calls: a single one, a list, or a sequence; never empty.
 
-    Any other text is one broken call.
+    Any other text is one broken call. A list may lack one of its brackets.
     """
     bare = text.strip()
+    if bare.startswith("[") != bare.endswith("]"):
+        listed = read_calls(f"{bare}]" if bare.startswith("[") else f"[{bare}")
+        if not listed[-1].broken:
+            return [replace(call, lossy_repairs=(MISSING_BRACE,)) for call in listed]
     parts = _split(bare[1:-1]) if bare.startswith("[") and bare.endswith("]") else [bare]
     calls = [read_call(part.strip()) for part in parts or ()]
     if (None in calls or not calls) and (found := read_python(bare)):

@@ -9,9 +9,12 @@ r"""Gemma 4's calls: ``call:f{location:<|"|>Paris<|"|>,days:3,tags:[<|"|>a<|"|>]
     string := '<|"|>' text '<|"|>' | JSON string | "'" text "'"
 
 A server that drops special tokens also drops the quotes: a string then extends to the next comma that precedes a key,
-or to the closing bracket. Half a quotation mark, or an unpaired one, makes the call unreadable. A doubled one is a
+or to the closing bracket. So does one that lacks only its opening quotation mark, or has an apostrophe in its place
+(``MISSING_MARKER``). Half a mark, or a string without its end, makes the call unreadable. A doubled mark is a
 repair (``DOUBLED_MARKER``), as are brackets missing at the end (``MISSING_BRACE``). Linear, with bounded depth; nothing
 raises.
+
+FunctionGemma's calls are the same with another quotation mark: ``call:f{location:<escape>Paris<escape>}``.
 """
 
 from __future__ import annotations
@@ -20,11 +23,20 @@ import json
 import re
 from dataclasses import replace
 
-from toolsim.response.parsed_call import DOUBLED_MARKER, EXTRA_BRACE, MAX_CALLS, ParsedCall, decode, read_value
+from toolsim.response.parsed_call import (
+    DOUBLED_MARKER,
+    EXTRA_BRACE,
+    MAX_CALLS,
+    MISSING_MARKER,
+    ParsedCall,
+    decode,
+    read_value,
+)
 from toolsim.response.repair import MISSING_BRACE, PYTHON_WORDS
 from toolsim.response.segments import end_of
 
 QUOTE = '<|"|>'
+FUNCTION_GEMMA_QUOTE = "<escape>"
 HEAD = r":?(?:call:)?\s{0,8}([\w./-]{1,128}(?::[\w./-]{1,128})*)\s{0,8}"
 
 _HEAD = re.compile(rf"[\s,;]*+{HEAD}(?:(?P<object>(?=\{{)|\(\s*(?=\{{))|(?=\())")
@@ -34,7 +46,8 @@ _SINGLE_KEY = re.compile(r"'([^'\\<>]{1,256})'(?=\s{0,8}[:=])")
 _ITEM = re.compile(r"[^,{}\[\]]*+")
 _SINGLE = re.compile(r"'((?:[^'\\]|\\.|'(?!\s*+[,}\])]))*+)'", re.DOTALL)
 _DOUBLED = re.compile(rf"(?:{re.escape(QUOTE)})++(?!\s*+[,}}\])])")
-_HALF_QUOTE = re.compile(r"<\||\|>")
+_HALF_QUOTE = re.compile(r"(?:<|&lt;)\||\|(?:>|&gt;)")
+_HALF_ESCAPE = re.compile(r"<\W{0,2}escape|escape\W{0,2}>", re.IGNORECASE)
 _CLOSERS = {"{": "}", "[": "]", "(": ")"}
 
 
@@ -57,6 +70,14 @@ _TURN_END = "<turn|>"
 
 def read_gemma(body: str) -> list[ParsedCall]:
     """Read the calls that make up the body; never empty. Anything unreadable is one broken call at the end."""
+    if FUNCTION_GEMMA_QUOTE not in body or QUOTE in body:
+        return _read(body)
+    body = body.replace(FUNCTION_GEMMA_QUOTE, QUOTE)
+    calls = _read(body)
+    return [*calls[:-1], replace(calls[-1], broken=True)] if _HALF_ESCAPE.search(body) else calls
+
+
+def _read(body: str) -> list[ParsedCall]:
     body = body.rstrip().removesuffix(_TURN_END).rstrip()
     calls: list[ParsedCall] = []
     at = 0
@@ -149,9 +170,14 @@ class _Reader:
         if text.startswith((QUOTE, '"'), at) or self._single(at):
             return self._quoted(at)
         word = bare.match(text, at)
-        if word is None or _HALF_QUOTE.search(word[0]):
+        if word is None:
             return None
         inner = word[0].strip()
+        if (quoted := inner.removesuffix(QUOTE)) != inner:
+            self.codes = (MISSING_MARKER,)
+            inner = json.dumps(quoted.removeprefix("'"), ensure_ascii=False)
+        if _HALF_QUOTE.search(quoted):
+            return None
         inner = PYTHON_WORDS.get(inner, inner)
         value = read_value(inner)
         return (inner if value is not None else json.dumps(inner, ensure_ascii=False)), word.end()

@@ -230,9 +230,8 @@ class Judge:
             calls = read_json(block.body, closed=bool(block.closing), repair=self._repair)
             if not self._repair:
                 return calls
-            # A call without a name may have it elsewhere.
-            read = self.toolbox.parameters
-            return [part for call in calls for part in (unwrap(call, read, marked=True) if not call.name else [call])]
+            # A call without a name or no arguments may have them elsewhere.
+            return [part for call in calls for part in unwrap(call, self.toolbox.parameters, marked=True)]
         opening = block.meant or block.opening
         form_calls = read_form(opening, block.body, self._custom.get(opening))
         calls = [replace(call, is_bare=block.is_bare) for call in form_calls]
@@ -259,12 +258,14 @@ class Judge:
         no other keys.
         """
         accepted: list[Accepted] = []
+        # A name alone may be anything, but not next to a call with arguments.
+        has_arguments = len(calls) > 1 and any(written is not None and _has_arguments(written) for written in calls)
         for written in calls:
             # A list that contains anything else is text, including its calls.
             if written is None:
                 return None
             for part in self._split(written):
-                call = self._accept(part, code)
+                call = self._accept(part, code, may_lack_arguments=has_arguments)
                 if call is None:
                     return None
                 accepted.append(call)
@@ -282,7 +283,7 @@ class Judge:
         """Count a lost call: its block was never recognized and passes as text (see ``sentinel``)."""
         self._count(self.report.parse_failures, (MALFORMED_JSON,), None)
 
-    def _accept(self, written: ParsedCall, code: str) -> Accepted | None:
+    def _accept(self, written: ParsedCall, code: str, *, may_lack_arguments: bool = False) -> Accepted | None:
         """Return an untagged call, or None if there is any doubt: rows 1 to 8, all of which leave it as text."""
         lookup = self.toolbox.written(written.name)
         tool = lookup.tool
@@ -293,7 +294,8 @@ class Judge:
         # 4 and 5.
         if found is None or utf8_length(found.text) > self._limit:
             return None
-        if tool.kind != "custom" and not self._fits(tool, written, found):
+        is_present = may_lack_arguments or _has_arguments(written)
+        if tool.kind != "custom" and not (is_present and self._fits(tool, found)):
             if not found.value or _is_schema(found.value, tool):
                 return None
             # 6 to 8. Here, too, a guess names the tool that the model needs to look up.
@@ -307,10 +309,7 @@ class Judge:
             return None
         return Accepted(JudgedCall(tool, found.text, _repairs(written, lookup, found)), code)
 
-    def _fits(self, tool: Tool, written: ParsedCall, found: Arguments) -> bool:
-        given = written.given
-        if given is None or (given.items == () if not isinstance(given, Json) else given.value in (None, "")):
-            return False  # Without arguments it may just be the name of something.
+    def _fits(self, tool: Tool, found: Arguments) -> bool:
         fits = not _is_schema(found.value, tool) and self._checker.fits(tool, found.value)
         return fits and (not tool.must_fit or is_item(found.text))
 
@@ -434,6 +433,12 @@ class Judge:
         del self.report.repairs[repairs:]
         later = self.report.warnings[warnings:]
         self.report.warnings[warnings:] = [warning for warning in later if code_of(warning) == QUOTED_CALL]
+
+
+def _has_arguments(written: ParsedCall) -> bool:
+    """Return whether arguments were written: without any it may just be the name of something."""
+    given = written.given
+    return given is not None and (given.items != () if not isinstance(given, Json) else given.value not in (None, ""))
 
 
 def _repairs(written: ParsedCall, lookup: Lookup, found: Arguments) -> tuple[str, ...]:

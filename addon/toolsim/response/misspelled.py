@@ -3,6 +3,7 @@
     <tool_call>   <toolcall>  <tooll_call>      one character missing or doubled
                   <tool_call                    no end
                   <tool  _call>                 only one half
+    < tool_call>  </tool_call >  </tool_call/>  a space next to a bracket, or a slash
 
 Misspelled markers are never searched for in prose. They count where the marker is allowed, and only if the block that
 they open or close is a call without any other slip (``sentinel``), or if a body is otherwise unreadable
@@ -17,6 +18,9 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 _MIN_LENGTH = 3
+_JOINTS = (" ", ":", ": ", " =", "= ", " = ", "s=")
+"""What models write between an element and its name in place of ``=``."""
+
 _ANY = re.compile("")
 
 
@@ -26,8 +30,14 @@ def misspelled(marker: str) -> frozenset[str]:
     size = len(marker)
     less = {marker[:at] + marker[at + 1 :] for at in range(1, size)}
     twice = {marker[: at + 1] + marker[at:] for at in range(size)}
+    spaced: set[str] = set()
+    if marker[0] == "<" and "|" not in marker:
+        name = 2 if marker[1] == "/" else 1
+        spaced = {f"{marker[:name]} {marker[name:]}"}
+        spaced |= {f"{marker[:-1]} >"} if marker[-1] == ">" else set()
+        spaced |= {f"{marker[:-1]}/>", f"{marker[:-1]} />"} if name == 2 else set()
     halves = {half for at in range(size // 2, size) for half in (marker[:at], marker[size - at :])}
-    return frozenset(found for found in less | twice | halves if len(found) >= _MIN_LENGTH) - {marker}
+    return frozenset(found for found in less | twice | halves | spaced if len(found) >= _MIN_LENGTH) - {marker}
 
 
 class Spellings:
@@ -89,7 +99,8 @@ def _correction(markers: tuple[str, ...]) -> tuple[re.Pattern[str], Mapping[str,
         for spelling in misspelled(marker):
             means[spelling] = marker if means.get(spelling, marker) == marker else ""
     means |= {marker: marker for marker in markers}
-    return re.compile(_either(means)), means
+    debris = r"(?P<before>[<\\/]{1,2}[ /\\]{0,2})??"
+    return re.compile(rf"{debris}(?P<spelling>{_either(means)})(?P<after>\s?/?>|\])?+"), means
 
 
 def corrected(body: str, markers: tuple[str, ...], openers: tuple[tuple[str, str], ...] = ()) -> str:
@@ -100,13 +111,23 @@ def corrected(body: str, markers: tuple[str, ...], openers: tuple[tuple[str, str
     if not markers:
         return body
     pattern, means = _correction(markers)
-    return pattern.sub(lambda found: means[found[0]], body)
+    return pattern.sub(lambda found: _right(found, means), body)
+
+
+def _right(found: re.Match[str], means: Mapping[str, str]) -> str:
+    """Return the marker that a spelling means. What is left of its brackets goes with it."""
+    spelling = found["spelling"]
+    marker = means[spelling]
+    before, after = found["before"] or "", found["after"] or ""
+    before = "" if spelling != marker and marker.startswith("</") else before
+    after = "" if not spelling.endswith(">") and marker.endswith(">") else after
+    return f"{before}{marker}{after}"
 
 
 @lru_cache(maxsize=64)
 def spelled(marker: str, starts: str = "", ends: str = "") -> str:
     """Return a pattern for a marker in any spelling that starts and ends this way."""
-    return _either([marker, *_kept(marker, starts, ends)])
+    return _either([marker, *_kept(marker, starts, ends), *(_joined(marker) if ends else ())])
 
 
 @lru_cache(maxsize=64)
@@ -117,10 +138,15 @@ def _openers(openers: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str], Map
     """
     means: dict[str, int] = {}
     for place, (before, _) in enumerate(openers):
-        means |= dict.fromkeys(_kept(before, "", before[-1]), place)
+        means |= dict.fromkeys((*_kept(before, "", before[-1]), *_joined(before)), place)
     means |= {before: place for place, (before, _) in enumerate(openers)}
     after = openers[0][1]
-    end = rf"(?:{after}|(?=\s*\n))" if len(after) == 1 else rf"(?:{after}|[\">])"
+    # Other attributes may follow a quoted name; they, and what precedes a ">" in its line, are no value.
+    end = (
+        rf"(?:\s{{0,4}}/?{after}|(?=\s*\n))"
+        if len(after) == 1
+        else r"(?:\"(?:\s[^<>\n]{0,64})?/?>|\"(?!\]|\s{1,4}\w{1,32}=|[^<>\n]{0,80}>)|>)"
+    )
     return re.compile(rf"({_either(means)})([\w.:/$-]{{1,128}}+){end}"), means
 
 
@@ -131,6 +157,11 @@ def _either(words: Iterable[str]) -> str:
         rest.setdefault(word[:1], []).append(word[1:])
     found = [re.escape(first) + _either(ends) for first, ends in rest.items() if first]
     return "" if not found else f"(?:{'|'.join(found)}){'?' if '' in rest else ''}"
+
+
+def _joined(marker: str) -> Iterable[str]:
+    """Return the spellings of an opener up to the name that have something else in place of their ``=``."""
+    return [marker.replace("=", joint) for joint in _JOINTS] if "=" in marker else []
 
 
 def _kept(marker: str, starts: str, ends: str) -> Iterable[str]:

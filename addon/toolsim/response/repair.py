@@ -190,7 +190,7 @@ def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
 
     These slips are tried in order: a special token of the model's in the name, with the text after it; a prefix or
     number from the model's own form; different case; different separators; that prefix without its separator; the name
-    repeated. The first that leads to a tool decides.
+    repeated; namespaces before it. The first that leads to a tool decides.
 
     ``names``: pairs of a spelling and the tool that it means. They include masked tools, so that a name that also
     matches a masked tool is not turned into a similar one.
@@ -208,6 +208,7 @@ def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
         ({common_spelling(plain)}, common_spelling),
         (set(map(common_spelling, _run_together(bare))), common_spelling),
         (set(map(common_spelling, _repeated(plain))), common_spelling),
+        ({common_spelling(plain.rpartition(":")[2])}, common_spelling),
     ):
         if fits := {tool for spelling, tool in spellings if form(spelling) in wanted}:
             return fits.pop() if len(fits) == 1 else None

@@ -41,8 +41,8 @@ from toolsim.response.parsed_call import (
 )
 
 NAME = r"[\w.:/-]{1,128}"
-HEAD_END = r"(?:\s{0,8}/?>|(?=\s{0,8}(?:<param|\{)))"
-"""The end of a call's opening element, which some models omit."""
+HEAD_END = r"(?:\s{0,8}/?>|\s{0,8}[=,(]?(?=\s{0,8}(?:<param|\{)))"
+"""The end of a call's opening element, which some models omit, or spell otherwise before an object."""
 
 _SPACE = re.compile(r"\s*+")
 _MAX_UNCLOSED = 8
@@ -51,16 +51,23 @@ _MAX_UNCLOSED = 8
 # Text that shows that the preceding closer is data (rule 2), because no value begins with it.
 _DATA = re.compile(r"""[ \t]++[^\s]|["'`,;)!?]|[.:](?:\s|\Z)""")
 _SURPLUS = re.compile(r"(?:\s*+</[\w:｜|‖-]{1,64}+>)++\s*\Z")
-_WRONG_CLOSER = re.compile(r"</([\w:.｜|‖-]{0,64})>?(\s*)\Z")
+# A closing tag in any spelling at the end of a value.
+_WRONG_CLOSER = re.compile(
+    r"(?:<|&lt;)[\s<]{0,4}[/\\][\s/\\]{0,4}"
+    r"(?P<name>(?:[｜‖]{1,2}DSML[｜‖]{1,2} )?[\w:.｜|‖-]{0,64})"
+    r"[\s/\\]{0,4}(?:[>\]]|&gt;){0,2}\s*\Z"
+)
+_MAX_CLOSER = 128
 _CDATA = re.compile(r"\s*+<!\[CDATA\[")
-_PARAMETER = re.compile(r"\s*+<[｜‖|]{0,2}(?:DSML)?[｜‖|]{0,2}(?P<word>param(?:eter)?)\b")
-_PARAMETER_END = re.compile(r"</[｜‖|]{0,2}(?:DSML)?[｜‖|]{0,2}(?P<word>param(?:eter)?)>")
-_DSML = r"(?:[｜‖|]{1,2}DSML[｜‖|]{1,2})?"
+_PARAMETER = re.compile(r"\s*+<[｜‖|]{0,2}(?:DSML)?[｜‖|]{0,2} ?(?P<word>param(?:eter)?)\b")
+_PARAMETER_END = re.compile(r"</[｜‖|]{0,2}(?:DSML)?[｜‖|]{0,2} ?(?P<word>param(?:eter)?)>")
+_DSML = r"(?:[｜‖|]{1,2}DSML[｜‖|]{1,2} ?)?"
 _HEAD = re.compile(rf"\s*+<({_DSML})(function|invoke)(=|\s+name=)[\"']?{NAME}[\"']?{HEAD_END}")
-_OPENERS = (("<function=", ">"),)
+_OPENERS = ((("<function=", ">"),), (('<invoke name="', '">'), ('<parameter name="', '">')))
 _NAMED_GROUP = re.compile(r"(?<!\\)\((?!\?)")
 _KEY = r"([^\"'<\n]{1,256})"
-_BARE_KEY = r"([^<>=\"'\s][^<>=\"']{0,255}?)"
+_BARE_KEY = r"([^<>=\"'\s][^<>=\"'\n]{0,255}?)"
+_ATTRIBUTES = r"(?:[ \t]{1,4}[\w:-]{1,32}=[^<>\n]{0,64})?"
 
 
 class _Values:
@@ -76,7 +83,8 @@ class _Values:
         self._more = re.compile(rf"(?:\s*+{close})++")
         # The second half of a closer, if it is a plain word.
         halves = [close[at:] for at in range(2, len(close) - 2)] if re.fullmatch(r"[</\w>｜‖:]+", close) else []
-        self._half_closer = re.compile(rf"(?:{'|'.join(halves) or '(?!)'})\s*\Z")
+        self._name = close.strip("</>")
+        self._half_closer = re.compile(rf"[</\\]{{0,4}}(?:{'|'.join(halves) or '(?!)'})\s*\Z")
         self._goes_on = re.compile(rf"\s*+(?:{opener}|{last})")
         self._bound = re.compile(rf"{close}|(?P<bound>\s*+(?:{opener}|{bounds}))|{mark}")
 
@@ -97,7 +105,11 @@ class _Values:
             elif depth:
                 depth -= 1
             elif self._goes_on.match(body, mark.end()):
-                return body[start : mark.start()], mark.end(), ""
+                value = body[start : mark.start()]
+                wrong = _wrong_closer(value)
+                if wrong is None or wrong["name"] != self._name:
+                    return value, mark.end(), ""
+                return value[: wrong.start()], mark.end(), DOUBLED_MARKER
             elif (more := self._more.match(body, mark.end())) and self._goes_on.match(body, more.end()):
                 return body[start : mark.start()], more.end(), DOUBLED_MARKER
             elif not _DATA.match(body, mark.end()):
@@ -108,20 +120,39 @@ class _Values:
 
     def _unclosed(self, body: str, start: int) -> tuple[str, int, str] | None:
         found = self._bound.search(body, start)
-        if found is None or found["bound"] is None:
+        if found is None:
+            # The closing tags of the value and of the call have become one.
+            both = _wrong_closer(body[start:])
+            is_longer = both is not None and both["name"].startswith(self._name) and both["name"] != self._name
+            return (body[start : start + both.start()], len(body), MISSING_CLOSE) if both and is_longer else None
+        if found["bound"] is None:
             return None
         value = body[start : found.start()]
-        wrong = _WRONG_CLOSER.search(value)
-        if wrong is not None and f"<{wrong[1]}" not in value[: wrong.start()]:
+        if (wrong := _wrong_closer(value)) is not None:
             value = value[: wrong.start()].rstrip()
-        elif (half := self._half_closer.search(value)) is not None:
+        elif (half := self._half_closer.search(value, max(0, len(value) - _MAX_CLOSER))) is not None:
             value = value[: half.start()].rstrip()
         return value, found.start(), MISSING_CLOSE
 
 
+def _wrong_closer(value: str) -> re.Match[str] | None:
+    """Return the closing tag in any spelling with which a value ends, unless it closes an element of the value."""
+    found = _WRONG_CLOSER.search(value, max(0, len(value) - _MAX_CLOSER))
+    if found is None or not found["name"]:
+        return found
+    is_closing = f"<{found['name']}" in value[: found.start()] or f"&lt;{found['name']}" in value[: found.start()]
+    return None if is_closing else found
+
+
 def _on_lines(value: str) -> str:
-    """Return a value that is on separate lines with its missing newlines added: both are stripped later."""
-    return f"{value}\n" if value.startswith(("\n", "\r\n")) and not value.endswith("\n") else value
+    """Return a value that is on separate lines with its missing newlines added: both are stripped later.
+
+    A bracket before or after those lines belongs to a marker.
+    """
+    value = value[1:] if value.startswith(">\n") else value
+    if value.startswith(("\n", "\r\n")) and not value.endswith("\n"):
+        value = value[:-1] if value.endswith("\n<") else f"{value}\n"
+    return value
 
 
 def pairs_reader(
@@ -188,7 +219,8 @@ def pairs_reader(
             return ParsedCall(source, name[1], given=Elements(tuple(pairs)), codes=tuple(codes)), at
         if not pairs and (over := whole.match(body, at)) is not None:
             source = body[name.start() : over.end()]
-            return ParsedCall(source, name[1], given=Json(over[1], over[1]), codes=tuple(codes)), over.end()
+            given = over[1] if over[1].rstrip().endswith("}") else over[1].rstrip(" \t\r\n)>")
+            return ParsedCall(source, name[1], given=Json(given, given), codes=tuple(codes)), over.end()
         return None
 
     def read(body: str) -> list[ParsedCall]:
@@ -212,7 +244,7 @@ def _elements_reader(mark: str, call: str, parameter: str) -> Callable[[str], li
     mark = re.escape(mark)
     return pairs_reader(
         rf"<{mark}{call}(?:=|\s++name=)[\"']?({NAME}?)[\"']?{HEAD_END}",
-        rf"<{mark}{parameter}(?:=|\s++name=)(?:\"{_KEY}\"|'{_KEY}'|{_BARE_KEY})(?:\s[^<>]{{0,64}})?>",
+        rf"<{mark}{parameter}(?:=|\s++name=)(?:\"{_KEY}\"|'{_KEY}'|{_BARE_KEY}){_ATTRIBUTES}\s{{0,8}}/?>",
         rf"<{mark}{parameter}\b",
         rf"</{mark}{parameter}>",
         rf"</{mark}{call}>",
@@ -226,8 +258,9 @@ def read_elements_calls(body: str) -> list[ParsedCall]:
     The names of the elements, and the mark before them, are taken from the first call.
     """
     head = _HEAD.match(body)
-    if head is None and _HEAD.match(right := corrected(body, (), _OPENERS)):
-        return [call.repaired(MISSPELLED_MARKER) for call in read_elements_calls(right)]
+    for openers in _OPENERS if head is None else ():
+        if _HEAD.match(right := corrected(body, (), openers)):
+            return [call.repaired(MISSPELLED_MARKER) for call in read_elements_calls(right)]
     if head is None:
         return [ParsedCall(body, name_of(body), broken=True)]
     first = _PARAMETER.match(body, head.end()) or _PARAMETER_END.search(body, head.end())
@@ -249,6 +282,9 @@ _GLM_KEY = re.compile(
     """,
     re.VERBOSE,
 )
+# What is left of a marker at the beginning of a value, and a marker in a wrong spelling.
+_GLM_DEBRIS = re.compile(r"(?:[\w/]{0,2}|\s/?)>|\]")
+_GLM_MARKUP = re.compile(r"[<\\/;]\s?/?arg_", re.IGNORECASE)
 _GLM_HALF_OPENER = re.compile(r"</?arg_\w{0,12}>|(?:arg_|rg_|g_|_)?v?a?l?ue>")
 _GLM_NAME = re.compile(r"\s*+([\w.:/-]{1,128}+)\s*+(?=<arg_key>|<tool_call>|(?<=\n)[\w.$-]{1,128}+</arg_key>|\Z)")
 _GLM_OPENER = rf"{_ARG_KEY}[^<>]{{1,256}}</arg_key>\s{{0,64}}{_ARG_VALUE}"
@@ -284,6 +320,10 @@ def _read_glm(body: str) -> list[ParsedCall]:
             value = None if body.startswith("<arg", at) else _GLM_VALUES.read(body, at)
         if pair is None or value is None:
             return [ParsedCall(body, name[1], broken=True)]
+        if (not pair["value"] and _GLM_DEBRIS.match(value[0])) or (
+            (not pair["value"] or value[2] == MISSING_CLOSE) and _GLM_MARKUP.search(value[0])
+        ):
+            return [ParsedCall(body, name[1], broken=True)]
         opener, close, opens = pair["open"] or "", pair["close"], pair["value"] or ""
         if opener.count("<") > 1 or close.count("<") > 1 or opens.count("<") > 1:
             codes[DOUBLED_MARKER] = 1
@@ -296,6 +336,17 @@ def _read_glm(body: str) -> list[ParsedCall]:
     if name is None:
         return [ParsedCall(body, name_of(body), broken=True)]
     return [ParsedCall(body, name[1], given=Elements(tuple(pairs)), codes=tuple(codes))]
+
+
+_LEFT_OF_LONGCAT = re.compile(r"longc|cat_|arg_|(?:key|value|lue)>|</?l")
+
+
+def read_longcat(body: str) -> list[ParsedCall]:
+    """Read LongCat's call that makes up the body: GLM's with longer markers, halves of which are no part of a value."""
+    (call,) = read_glm(body.replace("longcat_arg_", "arg_"))
+    items = call.given.items if isinstance(call.given, Elements) else ()
+    is_left = any(_LEFT_OF_LONGCAT.search(part) for pair in items for part in pair)
+    return [replace(call, broken=True) if call.codes and is_left else call]
 
 
 M3_MARK = "]<]minimax[>["
@@ -311,10 +362,16 @@ _read_m3_pairs = pairs_reader(
 )
 
 
+def _m3_value(key: str, value: str) -> str:
+    """Return a value without marks, and without its opening tag if that is written twice."""
+    bare = value.replace(M3_MARK, "")
+    return bare if f"</{key}>" in bare else bare.removeprefix(f"<{key}>")
+
+
 def read_m3(body: str) -> list[ParsedCall]:
     """Read MiniMax M3's calls: the elements inside a value get types like any others."""
     return [
-        replace(call, given=Elements(tuple((key, value.replace(M3_MARK, "")) for key, value in call.given.items)))
+        replace(call, given=Elements(tuple((key, _m3_value(key, value)) for key, value in call.given.items)))
         if isinstance(call.given, Elements)
         else call
         for call in _read_m3_pairs(body)

@@ -24,16 +24,16 @@ MAX_OPENING = 128
 _MAX_TAG = 300
 """Longer than any tag that opens a value."""
 
-_FOREIGN_NAMES = ("think", "function", "function_call", "tool", "tools", "tool_calls", "tool_use", "invoke")
+_FOREIGN_NAMES = (
+    *("think", "function", "function_call", "tool", "tools", "tool_calls", "tool_use", "invoke"),
+    *("parameter", "param", "arg_value"),
+)
 _FOREIGN_ENDS = (*(f"</{name}>" for name in _FOREIGN_NAMES), *TURN_ENDS)
 _TAILS = (
     *(end for end in _FOREIGN_ENDS if end != "</think>"),
     *(
         "</function_calls>",
         "</function_invocation>",
-        "</parameter>",
-        "</param>",
-        "</arg_value>",
         "</tool_call>",
         "[/TOOL_CALLS]",
     ),

@@ -29,7 +29,7 @@ TURN_ENDS = (
         "<|endoftext|>",
     ),
     *("<|end_of_text|>", "<|tool_response>", "<|END_OF_TURN_TOKEN|>", "<turn|>", "<end_of_turn>", "<eos>", "</s>"),
-    "<｜end▁of▁sentence｜>",
+    *("<｜end▁of▁sentence｜>", "<|role_end|>", "[e~["),
 )
 """The tokens with which models end a turn; after a call they are dropped with it."""
 
@@ -44,7 +44,7 @@ _MEANS_NONE = re.compile(
 
 
 _STRAY_END = re.compile(
-    rf"(?:[\]}})>\n\w]|```)(?P<marker>{_CLOSING}|</[｜‖|]{{1,2}}DSML[｜‖|]{{1,2}}\w{{1,20}}>|_call>|_CALL\])\s*\Z"
+    rf"(?:[\]}})>[\n\w]|```)(?P<marker>{_CLOSING}|</[｜‖|]{{1,2}}DSML[｜‖|]{{1,2}}\w{{1,20}}>|_call>|_CALL\])\s*\Z"
     r"|[\]})]\w{1,20}[|｜]?[>\]]\s*\Z"
 )
 """A closing marker, or half of one, at the end of a text; in a sentence, a space would precede it."""

@@ -31,7 +31,7 @@ a code fence. In addition to tagged blocks, these count:
  9. Nothing is lost: the pieces, each as its raw text, add up to the input. The way it is split does not matter.
 10. A list that repeats one call, endlessly or until the backend cut it off, ends there (``repetition``).
 11. A unit at the end counts if the sentence before it does not introduce an example (``explanation``). The same applies
-    to a fence around tagged blocks.
+    to a fence around tagged blocks. A tagged block within a line of a fence of code is text.
 12. If the client requires JSON in an answer without calls, ``answer_format`` decides which form is that answer, and
     that form is text.
 13. A block directly after text that ends with a closing marker is text: an unreadable call precedes it, and the
@@ -258,7 +258,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         elif self._is_over and isinstance(segment, Block):
             self._block_begins()
             self._out.append(raw)
-        elif self.state == self.state_form and self._form.is_in_string:  # The block is string content.
+        elif self._is_content:
             self._read(raw)
         elif self._in_example or (self._mark and self.state == self.state_before_form and self._introduces_example):
             self._in_example = True
@@ -272,6 +272,14 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             is_closing = isinstance(segment, FenceMark) and not segment.opening
             self._is_behind_block = isinstance(segment, Block) or (self._is_behind_block and is_closing)
             self._is_in_fragments = isinstance(segment, Fragment)
+
+    @property
+    def _is_content(self) -> bool:
+        """Whether what looks like a block is in a string of a form, or within a line of a fence that holds no call."""
+        if self.state != self.state_prose or not self._prose.is_in_fence:
+            return self.state == self.state_form and self._form.is_in_string
+        before = self._with(self._out)
+        return before != "" and _AT_LINE_START.search(before) is None
 
     def _read(self, text: str) -> None:
         self._at.feed(text)

@@ -146,7 +146,7 @@ def test_no_text_raises(text: str) -> None:
         ("[f(x)]", None),
         ("[f(1), 2]", None),
         ("[]", None),
-        ("[f(1)", None),
+        ("[f(1)", ["f"]),
         ("", None),
     ],
 )
