@@ -197,7 +197,7 @@ def test_a_backend_that_is_down(env: dict[str, str]) -> None:
     """The program does not start; the line says what is wrong."""
     run, _ = launch(env, "http://127.0.0.1:9/v1", "--port", "0", starts=False)
     assert run.returncode == 1
-    assert run.stderr.splitlines()[-1].startswith("toolsim launch: The backend gave no answer")
+    assert run.stderr.splitlines()[-1].startswith("toolsim launch: The backend did not answer")
 
 
 @contextlib.contextmanager

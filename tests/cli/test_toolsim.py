@@ -103,7 +103,7 @@ def test_serve_a_backend_that_is_down(tmp_path: Path) -> None:
     with running(tmp_path, "serve", "http://127.0.0.1:9") as (url, log), Line(url) as line:
         wait_for(log, r"the backend: the connection is refused")
         assert line.post("/v1/chat/completions", ASK).status == 502
-        wait_for(log, r"✗ m · chat · HTTP 502 The backend gave no answer: .*")
+        wait_for(log, r"✗ m · chat · HTTP 502 The backend did not answer: .*")
 
 
 def test_serve_in_a_browser(tmp_path: Path) -> None:

@@ -232,5 +232,5 @@ def test_a_second_signal_ends_it_at_once(backend: TextBackend, pool: ThreadPoolE
         assert proxy.ended() == 0
         assert time.monotonic() - began < 3
         assert answer.exception() is not None
-        assert "toolsim: stopped at once, with 1 exchange open" in proxy.log()
+        assert "toolsim: stopped immediately, with 1 exchange open" in proxy.log()
         assert "backend_" not in proxy.log()

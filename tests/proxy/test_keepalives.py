@@ -188,7 +188,7 @@ def test_a_backend_that_dies_late(api: str, backend: RawBackend, line: Line) -> 
     backend.play(dies)
     status, data = asked(line, api)
     assert status == 200
-    assert b"The backend gave no answer" in data
+    assert b"The backend did not answer" in data
 
 
 def test_an_early_error_keeps_its_status(backend: RawBackend, line: Line) -> None:

@@ -144,7 +144,7 @@ def test_an_unknown_model(file: Path, small: TextBackend, server: TextBackend, c
             reply = line.post(PATHS[client], request(client, model="Haiku", stream=stream), **KEYS)
             error = reply.json()["error"]
             assert reply.status == 404
-            words = "The model 'Haiku' does not exist here. There are: haiku*, claude-haiku-4-5, gpt-5*."
+            words = "The model 'Haiku' does not exist here. Available models: haiku*, claude-haiku-4-5, gpt-5*."
             assert error["message"] == words
             assert error["type"] == ("not_found_error" if client == "messages" else "invalid_request_error")
             assert error.get("code", "model_not_found") == "model_not_found"
@@ -526,9 +526,9 @@ def test_real_clients(file: Path, small: TextBackend, server: TextBackend) -> No
         for model, words in (("haiku", "Small."), ("gpt-5", "Large.")):
             assert client.responses.create(model=model, input="Hi").output_text == words
             assert claude.messages.create(model=model, max_tokens=9, messages=question).content[0].text == words
-        with pytest.raises(openai.NotFoundError, match="There are: haiku"):
+        with pytest.raises(openai.NotFoundError, match="Available models: haiku"):
             client.chat.completions.create(model="x", messages=question)
-        with pytest.raises(anthropic.NotFoundError, match="There are: haiku"):
+        with pytest.raises(anthropic.NotFoundError, match="Available models: haiku"):
             claude.messages.create(model="x", max_tokens=9, messages=question)
         assert [model.id for model in client.models.list()] == ["claude-haiku-4-5"]
         assert [model.id for model in claude.models.list()] == ["claude-haiku-4-5"]

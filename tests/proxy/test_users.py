@@ -142,7 +142,7 @@ def test_turns_at_once(backend: RawBackend, tmp_path: Path) -> None:
             error = reply.json()["error"]
             assert (error["type"], error["message"]) == (
                 "rate_limit_error",
-                "Too many turns with this key: expected at most 1 at once.",
+                "Too many turns with this key: expected at most 1 at the same time.",
             )
         client.send(input="Hi")
         message = client.message()
@@ -188,7 +188,7 @@ def test_a_background_answer_is_a_turn_until_it_has_ended(backend: RawBackend, t
         with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key=ALICE, max_retries=0) as sdk:
             queued = sdk.responses.create(model="m", input="Hi", background=True)
             for _ in range(2):
-                with pytest.raises(openai.RateLimitError, match="at most 1 at once"):
+                with pytest.raises(openai.RateLimitError, match="at most 1 at the same time"):
                     sdk.responses.create(model="m", input="Hi", background=True)
             sdk.responses.cancel(queued.id)
             queued = sdk.responses.create(model="m", input="Hi", background=True)

@@ -1,4 +1,4 @@
-"""Access control. A pure function of the request and the settings; returns a refusal or None.
+"""Access control: pure functions of the request and the settings, which return a refusal or None.
 
 Rules, in this order:
 
@@ -6,15 +6,15 @@ Rules, in this order:
    and requests to other hosts, tunnels (CONNECT) included, are refused: otherwise anyone who can reach the listener
    could reach every service of this machine and its network. Setting ``toolsim_upstream`` enables the forward proxy, as
    does choosing a mode such as socks5 or transparent.
-2. *The key.* If any is set, every request needs one, regardless of its path: a backend might accept spellings of its
-   paths that toolsim does not recognize. A client of the forward proxy sends it in ``Proxy-Authorization``.
-3. *Web pages*, unless a key excludes them. A page can send requests from any visitor's browser. So its origin has to be
-   listed, unless this very listener has served the page, and the Host has to be a name that only this proxy can have. A
-   page at any other name has had it resolved to this machine's address (DNS rebinding): the browser then takes the
+2. *The key.* If any key is set, every request needs one, regardless of its path: a backend might accept spellings of
+   its paths that toolsim does not recognize. A client of the forward proxy sends its key in ``Proxy-Authorization``.
+3. *Web pages*, unless a key is required. A page can send requests from any visitor's browser. So its origin has to be
+   listed, unless this listener served the page, and the Host has to be a name that only this proxy can have. An
+   attacker can make any other name resolve to this machine's address (DNS rebinding): the browser then mistakes the
    proxy for the page's own server and lets the page read its answers.
 4. *The Codex login* is available to other machines only with a key.
 
-Programs send no ``RoundSource``, and can use an address as Host.
+Programs send no ``Origin`` header, and can use an address as Host.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from toolsim.wire.api import Api
 from toolsim.wire.apis import APIS
 
 KEY_HEADERS = tuple(dict.fromkeys(name for api in APIS.values() for name in api.key_headers))
-"""The headers in which clients send their key: the first as a bearer token, the others bare."""
+"""The headers in which clients send their key: the first with the Bearer scheme, the others without a scheme."""
 
 _BEARER = KEY_HEADERS[0]
 
-# Names of a container's host inside the container. No public name ends in "internal".
+# Names that a container uses for its host. No public name ends in "internal".
 _OF_CONTAINERS = ("host.docker.internal", "host.containers.internal")
 
 
@@ -90,29 +90,28 @@ class Incoming:
     is_direct: bool = False
     # The client deliberately uses this proxy: mitmproxy's modes regular and upstream.
     is_forward: bool = False
-    # The user whose key the client has sent: to this server, and to the forward proxy.
+    # The users whose keys the client has sent to this server and to the forward proxy.
     user: User | None = None
     proxy_user: User | None = None
-    # Its source has sent too many wrong keys, and only keys that it has used before are accepted.
+    # The client's address has sent too many wrong keys: only keys that it has used before are accepted.
     is_guessing: bool = False
     # The client is on this machine.
     is_local: bool = True
-    # A person at this proxy replays it, so it carries no key.
+    # The operator replays the request in mitmproxy, so it carries no key.
     is_resent: bool = False
-    # The Host by which the client has reached the proxy, as host and port; "" = unknown.
+    # The Host that the client used to reach the proxy, as host and port; "" if unknown.
     reached_at: str = ""
 
     @property
     def any_user(self) -> User | None:
-        """The user whose request it is, whichever key shows that."""
+        """The user who sent the request, identified by either key."""
         return self.user or self.proxy_user
 
 
 def own_names(hostname: str, listen_hosts: Iterable[str], origins: Origins) -> frozenset[str]:
-    """Return the lower-case names that lead to the listener in addition to ``localhost``.
+    """Return the lower-case names of the listener in addition to ``localhost``.
 
-    These are the machine's names, the names on which the operator lets it listen, and the hosts of the listed web
-    pages.
+    These are the machine's names, the names on which it is configured to listen, and the hosts of the listed web pages.
     """
     stem = hostname.lower().removesuffix(".local")
     names = (stem, f"{stem}.local", *_OF_CONTAINERS, *listen_hosts, *origins.hosts)
@@ -142,14 +141,14 @@ def check_forward(settings: Settings, *, has_key: bool, is_guessing: bool = Fals
 def check_server(request: Incoming, settings: Settings, *, is_through: bool, to_builtin: bool) -> Refusal | None:
     """Return the reason for refusing to serve a request, or None.
 
-    ``is_through``: it was addressed to another host, and ``toolsim_upstream`` takes it over.
+    ``is_through``: the request was addressed to another host and is redirected to ``toolsim_upstream``.
     """
     if settings.api_key:
         if request.user is not None or (is_through and request.proxy_user is not None):
             return None
         if request.is_guessing:
             return _WRONG_KEYS
-        message = "Incorrect API key provided: toolsim_api_key is set, and this is not it."
+        message = "Incorrect API key provided: it does not match toolsim_api_key."
         return Refusal(message, "invalid_request_error", "invalid_api_key", status=401, reason="wrong_key")
     if to_builtin and settings.builtin == "codex" and not request.is_local:
         message = "The codex backend is served to other machines only with toolsim_api_key."
@@ -166,9 +165,9 @@ def _forbidden(message: str, reason: Reason) -> Refusal:
 
 
 def user_of(headers: Mapping[str, str], api: Api | None, keys: ApiKeys) -> User | None:
-    """Return the user whose key is in any of the headers for keys, None if there is none.
+    """Return the user whose key is in any of the key headers, or None.
 
-    ``api``: the API of the request, whose own header comes first.
+    ``api``: the API of the request, whose own header is read first.
     """
     tokens = (
         _bearer_token(headers[name]) if name == _BEARER else headers[name] for name in _order(api) if name in headers
@@ -179,7 +178,8 @@ def user_of(headers: Mapping[str, str], api: Api | None, keys: ApiKeys) -> User 
 def owner_of(fields: Iterable[tuple[bytes, bytes]], api: Api | None, user: User | None) -> str:
     """Return the owner of a request with these header fields.
 
-    That is its user's, or without a user a one-way hash of its key, however that is spelled. ``api``: as above.
+    The owner is that of its user, or without a user a one-way hash of its key, regardless of the header and scheme.
+    ``api``: as in ``user_of``.
     """
     if user is not None:
         return user.owner
@@ -204,7 +204,7 @@ def _token(name: str, value: str) -> str:
 
 
 def proxy_user_of(header: str, keys: ApiKeys) -> User | None:
-    """Return the user whose key is in a ``Proxy-Authorization`` header: as Bearer, or as Basic with any name."""
+    """Return the user whose key is in a ``Proxy-Authorization`` header: Bearer, or Basic with any user name."""
     scheme, _, token = header.strip().partition(" ")
     if scheme.lower() != "basic":
         return keys.user(_bearer_token(header))
@@ -221,9 +221,9 @@ def _bearer_token(header: str) -> str:
 
 
 def _foreign_name(reached_at: str, settings: Settings) -> str:
-    """Return what is wrong with the Host by which a client has reached the proxy, or ""."""
+    """Return the reason to reject the Host that a client used to reach the proxy, or ""."""
     host = host_of(reached_at).lower().rstrip(".")
-    # A browser always sends the Host.
+    # A request without a Host is allowed, because a browser always sends one.
     if not reached_at or is_address(host) or is_loopback(host) or host in settings.names or settings.origins.are_all:
         return ""
     return (
@@ -233,7 +233,7 @@ def _foreign_name(reached_at: str, settings: Settings) -> str:
 
 
 def _foreign_page(request: Incoming, settings: Settings) -> str:
-    """Return what is wrong with the web page that sends a request, or "", also if it was not sent by a page."""
+    """Return the reason to reject the web page that sent a request, or "" if it is allowed or no page sent it."""
     origin = request.headers.get("origin")
     if not origin or settings.origins.allow(origin):
         return ""

@@ -1,10 +1,10 @@
-"""The addon: mitmproxy's hooks, in the order in which they are called, and the parts that do the work.
+"""The addon: mitmproxy's hooks, in the order in which mitmproxy calls them, and the objects that do the work.
 
 - ``dispatch``: dispatches a request whose headers have arrived.
 - ``bodies``: handles the body of a request or an answer.
-- ``exchanges``: everything in flight; each ``Exchange`` carries one request and its answer.
-- ``guard``: ends an exchange in which one of these hooks raises.
-- ``mitmproxy12``: ends answers early where mitmproxy cannot.
+- ``exchanges``: all exchanges in progress; each ``Exchange`` holds one request and its answer.
+- ``guard``: ends an exchange if one of these hooks raises an exception.
+- ``mitmproxy12``: ends answers early, which mitmproxy itself cannot do.
 """
 
 from __future__ import annotations
@@ -60,29 +60,29 @@ from toolsim.proxy.worker import WorkQueue
 
 logger = logging.getLogger(__name__)
 
-# Long enough to be rare, short enough for clients that give up after 30 s without an event.
+# Long enough that keep-alives are rare, short enough for clients that give up after 30 s without an event.
 KEEPALIVE_SECONDS = 10.0
 
 
 class ToolSim:
     """Function calling for text-only backends.
 
-    ``keepalive``: seconds without a byte after which the client of a stream gets a keep-alive.
-    ``alone``: nothing else shares the event loop, so hooks work synchronously.
-    ``by_hand``: full names of options that count as set explicitly even if they have their default value.
+    ``keepalive``: seconds of silence after which the client of a stream gets a keep-alive.
+    ``alone``: nothing else shares the event loop, so hooks run synchronously.
+    ``by_hand``: full names of options that count as set explicitly even if they have their default values.
     """
 
     exchanges: ClassVar = Exchanges()
-    """Everything in flight: one object for all instances, so that a reload of the script loses nothing."""
+    """All exchanges in progress: shared by all instances, so that a reload of the script loses none."""
     guard: ClassVar = Guard()
-    """Ends an exchange in which an exception is raised; one object, for the same reason."""
+    """Ends an exchange in which an exception is raised; shared for the same reason."""
 
     def __init__(
         self, *, keepalive: float = KEEPALIVE_SECONDS, alone: bool = False, by_hand: Collection[str] = ()
     ) -> None:
         self._keepalive = keepalive
         self._by_hand = frozenset(by_hand)
-        """Only ever added to: mitmproxy forgets them when it rolls back."""
+        """Names are only added: mitmproxy forgets which options were set when it rolls back a change."""
         self._is_running = False
         self._modes: list[ProxyMode] = []
         self._work = WorkQueue(has_workers=not alone)
@@ -116,10 +116,10 @@ class ToolSim:
             self._drain,
             Clearance(self.guard),
         ]
-        """Loaded with this addon: their hooks run after its own. ``Clearance`` has to be the last."""
+        """The addons loaded with this one: their hooks run after its own. ``Clearance`` has to be the last."""
 
     def _wire(self, settings: Settings) -> None:
-        """Create the objects that hold only settings, and references to the parts that outlive them."""
+        """Create the objects that depend on settings; they hold no state, only references to longer-lived objects."""
         self._settings = settings
         readiness = Readiness(settings, self._builtin, self._memory, self._drain)
         overview = Overview(settings, self._builtin, self._reports)
@@ -149,7 +149,7 @@ class ToolSim:
     # -- lifecycle --
 
     def load(self, loader: Loader) -> None:
-        """Register the options. Raises OptionsError for a wrong one: a proxy without toolsim must not start."""
+        """Register the options. Raises OptionsError if one is invalid: the proxy must not start without toolsim."""
         for warning in table.register(loader, os.environ):
             logger.warning(warning)
         if problems := startup.take_problems(loader.master.options):
@@ -162,7 +162,7 @@ class ToolSim:
         rows.install()
 
     def configure(self, updated: Iterable[str]) -> None:
-        """Parse the options. Raises OptionsError for a bad value."""
+        """Parse the options. Raises OptionsError for an invalid value."""
         updated = set(updated)
         if updated & {"termlog_verbosity", "rfile", PREFIX + "log"}:
             self._reports.log.configure(ctx.options.toolsim_log)
@@ -184,8 +184,8 @@ class ToolSim:
         self._memory.configure(settings.store)
         self._servers.update(settings.mcp)
         self._reports.label(settings.metrics_labels)
-        # With eager connections, a target that is down or does not exist ends the client's connection before the
-        # request arrives; and requests that are sent elsewhere need no live target.
+        # With eager connections, mitmproxy closes the client's connection before the request arrives if the target is
+        # down or does not exist. Requests that are redirected elsewhere do not need the target.
         is_server = any(isinstance(mode, ReverseMode) for mode in modes) or settings.builtin is not None
         is_server = is_server or settings.models is not None
         if (is_server or settings.upstream is not None) and ctx.options.connection_strategy == "eager":
@@ -194,7 +194,7 @@ class ToolSim:
             self._builtin.update(settings, modes)
 
     def running(self) -> Awaitable[None]:
-        """Start the built-in backend. Not async: a reload of the script calls it without waiting."""
+        """Start the built-in backend. Not async: a reload of the script calls this without awaiting it."""
         self._is_running = True
         web.widen_comments(getattr(ctx.master, "app", None))
         started = self._builtin.start(self._settings, self._modes)
@@ -203,7 +203,7 @@ class ToolSim:
         return started
 
     def done(self) -> Awaitable[None]:
-        """Stop it. Not async, for the same reason; at mitmproxy's end the returned task is awaited."""
+        """Stop everything. Not async, for the same reason; when mitmproxy exits, it awaits the returned task."""
         self._is_running = False
         patches.uninstall()
         rows.uninstall()
@@ -227,19 +227,19 @@ class ToolSim:
         return self._dispatcher.dispatch(flow)
 
     def request(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Rewrite a request: at once, or awaited if that would take long."""
+        """Rewrite a request: immediately, or in the returned awaitable if that would take long."""
         exchange = self.exchanges.of(flow)
         return self._body_rewriter.request(flow, exchange) if exchange is not None else None
 
     def toolsim_resend(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Rewrite a request again, without the feature that its backend has rejected."""
+        """Rewrite a request again, without the feature that its backend rejected."""
         exchange = self.exchanges.of(flow)
         return self._body_rewriter.resend(flow, exchange) if exchange is not None else None
 
     # -- its answer --
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Decide how an answer reaches the client."""
+        """Decide how to pass an answer to the client."""
         exchange, response = self.exchanges.of(flow), flow.response
         assert response is not None
         if SOCKET in flow.metadata:
@@ -255,7 +255,7 @@ class ToolSim:
             response.stream = True
 
     async def toolsim_pause(self, answer: StreamedAnswer) -> None:
-        """Let other work run between two slices of an answer."""
+        """Let other tasks run between two slices of an answer."""
         await answer.pause()
 
     def toolsim_ask(self, flow: HTTPFlow) -> None:
@@ -264,12 +264,12 @@ class ToolSim:
             self._body_rewriter.ask(flow, exchange)
 
     async def toolsim_store(self, flow: HTTPFlow) -> None:
-        """Store a streamed answer before its client gets the end."""
+        """Store a streamed answer before its client receives the end."""
         if (exchange := self.exchanges.of(flow)) is not None:
             await self._context_loader.store_streamed(exchange)
 
     def response(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Rewrite a non-streamed answer, as in ``request``; end the exchange in any case."""
+        """Rewrite a non-streamed answer, returning as ``request`` does; end the exchange in any case."""
         exchange = self.exchanges.of(flow)
         if exchange is not None:
             return self._body_rewriter.answer(flow, exchange)
@@ -284,7 +284,7 @@ class ToolSim:
         self.exchanges.close(flow, None)
 
     def client_disconnected(self, client: Client) -> None:
-        """Clean up after a disconnected client, in case no other hook fired."""
+        """Clean up after a client that disconnected, in case no other hook was called."""
         self.exchanges.close_of(client)
 
     def _metrics_page(self, _flow: HTTPFlow) -> Response:

@@ -1,4 +1,4 @@
-"""Addresses: the backend that a URL names, and whether a host is this machine."""
+"""Parses the addresses of backends, and checks whether a host is this machine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parse_url(url: str) -> Upstream:
         # The message must not repeat credentials: it ends up in logs.
         plain = credentials[1] + url[credentials.end() :]
         raise ValueError(
-            f"got {plain} with a name and password, expected none: clients send a key, or toolsim_upstream_key is sent"
+            f"got {plain} with a name and password, expected none: let clients send a key, or set toolsim_upstream_key"
         )
     guess = f"http://{url}"
     hint = f"; did you mean {guess}?" if "://" not in url and _parsed(guess) else ""
@@ -53,14 +53,14 @@ def _parsed(url: str) -> Upstream | None:
 
 @lru_cache(maxsize=1024)
 def other_places(url: str) -> list[str]:
-    """Return the base URLs at which the API of a server may be, if it is not at ``url``."""
+    """Return other base URLs to try if a server's API is not at ``url``."""
     parts = urlsplit(url)
     origin = f"{parts.scheme}://{parts.netloc}"
     return [place for place in dict.fromkeys((f"{url}/v1", f"{origin}/v1", origin)) if place != url]
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an IP address in any spelling, or the name ``localhost``, stays on this machine."""
+    """Return whether a host is a loopback address in any spelling, or ``localhost``."""
     name = address.lower().rstrip(".")
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -81,13 +81,13 @@ def host_of(authority: str) -> str:
 
 
 def leads_here(address: str) -> bool:
-    """Return whether a connection to an address certainly ends on this machine; 0.0.0.0 and :: count."""
+    """Return whether a connection to an address certainly ends on this machine; this includes 0.0.0.0 and ``::``."""
     parsed = _parse(address)
     return is_loopback(address) or (parsed is not None and parsed.is_unspecified)
 
 
 def url_host(host: str) -> str:
-    """Return a listener's host as it appears in a URL; one that stands for all addresses becomes loopback."""
+    """Return a listener's host as it appears in a URL; the unspecified address becomes the loopback address."""
     parsed = _parse(host)
     if (parsed is not None and parsed.is_unspecified) or not host:
         return LOOPBACK
@@ -97,8 +97,8 @@ def url_host(host: str) -> str:
 def is_listener(host: str, port: int, sockname: tuple[str | int, ...] | None) -> bool:
     """Return whether the target of a request is the socket (``sockname``) on which it arrived.
 
-    Only names that certainly mean this machine count: a foreign name that resolves to it might be an attack by a web
-    page (DNS rebinding).
+    Only names that certainly belong to this machine count: another name that resolves to it might be an attack by a
+    web page (DNS rebinding).
     """
     if not sockname or port != sockname[1]:
         return False

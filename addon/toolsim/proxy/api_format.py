@@ -1,6 +1,6 @@
 """Errors and model lists in the format of a client's API, if that is not OpenAI's (``Api.has_own_errors``).
 
-toolsim and nearly every backend write errors and model lists in OpenAI's format. A client decides by its own API's
+toolsim and nearly every backend write errors and model lists in OpenAI's format. A client expects its own API's
 format: Claude Code interprets any other error as an unsupported feature.
 """
 
@@ -15,7 +15,7 @@ from toolsim.wire.api import Api
 
 
 def convert(response: Response, client: Api | None) -> None:
-    """Write an error in the format of a client's API."""
+    """Convert an error to the format of a client's API."""
     if client is not None and client.has_own_errors and response.status_code >= 400:
         response.content = client.error_answer(response.status_code, response.get_content(strict=False) or b"")
         response.headers["content-type"] = "application/json"
@@ -32,7 +32,7 @@ class ApiFormat(Feature):
         response = flow.response
         if response is None or (exchange.is_turn and response.status_code < 400):
             return False
-        # It has to be complete to be rewritten.
+        # Only a complete body can be converted.
         response.stream = False
         return True
 

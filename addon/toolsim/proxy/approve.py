@@ -1,4 +1,4 @@
-"""The operator's approval or refusal, as commands; the flow list shows the waiting answers."""
+"""Commands with which the operator approves or refuses calls; the flow list shows the waiting answers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from toolsim.proxy.mitmproxy12.web import updated
 logger = logging.getLogger(__name__)
 
 WAITS = "waits for a yes: "
-"""The prefix of the comment of a flow whose answer waits."""
+"""The prefix of the comment on a flow whose answer waits."""
 
 
 class Approve:
-    """The commands ``toolsim.waiting``, ``toolsim.approve``, ``toolsim.refuse``, and the calls that they decide."""
+    """The commands ``toolsim.waiting``, ``toolsim.approve`` and ``toolsim.refuse``, and the calls they apply to."""
 
     def __init__(self) -> None:
         self.desk = OperatorApprovals(self._changed)
@@ -50,7 +50,7 @@ class Approve:
 
     @command.command("toolsim.refuse")  # type: ignore[untyped-decorator]
     def refuse(self, flows: Sequence[Flow]) -> None:
-        """Refuse the calls that these answers wait for; the model is told so."""
+        """Refuse the calls that these answers wait for; the model receives the refusal."""
         self._decide(flows, approve=False)
 
     def _decide(self, flows: Sequence[Flow], *, approve: bool) -> None:
@@ -80,6 +80,6 @@ def _comment(questions: Sequence[ApprovalPrompt]) -> str:
 
 
 def _answers(flows: Sequence[Flow]) -> list[str]:
-    """Return the ids of the client flows among these, or of which these are rounds."""
+    """Return the ids of the client flows to which these flows belong; a round belongs to its client's flow."""
     reports = [(flow, flow.metadata.get(REPORT) or {}) for flow in flows]
     return list(dict.fromkeys(str(report.get("part_of") or flow.id) for flow, report in reports))

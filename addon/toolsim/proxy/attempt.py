@@ -1,12 +1,13 @@
-"""A request with a feature that its backend might reject, and the same request without it.
+"""Tries a request with a feature that its backend might reject, and resends it without the feature if it does.
 
-Some servers accept ``tools`` and some an enforced form of the answer; some have one API and some have three. Only the
-answer shows what a server supports, and for which model. So with ``auto`` the first request tries the feature. If an
-error names the feature, or rejects the path, the client's request is rewritten without the feature, or for the next
-API. The stream sends it in place of the first one (``mitmproxy12.fallback_resend``), so that the client sees one
-answer. Over HTTP/2 that is impossible, and the client gets the error. The result is remembered, and logged once.
+Some servers accept ``tools`` and some can enforce the form of the answer; some have one API and some have three. Only
+an answer shows which features a server supports, and for which model. So with ``auto`` the first request tries the
+feature. If an error names the feature, or rejects the path, the client's request is rewritten without the feature, or
+for the next API. It is then resent within the same exchange (``mitmproxy12.fallback_resend``), so that the client sees
+only one answer. Over HTTP/2 that is impossible, and the client gets the error. The result is remembered, and logged
+once.
 
-A request is resent only after an error which shows that nothing was run: the rejection of a feature or of a path.
+A request is resent only after an error that shows that the backend did not run it: the rejection of a feature or path.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from toolsim.wire.json_codec import parse_object
 
 logger = logging.getLogger(__name__)
 
-# An error with a reason is short.
+# An error that states a reason is short.
 _MAX_ERROR_BYTES = 1024 * 1024
 _LOGGED_CHARACTERS = 300
 _WARNINGS: Mapping[BackendFeature, str] = {
@@ -68,14 +69,14 @@ class Attempt(Feature):
         self._headers = headers
         """The request's headers before it was rewritten."""
         self.second: RequestJob | None = None
-        """The job that rewrites it without the rejected feature; None: it is not resent."""
+        """The job that rewrites the request without the rejected feature; None if it is not resent."""
         self.final: Response | None = None
-        """The client's answer once the path of each API has been rejected: the error of the first one."""
+        """The client's answer if the backend rejected the paths of all APIs: the first error."""
         self._warnings: list[str] = []
-        """Rejected features so far, for the report."""
+        """The features rejected so far, for the report."""
         self._rejected: list[ApiName] = []
         self.first_plan: Plan | None = None
-        """The plan of the request that got that error."""
+        """The plan of the request that received the first error."""
         self._first: Response | None = None
 
     @override
@@ -91,7 +92,7 @@ class Attempt(Feature):
         may_lack_path = self._may_lack_path and response.status_code in NO_PATH
         if is_present or not (has_features or may_lack_path):
             return False
-        # The error might concern only the attempted feature: its body decides.
+        # The error might concern only the attempted feature, which its body shows.
         response.stream = False
         return True
 
@@ -102,7 +103,7 @@ class Attempt(Feature):
     def is_refused(self, exchange: Exchange, flow: HTTPFlow, *, can_resend: bool) -> bool:
         """Inspect an error that has arrived completely; return whether to replace it.
 
-        It is replaced by resending the request a ``second`` time, if ``can_resend``, or by the ``final`` error.
+        The replacement is the answer to the ``second`` request, which requires ``can_resend``, or the ``final`` error.
         """
         error = _error(flow)
         if error is None:
@@ -138,7 +139,7 @@ class Attempt(Feature):
         return True
 
     def take_resent(self, exchange: Exchange, flow: HTTPFlow, done: RequestResult) -> None:
-        """Send the request as rewritten for the ``second`` time, or unchanged if it needs no rewriting anymore."""
+        """Send the request as rewritten the ``second`` time, or unchanged if it no longer needs rewriting."""
         assert self.second is not None
         self._job, self.second = self.second, None
         request = flow.request
@@ -149,7 +150,7 @@ class Attempt(Feature):
             flow.metadata[NOTE]["options"] = policy_as_dict(exchange.plan.policy)
 
     def _api(self, exchange: Exchange) -> ApiName:
-        """Return the API in which the backend was queried."""
+        """Return the API through which the backend was queried."""
         return exchange.plan.backend if exchange.plan is not None else self._job.api_name
 
     def _lacks_path(self, error: _Error, exchange: Exchange) -> bool:
@@ -170,7 +171,7 @@ class Attempt(Feature):
 
 
 def _note_missed_calls(backend: Backend, plan: Plan, report: Report) -> None:
-    """Remember a backend that got native tools and answered with a call as text: its own parser does not support it."""
+    """Note a backend that received native tools but answered with a call as text: its parser does not support them."""
     missed = any(verdict.startswith("call ") for block in report.blocks for verdict in block["verdicts"])
     if missed and "tools" in plan.attempts:
         backend.refuses(plan.backend_model, "tools")

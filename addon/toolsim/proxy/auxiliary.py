@@ -1,4 +1,4 @@
-"""Auxiliary requests, for a count or a summary instead of a turn: see ``wire/responses/operations.py``."""
+"""Auxiliary requests, for a token count or a summary instead of a turn: see ``wire/responses/operations.py``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AuxiliaryRequest(Feature):
     def __init__(self, action: Action) -> None:
         self._action = action
         self._prepared = b""
-        """For a summary: the messages that stay. For a count: an estimate, until it has been sent."""
+        """For a summary: the messages that are kept. For a count: an estimate, until it has been sent."""
 
     @override
     def on_job(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
@@ -34,11 +34,11 @@ class AuxiliaryRequest(Feature):
         by = next((api for api in APIS.values() if api.token_count and policy.engine in api.token_count.engines), None)
         if self._action != "input_tokens":
             return job
-        # The server might lack only the counting endpoint.
+        # No fallbacks: a rejected path might mean that the server lacks only the counting endpoint.
         job = replace(job, fallbacks=())
         if counts_itself or by is None:
             return job
-        # Its turns use another API as text, but it counts tokens by this one.
+        # The engine's turns use another API, with tools as text, but it counts tokens only through this API.
         mode = "inject" if policy.mode == "auto" else policy.mode
         return replace(job, policy=replace(policy, backend=by.name, mode=mode))
 
@@ -57,7 +57,7 @@ class AuxiliaryRequest(Feature):
         assert flow.response is not None
         if self._action != "input_tokens":
             return False
-        # The backend might not count tokens: the body decides.
+        # The body shows whether the backend can count tokens.
         flow.response.stream = False
         return True
 
@@ -68,7 +68,7 @@ class AuxiliaryRequest(Feature):
         return self._action == "input_tokens"
 
     def _take_count(self, exchange: Exchange, flow: HTTPFlow) -> None:
-        """Inspect a backend's answer to a count; a backend that cannot count is not queried again."""
+        """Inspect a backend's answer to a token count; a backend that cannot count is not queried again."""
         response = flow.response
         if exchange.plan is None or response is None or not self._prepared:
             return

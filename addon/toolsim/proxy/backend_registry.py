@@ -1,19 +1,20 @@
-"""A registry of backends by address: the server software, its APIs, and the features it has rejected.
+"""A registry of backends by address: the server software, its APIs, and the features that it rejected.
 
-A backend is probed once, by GETs of pages that only one kind of server has (``request/engine.py``), when the first API
-request for it arrives. Its answers show what it rejects, a feature or the path of an API (``attempt.py``).
+A backend is probed when the first API request for it arrives, with GET requests for pages that only one kind of server
+has (``request/engine.py``). Its answers show which features and API paths it rejects (``attempt.py``).
 
 1. Only backends that the operator named are probed: the target of a reverse mode, ``toolsim_upstream``, or one of
-   ``toolsim_models``. Hosts that a client merely passes through to are not, and a built-in backend needs no probe.
-2. The first request waits for the probe, ``WAIT_SECONDS`` at most; later ones never wait. A backend that answers
+   ``toolsim_models``. Hosts that clients reach through the forward proxy are not probed, and a built-in backend needs
+   no probe.
+2. The first request waits for the probe for at most ``WAIT_SECONDS``; later requests never wait. A backend that answers
    later, or not at all, is probed again after a while, in parallel with the requests.
-3. No secret is sent except the operator's key for that backend. Redirects are not followed, and an answer has a size
-   limit.
-4. After a failed connection, a different server might run at the address next time. The known facts are assumed until a
-   server there has answered again. It is probed only now and then, and more and more rarely, so as not to burden a
-   server that is already struggling.
-5. An API whose path a backend has rejected is tried last, for ``MISSING_SECONDS``: by then there might be a new
-   version.
+3. A probe contains no secret except the operator's key for that backend. Redirects are not followed, and the size of an
+   answer is limited.
+4. After a failed connection, a different server might run at the address next time. The known facts remain in use until
+   a server there has answered a probe. Probes are sent at increasing intervals, so as not to burden a server that is
+   already struggling.
+5. An API whose path a backend rejected is tried last for ``MISSING_SECONDS``: after that time, the backend might have
+   been updated.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Root(NamedTuple):
 
 
 NO_ROOT = Root("http", "", 0)
-"""The address of no backend: of an exchange that is answered without one, or whose backend is not chosen yet."""
+"""The root for an exchange that is answered without a backend, or whose backend has not been chosen yet."""
 
 
 @dataclass(slots=True, eq=False)
@@ -78,21 +79,21 @@ class Backend:
     """One backend."""
 
     root: Root
-    # None until it has answered.
+    # None until it has answered the probe.
     engine: Engine | None = None
     # Whether another server might be at its address now.
     is_stale: bool = False
-    # Whether the operator named it. Others get only requests that a client has sent to them.
+    # Whether the operator named it. Other backends get only the requests that clients address to them.
     is_named: bool = False
-    # Whether it is the one that toolsim has started.
+    # Whether it is the built-in backend that toolsim started.
     is_builtin: bool = False
-    # The APIs whose token counts it does not support.
+    # The APIs in which it does not support token counts.
     uncounted: set[ApiName] = field(default_factory=set)
-    # The APIs whose paths it has rejected, and when each is tried again, by the monotonic clock.
+    # The APIs whose paths it rejected, with the times (monotonic clock) until which they are tried last.
     missing: dict[ApiName, float] = field(default_factory=dict)
     # The last logged line about its APIs.
     logged: str = ""
-    # The context windows that it has reported, by model ("" for any), and until when they count (``windows.py``).
+    # The context windows that it reported, by model ("" for any), and when they expire (``windows.py``).
     windows: Mapping[str, int] = field(default_factory=dict)
     windows_until: float = 0.0
     # Rejected features, by model.
@@ -100,7 +101,7 @@ class Backend:
     # The models whose last complete answer had no token counts.
     without_usage: set[str] = field(default_factory=set)
     asking: asyncio.Task[None] | None = None
-    # The time of the last probe, and the seconds after it without another one.
+    # The time of the last probe, and the minimum number of seconds before the next one.
     asked_at: float | None = None
     rest: float = REST_SECONDS
 
@@ -110,20 +111,20 @@ class Backend:
         return self.engine is not None and not self.is_stale
 
     def may_be_asked(self, now: float) -> bool:
-        """Return whether to probe the server now; if so, the next time is further away."""
+        """Return whether to probe the server now; each probe increases the interval before the next."""
         if self.asking is not None or self.is_known:
             return False
         if self.asked_at is not None:
             since = now - self.asked_at
             if since < self.rest:
                 return False
-            # After a long quiet time the intervals are short again.
+            # After a long pause, the interval is reset.
             self.rest = min(2 * self.rest, MAX_REST_SECONDS) if since < 4 * self.rest else REST_SECONDS
         self.asked_at = now
         return True
 
     def is_now(self, engine: Engine) -> None:
-        """Record which server has answered. If it was stale, it might have been restarted with other options."""
+        """Record the identified engine. If the entry was stale, the server might have been restarted differently."""
         if self.is_stale:
             self.refused.clear()
             self.uncounted.clear()
@@ -131,17 +132,17 @@ class Backend:
         self.engine, self.is_stale = engine, False
 
     def mark_stale(self) -> None:
-        """Record that it could not be reached."""
+        """Record that the backend could not be reached."""
         self.is_stale = True
 
     def known_for(self, policy: Policy) -> Policy:
-        """Return the operator's policy with the engine, as far as it is known."""
+        """Return the operator's policy with the identified engine, or "unknown"."""
         return replace(policy, engine=self.engine or "unknown") if policy.engine == "auto" else policy
 
     def apis_for(self, client: Api, chosen: ApiName | Literal["auto"]) -> tuple[ApiName, ...]:
-        """Return the APIs to try for a client, in this order (rule 5); ``chosen``: the operator's setting.
+        """Return the APIs to try for a client, in order (rule 5); ``chosen``: the operator's setting.
 
-        A backend that the operator did not name is tried in only one API.
+        For a backend that the operator did not name, only one API is tried.
         """
         if chosen != "auto" or not self.is_named:
             return (backend_of(client, chosen).name,)
@@ -153,13 +154,13 @@ class Backend:
         return tuple(sorted(order, key=self.missing.__contains__))
 
     def has(self, found: ApiName, rejected: Collection[ApiName]) -> None:
-        """Record the API in which it has answered, after it had rejected the paths of others."""
+        """Record the API in which the backend answered after rejecting the paths of other APIs."""
         self.rejects(rejected)
         self.missing.pop(found, None)
         self._log(logging.INFO, f"APIs {apis_line([found], self.missing)}")
 
     def has_none(self) -> None:
-        """Log that it has no API, which is not remembered: it might be starting."""
+        """Log that the backend has no API. This is not remembered: the backend might still be starting."""
         self._log(logging.WARNING, f"it {NO_API}: is the base URL right?")
 
     def _log(self, level: int, line: str) -> None:
@@ -168,7 +169,7 @@ class Backend:
             logger.log(level, "toolsim: the backend at %s: %s", self.root.url("/v1"), line)
 
     def rejects(self, apis: Collection[ApiName]) -> None:
-        """Remember to try the paths of these APIs last for a while."""
+        """Remember to try these APIs last for a while."""
         self.missing |= dict.fromkeys(apis, time.monotonic() + MISSING_SECONDS)
 
     def refuses(self, model: str, feature: Feature) -> None:
@@ -179,26 +180,26 @@ class Backend:
 
 
 class BackendRegistry:
-    """All backends that received requests, the last ``_MAX_BACKENDS`` of them."""
+    """The ``_MAX_BACKENDS`` backends that received requests most recently."""
 
     def __init__(self) -> None:
         self._known: dict[Root, Backend] = {}
 
     def at(self, scheme: str, host: str, port: int, prefix: str = "") -> Backend:
-        """Return the facts about the backend there; ``prefix``: the path before the API's endpoint."""
+        """Return the backend at an address; ``prefix``: the path before the API's endpoint."""
         root = Root(scheme, host, port, prefix.removesuffix("/v1").rstrip("/"))
         backend = self._known.pop(root, None)
         if backend is None or (backend.is_stale and backend.asked_at is None):
             # A backend that is never probed could stay stale forever.
             backend = Backend(root, is_named=backend.is_named if backend is not None else False)
-        # In order of use: the least recently used backend is evicted first.
+        # Inserted last: the least recently used backend is evicted first.
         self._known[root] = backend
         if len(self._known) > _MAX_BACKENDS:
             del self._known[next(iter(self._known))]
         return backend
 
     def ask(self, backend: Backend, key: str) -> Awaitable[None] | None:
-        """Probe a backend, with the operator's key for it; return what the first request waits for."""
+        """Probe a backend, with the operator's key for it; return an awaitable if the first request has to wait."""
         is_first = backend.asked_at is None
         if backend.may_be_asked(time.monotonic()):
             backend.asking = asyncio.get_running_loop().create_task(_recognise(backend, key))
@@ -242,8 +243,8 @@ async def _recognise(backend: Backend, key: str) -> None:
 
 
 async def page_client(pages: int = 1) -> SimpleAsyncHTTPClient:
-    """Return a client for probing a backend with so many concurrent requests."""
-    # Half of a start's imports, and only needed here: in a thread, so that no other request waits for it.
+    """Return a client for probing a backend with this number of concurrent requests."""
+    # This import takes as long as half of the startup. A thread runs it, so that no other request waits.
     await asyncio.to_thread(import_module, "toolsim.proxy.paced_client")
     from toolsim.proxy.paced_client import PacedClient
 
@@ -270,7 +271,7 @@ def page_request(url: str, key: str, seconds: float, body: str | None = None) ->
 
 
 async def _get(client: SimpleAsyncHTTPClient, root: Root, probe: Probe, key: str) -> Engine | None:
-    """Return the engine that a page identifies, ``unknown`` if it identifies none, None without an answer."""
+    """Return the engine that a page identifies, "unknown" if it identifies none, or None without an answer."""
     from tornado.httpclient import HTTPClientError
 
     try:
@@ -278,6 +279,6 @@ async def _get(client: SimpleAsyncHTTPClient, root: Root, probe: Probe, key: str
     except (HTTPClientError, OSError, ValueError):
         # Tornado reports a timeout as an HTTP error, although there was no response.
         return None
-    # Below Ollama's own API, vLLM's page is one of Ollama's.
+    # Under the prefix of Ollama's own API, the path of vLLM's page is the path of a page of Ollama.
     probe = next((other for other in PROBES if other.path == root.path + probe.path), probe)
     return engine_of(probe, answer.code, answer.headers, parse_object(answer.body) or {}) or "unknown"

@@ -1,6 +1,6 @@
-"""Background answers, made without a waiting client.
+"""Background answers, created without a waiting client.
 
-An optional package makes them (``BACKGROUND`` in ``plugins.py``), imported for the first request about one.
+An optional package creates them (``BACKGROUND`` in ``plugins.py``). It is imported for the first request about one.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from toolsim.wire.api import Api
 from toolsim.wire.responses.resources import ResourceCall
 
 Finished = Callable[[Report, int | None, float], None]
-"""Called with each finished answer: its report, its HTTP status (None: cancelled), its duration in seconds."""
+"""Called with each finished answer: its report, its HTTP status (None if canceled), and its duration in seconds."""
 
 
 class Answers(Protocol):
-    """The interface of that package."""
+    """The interface of the optional package."""
 
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings) -> None:
         """Start an answer and send its client the queued Response, or answer the flow with an error."""
@@ -48,7 +48,7 @@ class Answers(Protocol):
 
 
 class Parts(NamedTuple):
-    """The collaborators of that package."""
+    """The objects that the optional package uses."""
 
     memory: ResponseStore
     rounds: Rounds
@@ -59,7 +59,7 @@ class Parts(NamedTuple):
 
 
 class Background:
-    """Imports the package on demand."""
+    """Imports the optional package on demand."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

@@ -1,10 +1,10 @@
-"""Handles the body of a request or of an answer once it has arrived: it is rewritten, here or in a worker.
+"""Rewrites the body of a request or an answer once it has arrived, in this process or in a worker.
 
-request ──▶ recall what it refers to ──┬─▶ answered in the background
-                                       ├─▶ handed over to the runner, which takes several rounds
-                                       └─▶ rewritten for its backend
+request ──▶ stored data is loaded ──┬─▶ answered in the background
+                                    ├─▶ handed over to the runner if several rounds are possible
+                                    └─▶ rewritten for its backend
 
-answer  ──▶ rewritten if it is whole ──▶ plain text required? ──▶ stored ──▶ sent, and the exchange has ended
+answer  ──▶ rewritten if not streamed ──▶ retried as plain text if necessary ──▶ stored ──▶ sent; the exchange ends
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def model_in(body: bytes) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class BodyRewriter:
-    """Rewrites requests and non-streamed answers, under these settings."""
+    """Rewrites requests and non-streamed answers according to these settings."""
 
     settings: Settings
     exchanges: Exchanges
@@ -59,10 +59,10 @@ class BodyRewriter:
     rounds: Rounds
     context_loader: StoredContextLoader
     _doubted: set[tuple[str, str]] = field(default_factory=set)
-    """Profiles about which a warning was logged, each with an engine."""
+    """The pairs of profile and engine for which a warning was logged."""
 
     def request(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
-        """Rewrite a request whose body has arrived; a returned awaitable has to be awaited."""
+        """Rewrite a request whose body has arrived; the caller has to await a returned awaitable."""
         context = exchange.stored_context
         if context is not None and context.resource is not None:
             return self.context_loader.serve(flow, exchange)
@@ -80,7 +80,7 @@ class BodyRewriter:
         return self._follow(flow, exchange, api)
 
     def _choose(self, flow: HTTPFlow, exchange: Exchange, api: Api, done: PluginResult) -> Awaitable[None] | None:
-        """Direct a request to the backend of its model, and go on as without that choice."""
+        """Direct a request to the backend of its model, then continue as usual."""
         choose, exchange.choose = exchange.choose, None
         if done.crash:
             logger.error("toolsim failed to read a body; please report this.\n%s", done.crash)
@@ -123,7 +123,7 @@ class BodyRewriter:
         if may_take_rounds and self._hand_over(flow, exchange, api, policy):
             return None
         if policy.catalog_budget and (asked is None or FIND_TOOLS not in asked.retries_allowed):
-            # Without rounds the model could not look up the tools that are left out.
+            # Without rounds the model could not look up the omitted tools.
             policy = replace(policy, may_look_up=False)
         job = exchange.request_job(flow, api.name, policy)
         if job is None:
@@ -133,14 +133,14 @@ class BodyRewriter:
 
     def _take(self, flow: HTTPFlow, exchange: Exchange, attempt: Attempt, done: RequestResult) -> None:
         exchange.take_request(flow, done)
-        # Rewriting the request again would lose a person's edits.
+        # Rewriting the request again would lose the operator's edits.
         if not exchange.is_edited:
             exchange.attach(attempt)
         if exchange.plan is not None:
             self._doubt(exchange.plan.policy)
 
     def _doubt(self, used: Policy) -> None:
-        """Log once per profile and engine if an applied profile might not suit."""
+        """Log a warning, once per profile and engine, if the applied profile might not suit the engine."""
         if not used.profile or (used.profile, used.engine) in self._doubted:
             return
         self._doubted.add((used.profile, used.engine))
@@ -149,7 +149,7 @@ class BodyRewriter:
                 logger.warning("toolsim: the profile %s is used, but %s", profile.name, why)
 
     def _hand_over(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> bool:
-        """Send a request to the runner if its answer can take several rounds; return whether it was sent there."""
+        """Hand a request over to the runner if its answer can take several rounds; return whether this was done."""
         if not flow.live or exchange.is_request_too_large:
             return False
         body = flow.request.raw_content or b""
@@ -160,7 +160,7 @@ class BodyRewriter:
         return self.rounds.take(flow, exchange, api, policy, self.settings.bounds, mcp_context, store)
 
     def _policy(self, flow: HTTPFlow, exchange: Exchange) -> Policy:
-        """Return the operator's policy; for a flow from a file the recorded one, overridden by explicit options."""
+        """Return the operator's policy, or for a flow from a file the recorded policy with explicitly set options."""
         policy = self._operators_policy(flow, exchange)
         return replace(policy, backend_model=exchange.backend_model) if exchange.backend_model else policy
 
@@ -173,9 +173,9 @@ class BodyRewriter:
         return recorded_policy(flow, self.settings.policy, policy_fields(given))
 
     def resend(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
-        """Rewrite a request again, without what its backend has rejected; returns like ``request``.
+        """Rewrite a request again, without the rejected feature or API; returns like ``request``.
 
-        Answer it with the first error if the backend has no API.
+        If the backend has no API, the first error is the answer.
         """
         attempt = exchange.find(Attempt)
         if attempt is not None and attempt.final is not None:
@@ -185,7 +185,7 @@ class BodyRewriter:
         return self.work.submit(attempt.second, lambda done: attempt.take_resent(exchange, flow, done))
 
     def ask(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Start a further round for a streamed answer that waits for one, if that is possible."""
+        """Start a further round for a streamed answer that needs one, if possible."""
         answer = exchange.streamed
         if answer is not None and answer.reason is not None:
             exchange.note_mismatch(answer.reason.fault.reason)
@@ -193,7 +193,7 @@ class BodyRewriter:
 
     @property
     def _asking(self) -> ProseFallbacks:
-        # Few answers need it.
+        # Imported on demand: few answers need it.
         from toolsim.proxy.prose_fallback import ProseFallbacks
 
         return ProseFallbacks(self.rounds, self.settings.bounds, self._policy)
@@ -219,7 +219,7 @@ class BodyRewriter:
     async def _list_models(
         self, flow: HTTPFlow, exchange: Exchange, finish: Callable[[AnswerResult | None], None]
     ) -> None:
-        """Add the models' context windows to a backend's list of them."""
+        """Add context windows to a backend's list of models."""
         response = flow.response
         assert response is not None
         document = parse_object(response.get_content(strict=False) or b"") if response.status_code == 200 else None

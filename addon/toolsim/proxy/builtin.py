@@ -1,7 +1,7 @@
 """Runs the selected built-in backend in this process, on a loopback port, for authorized clients.
 
-Most proxies use another backend, so built-in backends and the server in front of them are imported on demand. They are
-optional packages: this module only contains ``Loopback`` and reads the table of options.
+Most proxies use an external backend, so built-in backends and their server are imported on demand. They are optional
+packages: this module contains only their interface, ``Loopback``.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ logger = logging.getLogger(__name__)
 
 
 class Loopback(Protocol):
-    """The server of a built-in backend, which answers admitted requests only."""
+    """The server of a built-in backend, which answers only admitted requests."""
 
     @property
     def port(self) -> int:
         """The bound port."""
 
     async def start(self) -> None:
-        """Bind the port and start the backend. Raises OSError when the port is taken."""
+        """Bind the port and start the backend. Raises OSError if the port is in use."""
 
     async def stop(self) -> None:
-        """Stop both."""
+        """Stop the backend and release the port."""
 
     async def models(self) -> Sequence[str] | ApiError:
         """Return the ids of the models on offer."""
 
     def admit(self, flow: str) -> dict[str, str]:
-        """Expect the request of a flow; return the header that identifies it."""
+        """Admit the request of a flow; return the header that identifies it."""
 
     def forget(self, flow: str) -> None:
-        """Stop expecting the flow."""
+        """Revoke the admission of a flow."""
 
 
 class BuiltinBackend:
@@ -59,28 +59,28 @@ class BuiltinBackend:
 
     @property
     def port(self) -> int | None:
-        """The backend's port on 127.0.0.1, None while it is not up."""
+        """The backend's port on 127.0.0.1, or None while it is not running."""
         return self._loopback.port if self._loopback else None
 
     async def models(self) -> Sequence[str] | str:
-        """Return the backend's models, or its problem."""
+        """Return the ids of the backend's models, or its error message."""
         models = await self._loopback.models() if self._loopback else []
         return models.message if isinstance(models, ApiError) else models
 
     # -- start and stop --
 
     def start(self, settings: Settings, modes: Sequence[ProxyMode] = ()) -> asyncio.Task[None]:
-        """Serve the backend of these settings instead of the previous one; ``modes`` are the proxy's listeners."""
+        """Run the backend of these settings instead of the previous one; ``modes`` are the proxy's listeners."""
         self._settings = settings
         return spawn(self._serve(settings, modes), self._tasks)
 
     def update(self, settings: Settings, modes: Sequence[ProxyMode] = ()) -> None:
-        """Restart if the new settings need another backend."""
+        """Restart if the new settings require a different backend."""
         if _config(settings) != _config(self._settings):
             self.start(settings, modes)
 
     def stop(self, first: Coroutine[Any, Any, None] | None = None) -> asyncio.Task[None]:
-        """Stop serving after the work ``first``, which might still need the backend."""
+        """Stop the backend after the coroutine ``first``, which might still need it."""
         return spawn(self._stop(first), self._tasks)
 
     async def _serve(self, settings: Settings, modes: Sequence[ProxyMode]) -> None:
@@ -98,16 +98,16 @@ class BuiltinBackend:
         self._log_place(settings, modes)
 
     def _log_place(self, settings: Settings, modes: Sequence[ProxyMode]) -> None:
-        """Log where the backend listens, or that the proxy's listeners lead elsewhere."""
+        """Log where the backend listens, or warn that the proxy's listeners send requests elsewhere."""
         elsewhere = [mode.data for mode in modes if isinstance(mode, ReverseMode)]
         if modes and len(elsewhere) == len(modes):
             logger.warning(
-                "toolsim: the %s backend gets no requests, since mode reverse sends them to %s: leave one of them out",
+                "toolsim: the %s backend gets no requests because mode reverse sends them to %s: remove one of the two",
                 settings.builtin,
                 ", ".join(elsewhere),
             )
         elif settings.builtin == "codex":
-            # Codex's supervisor logs whether a Codex is available.
+            # Codex's supervisor logs whether Codex is available.
             message = "toolsim: requests to this listener, under /v1, go to the codex backend on %s:%s"
             logger.info(message, LOOPBACK, self.port)
         else:
@@ -124,12 +124,12 @@ class BuiltinBackend:
     # -- access --
 
     def admit(self, flow: HTTPFlow) -> None:
-        """Admit a request, whose sender has been checked, to the backend; the backend answers no others."""
+        """Admit a request to the backend, which answers no others; the caller has authorized its client."""
         if self._loopback is not None:
             flow.request.headers.update(self._loopback.admit(flow.id))
 
     def forget(self, flow_id: str) -> None:
-        """Revoke the admission of a request that has ended, perhaps without being sent."""
+        """Revoke the admission of a request that has ended, possibly without having been sent."""
         if self._loopback is not None:
             self._loopback.forget(flow_id)
 

@@ -25,12 +25,12 @@ logger = logging.getLogger(__name__)
 
 NOTHING = Recalled()
 _AT_ONCE = 256 * 1024
-"""The size of a body that is searched before other work continues: 2 ms at worst."""
+"""The number of bytes that are searched before other tasks may run, which takes 2 ms at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredContextLoader:
-    """Looks up the references of turns, and stores their answers."""
+    """Loads the stored data that turns refer to, and stores their answers."""
 
     memory: ResponseStore
     run: RunJob
@@ -58,7 +58,7 @@ class StoredContextLoader:
             flow.response = Response.make(200, done.body, {"content-type": "application/json"})
 
     def take(self, flow: HTTPFlow, exchange: Exchange) -> bool:
-        """Accept the body of a request; return whether it might contain references: then await ``recall``."""
+        """Accept the body of a request; return whether it might contain references, so that ``recall`` is needed."""
         context, request = exchange.stored_context, flow.request
         if context is None or exchange.is_request_too_large:
             return False
@@ -72,8 +72,8 @@ class StoredContextLoader:
         try:
             await self._recall(flow, exchange)
         except Exception:
-            # Without its context the request would be a different one.
-            logger.exception("toolsim failed to look up what a request refers to; please report this.")
+            # Without its stored context, the request would have a different meaning.
+            logger.exception("toolsim failed to load the stored data of a request; please report this.")
             flow.response = exchange.refuse(UNAVAILABLE)
 
     async def _recall(self, flow: HTTPFlow, exchange: Exchange) -> None:
@@ -96,7 +96,7 @@ class StoredContextLoader:
                     done = await self.run(replace(job, recalled=recalled))
                     error = done.error
         if error is None and len(done.body) > limit:
-            message = f"The request is too large with what it refers to: got {len(done.body)} bytes."
+            message = f"The request is too large with the stored data that it refers to: got {len(done.body)} bytes."
             error = ApiError(message, "invalid_request_error", "request_too_large", status=413)
         if error is not None:
             flow.response = exchange.refuse(error)
@@ -105,7 +105,7 @@ class StoredContextLoader:
         context.stored_as = StoredAs(context.stored_as.id, done.echo)
 
     async def store_streamed(self, exchange: Exchange) -> None:
-        """Store a streamed answer that has finished except for its end, which then reports whether it was stored."""
+        """Store a streamed answer before its end is sent, because the end reports whether it was stored."""
         answer, context = exchange.streamed, exchange.stored_context
         names = output_names(answer.final) if answer is not None else None
         if answer is None or context is None or names is None:
@@ -119,7 +119,7 @@ class StoredContextLoader:
             answer.report.error = outcome.code
 
     async def store_whole(self, exchange: Exchange, done: AnswerResult) -> AnswerResult:
-        """Store a non-streamed answer; return it in the form in which it is sent."""
+        """Store a non-streamed answer; return it as it is to be sent."""
         context = exchange.stored_context
         if context is None or done.names is None or done.error is not None or done.status != 200:
             return done
@@ -129,7 +129,7 @@ class StoredContextLoader:
         return replace(done, body=with_outcome(done.body, outcome, stream=False))
 
     def store_function(self, exchange: Exchange) -> Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]:
-        """Return a function that stores an answer of the runner, given the Response object."""
+        """Return a function that stores an answer of the runner, given as a Response object."""
         context, limit = exchange.stored_context, exchange.limits.max_request_bytes
         assert context is not None
 
@@ -140,7 +140,7 @@ class StoredContextLoader:
         return store
 
     async def store(self, context: StoredContext, limit: int, answer: bytes, names: tuple[str, ...]) -> ApiError | bool:
-        """Store an answer with the items of its request."""
+        """Store an answer together with the items of its request."""
         if context.own is None:
             done = await self.run(context.resolve_job(limit, NOTHING))
             context.own, context.names = done.own or b"[]", done.names
@@ -148,7 +148,7 @@ class StoredContextLoader:
 
 
 async def _may_refer(body: bytes) -> bool:
-    """Return whether a body might contain references, while other work continues."""
+    """Return whether a body might contain references; other tasks run during the search."""
     for is_mentioned in pieces(body, _AT_ONCE):
         if is_mentioned:
             return True

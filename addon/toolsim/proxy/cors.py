@@ -1,4 +1,4 @@
-"""Cross-origin requests: the web pages that may read answers, and the headers that allow it."""
+"""Cross-origin requests: the web pages that may read answers, and the headers that permit this."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from toolsim.proxy.address import host_of
 from toolsim.proxy.reporting.summary import HEADERS
 
-# Response headers that a page's script needs but cannot read without permission.
+# Response headers that scripts need but cannot read unless they are exposed.
 _EXPOSED = ", ".join(("retry-after", "x-request-id", *HEADERS))
 
 
@@ -17,13 +17,13 @@ _EXPOSED = ", ".join(("retry-after", "x-request-id", *HEADERS))
 class Origins:
     """The origins whose pages may read answers.
 
-    ``:*`` at the end of a pattern stands for any port or none, and ``*`` alone for any origin.
+    ``:*`` at the end of a pattern matches any port or none, and ``*`` alone matches any origin.
     """
 
     patterns: tuple[str, ...] = ()
 
     def allow(self, origin: str) -> bool:
-        """Return whether an ``RoundSource`` header is listed."""
+        """Return whether the value of an ``Origin`` header is listed."""
         return any(_matches(pattern, origin) for pattern in self.patterns)
 
     @property
@@ -33,20 +33,20 @@ class Origins:
 
     @property
     def hosts(self) -> frozenset[str]:
-        """The hosts of the listed web pages, in lower case; programs such as Obsidian (``app://``) have none."""
+        """The hosts of the listed web pages, in lower case; programs such as Obsidian (``app://``) have no host."""
         found = (re.fullmatch(r"https?://(.*)", pattern.removesuffix(":*"), re.IGNORECASE) for pattern in self.patterns)
         return frozenset(host_of(match[1]).lower() for match in found if match)
 
 
 def cors_headers(origins: Origins, origin: str | None) -> dict[str, str]:
-    """Return the headers that let a listed origin read an answer; none for others."""
+    """Return the headers that let a listed origin read an answer, or no headers for other origins."""
     if not origin or not origins.allow(origin):
         return {}
     return {"access-control-allow-origin": origin, "access-control-expose-headers": _EXPOSED, "vary": "Origin"}
 
 
 def preflight_headers(origins: Origins, headers: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the headers that answer the preflight of a listed origin; None for anything else."""
+    """Return the headers that answer a preflight request from a listed origin; None for any other request."""
     allowed = cors_headers(origins, headers.get("origin"))
     if not allowed or "access-control-request-method" not in headers:
         return None

@@ -1,6 +1,6 @@
-"""Decoding of content encodings, with a limit: 33 kB of zstd can contain 2 GB.
+"""Decodes content encodings, with a size limit: 33 kB of zstd can expand to 2 GB.
 
-Each decoder is asked for one byte more than the limit, and never holds more than that in memory.
+Each decoder returns at most one byte more than the limit, and holds no more than that in memory.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _brotli(data: bytes, size: int) -> bytes:
 
 def _whole(body: bytes, size: int, *, is_finished: bool) -> bytes:
     if not is_finished and len(body) < size:
-        raise ValueError("the data ends too early")
+        raise ValueError("the data is truncated")
     return body
 
 

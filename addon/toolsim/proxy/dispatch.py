@@ -1,9 +1,9 @@
-"""Dispatches a request once its headers have arrived: forward, answer, or pass through.
+"""Dispatches a request once its headers have arrived: forwards it, answers it, or passes it through.
 
-In this order: a round was already routed as its client's own request; a request that has been here before is
-refused; ``route`` decides by the headers; the flow is changed accordingly; and a request that toolsim handles gets an
-exchange with the features that it needs. If the model decides, the exchange is there first, and the flow is changed
-once its body has arrived (``Exchange.choose``).
+The steps, in this order: a round keeps the route of its client's request; a request that has already passed through
+this proxy is refused; ``route`` decides based on the headers; the flow is changed accordingly; and a request that
+toolsim handles gets an exchange with the features that it needs. If the route depends on the model, the exchange is
+opened first, and the flow is changed once its body has arrived (``Exchange.choose``).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MakePage = Callable[[HTTPFlow], Response | Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Dispatcher:
-    """Receives request headers, under these settings."""
+    """Dispatches requests according to these settings."""
 
     settings: Settings
     exchanges: Exchanges
@@ -65,18 +65,18 @@ class Dispatcher:
     def dispatch(self, flow: HTTPFlow) -> Awaitable[None] | None:
         """Route a request, and stream its body through unless it has to be read.
 
-        The returned awaitable has to be awaited first: a backend is probed, or a page is created.
+        The caller has to await the returned awaitable, which probes a backend or creates a page, before it continues.
         """
         sent = flow.request.copy() if "upgrade" in flow.request.headers else flow.request
         reached_at = self.incoming_reader.take_host(flow)
         if flow.response is not None and not is_stored(flow):
             return None
         is_replay = is_resent(flow)
-        # A round arrives like a replay.
+        # mitmproxy starts a round as a replay.
         if is_replay and flow.live and (asked := round_of(flow)) is not None:
             flow.is_replay = None
             flow.request.stream = False
-            # Its target is the target of the client's own request.
+            # A round has the same target as the client's own request.
             backend = self._known(flow)
             backend.is_builtin = route.leads_to(flow.request.host, flow.request.port, self._builtin_port)
             if backend.is_builtin:
@@ -95,14 +95,14 @@ class Dispatcher:
         if self.loop_detector.is_loop(flow):
             self.refusals.answer(flow, LOOP)
             return None
-        # The client's key might be replaced by the backend's below.
+        # Read now: the client's key might be replaced with the backend's below.
         client = api_of_path(flow.request.path) or api_of_headers(incoming.headers)
         owner = owner_of(flow.request.headers.fields, client, incoming.any_user)
         match route.decide(incoming, self.settings, self._builtin_port):
             case route.Respond() as answer:
                 return self._answer(flow, answer)
             case route.Serve():
-                # Its body has to be read, with a limit, which the exchange enforces.
+                # The body has to be read, up to a limit that the exchange enforces.
                 flow.request.stream = False
                 self._remember(flow, self._open(flow, owner, Report(), Backend(NO_ROOT)))
             case route.Upgrade():
@@ -110,11 +110,11 @@ class Dispatcher:
                 if (error := self.sockets.admit(flow, sent, owner, limit, proxy_user)) is not None:
                     self.refusals.answer(flow, error, self.cors(flow))
             case route.ListModels(default):
-                # The backend might be this proxy.
+                # The backend might be this proxy, and the Via entry detects the loop.
                 self.loop_detector.add_via(flow)
                 return self._list_models(flow, incoming, default)
             case route.Choose(default, action) if not (flow.live or is_replay):
-                # The file says nothing about what was recorded, which is not sent either.
+                # The flow is from a file: it does not contain the recorded choice, and it is not sent.
                 decision = default if isinstance(default, route.Pass) else route.Pass(action=action)
                 return self._forward(flow, incoming, decision, owner, replay)
             case route.Choose() as choice:
@@ -163,7 +163,7 @@ class Dispatcher:
         owner: str,
         replay: ReplayedRequest | None,
     ) -> Awaitable[None] | None:
-        """Set a flow's target and headers as decided; open an exchange if its body is relevant."""
+        """Set a flow's target and headers as decided; open an exchange if its body has to be read."""
         request = flow.request
         self._aim(flow, decision)
         api = route.api_of(request.method, request.path, decision.action)
@@ -172,7 +172,7 @@ class Dispatcher:
         if not is_for_us or (api is None and not route.endpoint(request.path)):
             request.stream = True
             return None
-        # Regardless of ``stream_large_bodies``: the body has to be read.
+        # The body has to be read, regardless of ``stream_large_bodies``.
         request.stream = False
         backend, waits = self._backend(flow, decision, api)
         self._carry(flow, api, incoming, decision.action, backend, owner, replay)
@@ -181,7 +181,7 @@ class Dispatcher:
     def _choose(
         self, flow: HTTPFlow, incoming: Incoming, choice: route.Choose, exchange: Exchange, model: str | None
     ) -> Awaitable[None] | None:
-        """Do the same for a request whose exchange is open, now that its ``model`` is known (``route.choose``)."""
+        """Forward a request whose exchange is open, now that its ``model`` is known (``route.choose``)."""
         models = self.settings.models
         match route.choose(incoming, self.settings, choice, models.current() if models is not None else (), model):
             case route.Respond(error, headers=headers):
@@ -206,12 +206,12 @@ class Dispatcher:
         authorize(request.headers, decision.authorization)
         if decision.to_builtin:
             self.builtin.admit(flow)
-        # Only a backend that the operator named gets the Via entry and is probed.
+        # Only requests to a backend that the operator named get the Via entry.
         elif _is_named(flow, decision) and flow.live:
             self.loop_detector.add_via(flow)
 
     def _backend(self, flow: HTTPFlow, decision: route.Pass, api: Api | None) -> tuple[Backend, Awaitable[None] | None]:
-        """Return the backend at which a flow aims, and what has to be awaited before a turn: its first probe."""
+        """Return the backend that a flow targets, and its first probe, if any, which a turn has to await."""
         backend, is_named = self._known(flow), _is_named(flow, decision) and not decision.to_builtin
         backend.is_named, backend.is_builtin = backend.is_named or is_named, decision.to_builtin
         may_ask = api is not None and is_named and flow.live
@@ -235,9 +235,9 @@ class Dispatcher:
     ) -> Exchange | None:
         """Open the exchange of a request for a model, or for the model list (``api`` is None).
 
-        Return None if the request is beyond a limit of its user, and answered with an error.
+        Return None if the request exceeds a limit of its user; it is then answered with an error.
         """
-        # A live round was handled before; this one is from a file.
+        # ``dispatch`` has handled live rounds: this one is from a file.
         asked = round_of(flow) if not flow.live else None
         report = asked.report if asked is not None else Report()
         turn = None
@@ -254,7 +254,7 @@ class Dispatcher:
         client = api or api_of_headers(incoming.headers) or CHAT
         exchange = self._open(flow, owner, report, backend)
         exchange.action, exchange.round, exchange.replay, exchange.user_turn = action, asked, replay, turn
-        # A round is for the runner, which reads OpenAI's format.
+        # The answer to a round goes to the runner, which reads OpenAI's format.
         if client.has_own_errors and asked is None:
             exchange.attach(ApiFormat(client))
         if action is not None:
@@ -276,7 +276,7 @@ class Dispatcher:
             exchange.stored_context = StoredContext(exchange.owner, resource=resource_of(flow.request.path))
 
     def _open(self, flow: HTTPFlow, owner: str, report: Report, backend: Backend) -> Exchange:
-        # It might have passed before.
+        # The flow might have been handled before.
         forget(flow)
         exchange = Exchange(
             report,
@@ -293,7 +293,7 @@ class Dispatcher:
 
 
 def _is_named(flow: HTTPFlow, decision: route.Pass) -> bool:
-    """Return whether the operator named the backend at which a flow aims."""
+    """Return whether the operator named the backend that a flow targets."""
     return isinstance(decision, route.Forward) or isinstance(flow.client_conn.proxy_mode, ReverseMode)
 
 

@@ -1,22 +1,22 @@
 """Graceful shutdown: answers in progress are finished, or their clients get an error.
 
-    signal ─▶ announce ─▶ stop listening ─▶ wait ─▶ end what is left ─▶ mitmproxy's own end
-               3 s                          option      3 s at most
+    signal ─▶ announce ─▶ stop listening ─▶ wait ─▶ end the remaining ─▶ mitmproxy's own shutdown
+               3 s                          option     3 s at most
 
-1. The first SIGTERM or SIGINT starts the drain. A second one ends mitmproxy at once, as the first one does if
+1. The first SIGTERM or SIGINT starts the drain. A second signal stops mitmproxy immediately, as does the first if
    ``toolsim_drain_timeout`` is 0.
-2. *Announce.* Readiness checks fail from this point on (``readiness``). If there have been any recently, the listener
-   stays open until load balancers have had time to react; a connection that arrives just as the listener closes is
-   lost.
+2. *Announce.* Readiness checks fail from this point on (``readiness``). If there was a check recently, the listener
+   stays open until load balancers have had time to react, because a connection that arrives just as the listener closes
+   is lost.
 3. *Wait.* Requests on existing connections are served as usual, each with ``connection: close``. Built-in pages are the
-   exception, so that a monitoring connection stays usable. A WebSocket connection is closed (1001) once its client
-   waits for no answer, so an idle one is closed at once.
-4. *End what is left.* Each stream gets its API's error event, and an answer without a head a 503. Streams check their
-   timers by themselves (``timeouts``), so this takes up to ``timeouts.MAX_TICK_SECONDS``. Answers that pass unread
-   cannot get an event: they are cut off.
+   exception, so that a monitoring connection stays usable. A WebSocket connection is closed (1001) once its client is
+   not waiting for an answer; an idle one is closed immediately.
+4. *End the remaining answers.* Each stream gets its API's error event, and an answer whose headers have not been sent
+   becomes a 503. Each stream checks its own timers (``timeouts``), so this takes up to ``timeouts.MAX_TICK_SECONDS``.
+   Answers that pass through unread cannot get an event: they are cut off.
 
-All this happens before mitmproxy's own shutdown, whose hooks are called one after another: the file of ``-w`` is closed
-then, perhaps before this addon would be called.
+The drain precedes mitmproxy's own shutdown, which calls the addons' hooks one after another and might close the file of
+``-w`` before it calls this addon.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from toolsim.proxy.upgrades import Sockets
 logger = logging.getLogger(__name__)
 
 ANNOUNCE_SECONDS = 3.0
-"""How long the listener stays open for a load balancer that checks once a second."""
+"""How long the listener stays open, enough for a load balancer that checks once per second."""
 WATCHED_SECONDS = 15.0
-"""A client that has checked readiness within this time will check again."""
+"""A client that checked readiness within this time is expected to check again."""
 END_SECONDS = 3.0
-"""How long the end of the remaining answers can take; longer than a stream needs to check its timers."""
+"""The time limit for ending the remaining answers; longer than the interval at which streams check their timers."""
 POLL_SECONDS = 0.05
 
 STOPPED = ApiError(
@@ -55,11 +55,11 @@ STOPPED = ApiError(
 
 
 class Drain:
-    """An addon that counts answers in progress, and shuts the proxy down."""
+    """An addon that counts the answers in progress and shuts the proxy down."""
 
     def __init__(self, exchanges: Exchanges, rounds: Rounds, background: Background, sockets: Sockets) -> None:
         self.seconds = 0
-        """How long answers can take during the drain; 0 = the proxy ends at once."""
+        """How long answers can take during the drain; 0: the proxy stops immediately."""
         self.is_draining = False
         self.asked_at: float | None = None
         """The time of the last readiness check."""
@@ -92,8 +92,8 @@ class Drain:
 
     def _end_now(self) -> None:
         if open_ := self.open():
-            logger.warning("toolsim: stopped at once, with %s open", _counted(open_))
-        # Any answer that breaks off from now on does so because of the shutdown.
+            logger.warning("toolsim: stopped immediately, with %s open", _counted(open_))
+        # From now on, the shutdown is the reason for any interrupted answer.
         self._exchanges.end(STOPPED)
         ctx.master.shutdown()  # type: ignore[no-untyped-call]
 
@@ -102,7 +102,7 @@ class Drain:
         is_watched = self.asked_at is not None and began - self.asked_at < WATCHED_SECONDS
         is_noted = is_watched or self.open()
         if is_noted:
-            message = "toolsim: stopping; %s open, for at most %d s (a second signal stops at once)"
+            message = "toolsim: stopping; %s open, for at most %d s (a second signal stops immediately)"
             logger.info(message, _counted(self.open()), self.seconds)
         self._sockets.drain()
         try:
@@ -117,7 +117,7 @@ class Drain:
                 await self._background.stop()
                 await self._wait(until=time.monotonic() + END_SECONDS)
                 if cut := self.open():
-                    logger.warning("toolsim: %s broken off", _counted(cut))
+                    logger.warning("toolsim: %s cut off", _counted(cut))
             if is_noted:
                 logger.info("toolsim: stopped after %.1f s", time.monotonic() - began)
         finally:
@@ -130,33 +130,33 @@ class Drain:
     # -- answers in progress --
 
     def open(self) -> int:
-        """Return the numbers of exchanges and of other answers; a round belongs to one of either."""
+        """Return the total number of exchanges and other answers; rounds are not counted separately."""
         return self._exchanges.answers() + len(self._exchanges.passing) + self._background.count()
 
     def families(self) -> list[Family]:
         """Return the metrics."""
-        draining = Family("draining", "Whether the proxy is being stopped: 1, and 0 before.", "gauge")
+        draining = Family("draining", "1 while the proxy is shutting down, otherwise 0.", "gauge")
         draining.add({}, int(self.is_draining))
         return [draining]
 
     # These hooks are called after the addon's own.
 
     def requestheaders(self, flow: HTTPFlow) -> None:
-        """Count a request, or refuse it once the time is up."""
+        """Count a request, or refuse it if the drain has timed out."""
         exchange = self._exchanges.of(flow)
         if exchange is not None and self._exchanges.ended_by is not None and flow.response is None:
             flow.response = exchange.refuse(self._exchanges.ended_by)
-        # Traffic through a forward proxy can be anything, such as a page's endless stream.
+        # A forward proxy's traffic is not counted: it can be anything, such as a page's endless stream.
         is_served = isinstance(flow.client_conn.proxy_mode, ReverseMode)
         if exchange is None and is_served and flow.response is None and flow.live:
             self._exchanges.passing[flow.id] = flow.client_conn.id
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """End the connection with this answer."""
+        """Close the connection after a streamed answer if the proxy is draining."""
         self._close_after(flow)
 
     def response(self, flow: HTTPFlow) -> None:
-        """The same, for an answer that is sent now; the exchange has ended."""
+        """Close the connection after a non-streamed answer, which is sent now; its exchange has ended."""
         self._exchanges.passing.pop(flow.id, None)
         assert flow.response is not None
         if not flow.response.stream:
@@ -165,14 +165,14 @@ class Drain:
             self._unsent.note(flow.client_conn)
 
     def error(self, flow: HTTPFlow) -> None:
-        """Forget a request."""
+        """Stop counting a request that failed."""
         self._exchanges.passing.pop(flow.id, None)
 
     def _close_after(self, flow: HTTPFlow) -> None:
         response = flow.response
         assert response is not None
         is_http1 = flow.request.http_version.startswith("HTTP/1")
-        # Upgrades use that header in another way.
+        # Upgrades use the Connection header for a different purpose.
         if self.is_draining and is_http1 and PAGE not in flow.metadata and "upgrade" not in response.headers:
             response.headers["connection"] = "close"
 

@@ -1,19 +1,19 @@
-"""One request and its answer, in flight.
+"""An exchange in progress: one request and its answer.
 
-    request_job ──▶ take_request ──▶ begin (the backend's headers) ──┬─▶ stream:  a ``StreamedAnswer``
-                                                                     ├─▶ whole:   answer_job ──▶ take_answer
-                                                                     └─▶ pass:    the backend's bytes, as they are
+    request_job ──▶ take_request ──▶ begin (the backend's headers) ──┬─▶ streamed:      a ``StreamedAnswer``
+                                                                     ├─▶ non-streamed:  answer_job ──▶ take_answer
+                                                                     └─▶ passed:        the backend's bytes, unchanged
 
-``jobs.run`` runs each job, here or in a worker.
+``jobs.run`` runs each job, in this process or in a worker.
 
-``State`` has the states of the client's answer, ``_NEXT`` their transitions. A stream that ends before the backend does
-is *cut* (``streamed.py``); ``mitmproxy12.exchange_stream`` then stops the backend.
+``State`` defines the states of the client's answer, and ``_NEXT`` their transitions. A stream that ends before the
+backend's answer does is *cut* (``streamed.py``); ``mitmproxy12.exchange_stream`` then stops the backend.
 
-The ``timeouts`` determine when the stream has to call ``StreamedAnswer.tick`` or, before there is one, ``overdue``.
+The ``timeouts`` determine when the stream has to call ``StreamedAnswer.tick`` or, before it exists, ``overdue``.
 
-Optional concerns (counts, resending, reports, traces, …) attach to an exchange as ``Feature``s. The exchange calls each
-of them without knowing any by name. What other code asks about is a field. Both classes are in this module, since each
-defines the other's interface.
+Optional concerns (counts, resending, reports, traces, …) are attached to an exchange as ``Feature``s, which it calls
+without knowing their classes. Data that other code needs is stored in fields. Both classes are in this module because
+each defines the other's interface.
 """
 
 from __future__ import annotations
@@ -57,25 +57,26 @@ from toolsim.wire.responses.operations import Action
 logger = logging.getLogger(__name__)
 
 _NOT_ENFORCED = (
-    "toolsim: the backend does not enforce the JSON that a request demands for %s: from now on the prompt asks for it."
+    "toolsim: the backend does not enforce the requested JSON format for %s: from now on the prompt asks for it."
 )
 MODE_HEADER = "x-proxy-output-mode"
-# They do not apply to the body that is sent.
+# The client's headers that do not apply to the rewritten body.
 _CLIENTS_OWN = (b"content-encoding", b"transfer-encoding", MODE_HEADER.encode())
 
 
 Choose = Callable[["Exchange", str | None], Awaitable[None] | None]
 """Directs the request of an exchange to the backend of a model, or answers it with an error.
 
-The model is "" if the request names none, None if its body is not a JSON object. What is returned has to be awaited.
+The model is "" if the request names none, and None if its body is not a JSON object. The caller has to await a returned
+awaitable.
 """
 
 
 class Feature:
-    """An optional part of the proxy that follows an exchange; does nothing unless it overrides a method.
+    """An optional part of the proxy that handles the events of an exchange; the default methods do nothing.
 
-    The methods are called in this order, features in the order in which they were attached, except at the end, where
-    the order is reversed.
+    The methods are called in the order in which they are defined, and features in the order in which they were
+    attached; ``on_close`` is called in reverse order.
     """
 
     def on_job(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
@@ -94,18 +95,18 @@ class Feature:
         """Handle the result of the request's job; ``result.rewritten`` is None if it passes unchanged."""
 
     def on_response_start(self, exchange: Exchange, flow: HTTPFlow) -> bool:
-        """Decide how an answer reaches the client once its headers have arrived; return whether it was decided."""
+        """Decide how to pass on an answer whose headers have arrived; return False to leave the decision to others."""
         return False
 
     def on_retry(self, exchange: Exchange, flow: HTTPFlow, report: Report) -> None:
-        """Handle the end of a round that another round of the same answer follows."""
+        """Handle the end of a round that is followed by another round of the same answer."""
 
     def on_body(self, exchange: Exchange, flow: HTTPFlow) -> bool:
         """Handle a backend's complete non-streamed answer; return whether it needs no rewriting."""
         return False
 
     def on_body_done(self, exchange: Exchange, done: AnswerResult) -> AnswerResult:
-        """Return a rewritten non-streamed answer in the form that the client gets."""
+        """Return a rewritten non-streamed answer as it is to be sent to the client."""
         return done
 
     def on_headers_sent(self, exchange: Exchange, flow: HTTPFlow) -> None:
@@ -116,30 +117,30 @@ class Feature:
 
 
 class State(Enum):
-    """Who creates the client's answer, and how."""
+    """The source of the client's answer."""
 
     OPEN = "open"
-    """Undecided; an answer that is rewritten in one piece remains open to its end."""
+    """Undecided. A non-streamed answer that is rewritten stays in this state until its end."""
     STREAMED = "streamed"
     """Rewritten as it arrives: ``Exchange.streamed``."""
     PASSED = "passed"
     """Not rewritten, such as a backend's error response."""
     REFUSED = "refused"
-    """Toolsim's own error replaces it: a bad request, a backend that cannot be reached or stays silent, …"""
+    """Replaced with toolsim's own error: a bad request, a backend that cannot be reached or does not answer, …"""
     DELEGATED = "delegated"
-    """Left to the runner, which takes rounds with exchanges of their own."""
+    """Handed over to the runner, whose rounds have separate exchanges."""
 
 
 _NEXT = {
     State.OPEN: (State.STREAMED, State.PASSED, State.REFUSED, State.DELEGATED),
     State.STREAMED: (State.PASSED, State.REFUSED),
 }
-"""The states that can follow; those without an entry are final."""
+"""The states that can follow each state; a state without an entry is final."""
 _OURS = (*_NEXT,)
 
 
 class Exchange:
-    """Carries a plan from the request to the answer, and watches the time in between."""
+    """Carries the plan from the request to the answer, and enforces timeouts in between."""
 
     def __init__(
         self,
@@ -152,34 +153,34 @@ class Exchange:
         backend: Backend | None = None,
     ) -> None:
         self.report = report
-        """The events so far."""
+        """The findings so far."""
         self.client_id = client_id
         """The connection on which the request arrived."""
         self.owner = owner
-        """The client: the partition of its key."""
+        """The owner of the stored data, approvals and limits."""
         self.cors = cors
-        """Headers for toolsim's own answers."""
+        """The CORS headers for toolsim's own answers."""
         self.limits = limits
         self.backend = backend or Backend(NO_ROOT)
         """The known facts about the backend."""
         self.backend_model = ""
-        """The model's name there, "" = the client's."""
+        """The model's name at the backend; "" if it is the name that the client uses."""
         self.choose: Choose | None = None
-        """Chooses the backend by the model; None if it is chosen."""
+        """Chooses the backend based on the model; None if it has been chosen."""
         self.timeouts = Timeouts(limits)
         self.recorder = BodyRecorder()
-        """Both sides of the answer, for people to inspect."""
+        """Records the received and the sent answer, for people to inspect."""
         self.plan: Plan | None = None
-        """None until the request has been read, and always if it passes unchanged.
+        """The plan of a rewritten request; None before it is rewritten, or if it passes unchanged.
 
-        In that case toolsim answers only if the backend never does.
+        If it passes unchanged, toolsim answers only if the backend does not.
         """
         self.checked: Plan | None = None
-        """The plan by which the answer to an unchanged request is checked; it becomes the ``plan`` with the answer."""
+        """The plan for checking the answer to an unchanged request; it becomes the ``plan`` when the answer arrives."""
         self.streamed: StreamedAnswer | None = None
-        """The answer, if it is streamed or was."""
+        """The answer, if it is or was streamed."""
         self.early: Response | None = None
-        """The headers that the client of a stream got before the backend had sent any."""
+        """The headers that the client of a stream received before the backend sent any."""
         self.state = State.OPEN
         self.is_request_too_large = False
         """Whether the request's body was dropped on arrival."""
@@ -188,15 +189,15 @@ class Exchange:
         self.marks_of_rounds: tuple[bytes, ...] | None = None
         """For a request too large for several rounds: see ``RequestJob``."""
         self.topic: ConversationLabel | None = None
-        """The label of a delegated request, which no job rewrites."""
+        """The label of a delegated request, which is not rewritten by a job."""
         self.stored_context: StoredContext | None = None
-        """The stored data that the request refers to, and the part of it that is stored; None without a store."""
+        """The stored data that the request refers to, and its own data to store; None without a store."""
         self.action: Action | None = None
-        """The auxiliary operation, if it is not a turn."""
+        """The auxiliary operation, if the exchange is not a turn."""
         self.replay: ReplayedRequest | None = None
-        """What is left of the first run of a replayed flow."""
+        """The traces of a replayed flow's first run."""
         self.user_turn: UserTurn | None = None
-        """The turn that counts towards the limits of its user."""
+        """The turn that counts toward its user's limits."""
         self._problem = ""
         self._features: list[Feature] = []
 
@@ -211,11 +212,11 @@ class Exchange:
 
     @property
     def is_delegated(self) -> bool:
-        """Whether the runner answers it."""
+        """Whether the runner creates the answer."""
         return self.state is State.DELEGATED
 
     def enter(self, state: State) -> None:
-        """Change the state. Raises RuntimeError if it cannot follow the current one."""
+        """Change the state. Raises RuntimeError if the transition is not allowed."""
         if state not in _NEXT.get(self.state, ()):
             raise RuntimeError(f"an answer that is {self.state.value} cannot become {state.value}")
         self.state = state
@@ -230,11 +231,11 @@ class Exchange:
         self._features.append(feature)
 
     def find[F: Feature](self, kind: type[F]) -> F | None:
-        """Return the feature of a class, or None."""
+        """Return the attached feature of a class, or None."""
         return next((feature for feature in self._features if isinstance(feature, kind)), None)
 
     def ask_again(self, flow: HTTPFlow, report: Report, further: Feature) -> None:
-        """Let a ``further`` round follow; ``report``: the answer's report so far."""
+        """Attach the feature for a ``further`` round; ``report``: the answer's report so far."""
         for feature in self._features:
             feature.on_retry(self, flow, report)
         self.attach(further)
@@ -245,25 +246,25 @@ class Exchange:
 
     @property
     def is_edited(self) -> bool:
-        """Whether a person has edited the rewritten request, which is not rewritten again."""
+        """Whether the operator edited the rewritten request, so that it must not be rewritten again."""
         return self.replay is not None and self.replay.words is not None
 
     @property
     def is_turn(self) -> bool:
-        """Whether this queries a model; otherwise it is a request for the model list."""
+        """Whether the request queries a model; otherwise it requests the model list."""
         return bool(self.report.client)
 
     # -- the request --
 
     def mcp_context(self, mcp_context: McpContext | None) -> McpContext | None:
-        """Return the context in which MCP tools are called, None if the request cannot use any."""
+        """Return the context in which MCP tools are called, or None if the request cannot use any."""
         if mcp_context is not None:
             for feature in self._features:
                 mcp_context = feature.on_mcp(mcp_context)
         return mcp_context
 
     def request_job(self, flow: HTTPFlow, api_name: ApiName, policy: Policy) -> RequestJob | None:
-        """Return the job that rewrites a request; None if it has already been answered with an error."""
+        """Return the job that rewrites a request, or None if the request is answered with an error."""
         request, limit = flow.request, self.limits.max_request_bytes
         if self.is_request_too_large:
             flow.response = self.refuse(request_too_large(limit))
@@ -295,11 +296,11 @@ class Exchange:
         return self.stored_context.on_job(job) if self.stored_context is not None else job
 
     def take_request(self, flow: HTTPFlow, done: RequestResult) -> None:
-        """Replace the request by the rewritten one for its backend, or answer it with an error."""
+        """Replace the request with the rewritten one for its backend, or answer it with an error."""
         self._take(done)
         self.checked = done.checked
         if done.rewritten is not None:
-            # The flow keeps the client's own request: mitmweb shows it, and revert restores it.
+            # The flow keeps the client's own request, which mitmweb shows and ``revert`` restores.
             backup.begin(flow)
             self._send(flow, done.rewritten, done.digest)
             if self.replay is not None:
@@ -316,7 +317,7 @@ class Exchange:
             self.stored_context.on_rewritten(done)
 
     def _send(self, flow: HTTPFlow, rewritten: Rewritten, digest: str) -> None:
-        """Set the flow's request to the one for the backend."""
+        """Replace the flow's request with the rewritten one."""
         plan = rewritten.plan
         for feature in self._features:
             plan = feature.on_plan(plan)
@@ -333,7 +334,7 @@ class Exchange:
 
     def _take(self, done: JobResult) -> None:
         if done.report is not self.report:
-            # The other process had a copy.
+            # A worker process filled a copy of the report.
             self.report.replace_with(done.report)
         if done.crash:
             logger.error("toolsim failed to rewrite a body; please report this.\n%s", done.crash)
@@ -341,7 +342,7 @@ class Exchange:
     # -- the answer --
 
     def begin(self, flow: HTTPFlow) -> None:
-        """Decide by the backend's headers whether the answer passes, is streamed, or is rewritten once complete."""
+        """Decide, based on the backend's headers, whether to pass, stream, or buffer and rewrite the answer."""
         response = flow.response
         assert response is not None
         is_error = not 200 <= response.status_code < 300
@@ -350,10 +351,10 @@ class Exchange:
         if self.early is not None and self.plan is not None:
             self._follow(flow, response)
         elif not self.is_turn and not is_error and self.backend.is_named and response.raw_content is None:
-            # A list of models, which gets their context windows.
+            # A model list, to which context windows are added.
             response.stream = False
         elif is_error and self._may_rewrite_error(response):
-            # It has to be complete to be rewritten.
+            # Only a complete error can be rewritten.
             response.stream = False
         elif self.checked is not None and not is_error and response.raw_content is None:
             self._check(flow, self.checked)
@@ -361,14 +362,14 @@ class Exchange:
             self.pass_on(response, recorded=self.plan is not None or response.status_code >= 400)
         elif self.plan.stream and head.is_event_stream(response):
             self.recorder.begin(response)
-            # A copy is changed: mitmproxy judges the connection by the backend's headers.
+            # Only a copy is changed: mitmproxy manages the connection according to the backend's headers.
             flow.response = backup.copied(response)
             self._stream(flow, self.plan)
         else:
             response.stream = False
 
     def _may_rewrite_error(self, response: Response) -> bool:
-        """Return whether an error is read: it has another API's format, or may lack the code for a long prompt."""
+        """Return whether to read an error: it has another API's format, or might lack the code for a long prompt."""
         plan = self.plan
         is_about_turn = plan is not None or (self.is_turn and self.backend.is_named)
         is_arriving = response.status_code >= 400 and response.raw_content is None
@@ -376,7 +377,7 @@ class Exchange:
         return is_translated or (is_about_turn and is_arriving)
 
     def _check(self, flow: HTTPFlow, plan: Plan) -> None:
-        """Read the answer to an unchanged request, which passes unless it breaks the format that the client demands."""
+        """Check the answer to an unchanged request; it passes unless it violates the format that the client demands."""
         response = flow.response
         assert response is not None
         if plan.stream != head.is_event_stream(response):
@@ -392,9 +393,9 @@ class Exchange:
         self._stream(flow, plan)
 
     def open_early(self, flow: HTTPFlow) -> Response | None:
-        """Begin the answer of a stream whose client has waited too long; return its headers, None if not due.
+        """Start the answer for a stream's client that has waited too long; return its headers, or None if not due.
 
-        A round has no client of its own, and its error can still change the status of the answer.
+        For a round, nothing is due: it has no client, and its error can still change the status of the answer.
         """
         plan = self.plan
         if plan is None or not plan.stream or self.report.part_of or self.state is not State.OPEN:
@@ -410,23 +411,23 @@ class Exchange:
         return self.early
 
     def _follow(self, flow: HTTPFlow, response: Response) -> None:
-        """Continue an answer that has started, with the backend's stream or with its complete answer."""
+        """Continue an answer that was started early, with the backend's stream or with its non-streamed answer."""
         if 200 <= response.status_code < 300 and head.is_event_stream(response):
             self._continue(flow, response)
         else:
             response.stream = False
 
     def _continue(self, flow: HTTPFlow, response: Response) -> None:
-        """Replace the backend's headers in the flow by those that the client has; the body is fed to the answer."""
+        """Replace the backend's headers in the flow with the headers already sent; the answer reads the body."""
         assert self.early is not None
         self.recorder.begin(response)
         flow.response = backup.copied(self.early)
         flow.response.stream = self.early.stream
 
     def follow_whole(self, flow: HTTPFlow) -> bytes | None:
-        """Return a backend's non-streamed answer for a stream that has started.
+        """Return the body of a backend's non-streamed answer, for a stream that was started early.
 
-        None if it is an error, or cannot be decoded: the flow then contains the error.
+        Return None if it is an error or cannot be decoded: the flow then contains the error.
         """
         response = flow.response
         assert response is not None
@@ -444,9 +445,9 @@ class Exchange:
         return body
 
     def pass_on(self, response: Response, *, recorded: bool) -> None:
-        """Pass an answer through unchanged; ``recorded``: people can inspect it later."""
+        """Pass an answer through unchanged; ``recorded``: record it so that people can inspect it later."""
         self.settle(State.PASSED)
-        # An existing body was created by another addon, or read from a file.
+        # If the body is already present, another addon created it, or it was read from a file.
         is_present = response.raw_content is not None
         response.stream = not is_present
         if recorded and not is_present:
@@ -454,7 +455,7 @@ class Exchange:
             response.stream = self.recorder.passing
 
     def _stream(self, flow: HTTPFlow, plan: Plan) -> None:
-        """Begin the streamed answer; the flow has its headers."""
+        """Start the streamed answer, whose headers are in the flow."""
         response = flow.response
         assert response is not None
         self.enter(State.STREAMED)
@@ -467,7 +468,7 @@ class Exchange:
             listener=self._listener,
             estimate=lambda written: estimated_usage(flow.request.raw_content or b"", written),
         )
-        # A hint, since the end of the answer will show it: the headers are sent now.
+        # An assumption: the headers are sent now, but only the end of the answer shows whether it has token counts.
         has_usage = plan.form.include_usage and not plan.is_verbatim
         self.report.usage_estimated = has_usage and plan.form.model in self.backend.without_usage
         kind = response.headers.get("content-type", EVENT_STREAM) if plan.is_verbatim else EVENT_STREAM
@@ -480,7 +481,7 @@ class Exchange:
                 feature.on_headers_sent(self, flow)
 
     def answer_job(self, flow: HTTPFlow) -> AnswerJob | None:
-        """Return the job that rewrites an answer; None if it was streamed or passed."""
+        """Return the job that rewrites an answer, or None if there is nothing to rewrite."""
         response = flow.response
         assert response is not None
         if self.state is not State.OPEN:
@@ -510,7 +511,7 @@ class Exchange:
         )
 
     def take_answer(self, flow: HTTPFlow, done: AnswerResult) -> None:
-        """Replace the non-streamed answer by the rewritten one."""
+        """Replace the non-streamed answer with the rewritten one."""
         for feature in self._features:
             done = feature.on_body_done(self, done)
         self._take(done)
@@ -533,17 +534,17 @@ class Exchange:
             feature.on_headers_sent(self, flow)
 
     def overdue(self) -> Response | None:
-        """Return the error response for an answer that is overdue; None while there is time."""
+        """Return the error response for an overdue answer, or None if the answer is not overdue."""
         if not self.timeouts.is_overdue:
             return None
         return self.refuse(self.timeouts.overdue())
 
     def close(self, flow: HTTPFlow | None, status: int | None) -> None:
-        """Finish an exchange that has ended; ``flow``: None if it is gone.
+        """Finish an exchange that has ended; ``flow``: None if it no longer exists.
 
-        mitmproxy's streams are reference cycles, which stay in memory until a garbage collection finds them, 1,000
-        requests later. A finished answer is not needed anymore, so its flow releases the exchange: with the reader and
-        writer of the answer, that is most of what would stay in memory, 30 MB.
+        mitmproxy's streams are reference cycles, which stay in memory until a garbage collection finds them, about
+        1,000 requests later. So the flow releases the exchange, with the reader and writer of the finished answer:
+        otherwise these would occupy most of the 30 MB that accumulate until then.
         """
         if self.user_turn is not None:
             self.user_turn.leave()
@@ -564,13 +565,13 @@ class Exchange:
         for feature in reversed(self._features):
             try:
                 feature.on_close(self, flow, status)
-            except Exception as problem:  # The others have ended too.
+            except Exception as problem:  # The other features have to be closed, too.
                 problems.append(problem)
         if problems:
             raise problems[0]
 
     def note_mismatch(self, code: str) -> None:
-        """Remember a backend whose answer is not the JSON that it was requested to enforce, if ``code`` says so."""
+        """Remember, if ``code`` reports it, that a backend did not enforce the requested JSON format."""
         plan = self.plan
         if plan is None or "format" not in plan.attempts or code != ANSWER_MISMATCH:
             return
@@ -581,11 +582,11 @@ class Exchange:
     # -- errors --
 
     def problem(self) -> str:
-        """Return the reason for an HTTP error, toolsim's or the backend's, as text; "" if there is none."""
+        """Return the message of toolsim's or the backend's HTTP error, or ""."""
         return self._problem or head.error_message(self.recorder.received.content())
 
     def refuse(self, error: ApiError) -> Response:
-        """Return an error as the complete answer."""
+        """Record an error as the answer; return the response."""
         self.settle(State.REFUSED)
         self._problem = error.message
         self.report.error = error.code or error.type
@@ -593,26 +594,26 @@ class Exchange:
 
 
 class Exchanges:
-    """The exchanges in flight by flow, from the headers of the request to the end of the answer."""
+    """All exchanges in progress, by flow, from the request's headers to the end of the answer."""
 
     def __init__(self) -> None:
         self.ended_by: ApiError | None = None
-        """The reason why all of them end; None while the proxy runs."""
+        """The error with which all exchanges end, None until the proxy is stopped."""
         self.passing: dict[str, str] = {}
-        """Traffic that passes unread in reverse mode, without an exchange: the clients, by flow id."""
+        """The clients, by flow id, whose traffic passes unread in reverse mode, without an exchange."""
         self._open: dict[str, Exchange] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
     def open(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Begin an exchange."""
+        """Add an exchange."""
         self._open[flow.id] = exchange
         if self.ended_by is not None:
             exchange.timeouts.end(self.ended_by)
 
     def of(self, flow: HTTPFlow) -> Exchange | None:
-        """Return the exchange of a flow, None if toolsim does not handle it."""
+        """Return the exchange of a flow, or None if toolsim does not handle the flow."""
         return self._open.get(flow.id)
 
     def close(self, flow: HTTPFlow, status: int | None) -> bool:
@@ -625,12 +626,12 @@ class Exchanges:
         return exchange is not None
 
     def drop(self, flow: HTTPFlow) -> None:
-        """Forget a flow that has ended, in case no hook did."""
+        """Forget a flow that has ended, in case no hook was called."""
         self.passing.pop(flow.id, None)
         self.close(flow, flow.response.status_code if flow.response is not None and flow.error is None else None)
 
     def close_of(self, client: Client) -> None:
-        """End all exchanges of a client that has disconnected, in case no other hook did."""
+        """End all exchanges of a client that disconnected, in case no other hook was called."""
         for flow_id, exchange in list(self._open.items()):
             if exchange.client_id == client.id:
                 del self._open[flow_id]
@@ -639,13 +640,13 @@ class Exchanges:
             del self.passing[flow_id]
 
     def end(self, error: ApiError) -> None:
-        """Expire all exchanges, also future ones: each ends with this error when it checks its timers."""
+        """Expire all exchanges, including future ones: each ends with this error when it checks its timers."""
         self.ended_by = error
         for exchange in self._open.values():
             exchange.timeouts.end(error)
 
     def answers(self) -> int:
-        """Return the number of exchanges that clients wait for: all but the rounds of an answer."""
+        """Return the number of exchanges that clients wait for, without the rounds of an answer."""
         return sum(not exchange.report.part_of for exchange in self._open.values())
 
     def turns(self) -> int:

@@ -1,15 +1,15 @@
-"""Fails closed: an exception in toolsim ends the exchange in which it happened, and nothing unchecked is forwarded.
+"""Fails closed: an exception in toolsim ends its exchange, and nothing unchecked is forwarded.
 
-mitmproxy logs an exception that leaves a hook, and continues with the unchanged flow. So a hook counts only if it is
-known to have completed; otherwise the flow is refused:
+mitmproxy logs an exception that a hook raises, and continues with the unchanged flow. So toolsim refuses a flow unless
+each hook is known to have completed:
 
-1. mitmproxy calls the hooks of a script's addons one after another, and skips those after one that raises.
-   ``Clearance`` is the last of them: if it clears a flow, all others have handled it.
-2. The stream (``mitmproxy12/guarded.py``) requires clearance after each hook, and ends its exchange without one, as it
-   does when anything in it raises. It sends the error; before there is an exchange, a plain 502.
+1. mitmproxy calls the hooks of a script's addons one after another, and skips the rest if one raises. ``Clearance`` is
+   the last addon: if it clears a flow, all others have handled the flow.
+2. The stream (``mitmproxy12/guarded.py``) requires clearance after each hook. Without clearance, or if the stream
+   itself raises an exception, it ends the exchange and sends the error, or a plain 502 if there is no exchange yet.
 3. Reporting is exempt: ``reporting`` logs its exceptions, and the turn continues.
 
-A flow that is not live, such as one replayed from a file, has no stream: its exceptions reach the caller.
+A flow that is not live, such as one read from a file, has no stream: its exceptions reach the caller.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ class NotCleared(Exception):
 
 
 class Guard:
-    """Tracks clearance, and counts failures. One object for all instances of the addon, like ``Exchanges``."""
+    """Tracks clearance and counts failures. All instances of the addon share one, as with ``Exchanges``."""
 
     def __init__(self) -> None:
         self.failures = 0
-        """Number of exceptions that have ended an exchange, or would have."""
+        """The number of exceptions that ended an exchange, or would have ended one."""
         self._since = 0.0
-        """When clearance was first required; 0 while it is not."""
+        """The time since which clearance is required; 0 if it is not."""
         self._flows: WeakSet[HTTPFlow] = WeakSet()
-        """Flows whose last hook has completed."""
+        """Flows whose most recent hook has completed."""
         self._servers: WeakSet[Server] = WeakSet()
-        """Connections to backends whose hooks have completed."""
+        """Backend connections whose hooks have completed."""
 
     def start(self) -> None:
         """Require clearance from now on."""
         self._since = time.time()
 
     def stop(self) -> None:
-        """Require none, since there is no addon to grant it."""
+        """Stop requiring clearance, since there is no addon to grant it."""
         self._since = 0.0
 
     def clear(self, flow: HTTPFlow) -> None:
@@ -66,11 +66,11 @@ class Guard:
         self._flows.add(flow)
 
     def forget(self, flow: HTTPFlow) -> None:
-        """Record that a hook of a flow begins."""
+        """Record that a hook of a flow is about to run."""
         self._flows.discard(flow)
 
     def check(self, flow: HTTPFlow, hook: str) -> None:
-        """Raise NotCleared unless the hook has completed."""
+        """Raise NotCleared unless the flow's hook has completed."""
         if self._since and flow not in self._flows:
             raise NotCleared(f"the hook {hook} was not completed")
 
@@ -80,19 +80,19 @@ class Guard:
 
     def check_server(self, server: Server) -> None:
         """Raise NotCleared for a connection to a backend whose hooks have not completed."""
-        # A connection through another proxy is not the one that was opened.
+        # A connection through another proxy has a different object from the connection whose hooks were called.
         is_ours = self._since and server.via is None and (server.timestamp_start or 0.0) > self._since
         if is_ours and server not in self._servers:
             raise NotCleared("the hook server_connected was not completed")
 
     def note(self, problem: Exception) -> None:
-        """Count an exception and log its origin, unless mitmproxy has logged it, when it was already counted."""
+        """Count an exception and log its origin, unless both happened when mitmproxy logged it."""
         if not isinstance(problem, NotCleared):
             self.failures += 1
             logger.error("%s", described(problem), exc_info=problem)
 
     def note_logged(self, problem: BaseException | None) -> str:
-        """Count an exception that mitmproxy is about to log; return the replacement, "" if it is not toolsim's."""
+        """Count an exception of toolsim that mitmproxy is about to log; return a message for the log, or ""."""
         if not isinstance(problem, Exception) or not place_of(problem):
             return ""
         self.failures += 1
@@ -106,7 +106,7 @@ class Guard:
 
 
 def described(problem: Exception) -> str:
-    """Return the log line about an exception in toolsim."""
+    """Return the log line for an exception in toolsim."""
     place = place_of(problem) or "mitmproxy"
     return f"toolsim failed in {place} and ended the exchange; please report this: {problem!r}"
 
@@ -131,7 +131,7 @@ def reporting() -> Iterator[None]:
 
 
 class Clearance:
-    """The last addon: clears flows that all others have handled."""
+    """The last addon: clears the flows that all other addons have handled."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
@@ -145,7 +145,7 @@ class Clearance:
     toolsim_resend = toolsim_ask = toolsim_store = http_connect
 
     def server_connect(self, data: ServerConnectionHookData) -> None:
-        """Record the first hook of a connection."""
+        """Record that the first hook of a connection has completed."""
         self._connecting.add(data.server)
 
     def server_connected(self, data: ServerConnectionHookData) -> None:

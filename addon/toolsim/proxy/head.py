@@ -19,10 +19,10 @@ from toolsim.wire.sse import UNBUFFERED
 
 logger = logging.getLogger(__name__)
 
-# Framing and encoding of the backend's own connection: they do not apply to the answer that is sent.
+# Headers for the framing and encoding of the backend's answer, which do not apply to the rewritten answer.
 _HOP_HEADERS = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"content-encoding")
 
-# Statuses whose answers have no body, so that there is nothing to stream.
+# Statuses of answers without a body: there is nothing to stream.
 _WITHOUT_BODY = (204, 205)
 
 
@@ -34,17 +34,17 @@ def error_response(error: ApiError, headers: Mapping[str, str] | None = None) ->
     if error.status == 401:
         response.headers["www-authenticate"] = "Bearer"
     if error.status == 407:
-        # A scheme that programs can answer; Bearer is accepted too.
+        # Basic, because programs support it; Bearer is also accepted.
         response.headers["proxy-authenticate"] = 'Basic realm="toolsim"'
     response.headers.update(headers or {})
     return response
 
 
 def write_error(response: Response, client: Api, backend: Api) -> None:
-    """Write a backend's error in OpenAI's format, if it is of another API or says that the prompt is too long.
+    """Convert a backend's error to OpenAI's format, if it is from another API or reports that the prompt is too long.
 
-    One that has the format, with a message and for such a prompt the code, is unchanged. Clients of an API with its own
-    errors get only the status here.
+    An error that already has this format, with a message and, for a long prompt, the code, is left unchanged. For a
+    client whose API has its own error format, only the status is set here.
     """
     body = response.get_content(strict=False) or b""
     if not body:
@@ -68,7 +68,7 @@ def write_error(response: Response, client: Api, backend: Api) -> None:
 
 
 def authorize(headers: Headers, authorization: str | None) -> None:
-    """Replace the client's key by ``Authorization``; "" removes it, and None leaves the client's headers unchanged."""
+    """Replace the client's key with an ``Authorization`` header; "" only removes the key, and None changes nothing."""
     if authorization is None:
         return
     given = {"authorization": authorization} if authorization else {}
@@ -82,7 +82,7 @@ def internal_error() -> ApiError:
 
 
 def by_name(headers: Headers) -> dict[str, str]:
-    """Return all headers by lower-case name, in one pass: mitmproxy scans all of them for each lookup."""
+    """Return all headers by lower-case name, in one pass, because mitmproxy scans all headers for each lookup."""
     found: dict[str, str] = {}
     for raw_name, raw in headers.fields:
         name, value = raw_name.lower().decode("utf-8", "surrogateescape"), raw.decode("utf-8", "surrogateescape")
@@ -91,14 +91,14 @@ def by_name(headers: Headers) -> dict[str, str]:
 
 
 def change(headers: Headers, *, without: Iterable[bytes], given: Mapping[str, str]) -> None:
-    """Remove some headers, by lower-case name, and set others, also in one pass."""
+    """Remove the headers ``without`` (lower-case names) and set the ``given`` ones, also in one pass."""
     fields = [(name.encode(), value.encode()) for name, value in given.items()]
     gone = {*without, *(name for name, _ in fields)}
     headers.fields = (*(field for field in headers.fields if field[0].lower() not in gone), *fields)
 
 
 def set_head(response: Response, content_type: str) -> None:
-    """Turn a backend's headers into those of a rewritten answer of this type."""
+    """Change a backend's headers to the headers of a rewritten answer with this content type."""
     buffering = UNBUFFERED if content_type.startswith("text/event-stream") else {}
     change(response.headers, without=_HOP_HEADERS, given={"content-type": content_type, **buffering})
     if response.http_version == "HTTP/1.0":
@@ -110,7 +110,7 @@ def is_event_stream(response: Response) -> bool:
     if response.raw_content is not None or response.status_code in _WITHOUT_BODY:
         return False
     headers = by_name(response.headers)
-    # A stream compressed despite the request for identity cannot be read in pieces.
+    # A server might compress the stream although toolsim requests the identity encoding.
     is_plain = headers.get("content-encoding", "identity").strip().lower() == "identity"
     return is_plain and headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
 
@@ -122,13 +122,13 @@ def response_error(response: Response) -> ApiError:
 
 
 def error_message(body: bytes) -> str:
-    """Return the message of a backend's error, "" if it has none."""
+    """Return the message of a backend's error, or ""."""
     message = read_error(loaded(body.decode("utf-8", "replace"))).message
     return message if message != NO_WORDS.message else ""
 
 
 def for_backend(headers: Headers, client: Api, backend: Api) -> list[str]:
-    """Change a client's headers to those that its backend supports; return the features requested by the others."""
+    """Keep only the client's headers that the backend supports; return the features requested by the removed ones."""
     dropped: list[str] = []
     for api in {client.name: client, backend.name: backend}.values():
         sent = by_name(headers)

@@ -1,13 +1,14 @@
-"""Builds the input for ``access`` and ``route`` from a flow, plus two facts that mitmproxy hides.
+"""Builds the input for ``access`` and ``route`` from a flow and from two facts that mitmproxy hides.
 
-*The Host header.* In reverse mode mitmproxy replaces it by the backend's before any hook sees the request, unless its
-option ``keep_host_header`` is set. But the Host by which a client has reached the proxy decides whether it is served
-(``access``, rule 3). So this module sets that option, and replaces the header itself unless the operator wants it kept.
-With the option set, mitmproxy would also send the client's SNI to the backend, so the backend's own name is set there.
+*The Host header.* In reverse mode mitmproxy replaces it with the backend's before it calls any hook, unless its option
+``keep_host_header`` is set. But whether toolsim serves a client depends on the Host that the client used to reach the
+proxy (``access``, rule 3). So this module sets that option, and replaces the header itself unless the operator has set
+the option. With the option set, mitmproxy would also send the client's SNI to the backend, so this module sets the SNI
+to the backend's own name.
 
-*The key of a tunnel.* A client sends it in the CONNECT request, once for all requests of its connection.
+*The key of a tunnel.* A client sends it only once, in the CONNECT request, for all requests on its connection.
 
-With a file of keys, each source can only send so many wrong ones (``wrong_keys``).
+With a file of keys, the number of wrong keys from each source is limited (``wrong_keys``).
 """
 
 from __future__ import annotations
@@ -43,34 +44,34 @@ def with_names(settings: Settings, listen_hosts: Collection[str]) -> Settings:
 
 
 class IncomingReader:
-    """An addon that answers CONNECT, and determines the Host and key with which a request has arrived."""
+    """An addon that checks CONNECT requests, and determines the original Host and the key of each request."""
 
     def __init__(self, refusals: Refusals) -> None:
         self._refusals = refusals
         self.settings = Settings()
         """The current settings."""
         self._tunnels: WeakKeyDictionary[Client, User] = WeakKeyDictionary()
-        """The users of the clients whose tunnels are open."""
+        """The users of clients with open tunnels."""
         self._wrong_keys = WrongKeys()
-        # Whether to do what mitmproxy does without keep_host_header, which is set here.
+        # Whether to replace the Host as mitmproxy would without keep_host_header.
         self._replaces = False
         self._is_setting = False
 
     # -- hooks --
 
     def configure(self, updated: Collection[str]) -> None:
-        """Take over the option."""
+        """Set mitmproxy's option, and remember the operator's value."""
         if _KEEP in updated and not self._is_setting:
             self._replaces = not ctx.options.keep_host_header
             self._set(True)
 
     def done(self) -> None:
-        """Restore the option."""
+        """Restore mitmproxy's option."""
         if self._replaces:
             self._set(False)
 
     def http_connect(self, flow: HTTPFlow) -> None:
-        """Refuse a tunnel if the forward proxy is not enabled, or if its client does not have the key."""
+        """Refuse a tunnel if the forward proxy is not enabled, or if the client does not have a valid key."""
         if flow.response is not None:
             return
         user, is_guessing = self._accepted(flow, self._take_proxy_user(flow))
@@ -90,7 +91,7 @@ class IncomingReader:
     # -- called by the request hooks --
 
     def take_host(self, flow: HTTPFlow) -> str:
-        """Return the host and port by which the client has reached the proxy, and set the backend's Host."""
+        """Return the host and port that the client used to reach the proxy, and set the backend's Host."""
         request = flow.request
         found = request.authority or request.host_header or ""
         # A flow from a file is left unchanged.
@@ -101,7 +102,7 @@ class IncomingReader:
     def incoming(self, flow: HTTPFlow, reached_at: str, proxy_user: User | None = None) -> Incoming:
         """Return the input for routing a flow; ``reached_at``: as returned by ``take_host``.
 
-        ``proxy_user``: of the WebSocket connection on which the request has arrived.
+        ``proxy_user``: the forward proxy's user of the WebSocket connection on which the request arrived.
         """
         request, client, keys = flow.request, flow.client_conn, self.settings.api_key
         headers = by_name(request.headers)
@@ -129,14 +130,14 @@ class IncomingReader:
         )
 
     def note_refusal(self, flow: HTTPFlow, error: Refusal) -> None:
-        """Count an attempt with a wrong key, given the error that refuses it."""
+        """Count the request if it was refused with this error because of a wrong key."""
         keys, headers = self.settings.api_key, flow.request.headers
         names = {"wrong_key": KEY_HEADERS, "proxy_key": ("proxy-authorization",)}.get(error.reason, ())
         if keys is not None and keys.has_names and any(headers.get(name, "").strip() for name in names):
             self._wrong_keys.add(source_of(flow.client_conn))
 
     def _accepted(self, flow: HTTPFlow, user: User | None) -> tuple[User | None, bool]:
-        """Return the user if the source of a flow may have it, and whether the source has sent too many wrong keys."""
+        """Return the user if it is accepted from the flow's source, and whether the source sent too many wrong keys."""
         keys = self.settings.api_key
         if keys is None or not keys.has_names:
             return user, False
@@ -147,7 +148,7 @@ class IncomingReader:
         return user, is_guessing
 
     def _take_proxy_user(self, flow: HTTPFlow) -> User | None:
-        """Return the user whose key the client has sent to the forward proxy; the header is removed."""
+        """Return the user whose key the client sent to the forward proxy, and remove the header."""
         keys, headers = self.settings.api_key, flow.request.headers
         if keys is None:
             return None
@@ -156,7 +157,7 @@ class IncomingReader:
             del headers["proxy-authorization"]
             return user
         if (checked := flow.metadata.get("proxyauth")) is not None:
-            # By mitmproxy's own option of that name.
+            # mitmproxy has checked it because of its own ``proxyauth`` option.
             return keys.proxyauth_user(str(checked[0]))
         opened = self._tunnels.get(flow.client_conn)
         return keys.current(opened) if opened is not None else None

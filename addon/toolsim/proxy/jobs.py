@@ -1,8 +1,8 @@
-"""Jobs on complete bodies, from plain values to plain values; ``run`` runs them, in this process or another.
+"""Jobs that process complete bodies, with picklable inputs and results; ``run`` runs them in this process or another.
 
 A body of more than ``LOOP_BYTES`` would block the event loop for too long: rewriting takes up to 0.5 ms per kilobyte
 (many tiny messages, tools or strict schemas; long texts take a hundredth of that). A compressed body must not be
-decoded here either, since its decoded size is unknown. A ``Worker`` handles those.
+decoded on the event loop either, since its decoded size is unknown. A ``Worker`` handles both.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ from toolsim.wire.responses.resources import ResourceCall, respond
 from toolsim.wire.responses.stored import Recalled, References, output_names, references, resolve
 
 LOOP_BYTES = 32 * 1024
-"""Bodies up to this size are rewritten on the event loop: 16 ms at worst; a trip to a worker adds 3 ms."""
+"""Bodies up to this size are rewritten on the event loop, which takes at most 16 ms; a worker would add 3 ms."""
 
 ROUNDS_OFF = entry("ROUNDS_OFF", "request_too_large")
 """The warning for a request that is too large for several rounds and gets only one."""
 
-# A body that mentions tools must not pass unread: its backend would never learn how to call them.
+# A body that mentions tools must not pass unread: the prompt would not explain how to call them.
 _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|(?:custom_tool|function)_call)')
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """The result of any job. ``report``: the job's, with the findings added to it.
+    """The result of any job. ``report``: the job's report with its findings added.
 
-    ``error``: the client's error. ``crash``: the traceback of a bug in toolsim, which is an error too.
+    ``error``: the error for the client. ``crash``: the traceback of a bug in toolsim; ``error`` is then also set.
     """
 
     report: Report
@@ -68,14 +68,14 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class RequestResult(JobResult):
-    """A request, rewritten."""
+    """A rewritten request."""
 
     rewritten: Rewritten | None = None
-    """The rewritten request, without its items; None = it passes unchanged."""
+    """The rewritten request, without its items; None if it passes unchanged."""
     checked: Plan | None = None
-    """The plan by which the answer to an unchanged request is checked, if it is."""
+    """The plan for checking the answer to an unchanged request, if it is to be checked."""
     digest: str = ""
-    """The digest of its body."""
+    """The digest of the rewritten body."""
     topic: ConversationLabel | None = None
     """The label of a rewritten request."""
     own: bytes = b""
@@ -83,17 +83,17 @@ class RequestResult(JobResult):
     names: tuple[str, ...] = ()
     """Their new ids."""
     prepared: bytes = b""
-    """For an auxiliary operation: the input of its answer, either the messages that stay or an estimate."""
+    """For an auxiliary operation: the messages that are kept, or an estimated token count."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolveResult(JobResult):
-    """The references of a request or, given what was recalled, a ``body`` that contains it."""
+    """The references of a request or, given the recalled data, a ``body`` that contains the data."""
 
     body: bytes = b""
     references: References = References()
     in_background: bool = False
-    """Whether to make the answer in the background."""
+    """Whether to create the answer in the background."""
     echo: Mapping[str, Any] = field(default_factory=dict)
     own: bytes = b""
     """The items of the request in stored form: a JSON array."""
@@ -103,7 +103,7 @@ class ResolveResult(JobResult):
 
 @dataclass(frozen=True, slots=True)
 class AnswerResult(JobResult):
-    """A non-streamed answer, rewritten."""
+    """A rewritten non-streamed answer."""
 
     passes: bool = False
     """Whether a checked answer passes unchanged."""
@@ -111,21 +111,24 @@ class AnswerResult(JobResult):
     content_type: str = ""
     body: bytes = b""
     names: tuple[str, ...] | None = None
-    """The ids of its items, None if it is not to be stored."""
+    """The ids of its items, or None if it is not to be stored."""
     events: tuple[ClientEvent, ...] = ()
     retry: Retry | None = None
     """The reason for another round."""
     withheld: int = 0
-    """The number of final ``events``, and their output, that count only without another round; 0 in a round."""
+    """The number of ``events`` at the end that are discarded, with their output, if another round follows.
+
+    0 in a round.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class PageResult(JobResult):
-    """The answer to a call about a stored resource."""
+    """The answer to a request for a stored resource."""
 
     body: bytes = b""
     change: tuple[str, bytes] | None = None
-    """The id of the record to write, and its new value, b"" to delete it."""
+    """The id of the record to write, and its new value; b"" deletes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,7 @@ class PluginResult(JobResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job[R: JobResult](ABC):
-    """A request's body to read. ``data``: the body as it arrived; ``limit``: its maximum size in bytes, decoded."""
+    """A job on a body. ``data``: the body as received; ``limit``: its maximum decoded size in bytes."""
 
     data: bytes
     limit: int
@@ -145,7 +148,7 @@ class Job[R: JobResult](ABC):
     """The content encoding of the body."""
     report: Report = field(default_factory=Report)
     owner: str = ""
-    """The owner, see ``Exchange``: owners' jobs take turns."""
+    """The owner (see ``Exchange``); workers alternate between the jobs of different owners."""
 
     @property
     @abstractmethod
@@ -162,7 +165,7 @@ class Job[R: JobResult](ABC):
         raise NotImplementedError
 
     def run(self, *, long_budget: bool) -> R:
-        """Return the result, or the client's error. ``long_budget``: see ``run``."""
+        """Return the result, or the error for the client. ``long_budget``: see the function ``run``."""
         try:
             return self.work(decoded(self.data, self.encoding, self.limit))
         except BadRequest as bad:
@@ -176,8 +179,8 @@ class Job[R: JobResult](ABC):
         return self.result(self.report, error)
 
     def too_much(self, what: str) -> ApiError:
-        """Return the error for exceeding the limit of "time" or "memory"."""
-        message = f"The request body is too large: its {self.size} bytes take too much {what} to be read."
+        """Return the error for exceeding the limit on ``what``: "time" or "memory"."""
+        message = f"The request body is too large: reading its {self.size} bytes takes too much {what}."
         return ApiError(message, "invalid_request_error", "request_too_large", status=413)
 
 
@@ -190,18 +193,18 @@ class RequestJob(Job[RequestResult]):
     policy: Policy
     output_mode: str | None = None
     refused: frozenset[tuple[str, Feature]] = frozenset()
-    """Features that the backend has rejected before, by model."""
+    """Features that the backend has already rejected, by model."""
     fallbacks: tuple[ApiName, ...] = ()
     """The APIs to try next if the backend rejects the path of the policy's API."""
     stored_as: StoredAs | None = None
     wants_own: bool = False
-    """Whether to return the items of the request for the store, too."""
+    """Whether to also return the items of the request, for the store."""
     is_round: bool = False
-    """Whether it is a round of an answer: then it is always rewritten."""
+    """Whether the request is a round of an answer, which is always rewritten."""
     action: Action | None = None
-    """The auxiliary operation, if it is not a turn: then it is always rewritten."""
+    """The auxiliary operation, if the request is not a turn; it is always rewritten."""
     marks_of_rounds: tuple[bytes, ...] | None = None
-    """For a request too large for several rounds: byte strings that show it would have needed them."""
+    """For a request too large for several rounds: byte strings that show that it would have needed them."""
     result = RequestResult
 
     @override
@@ -211,7 +214,7 @@ class RequestJob(Job[RequestResult]):
 
 @dataclass(frozen=True, slots=True)
 class ResolveJob(Job[ResolveResult]):
-    """A request: find its references or, given what was ``recalled``, build a request that contains it."""
+    """Finds the references of a request or, given the ``recalled`` data, builds a request that contains the data."""
 
     recalled: Recalled | None = None
     result = ResolveResult
@@ -228,9 +231,9 @@ class ResolveJob(Job[ResolveResult]):
 
 @dataclass(frozen=True, slots=True)
 class AnswerJob(Job[AnswerResult]):
-    """A backend's non-streamed answer to rewrite. ``with_events``: return its events too.
+    """A backend's non-streamed answer to rewrite. ``with_events``: also return its events.
 
-    ``sent``: the body of the request that it answers, from which missing token counts are estimated.
+    ``sent``: the body of its request, from which missing token counts are estimated.
     """
 
     plan: Plan
@@ -251,13 +254,13 @@ class AnswerJob(Job[AnswerResult]):
 
     @override
     def too_much(self, what: str) -> ApiError:
-        message = f"The backend's answer is too large: its {self.size} bytes take too much {what} to be read."
+        message = f"The backend's answer is too large: reading its {self.size} bytes takes too much {what}."
         return ApiError(message, code="backend_bad_answer", status=502)
 
 
 @dataclass(frozen=True, slots=True)
 class PageJob(Job[PageResult]):
-    """A call about a stored resource. ``value``: the record's value, None if there is none."""
+    """A request for a stored resource. ``value``: the record's value, or None if it does not exist."""
 
     call: ResourceCall
     value: bytes | None
@@ -276,7 +279,7 @@ class PageJob(Job[PageResult]):
 
 @dataclass(frozen=True, slots=True)
 class PluginJob(Job[PluginResult]):
-    """A body that the function ``read`` reads, of any package; its BadRequest is the error."""
+    """A body for the function ``read`` of any package. Its BadRequest becomes the error."""
 
     read: Callable[[bytes], object]
     result = PluginResult
@@ -287,7 +290,7 @@ class PluginJob(Job[PluginResult]):
 
 
 class RunJob(Protocol):
-    """Runs a job, here or in a worker; never raises."""
+    """Runs a job, in this process or in a worker; never raises."""
 
     async def __call__[R: JobResult](self, job: Job[R]) -> R:
         """Return the result."""
@@ -299,7 +302,7 @@ def is_heavy(job: Job[Any]) -> bool:
 
 
 def run[R: JobResult](job: Job[R], *, long_budget: bool = False) -> R:
-    """Run a job; never raises. ``long_budget``: nothing else waits for this process."""
+    """Run a job; never raises. ``long_budget``: no other work waits for this process, so checks can take longer."""
     try:
         return job.run(long_budget=long_budget)
     except MemoryError:
@@ -309,7 +312,7 @@ def run[R: JobResult](job: Job[R], *, long_budget: bool = False) -> R:
 
 
 def failed[R: JobResult](job: Job[R], crash: str) -> R:
-    """Return the result of a job that a bug in toolsim has ended; ``crash``: its traceback, or what is known of it."""
+    """Return the result of a job that failed because of a bug in toolsim; ``crash``: a traceback or description."""
     what = "the backend's answer" if isinstance(job, AnswerJob) else "a request"
     return job.result(job.report, ApiError(f"toolsim failed to rewrite {what}.", code="internal_error"), crash)
 
@@ -340,7 +343,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> RequestResult:
     if rewritten is not None and rewritten.passes:
         return RequestResult(job.report, checked=rewritten.plan)
     client = APIS[job.api_name]
-    # A backend of another API would get a request for an unknown path.
+    # A backend with another API would receive a request for an unknown path.
     is_translated = backend_of(client, job.policy.backend) is not client
     if rewritten is None and (job.action is not None or is_translated):
         raise BadRequest(unreadable(body))
@@ -356,7 +359,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> RequestResult:
         rewritten = replace(rewritten, path=path, body=dump(count_body(shown, backend)).encode())
         prepared = count_answer(estimated_tokens(shown), estimated=True)
     own, names = _own({**rewritten.asked}) if job.wants_own and rewritten.plan.form.id else (b"", ())
-    # Transferring the items between processes would take as much work as the body.
+    # Transferring the items between processes would cost as much as transferring the body.
     bare = Rewritten(rewritten.plan, rewritten.body, rewritten.path, asked={}, answer=rewritten.answer)
     return RequestResult(
         job.report, rewritten=bare, digest=digest(bare.body), topic=topic, own=own, names=names, prepared=prepared
@@ -369,20 +372,20 @@ def digest(body: bytes) -> str:
 
 
 def _own(document: dict[str, Any]) -> tuple[bytes, tuple[str, ...]]:
-    """Return the stored part of a request without references, and the ids that its items were assigned."""
+    """Return the data to store of a request without references, and the ids assigned to its items."""
     resolved = resolve(in_own_shape(document), Recalled())
     return dump(resolved.own).encode(), resolved.names
 
 
 def in_own_shape(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a request at the path of the Responses API in that API's shape, which is stored. Raises BadRequest."""
+    """Return a request to the Responses API in that API's own shape, as it is stored. Raises BadRequest."""
     return document if is_own_shape(document) else as_responses(document)
 
 
 def _resolve(job: ResolveJob, body: bytes) -> ResolveResult:
     document = read_body(body)
     if document is None:
-        # An error in it is reported when it is rewritten.
+        # The error is reported when the request is rewritten.
         return ResolveResult(job.report)
     try:
         document = in_own_shape(document)
@@ -392,7 +395,7 @@ def _resolve(job: ResolveJob, body: bytes) -> ResolveResult:
         wanted = optional(document, "background", bool) is True
         return ResolveResult(job.report, references=references(document), in_background=wanted)
     resolved = resolve(document, job.recalled)
-    # A request without references goes to its backend unchanged: only its items are needed.
+    # A request without references needs no new body: only its items are needed.
     shown = dump(resolved.body).encode() if job.recalled.references else b""
     own = dump(resolved.own).encode()
     return ResolveResult(job.report, body=shown, own=own, echo=resolved.echo, names=resolved.names)

@@ -1,13 +1,13 @@
 """Names of earlier versions: renamed and removed options, values, headers and metrics, and environment variables.
 
-1. *Renamed* options and values keep working for one release. ``startup`` logs a warning with the present name; profiles
-   and recordings are read through the same map, silently.
+1. *Renamed* options and values keep working for one release. ``startup`` logs a warning with the current name. Old
+   names in profiles and recordings are converted without a warning.
 2. Renamed *headers* and *metrics* are sent under both names for one release. Renamed fields and codes of the log and of
-   traces switched at once; in recordings they are read through this map.
-3. A *removed* option prevents startup, with one line on its replacement.
-4. The *environment variables* of toolsim's predecessor each change the default of an option. They are read as the
-   predecessor read them: ignoring case, with truth values in any of the usual spellings. An invalid one is ignored,
-   with a warning.
+   traces changed immediately; old names in recordings are converted.
+3. A *removed* option prevents startup, with a one-line message about its replacement.
+4. Each *environment variable* of toolsim's predecessor changes the default of an option. Values are parsed as the
+   predecessor parsed them: case-insensitively, with Boolean values in any of the usual spellings. An invalid value is
+   ignored with a warning.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str | in
 
 
 def _defaults(given: Mapping[str, str | int | bool]) -> dict[str, str | int | bool]:
-    """Return the combined meaning of the variables: some options have replaced several of them."""
+    """Return the options that correspond to the variables; some options replaced several variables."""
     defaults: dict[str, str | int | bool] = {}
     if "OUTPUT_MODE" in given or "RESPONSES_OUTPUT_MODE" in given:
         in_chat = given.get("OUTPUT_MODE") == "obsidian-xml"
@@ -119,9 +119,9 @@ _OUTPUT = {
 
 # -- options of earlier versions --
 
-_CONSTANT = "its value is fixed now"
-_PORT = "toolsim_backend takes any free port, and answers on the listener"
-_STORE = "it is a part of toolsim_store, as in toolsim_store=memory?{}"
+_CONSTANT = "its value can no longer be changed"
+_PORT = "toolsim_backend uses any free port, and answers on the listener"
+_STORE = "set it in toolsim_store, as in toolsim_store=memory?{}"
 
 RENAMED: Mapping[str, str] = {"llm_options_defaults": "request_defaults", "preset": "profiles"}
 """Options by their former names."""
@@ -131,7 +131,7 @@ RENAMED_VALUES: Mapping[str, Mapping[str, str]] = {
     "reasoning": {"tell": "include"},
     "second_opinion": {"invented": "undeclared"},
 }
-"""By an option's present name: its values by their former names."""
+"""Values by their former names, for each option (by its current name)."""
 
 
 RENAMED_HEADERS: Mapping[str, str] = {"x-toolsim-left-out": "x-toolsim-dropped-tools"}
@@ -152,7 +152,7 @@ RENAMED_CODES: Mapping[str, str] = {
 
 
 def current_report(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a recorded report with the present names of its fields and codes."""
+    """Return a recorded report with the current names of its fields and codes."""
     return {
         RENAMED_FIELDS.get(name, name): [_current_entry(entry) for entry in value] if isinstance(value, list) else value
         for name, value in report.items()
@@ -160,7 +160,7 @@ def current_report(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _current_entry(entry: Any) -> Any:
-    """Return an entry, CODE or CODE:NAME, with the present code."""
+    """Return an entry, CODE or CODE:NAME, with the current code."""
     if not isinstance(entry, str):
         return entry
     code, sign, name = entry.partition(":")
@@ -168,12 +168,12 @@ def _current_entry(entry: Any) -> Any:
 
 
 def current_name(name: str) -> str:
-    """Return the present name of an option, without the prefix."""
+    """Return the current name of an option, without the prefix."""
     return RENAMED.get(name, name)
 
 
 def current_field(name: str, value: Any) -> tuple[str, Any]:
-    """Return the present name and value of a recorded field of the policy."""
+    """Return the current name and value of a recorded field of the policy."""
     match name, value:
         case "max_tool_args_bytes" | "max_tool_output_bytes", _:
             return "max_tool_bytes", value
@@ -185,7 +185,7 @@ def current_field(name: str, value: Any) -> tuple[str, Any]:
 
 
 def current_value(name: str, value: Any) -> Any:
-    """Return the present name of an option's value; ``name``: the option's present name, without the prefix."""
+    """Return the current name of an option's value; ``name``: the option's current name, without the prefix."""
     return RENAMED_VALUES.get(name, {}).get(value, value) if isinstance(value, str) else value
 
 
@@ -193,19 +193,19 @@ REMOVED: Mapping[str, str] = {
     "use_tool": "write toolsim_untagged=no_use_tool instead of false",
     "fix_empty_final_disable_tools": "write toolsim_fix_empty_final=with_tools instead of false",
     "fix_empty_final_text": _CONSTANT,
-    "fallback_retry_count": "toolsim_tool_use_mode=relaxed repeats a request without its tools",
+    "fallback_retry_count": "toolsim_tool_use_mode=relaxed retries a request without its tools",
     "max_rounds_seconds": _CONSTANT,
     "responses_output_mode": "write toolsim_output_mode=obsidian-xml-responses, or obsidian-xml-both",
     "stop_after_tools_mode": "write toolsim_stop_after_tools=first, or on for burst",
     "suppress_tail_after_tools": "write toolsim_stop_after_tools=drop",
     "parallel_tool_calls": "write toolsim_tool_block_max=1 instead of false",
     "tool_denylist": "write toolsim_tool_allowlist=!NAME",
-    "max_tool_args_bytes": "write toolsim_max_tool_bytes, which is for arguments and outputs",
-    "max_tool_output_bytes": "write toolsim_max_tool_bytes, which is for arguments and outputs",
+    "max_tool_args_bytes": "write toolsim_max_tool_bytes, which limits arguments and outputs",
+    "max_tool_output_bytes": "write toolsim_max_tool_bytes, which limits arguments and outputs",
     "max_schema_bytes": _CONSTANT,
     "max_tools_bytes": _CONSTANT,
-    "max_request_bytes": "write toolsim_max_body_bytes, which is for requests and answers",
-    "max_answer_bytes": "write toolsim_max_body_bytes, which is for requests and answers",
+    "max_request_bytes": "write toolsim_max_body_bytes, which limits requests and answers",
+    "max_answer_bytes": "write toolsim_max_body_bytes, which limits requests and answers",
     "max_event_bytes": _CONSTANT,
     "backend_port": _PORT,
     "codex_port": _PORT,
@@ -216,10 +216,10 @@ REMOVED: Mapping[str, str] = {
     "store_max_days": _STORE.format("days=30"),
     "background_max": _STORE.format("background=16"),
     "background_event_bytes": _CONSTANT,
-    "hosted_mcp": "toolsim_mcp_hosts says which servers requests may name; write toolsim_mcp_hosts=config for none but "
-    "those of toolsim_mcp_config",
+    "hosted_mcp": "toolsim_mcp_hosts lists the servers that requests may name; write toolsim_mcp_hosts=config to allow "
+    "only the servers in toolsim_mcp_config",
     "mcp_approval_timeout": _CONSTANT,
-    "mcp_timeout": "write timeout at a server in the file of toolsim_mcp_config",
+    "mcp_timeout": "set timeout for a server in the file of toolsim_mcp_config",
     "mcp_max_calls": _CONSTANT,
 }
-"""The replacement, by the name of the option."""
+"""The advice about the replacement, by the name of the removed option."""

@@ -1,17 +1,17 @@
 """Detects requests that return to the listener that sent them.
 
-The target of a request can be this very proxy, under more names than can be listed: ``LOCALHOST``, ``127.1``, any name
-that resolves to it. One such request would use up all file descriptors. It can return in two ways:
+The target of a request can be this proxy itself, under more names than can be listed: ``LOCALHOST``, ``127.1``, or any
+name that resolves to it. One such request would exhaust all file descriptors. A request can return in two ways:
 
-1. *Directly.* A connection that the proxy opens to its own listener arrives there with the source address that it left
-   with (``Connections``). Each one is remembered together with the listeners that its request has passed, and a request
-   that returns to one of them is refused. Another listener of the same process is not a loop. Both ends are compared: a
-   client on this machine can have the same port as one of the proxy's connections to somewhere else, and a busy machine
-   reuses each port many times.
-2. *Through another proxy.* If two proxies name each other as their backend, each connection leads to the other one, and
-   only the request itself can show its route. ``Via`` names the proxies that have forwarded it (RFC 9110, 7.6.3). Each
-   listener adds a unique name to the requests that it sends to a backend, and refuses requests with its own name.
-   Requests that merely pass through this proxy to another host are not marked.
+1. *Directly.* A connection that the proxy opens to its own listener arrives there with the same source address with
+   which the proxy opened it (``Connections``). Each connection is remembered together with the listeners that its
+   request has passed through, and a request that returns to one of them is refused. Another listener of the same
+   process is not a loop. Both the source and the target are compared, because a client on this machine can have the
+   same port as a connection of the proxy to another target, and a busy machine reuses ports often.
+2. *Through another proxy.* If two proxies name each other as their backend, the connections do not show the loop, only
+   the request does: its ``Via`` header names the proxies that have forwarded it (RFC 9110, 7.6.3). Each listener adds a
+   unique name to the requests that it sends to a backend, and refuses requests with its own name. Requests that merely
+   pass through this proxy to another host are not marked.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from toolsim.proxy.access import Refusal
 from toolsim.proxy.metadata import is_resent
 
-LOOP = Refusal("The request has come back to the proxy that sent it.", code="loop_detected", status=508, reason="loop")
+LOOP = Refusal("The request has returned to the proxy that sent it.", code="loop_detected", status=508, reason="loop")
 
 _VIA = "via"
 
 _Address = tuple[str, int]
-# Source and target address; no two open connections have the same pair.
+# The source and target addresses; no two open connections have the same pair.
 _Ends = tuple[_Address, _Address]
 
 
 class ProxyLoopDetector:
-    """Detects requests that have returned, and marks outgoing ones."""
+    """Detects requests that have returned, and marks outgoing requests."""
 
     def __init__(self) -> None:
         self.connections = Connections()
-        """An addon: mitmproxy calls its hooks."""
+        """An addon, whose hooks mitmproxy calls."""
         self._via = Via()
 
     def is_loop(self, flow: HTTPFlow) -> bool:
-        """Return whether a request has passed its listener before."""
+        """Return whether a request has already passed through its listener."""
         client = flow.client_conn
-        # A flow that a person resends has the proxy's own mark from its first run.
+        # A flow that the operator resends has the proxy's own mark from its first run.
         is_signed = not is_resent(flow) and self._via.has_passed(flow.request.headers.get(_VIA, ""), client)
         return is_signed or self.connections.is_loop(client)
 
@@ -57,13 +57,13 @@ class ProxyLoopDetector:
 
 
 class Connections:
-    """An addon that tracks the connections that the proxy opens until they are closed."""
+    """An addon that tracks the connections opened by the proxy until they are closed."""
 
     def __init__(self) -> None:
         self._passed: dict[_Ends, frozenset[_Address]] = {}
 
     def server_connected(self, data: ServerConnectionHookData) -> None:
-        """Remember a connection, with the listeners that its client's requests have passed."""
+        """Remember a connection, with the listeners that its client's requests have passed through."""
         ends = _ends(data.server.sockname, data.server.peername)
         if ends is not None and data.client.sockname is not None:
             self._passed[ends] = self._before(data.client) | {_address(data.client.sockname)}
@@ -74,7 +74,7 @@ class Connections:
             self._passed.pop(ends, None)
 
     def is_loop(self, client: Client) -> bool:
-        """Return whether the requests of a connection have passed its listener before."""
+        """Return whether the requests of a connection have already passed through its listener."""
         return client.sockname is not None and _address(client.sockname) in self._before(client)
 
     def _before(self, client: Client) -> frozenset[_Address]:
@@ -87,7 +87,7 @@ def _ends(sender: tuple[object, ...] | None, receiver: tuple[object, ...] | None
 
 
 def _address(name: tuple[object, ...]) -> _Address:
-    """Return an address without flow label and scope, an IPv4 address mapped into IPv6 as itself."""
+    """Return an address without flow label and scope; an IPv4-mapped IPv6 address becomes the IPv4 address."""
     host, port = str(name[0]).removeprefix("::ffff:").partition("%")[0], name[1]
     return host, port if isinstance(port, int) else 0
 
@@ -99,11 +99,11 @@ class Via:
         self._seed = secrets.token_hex(16)
 
     def has_passed(self, via: str, client: Client) -> bool:
-        """Return whether a request with this header has passed the client's listener before; "" = no header."""
+        """Return whether a request with this header, "" if none, has already passed through the client's listener."""
         return bool(via) and self._name(client) in _names(via)
 
     def signed(self, via: str, client: Client) -> str:
-        """Return the header with the listener's name; an existing one (of a resent flow) is replaced."""
+        """Return the header with the listener's name, which is replaced if already present (in a resent flow)."""
         own = self._name(client)
         foreign = [entry for entry in _entries(via) if own not in entry.split()]
         return ", ".join([*foreign, f"1.1 {own}"])

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Servers:
-    """The permitted servers and their connections; changed options end running ones."""
+    """The permitted servers and their connections, which are closed if the servers change."""
 
     def __init__(self) -> None:
         self._mcp = Mcp()
@@ -45,15 +45,15 @@ class Servers:
             self._pool = engine().open_pool()
 
     def start(self) -> None:
-        """Start the file's servers early, so that the first request need not wait and failures are logged at once."""
+        """Start the file's servers early: the first request need not wait, and failures are logged at startup."""
         if self._pool is not None:
             for server in self._mcp.servers:
                 spawn(_first_asked(self._pool, server), self._tasks)
 
     def context(self, origins: Origins, flow: HTTPFlow, owner: str) -> McpContext:
-        """Return who may be asked for a request of ``owner``; no server for a web page whose origin is not listed.
+        """Return the MCP context for a request of ``owner``; without servers for a web page with an unlisted origin.
 
-        A page cannot read what such a request is answered, but what its tools do would have been done.
+        Such a page could not read the answer, but the tools would already have run.
         """
         origin = flow.request.headers.get("origin")
         if self._pool is None or not self._mcp.is_used or (origin is not None and not origins.allow(origin)):
@@ -72,9 +72,9 @@ class Servers:
 
 
 async def _first_asked(pool: Pool, server: Server) -> None:
-    # Errors are in the log already, and are reported again to any caller.
+    # Errors have already been logged, and are reported again to any caller.
     with suppress(Exception):
         names = [tool.name for tool in await pool.tools(server)]
         if server.web_search and server.web_search not in names:
-            words = "toolsim: the MCP server %r has no tool %r, which its web_search names; it has: %s"
-            logger.warning(words, server.label, server.web_search, ", ".join(map(loggable_name, names[:MAX_NAMES])))
+            message = "toolsim: the MCP server %r has no tool %r, which its web_search names; it has: %s"
+            logger.warning(message, server.label, server.web_search, ", ".join(map(loggable_name, names[:MAX_NAMES])))

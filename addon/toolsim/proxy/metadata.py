@@ -1,6 +1,6 @@
 """A flow's metadata, as plain data.
 
-The report of an exchange, a digest of the sent body, and the options under which a recording was made.
+It includes the report of an exchange, a digest of the sent body, and the options used for a recording.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from toolsim.proxy.legacy import current_field
 from toolsim.wire.apis import RESPONSES
 
 REPORT = "toolsim"
-"""The key of the report, on every finished exchange that toolsim handled."""
+"""The key of the report, in the flow of every finished exchange that toolsim handled."""
 CLIENT_URL = "toolsim_client_url"
-"""The key of the URL that the client requested: the flow has that of the backend."""
+"""The key of the URL that the client requested; the flow itself has the backend's URL."""
 SENT = "toolsim_sent"
-"""The key of a digest of the body that was sent in place of the client's."""
+"""The key of a digest of the body that was sent instead of the client's."""
 PAGE = "toolsim_page"
 """The key of the name of the built-in page that answered a flow."""
 SOCKET = "toolsim_socket"
-"""The key of a mark on the flow of a WebSocket connection to the local server."""
+"""The key that marks the flow of a WebSocket connection to the local server."""
 REFUSED = "toolsim_refused"
 """The key of the reason why a request was refused."""
 COMMENT = "toolsim_comment"
-"""The key of the comment that toolsim gave a flow: any other comment is a person's."""
+"""The key of the comment that toolsim set on a flow; any other comment was written by a person."""
 NOTE = "toolsim_capture"
 """The key under which a recording describes itself: ``side``, ``options`` and more."""
 
 
 def policy_as_dict(policy: Policy) -> dict[str, Any]:
-    """Return the fields of a policy without their default value, as plain data for a flow's metadata."""
+    """Return the fields of a policy that differ from their defaults, as plain data for a flow's metadata."""
     default = Policy()
-    # Profiles that might still apply decide nothing.
+    # Profiles that have not been applied have no effect.
     names = [field.name for field in fields(policy) if field.name != "known_profiles"]
     decided = {name: value for name in names if (value := getattr(policy, name)) != getattr(default, name)}
     plain = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in decided.items()}
@@ -45,7 +45,7 @@ def policy_as_dict(policy: Policy) -> dict[str, Any]:
 
 
 def is_stored(flow: HTTPFlow) -> bool:
-    """Return whether a flow was read from a file, with an answer that the addon has not handled."""
+    """Return whether a flow was read from a file with an answer that the addon has not handled."""
     return not flow.live and REPORT not in flow.metadata
 
 
@@ -55,19 +55,19 @@ def builtin_policy(policy: Policy) -> Policy:
 
 
 def is_recorded(flow: HTTPFlow) -> bool:
-    """Return whether a flow contains the options under which it was recorded."""
+    """Return whether a flow contains the options with which it was recorded."""
     return "side" in flow.metadata.get(NOTE, {})
 
 
 def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> Policy:
-    """Return the policy under which an exchange was recorded, except for the fields that the operator set ``by_hand``.
+    """Return the policy with which an exchange was recorded, except for the fields that the operator set ``by_hand``.
 
-    Those are taken from ``policy``.
+    These fields are copied from ``policy``.
     """
     default, decided = Policy(), set(by_hand)
     values: dict[str, Any] = {field: getattr(policy, field) for field in decided}
     for name, recorded in flow.metadata[NOTE]["options"].items():
-        # A field of the policy has the name of its option, unless one option decides several.
+        # A field of the policy has the name of its option, unless the option sets several fields.
         field, recorded = current_field(name, recorded)
         if field == "forms":
             values[field] = read_forms(recorded)
@@ -79,5 +79,5 @@ def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> P
 
 
 def is_resent(flow: HTTPFlow) -> bool:
-    """Return whether a person sends this request, not a client."""
+    """Return whether the operator replays this request in mitmproxy; otherwise a client sent it."""
     return flow.is_replay == "request"

@@ -1,10 +1,11 @@
-"""The list of models at a proxy with several backends (``toolsim_models``).
+"""The model list of a proxy with several backends (``toolsim_models``).
 
-It has the literal names of the file, and each model of a backend's own list that a request for its name would reach:
-no earlier entry takes it, and its entry does not give it another name. The default backend adds those that no entry
-takes. Backends are queried in parallel, for ``LIST_SECONDS`` at most; one that does not answer adds nothing.
+It contains the literal names in the file, and each model in a backend's own list that a request with its name would
+reach: no earlier entry matches the name, and the backend's entry does not change it. The default backend adds the
+models that match no entry. Backends are queried in parallel for at most ``LIST_SECONDS``; a backend that does not
+answer adds no models.
 
-Each backend gets the key that a turn would get, and no other header of the client's.
+Each backend receives the key that it would receive for a turn, and only the client's headers for keys.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import mappings, string
 
 LIST_SECONDS = 2.0
-"""How long a client waits for backends that do not answer."""
+"""The maximum time that a client waits for backends that do not answer."""
 
 _KEYS = tuple(name.encode() for name in KEY_HEADERS)
 
 Model = dict[str, Any]
-"""A model in OpenAI's format, with the fields that its backend adds."""
+"""A model in OpenAI's format, including any fields that its backend adds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The page with a backend's list, and the fields of the request for it."""
+    """The URL of a backend's model list, and the header fields of the request for it."""
 
     url: str
     fields: tuple[tuple[bytes, bytes], ...]
@@ -50,14 +51,14 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class ModelList:
-    """Answers requests for the list, or for one of its models, under these settings."""
+    """Answers requests for the list, or for one of its models, according to these settings."""
 
     settings: Settings
     builtin: BuiltinBackend
     known: BackendRegistry
 
     async def answer(self, flow: HTTPFlow, incoming: Incoming, default: route.Default) -> Response:
-        """Return the response to a request; ``default``: where requests for other models go."""
+        """Return the response to a request; ``default``: the route of requests for other models."""
         entries = self.settings.models.current() if self.settings.models is not None else ()
         client = api_of_headers(incoming.headers) or CHAT
         found = await self._models(flow, incoming, client, entries, default)
@@ -98,11 +99,11 @@ class ModelList:
 
     async def _builtin_models(self, default: route.Default) -> list[Model]:
         names = await self.builtin.models() if isinstance(default, route.Pass) else ()
-        # A text is the reason for having none.
+        # A string is an error message.
         return [] if isinstance(names, str) else [_named(name) for name in names]
 
     def _source(self, flow: HTTPFlow, client: Api, target: route.Pass) -> _Source:
-        """Return the list of a backend, and what a request of the client would have told it of itself."""
+        """Return the URL of a backend's list, and the headers by which the backend identifies the client."""
         request = flow.request
         scheme, host, port, path = request.scheme, request.host, request.port, request.path
         if isinstance(target, route.Forward):
@@ -115,7 +116,7 @@ class ModelList:
         first, *_ = backend.apis_for(client, self.settings.policy.backend)
         for_backend(headers, client, APIS[first])
         if via := request.headers.get("via"):
-            # A backend that leads back to this proxy would list itself forever.
+            # Without the header, a backend that leads back to this proxy would cause an endless loop.
             headers["via"] = via
         return _Source(Root(scheme, host, port).url(prefix + route.MODELS), headers.fields, backend)
 
@@ -145,5 +146,5 @@ async def _listed(client: Any, source: _Source) -> list[Model]:
 
 
 def _named(name: str) -> Model:
-    """Return a model of which only the name is known."""
+    """Return a model with only a name."""
     return {"id": name, "object": "model", "created": 0, "owned_by": "toolsim"}

@@ -1,10 +1,10 @@
-"""A client for pages of backends, which pauses between the chunks of a page.
+"""An HTTP client for pages of backends, which pauses between the chunks of a page.
 
-Reading a chunk that has arrived does not suspend, and a page can consist of a million of them. Imported on demand,
-since tornado's client is half of the imports of a start.
+Reading a chunk that has already arrived does not yield to the event loop, and a page can consist of a million chunks.
+This module is imported on demand, since importing tornado's client takes as long as half of the startup.
 
-Relies on these internals of tornado 6.5: ``_connection_class`` names the connection, and what ``data_received`` returns
-is awaited before the next chunk is read.
+It relies on two internals of tornado 6.5: ``_connection_class`` returns the class of connections, and the return value
+of ``data_received`` is awaited before the next chunk is read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from toolsim.core.time_slice import TimeSlice
 
 
 class PacedClient(SimpleAsyncHTTPClient):
-    """Tornado's client with connections that pause."""
+    """Tornado's client, with connections that pause between chunks."""
 
     @override
     def _connection_class(self) -> type:

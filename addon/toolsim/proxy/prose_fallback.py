@@ -1,11 +1,12 @@
-"""Replaces an answer that consists only of an undeclared call: a separate round asks the model for plain text.
+"""Replaces an answer that consists only of an undeclared call: a separate round requests plain text from the model.
 
-The answer itself was the first round. The runner is notified, decides whether another round is allowed, and merges its
-output. So the rules of ``rounds/`` apply, without their cost for answers that need none of it. The client gets the text
-in the stream that has started, as it arrives, or the model's original answer if there is none.
+The answer itself counts as the first round. The runner is notified, decides whether another round is allowed, and
+merges its output. So the rules of ``rounds/`` apply, but only answers that need them bear their cost. The client
+receives the text as it arrives, in the stream that has already started, or the model's original answer if there is no
+text.
 
-The further round ends with its exchange, when the client disconnects. While a client does not
-read, the model is not read either.
+The further round ends with its exchange, for example when the client disconnects. While the client does not read, the
+proxy does not read from the model either.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _TASKS: set[asyncio.Task[None]] = set()
 
 @dataclass(frozen=True, slots=True)
 class ProseFallbacks:
-    """Asks models for plain text."""
+    """Requests plain text from models."""
 
     rounds: Rounds
     bounds: RoundLimits
@@ -52,7 +53,7 @@ class ProseFallbacks:
     """Returns the policy of a flow, before its model is known."""
 
     def ask(self, flow: HTTPFlow, exchange: Exchange, retry: Retry, report: Report) -> ProseFallback | None:
-        """Start a further round for an answer that ended with ``retry``; None if that is not possible.
+        """Start a further round for an answer that ended with ``retry``; return None if that is not possible.
 
         ``report``: the answer's report, to which the further round is added.
         """
@@ -79,7 +80,7 @@ class ProseFallbacks:
             await asked.wait()
             events += asked.take()
         if not events or not isinstance(events[-1], Ended | Failed):
-            return done  # Its client has disconnected.
+            return done  # The client has disconnected.
         writer = APIS[plan.client].writer(plan.form)
         for event in events:
             writer.write(event)
@@ -117,7 +118,7 @@ def _left(seconds: float, gone: float) -> float:
 
 
 def _after(retry: Retry, further: Ask) -> Ask:
-    """Return a function that asks rounds, the first of which has already taken place."""
+    """Return a function that runs rounds, except the first, which has already ended with ``retry``."""
 
     async def ask(round_: Round) -> AsyncGenerator[RoundEvent]:
         if round_.number == 1:
@@ -132,7 +133,7 @@ def _after(retry: Retry, further: Ask) -> Ask:
 
 
 class ProseFallback(Feature):
-    """A further round on its way, with the runner's ``events``."""
+    """A further round in progress, with the runner's ``events``."""
 
     def __init__(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         self._arrived: list[ClientEvent] = []
@@ -148,16 +149,16 @@ class ProseFallback(Feature):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it ended with its exchange."""
+        """Whether it was canceled because its exchange ended."""
         return self._following.cancelled()
 
     async def wait(self) -> None:
-        """Wait until an event has arrived, or for a while."""
+        """Wait until an event has arrived, for at most ``_LOOK_SECONDS``."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), _LOOK_SECONDS)
 
     def take(self) -> Sequence[ClientEvent]:
-        """Return the events since the last call; the last one ends the answer."""
+        """Return the events since the last call; the last event of all ends the answer."""
         arrived, self._arrived, self._load = self._arrived, [], Load()
         self._taken.set()
         if not self._following.done():
@@ -171,7 +172,7 @@ class ProseFallback(Feature):
     async def _follow(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         async with aclosing(events):
             async for event in events:
-                # The first round was answered: there can be no refusal, and the client has the beginning of the answer.
+                # The first round has been answered: it cannot be refused, and the client has the start of the answer.
                 if not isinstance(event, Opened | Refused):
                     self._arrived.append(event)
                     self._load.add(event)

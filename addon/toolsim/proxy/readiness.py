@@ -1,13 +1,13 @@
-"""The pages for load balancers and supervisors: whether the proxy is alive, and whether it can answer now.
+"""The pages for load balancers and supervisors: whether the proxy is alive, and whether it is ready to answer.
 
-Both are served without the key, so they contain nothing that it protects: no address, no model, no version.
+Both are served without a key, so they reveal nothing that a key protects: no address, no model, no version.
 
-1. ``/toolsim/health``: 200 as long as the process serves, even during a drain.
-2. ``/toolsim/ready``: 200, or 503 if the backend cannot be reached, or a store that is required, or during a drain. Of
-   several backends (``toolsim_models``) one is enough: the others' models fail, but taking the proxy out of service
-   would fail all of them.
-3. Frequent checks cost nothing: a backend is only connected to, without a request, and the result is valid for
-   ``FRESH_SECONDS`` and for all concurrent checks.
+1. ``/toolsim/health``: 200 as long as the process serves requests, even during a drain.
+2. ``/toolsim/ready``: 200, or 503 during a drain, or if the backend or a required store cannot be reached. Of several
+   backends (``toolsim_models``), one is enough: requests for the other models fail, but taking the proxy out of service
+   would make all requests fail.
+3. Frequent checks are cheap: the proxy only connects to a backend, without sending a request, and the result is valid
+   for ``FRESH_SECONDS`` and for all concurrent checks.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from toolsim.stores.record import StoreError
 
 FRESH_SECONDS = 2.0
 CHECK_SECONDS = 1.0
-"""Timeout of a check. HAProxy waits for an answer as long as its interval between two checks."""
+"""The timeout of a check. HAProxy waits for an answer no longer than the interval between its checks."""
 
 _HEADERS = {"content-type": "application/json", "cache-control": "no-store"}
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Answers both pages, under these settings."""
+    """Creates both pages according to these settings."""
 
     settings: Settings
     builtin: BuiltinBackend
@@ -46,11 +46,11 @@ class Readiness:
     _checks: dict[object, tuple[float, asyncio.Task[bool]]] = field(default_factory=dict)
 
     def health(self, _flow: HTTPFlow) -> Response:
-        """Return the page of the proxy itself."""
+        """Return the health page."""
         return Response.make(200, json.dumps({"status": "ok"}), _HEADERS)
 
     async def ready(self, flow: HTTPFlow) -> Response:
-        """Return the page about everything that an answer needs; ``flow``: identifies the listener."""
+        """Return the readiness page; ``flow``: identifies the listener."""
         self.drain.asked_at = time.monotonic()
         backend, store = await asyncio.gather(self._backend(flow), self._store())
         is_draining, address = self.drain.is_draining, self.settings.store
@@ -60,7 +60,7 @@ class Readiness:
         return Response.make(200 if is_ready else 503, json.dumps(found), _HEADERS)
 
     async def _backend(self, flow: HTTPFlow) -> bool | None:
-        """Return whether any backend can be reached, None if the listener has none."""
+        """Return whether any backend can be reached, or None if the listener has none."""
         if self.settings.models is None:
             return await self._default_backend(flow)
         upstreams = [entry.upstream for entry in self.settings.models.current()]
@@ -69,10 +69,10 @@ class Readiness:
         return any(await asyncio.gather(self._default_backend(flow), *checks))
 
     async def _default_backend(self, flow: HTTPFlow) -> bool | None:
-        """Return whether the backend for all models that the file does not name can be reached, None if none."""
+        """Return whether the backend for models that are not in the file can be reached, or None if there is none."""
         mode, upstream = flow.client_conn.proxy_mode, self.settings.upstream
         if isinstance(mode, UpstreamMode):
-            # The next proxy leads to every target.
+            # All requests go through the next proxy.
             address = mode.address
         elif upstream is not None:
             address = upstream.host, upstream.port
@@ -85,7 +85,7 @@ class Readiness:
         return await self._checked(address, _is_reachable(*address))
 
     async def _store(self) -> bool | None:
-        """Return whether the store answers, None if there is none."""
+        """Return whether the store can be reached, or None if there is none."""
         return await self._checked("store", self._has_store()) if self.memory.is_on else None
 
     async def _has_store(self) -> bool:
@@ -97,14 +97,14 @@ class Readiness:
         return True
 
     async def _checked(self, key: object, check: Coroutine[Any, Any, bool]) -> bool:
-        """Return the result of a check, perhaps a recent one."""
+        """Return the result of a check, or of a recent one if there is any."""
         began, task = self._checks.get(key, (0.0, None))
         if task is None or time.monotonic() - began > FRESH_SECONDS:
             task = asyncio.create_task(check)
             self._checks[key] = time.monotonic(), task
         else:
             check.close()
-        # A client that disconnects does not cancel the check for the others.
+        # If a client disconnects, the check continues for other clients.
         return await asyncio.shield(task)
 
 

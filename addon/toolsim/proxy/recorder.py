@@ -1,4 +1,4 @@
-"""Bodies for people to inspect: mitmproxy itself stores nothing that is streamed."""
+"""Records bodies for people to inspect: mitmproxy itself does not store streamed bodies."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from mitmproxy.http import HTTPFlow, Response
 from toolsim.proxy.mitmproxy12 import backup
 
 MAX_BYTES = 4 * 1024 * 1024
-"""Limit for each side of an answer: more than any turn that a person reads, small enough for a long-running proxy."""
+"""The limit per side of an answer: larger than any turn that a person would read, small enough to run indefinitely."""
 
 
 _BLOCK_BYTES = 8 * 1024
-"""Compressing one takes about 10 µs. The frames of a stream resemble each other: a twentieth remains."""
+"""Compressing a block takes about 10 µs, and reduces it to a twentieth, since the frames of a stream are similar."""
 _MOST_BYTES = 16 * _BLOCK_BYTES
-"""Anything larger is stored uncompressed: compressing it would stop every other stream."""
+"""Larger blocks are stored uncompressed: compressing them would stall all other streams."""
 
 
 class BoundedBuffer:
-    """A bounded copy of a stream: complete chunks, up to the first that does not fit; compressed."""
+    """A bounded, compressed copy of a stream: complete chunks, up to the first that does not fit."""
 
     def __init__(self, limit: int = MAX_BYTES) -> None:
         self._limit = limit
         self._blocks: list[tuple[bytes, bool]] = []  # The bytes, and whether they are compressed.
-        self._chunks: list[bytes] = []  # What follows the blocks.
+        self._chunks: list[bytes] = []  # The chunks after the blocks.
         self._chunk_bytes = 0
         self._size = 0
         self.missing = 0
-        """Bytes that passed without being stored."""
+        """The number of bytes that were not stored."""
 
     def __repr__(self) -> str:
         return f"BoundedBuffer({self._size} bytes stored, {self.missing} not)"
 
     def add(self, chunk: bytes) -> None:
-        """Store another chunk if there is space."""
+        """Store another chunk if it fits."""
         size = len(chunk)
         if self.missing or self._size + size > self._limit:
             self.missing += size
@@ -55,7 +55,7 @@ class BoundedBuffer:
 
 
 class BodyRecorder:
-    """Records the answer of one exchange on both sides: ``sent`` to the client, ``received`` from the backend."""
+    """Records both sides of an exchange's answer: ``received`` from the backend, and ``sent`` to the client."""
 
     def __init__(self) -> None:
         self.sent = BoundedBuffer()
@@ -85,12 +85,12 @@ class BodyRecorder:
 
     @property
     def missing(self) -> dict[str, int]:
-        """The numbers of bytes that were not stored, by side; empty if all were."""
+        """The numbers of bytes that were not stored, by side; empty if all bytes were stored."""
         by_side = {"client": self.sent.missing, "backend": self.received.missing}
         return {side: count for side, count in by_side.items() if count}
 
     def store_in(self, flow: HTTPFlow) -> None:
-        """Store the body in the flow, and the backend's answer in its backup; to be called last."""
+        """Store the sent body in the flow, and the backend's answer in the flow's backup; has to be called last."""
         response = flow.response
         if response is not None and response.raw_content is None:
             response.raw_content = self.sent.content()

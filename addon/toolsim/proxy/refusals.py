@@ -1,12 +1,12 @@
-"""Refused requests: the answer of each, one log line, and a metric.
+"""Answers, logs and counts refused requests.
 
-All refusals go through ``Refusals.answer``: by key, host, origin and target (``access``), of a request that has come
-back (``loop_detection``), of a tunnel (``incoming``), of a user beyond a limit (``user_limits``) and of a WebSocket
-connection (``upgrades``).
+All refusals go through ``Refusals.answer``: because of a key, host, origin or target (``access``), and refusals of
+looping requests (``loop_detection``), tunnels (``incoming``), users who exceed a limit (``user_limits``) and WebSocket
+connections (``upgrades``).
 
-The log is limited, because anybody who reaches the listener can be refused as often as they like: to some lines per
-source, and to some for all sources together. The metric counts every refusal. A source is an address, or the /64
-network of an IPv6 address, in which one client can have any number of addresses.
+The number of log lines is limited, both per source and for all sources together, because anyone who can reach the
+listener can cause any number of refusals. The metric counts every refusal. A source is an IPv4 address or an IPv6 /64
+network, in which one client can have any number of addresses.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from toolsim.proxy.reporting.metrics import Family
 from toolsim.wire.apis import api_of_path
 
 SOURCE_LINES, ALL_LINES = 5, 60
-"""The number of lines that one source and all sources can cause at once, and then in each minute."""
+"""The maximum numbers of log lines per minute, for one source and for all sources; also the maximum sizes of bursts."""
 MAX_SOURCES = 1_000
-"""Number of sources to keep in mind, at some 300 bytes each: those that were refused last."""
+"""The number of sources that are remembered, the most recently refused; each takes about 300 bytes."""
 _NETWORK_BITS = 64
 _SECONDS = 60
 
@@ -48,7 +48,7 @@ class Refusals:
         self._lines = _lines(ALL_LINES)
 
     def answer(self, flow: HTTPFlow, error: ApiError, headers: Mapping[str, str] | None = None) -> None:
-        """Answer a flow with an error in its API's own format; a ``Refusal`` is logged and counted."""
+        """Answer a flow with an error in its API's format; a ``Refusal`` is logged and counted."""
         flow.response = error_response(error, headers)
         convert(flow.response, api_of_path(flow.request.path))
         if isinstance(error, Refusal):
@@ -80,7 +80,7 @@ class Refusals:
 
 
 class _Source:
-    """The refused requests of one source. ``unlogged``: their number since its last line."""
+    """The refused requests of one source. ``unlogged``: their number since its last log line."""
 
     __slots__ = ("lines", "unlogged")
 

@@ -1,13 +1,14 @@
-"""A replayed flow: "Replay" in mitmweb, ``replay.client`` in the console, ``mitmdump -C FILE``.
+"""Restores the client's own request in a replayed flow.
 
-mitmproxy sends the request that the flow contains. After "Revert" that is the client's own, and everything works as the
-first time. Otherwise it is the rewritten one, without tools, so the answer would pass unchanged, with its calls as
-text. So the client's own request is sent again, from the flow's backup, under the current options. If a person has
-edited the rewritten request in between, the edited text goes to the model unchanged; the answer is still read by the
-plan of the client's own request.
+A flow is replayed with "Replay" in mitmweb, ``replay.client`` in the console, or ``mitmdump -C FILE``. mitmproxy then
+sends the request that the flow contains. After "Revert" this is the client's own request, which is handled as it was
+the first time. Otherwise it is the rewritten request, without tools, so the answer would pass unchanged, with its calls
+as text. So the client's own request is restored from the flow's backup, and rewritten with the current options. If the
+operator edited the rewritten request, the edited text is sent to the model unchanged, but the answer is still read
+according to the plan of the client's own request.
 
-mitmproxy reads the body before the addon's first hook, and sets it in the flow afterwards. So a request is restored in
-two steps: its head in ``requestheaders`` and its body in ``request``.
+mitmproxy reads the body before the addon's first hook, and sets it in the flow afterward. So a request is restored in
+two steps: its headers in ``requestheaders`` and its body in ``request``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from toolsim.proxy.reporting import summary
 
 
 class ReplayedRequest:
-    """The state of a replayed flow from its first run. ``words``: the rewritten body that a person has edited."""
+    """The state of a replayed flow from its first run. ``words``: the rewritten body if the operator edited it."""
 
     def __init__(self, flow: HTTPFlow) -> None:
         sent = flow.metadata.get(SENT)
@@ -37,20 +38,20 @@ class ReplayedRequest:
         flow.request = own
 
     def on_rewritten(self, flow: HTTPFlow) -> None:
-        """Keep what a person has edited."""
+        """Restore the operator's edits after the request has been rewritten."""
         if self.words is not None:
             flow.request.content = self.words
 
     def give_body(self, flow: HTTPFlow) -> None:
-        """Set the flow's body to that of the client's own request."""
+        """Set the flow's body to the body of the client's own request."""
         if self._body is not None:
             flow.request.raw_content = self._body
 
 
 def forget(flow: HTTPFlow) -> None:
-    """Remove what an earlier run left in a replayed flow; a person's comments and marks stay."""
+    """Remove the data of an earlier run from a replayed flow; a person's comments and marks are kept."""
     if is_resent(flow):
-        # Otherwise its old answer would remain next to a new one that passes unchanged.
+        # Otherwise the old answer would remain next to a new answer that passes unchanged.
         backup.drop(flow)
     flow.metadata.pop(SENT, None)
     flow.metadata.pop(REFUSED, None)

@@ -1,13 +1,13 @@
 """The data that the proxy keeps between requests: the interface between turns and the store.
 
-    request ──▶ recall (what it refers to) ──▶ resolved body ──▶ rewritten as any other
-    answer  ──▶ store ──▶ the client gets its end
+    request ──▶ recall the data it refers to ──▶ resolved body ──▶ rewritten like any other
+    answer  ──▶ store ──▶ the end is sent to the client
 
 1. A turn without references never waits for the store before its answer, and is answered even if the store fails.
-2. A turn with references gets a 503 while the store fails: without its context it would be a different question.
-3. An answer is stored before its end is sent. If that fails, the answer has ``store: false``; an answer that belongs to
-   a conversation fails, since the next turn would lack it.
-4. Everything is stored in the partition of the client's key, of which only a hash goes to the store.
+2. A turn with references gets a 503 while the store fails: without its context, it would have a different meaning.
+3. An answer is stored before its end is sent. If storing fails, the answer has ``store: false``. An answer that belongs
+   to a conversation fails instead, because it would be missing from the next turn.
+4. All data is stored in the partition of the client's key, of which the store receives only a hash.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LOST = ApiError(
     retry_after=1,
 )
 INTERNAL = LEASE, EVENTS, WANTED = ("lease_", "events_", "wanted_")
-"""The prefix of the names of records about background answers, which clients cannot read."""
+"""The prefixes of the names of records for background answers, which clients cannot read."""
 _LARGE_BYTES = 1024 * 1024
 
 
@@ -81,9 +81,9 @@ class ResponseStore:
         return [records, size, evicted, errors]
 
     def configure(self, address: StoreUrl | None) -> None:
-        """Use this store from now on, None = none, unless it is already in use.
+        """Use this store from now on, or no store if ``address`` is None.
 
-        The previous one is closed once pending writes are done; turns in flight write to the new one.
+        The previous store is closed after pending writes; turns in progress write to the new one.
         """
         if address != self._address:
             left, self._address = self._store, address
@@ -91,7 +91,7 @@ class ResponseStore:
             self._leave(left)
 
     async def close(self) -> None:
-        """Finish pending writes and close the store, in bounded time. It can be used again afterwards."""
+        """Finish pending writes and close the store, in bounded time. It can be used again afterward."""
         self._leave(self._store)
         if self._closing:
             await asyncio.wait(self._closing)
@@ -109,10 +109,11 @@ class ResponseStore:
                 if references.items:
                     holders = await store.find(partition, references.items)
         except RecordTooLarge as problem:
-            message = f"The request is too large with what it refers to: {problem} (toolsim_max_body_bytes)."
+            message = "The request is too large with the stored data that it refers to: "
+            message += f"{problem} (toolsim_max_body_bytes)."
             return ApiError(message, "invalid_request_error", "request_too_large", status=413)
         except StoreError:
-            # Without its context the request would be a different one.
+            # Without its stored context, the request would have a different meaning.
             return UNAVAILABLE
         if first and not records:
             return not_found(references, first)
@@ -124,17 +125,17 @@ class ResponseStore:
         return Recalled(references, tuple(record.value for record in records), values)
 
     async def store(self, context: StoredContext, answer: bytes, names: Sequence[str]) -> ApiError | bool:
-        """Store a complete answer; return whether it is stored, or the client's error.
+        """Store a complete answer; return whether it was stored, or the error for the client.
 
         ``answer``: the Response object; ``names``: the ids of its items.
         """
         own, references = context.own or b"[]", context.references
         if self._store is None:
-            # The store was switched off while the model answered.
+            # The store was disabled while the model answered.
             return LOST if references.conversation else False
         parts = b'{"response":', answer, b',"input":', own, b"}"
         is_large = len(answer) + len(own) > _LARGE_BYTES
-        # A thread joins large values without blocking the event loop.
+        # Large values are joined in a thread, so as not to block the event loop.
         value = await asyncio.to_thread(b"".join, parts) if is_large else b"".join(parts)
         record = Record(context.stored_as.id, value, references.previous, (*context.names, *names))
         try:
@@ -150,9 +151,9 @@ class ResponseStore:
     async def serve(
         self, partition: str, id: str, respond: Callable[[bytes | None], Awaitable[PageResult]]
     ) -> PageResult:
-        """Answer a call about the resource ``id``, and store its changes.
+        """Answer a request for the resource ``id``, and store its changes.
 
-        ``respond`` is called with the value of the record, and again if it was changed meanwhile.
+        ``respond`` is called with the value of the record, and again if the record was changed in the meantime.
         """
         if self._store is None:
             return PageResult(Report(), UNAVAILABLE)
@@ -182,17 +183,17 @@ class ResponseStore:
             return PageResult(Report(), UNAVAILABLE)
 
     async def write(self, partition: str, records: Sequence[Record], expected: Mapping[str, int]) -> None:
-        """Write records that must be at these versions. Raises StoreError, or its subclass ``Conflict``."""
+        """Write records, which must have the ``expected`` versions. Raises StoreError, or its subclass Conflict."""
         with self._counting("write"):
             await self._put(partition, records, expected)
 
     async def find(self, partition: str, names: Sequence[str]) -> dict[str, Record]:
-        """Return a consistent snapshot of the records of these names. Raises StoreError."""
+        """Return a consistent snapshot of the records with these names. Raises StoreError."""
         with self._counting("read"):
             return await self._used().find(partition, names)
 
     async def last(self, partition: str, id: str) -> Record | None:
-        """Return a record, None if it does not exist. Raises StoreError."""
+        """Return a record, or None if it does not exist. Raises StoreError."""
         with self._counting("read"):
             found = await self._used().chain(partition, id, sys.maxsize)
         return found[-1] if found else None
@@ -223,9 +224,9 @@ class ResponseStore:
         self.evicted += self.size.evicted
 
     def _used(self) -> Store:
-        """Return the current store, which can be another one than before an ``await``."""
+        """Return the current store, which can differ from the one before an ``await``."""
         if self._store is None:
-            raise StoreError("it has been taken away")
+            raise StoreError("it has been disabled")
         return self._store
 
     def _leave(self, store: Store | None) -> None:
@@ -233,7 +234,7 @@ class ResponseStore:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            # Without a loop nothing can have been opened yet.
+            # Without an event loop, no connection can have been opened.
             return
         if store is not None:
             spawn(store.close(), self._closing)
@@ -250,13 +251,13 @@ class ResponseStore:
                 self._failed(what, problem)
             raise
         except Exception as problem:
-            # Any exception counts, since a server can send anything.
+            # Any type of exception is possible, since a server can send anything.
             self._failed(what, problem)
             raise StoreError(str(problem)) from problem
         self._works(what)
 
     def _failed(self, what: str, problem: Exception) -> None:
-        """Count an error; only the first of several is a warning."""
+        """Count an error; only the first in a row is logged."""
         self.errors[what] += 1
         if what not in self._down:
             words = problem if isinstance(problem, StoreError) else repr(problem)

@@ -1,4 +1,4 @@
-"""A flow that is a round of an answer, in the form needed by its exchange and its recording."""
+"""The data of a flow that is a round of an answer, for its exchange and its recording."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from toolsim.response.rewrite import Listener
 
 @dataclass(slots=True)
 class RoundFlow:
-    """A flow that is a round of an answer: the part of a ``rounds.course.Round`` that its exchange needs."""
+    """The part of a ``rounds.round_planner.Round`` that the exchange of its flow needs."""
 
     retries_allowed: frozenset[str]
     partial_call: str
     hosted: frozenset[str] = frozenset()
     report: Report = field(default_factory=Report)
     policy: Policy | None = None
-    """The round's policy, None for a flow from a file."""
+    """The round's policy, or None for a flow from a file."""
     listener: Listener | None = None
-    """Called with the events of its answer, as they arrive or all at once if it is not streamed; None for a flow from a
-    file.
+    """Called with the events of the answer, as they arrive, or with all of them if the answer is not streamed.
+
+    None for a flow from a file.
     """
     is_side_request: bool = False
-    """Whether it is a question about a call and not part of the conversation."""
+    """Whether the round asks the model about a call, and is not part of the conversation."""
 
     def on_job(self, job: RequestJob) -> RequestJob:
-        """Return the job that rewrites its request."""
+        """Return the job that rewrites the round's request."""
         return replace(job, is_round=True)
 
     def on_plan(self, plan: Plan) -> Plan:
-        """Return its plan: the allowed retries, and the partial call that it continues."""
+        """Return the round's plan, with the allowed retries and the partial call that the round continues."""
         may_invent = plan.may_invent and SECOND_OPINION in self.retries_allowed
         return replace(
             plan,
@@ -46,7 +47,7 @@ class RoundFlow:
         )
 
     def note(self) -> dict[str, Any]:
-        """Return the data with which a recording of the round can be replayed."""
+        """Return the data that replaying a recording of the round requires."""
         where = {"number": self.report.round, "of": self.report.part_of, "is_aside": self.is_side_request}
         return {
             **where,

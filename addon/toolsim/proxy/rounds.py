@@ -1,8 +1,8 @@
-"""Rounds as flows: requests that the proxy sends to itself, within this process (see ``rounds/``).
+"""Runs rounds as flows: requests that the proxy sends to itself, within this process (see ``rounds/``).
 
-A round passes through mitmproxy's HTTP layer like a replayed request (``mitmproxy12.internal_flow``). The content of
-the answer comes from the round's exchange. The request is the client's own, as it was routed, with another body; so
-rounds are not routed or checked again.
+A round passes through mitmproxy's HTTP layer like a replayed request (``mitmproxy12.internal_flow``), and its exchange
+returns the events of the answer. The request is the client's own, as it was routed, with a different body, so rounds
+are not routed or checked again.
 """
 
 from __future__ import annotations
@@ -43,15 +43,17 @@ if TYPE_CHECKING:
     from toolsim.rounds.server import RunnerServer
 
 MAX_BODY_BYTES = 1024 * 1024
-"""The maximum decoded size of a request that can take rounds: it is parsed on the event loop, and again for each round.
+"""The maximum decoded size of a request that can take several rounds.
+
+It is parsed on the event loop, and again for each round.
 """
 
-# Framing of the client's own connection, and headers for the runner alone.
+# Headers for the framing of the client's own connection, and a header for the runner only.
 _DROPPED = ("transfer-encoding", "content-encoding", "content-length", "expect", TOKEN)
 
 
 class Rounds:
-    """Sends requests to the runner, and asks its rounds. ``keepalive``: as in the addon."""
+    """Hands requests over to the runner, and runs its rounds. ``keepalive``: as in the addon."""
 
     def __init__(self, keepalive: float) -> None:
         self.keepalive = keepalive
@@ -68,9 +70,9 @@ class Rounds:
         mcp_context: McpContext | None = None,
         store: StoreAnswer | None = None,
     ) -> bool:
-        """Send a request to the runner if its answer can take several rounds; return whether it was sent there.
+        """Hand a request over to the runner if its answer can take several rounds; return whether this was done.
 
-        ``mcp_context``: the MCP servers that it can use; ``store`` stores its answer.
+        ``mcp_context``: the MCP servers that it can use; ``store``: stores its answer.
         """
         memory = exchange.stored_context
         try:
@@ -84,11 +86,11 @@ class Rounds:
             request = api.read(document)
             request, document, body = stored_by_us(request, document, body, memory)
         except BodyTooLarge:
-            # It is not parsed: whether it could take rounds at all shows when it is rewritten.
+            # The body is not parsed here. Rewriting it will show whether it would have taken several rounds.
             exchange.marks_of_rounds = mcp_context.marks if mcp_context is not None else ()
             return False
         except (BadRequest, ValueError):
-            # The direct path reports the error.
+            # The error is reported when the request is rewritten.
             return False
         if mcp_context is not None and not (
             may_be_hosted(request, policy, bounds) and mcp_context.serves(document, policy, api)
@@ -104,14 +106,14 @@ class Rounds:
         return True
 
     def asking(self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any], request: Request | None = None) -> Ask:
-        """Return the function that asks the rounds of a request; ``body``: its bytes, ``document``: the same, parsed.
+        """Return the function that runs the rounds of a request; ``body``: its bytes, ``document``: the parsed body.
 
-        ``request``: the client's request, if the flow does not contain it anymore.
+        ``request``: the client's request, if the flow no longer contains it.
         """
         return partial(self._ask, RoundSource(flow, body, document, request))
 
     def show(self, flow: HTTPFlow, exchange: Exchange, stream: Stream) -> None:
-        """Answer a flow with a stream of toolsim's own."""
+        """Answer a flow with a stream that toolsim creates."""
         self._hand_over(flow, exchange, Report(), None, stream)
 
     def _hand_over(
@@ -122,26 +124,26 @@ class Rounds:
         topic: ConversationLabel | None,
         job: RunnerJob | Stream,
     ) -> None:
-        """Let the runner answer a flow: the bytes pass unchanged."""
+        """Let the runner answer a flow; its bytes pass unchanged."""
         exchange.report = report
         exchange.enter(State.DELEGATED)
         exchange.topic = topic
         exchange.attach(Delegation(flow, self._serve(), job))
 
     def end(self, error: ApiError) -> None:
-        """End all answers that are made in rounds with this error."""
+        """End all answers of the runner with this error."""
         if self._server is not None:
             self._server.end(error)
 
     async def stop(self) -> None:
-        """Stop the server, if there is one."""
+        """Stop the runner's server if it is running."""
         server, self._server = self._server, None
         if server is not None:
             await server.stop()
 
     def _serve(self) -> RunnerServer:
         if self._server is None:
-            # It needs tornado's server, which takes as long to import as all of toolsim.
+            # Imported on demand: tornado's server takes as long to import as all of toolsim.
             from toolsim.rounds.server import RunnerServer
 
             server = RunnerServer(self.keepalive)
@@ -183,7 +185,7 @@ class Rounds:
                 if arrived.empty():
                     handler.reading.set()
                 if isinstance(event, Ended | Failed | Retry):
-                    # The round does the rest by itself, such as disconnecting.
+                    # The round's task continues on its own, for example to disconnect.
                     is_over = True
                     yield RoundReport(asked.report)
                 yield event
@@ -193,16 +195,16 @@ class Rounds:
             yield RoundReport(asked.report)
             yield _refused(flow)
         finally:
-            # The rest of a finished round is not needed: it can disconnect on its own.
+            # A finished round is not needed anymore, and can disconnect on its own.
             handler.reading.set()
             if not is_over:
                 await handler.leave()
 
 
 def own_body(request: Request, memory: StoredContext | None) -> bytes:
-    """Return the body of a client's request, including the data that it refers to.
+    """Return the body of a client's request, including the stored data that it refers to.
 
-    Raises BodyTooLarge if that is too much for several rounds, or ValueError.
+    Raises BodyTooLarge if the body is too large for several rounds, or ValueError if it cannot be decoded.
     """
     if memory is not None and memory.body is not None:
         return memory.body
@@ -212,7 +214,7 @@ def own_body(request: Request, memory: StoredContext | None) -> bytes:
 def stored_by_us(
     request: ClientRequest, document: dict[str, Any], body: bytes, memory: StoredContext | None
 ) -> tuple[ClientRequest, dict[str, Any], bytes]:
-    """Return a request in the form of its rounds, with its form and its bytes: the answer is stored, not its rounds."""
+    """Return a request for its rounds, parsed, as a document and as bytes: only the final answer is to be stored."""
     if memory is None or not should_store(document, memory.stored_as):
         return request, document, body
     request = prepare_for_store(request, memory.stored_as)
@@ -221,7 +223,7 @@ def stored_by_us(
 
 
 class Delegation(Feature):
-    """A client's flow on its way to the runner, which answers it in rounds with exchanges of their own, and back."""
+    """Redirects a client's flow to the runner, which answers it in rounds with separate exchanges."""
 
     def __init__(self, flow: HTTPFlow, server: RunnerServer, job: RunnerJob | Stream) -> None:
         request = flow.request
@@ -242,7 +244,7 @@ class Delegation(Feature):
 
     @override
     def on_close(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
-        """Restore the flow's own target, for people and replays, and store its answer in it."""
+        """Restore the flow's own target, for inspection and replays, and store the answer in the flow."""
         self._server.forget(self._token)
         if flow is not None:
             request = flow.request
@@ -251,11 +253,11 @@ class Delegation(Feature):
 
 
 _ASKED: dict[str, RoundFlow] = {}
-"""The rounds in flight, by flow id. A client's own flow is never one of these, regardless of its headers."""
+"""The rounds in progress, by flow id. A client cannot add its own flow, regardless of its headers."""
 
 
 def round_of(flow: HTTPFlow) -> RoundFlow | None:
-    """Return the round that a flow represents, None for a client's own request."""
+    """Return the round that a flow represents, or None for a client's own request."""
     if flow.id in _ASKED:
         return _ASKED[flow.id]
     note: Mapping[str, Any] | None = flow.metadata.get(NOTE, {}).get("round")
@@ -267,7 +269,7 @@ def round_of(flow: HTTPFlow) -> RoundFlow | None:
 
 
 class RoundSource:
-    """A client's request as it was routed, with its decoded and its parsed body: the source of its rounds."""
+    """Creates the flows of rounds from a client's request, as it was routed, and its decoded and parsed body."""
 
     def __init__(
         self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any], request: Request | None = None
@@ -279,7 +281,7 @@ class RoundSource:
         self._body = body
 
     def flow(self, round_: Round) -> HTTPFlow:
-        """Return the flow of a round; one that repeats the client's request has the client's own bytes."""
+        """Return the flow of a round; a round that repeats the client's request has the client's own bytes."""
         request: Request = self._request.copy()
         for name in _DROPPED:
             request.headers.pop(name, None)
@@ -288,7 +290,7 @@ class RoundSource:
 
 
 def _refused(flow: HTTPFlow) -> Refused:
-    """Return the error with which a round ended in place of an answer."""
+    """Return the error with which a round ended instead of an answer."""
     response = flow.response
     if flow.error is None and response is not None and response.raw_content is not None:
         kept = ("content-type", "retry-after", "www-authenticate")
@@ -297,5 +299,5 @@ def _refused(flow: HTTPFlow) -> Refused:
     from toolsim.proxy.reporting.connect_errors import explain
 
     why = explain(flow.error.msg) if flow.error is not None else "it was too long to store"
-    error = ApiError(f"The backend gave no answer: {why}", code="backend_unavailable", status=502)
+    error = ApiError(f"The backend did not answer: {why}", code="backend_unavailable", status=502)
     return Refused(502, {"content-type": "application/json"}, error_body(error))

@@ -1,19 +1,19 @@
-"""Routing. Pure: paths, hosts and headers in, a decision out.
+"""Routing: pure functions that return a decision based on paths, hosts and headers.
 
 A request reaches the proxy in one of three ways, which determines how it can be handled:
 
 1. *reverse*: mitmproxy is a reverse proxy for one backend. All requests are for that backend, and toolsim is the server
-   that the client sees: it serves metrics, checks the key and answers preflights.
-2. *direct*: the target of the request is the listener itself, although mitmproxy is an ordinary proxy. It is for the
-   built-in backend or for ``toolsim_upstream``; without either it cannot be forwarded.
-3. *through*: the request is for another host. It is left unchanged if it may pass at all (see ``access``), unless
-   ``toolsim_upstream`` takes over the API requests of clients whose base URL cannot be set.
+   that the client sees: it serves metrics, checks the key and answers preflight requests.
+2. *direct*: the target of the request is the listener itself, although mitmproxy is an ordinary proxy. The request is
+   for the built-in backend or for ``toolsim_upstream``; without either it cannot be forwarded.
+3. *through*: the request is for another host. If it is allowed (see ``access``), it passes unchanged, unless it is an
+   API request and ``toolsim_upstream`` is set, for clients whose base URL cannot be changed.
 
 A built-in backend can be the target in all three cases, so it is recognized by its address.
 
-With ``toolsim_models`` the model of a turn decides, which is in its body. So ``decide`` returns a ``Choose`` in place
-of the target, and ``choose`` the target once the body has arrived. All other rules are the same; a request without a
-model goes to the backend that all requests would have without that file, the default.
+With ``toolsim_models`` the target depends on the model of a turn, which is in its body. So ``decide`` returns a
+``Choose`` instead of the target, and ``choose`` returns the target once the body has arrived. All other rules are the
+same. A request without a model goes to the default backend, to which all requests would go without that file.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from toolsim.wire.apis import APIS, RESPONSES, api_of_path
 from toolsim.wire.responses.operations import Action, action_of, action_path, turn_path
 from toolsim.wire.responses.resources import resource_of
 
-NOT_UP = ApiError("The backend is not up.", code="backend_unavailable", status=503, retry_after=1)
+NOT_UP = ApiError("The backend is not running.", code="backend_unavailable", status=503, retry_after=1)
 USE_HTTP = Refusal(
     "WebSocket mode is not served here: use HTTP.", "invalid_request_error", status=426, reason="websocket"
 )
 _USE_HTTP = {"upgrade": "HTTP/1.1", "connection": "upgrade"}
 
 Page = Literal["", "metrics", "health", "ready", "overview", "overview_public"]
-"""A built-in page; "" = none."""
+"""A built-in page; "" if none."""
 METRICS = "/toolsim/metrics"
 OVERVIEW = "/toolsim/"
 PAGES: Mapping[str, Page] = {
@@ -53,10 +53,10 @@ PAGES: Mapping[str, Page] = {
     "/api/hello": "health",  # Claude Code requests this at startup.
 }
 WITHOUT_KEY = ("health", "ready")
-"""Pages for clients without a key, such as load balancers.
+"""The pages for clients without a key, such as load balancers.
 
-With a key set they are for everybody: they contain no secrets, and no other rule applies to a listener with a key
-(``access``, rule 3).
+If a key is set, they are available to anyone: they contain no secrets, and no other rule applies to a listener with a
+key (``access``, rule 3).
 """
 MODELS = "/models"
 _MAX_MODEL_CHARS = 200
@@ -66,11 +66,11 @@ _ENDPOINTS = ", ".join([*(f"/v1{api.path_suffix}" for api in APIS.values()), f"/
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """Let the request pass to its target; ``to_builtin``: the target is the built-in backend.
+    """Pass the request on to its target; ``to_builtin``: the target is the built-in backend.
 
-    ``authorization``: the header of that name for the backend; None = the client's own, "" = none. ``key``: the
-    operator's key for the backend. ``model``: the model's name there, "" = the client's. ``action``: the auxiliary
-    operation, if it is not a turn.
+    ``authorization``: the ``Authorization`` header for the backend; None keeps the client's own, "" removes it.
+    ``key``: the operator's key for the backend. ``model``: the model's name at the backend; "" if it is the name that
+    the client uses. ``action``: the auxiliary operation, if the request is not a turn.
     """
 
     to_builtin: bool = False
@@ -90,7 +90,7 @@ class Forward(Pass):
 
 @dataclass(frozen=True, slots=True)
 class Respond:
-    """Answer the request here: with an error, or with ``page``. ``headers`` are added."""
+    """Answer the request with an error or with ``page``. ``headers`` are added to the response."""
 
     error: ApiError | None = None
     page: Page = ""
@@ -104,16 +104,16 @@ class Serve:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """Answer the requests on this connection, a WebSocket, as separate requests."""
+    """Open a WebSocket connection, and answer its messages as separate requests."""
 
 
 Default = Pass | Respond | None
-"""Where requests go for whose model the file has no backend; None = nowhere."""
+"""The route of requests for models that the file does not list; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """Send the request to the backend of its model (``choose``). ``action``: as in ``Pass``."""
+    """Send the request to its model's backend (``choose``). ``action``: as in ``Pass``."""
 
     default: Default
     action: Action | None = None
@@ -130,7 +130,7 @@ Route = Pass | Respond | Serve | Upgrade | Choose | ListModels
 
 
 def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> Route:
-    """Return the route of a request; ``builtin_port``: the port of the built-in backend, None while it is not up."""
+    """Return the route of a request; ``builtin_port``: the built-in backend's port, or None while it is not running."""
     plain = request.path.partition("?")[0]
     models = settings.models
     is_replay_of_ours = request.is_resent and models is not None and models.leads_to(request.host, request.port)
@@ -194,7 +194,7 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
         return ListModels(default)
     if default is not None:
         return default
-    message = f"No such endpoint: {request.method} {plain}. There are {_ENDPOINTS}."
+    message = f"No such endpoint: {request.method} {plain}. Available endpoints: {_ENDPOINTS}."
     if ending:
         message = "This is a proxy without a backend: set toolsim_backend, toolsim_upstream or a reverse mode."
     return Respond(ApiError(message, "invalid_request_error", "not_found", status=404), headers=cors)
@@ -203,7 +203,7 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
 def choose(
     request: Incoming, settings: Settings, choice: Choose, entries: Sequence[ModelEntry], model: str | None
 ) -> Pass | Respond:
-    """Return the route of a request for a model, "" if it names none, None if its body is not a JSON object."""
+    """Return the route of a request for ``model``: "" if it names none, None if its body is not a JSON object."""
     entry = entry_for(entries, model) if model else None
     if entry is not None:
         return forward_to(entry, request, settings, choice.action)
@@ -218,18 +218,18 @@ def forward_to(entry: ModelEntry, request: Incoming, settings: Settings, action:
 
 
 def no_model(entries: Sequence[ModelEntry], model: str | None) -> ApiError:
-    """Return the error for a request that no entry is for."""
+    """Return the error for a request whose model matches no entry."""
     if model is None:
         return BadRequest("The request body is not a JSON object.").error
     names = names_line(entries)[:_MAX_NAMES_CHARS]
     if not model:
         return BadRequest(f"'model' is missing: expected one of {names}.", "model", "missing_required_parameter").error
-    message = f"The model {model[:_MAX_MODEL_CHARS]!r} does not exist here. There are: {names}."
+    message = f"The model {model[:_MAX_MODEL_CHARS]!r} does not exist here. Available models: {names}."
     return ApiError(message, "invalid_request_error", "model_not_found", "model", status=404)
 
 
 def target_path(upstream: Upstream, path: str) -> str:
-    """Return the path of a request, which can be an auxiliary one, at ``upstream``."""
+    """Return the path of a request, which can be auxiliary, at ``upstream``."""
     named = action_of(path)
     if named is None:
         return join(upstream, path)
@@ -238,7 +238,7 @@ def target_path(upstream: Upstream, path: str) -> str:
 
 
 def _page(request: Incoming, plain: str, settings: Settings) -> Page:
-    """Return the built-in page that a request to this server names.
+    """Return the built-in page that a request to this server is for, or "".
 
     In reverse mode, or with an upstream, ``/`` belongs to the backend.
     """
@@ -254,14 +254,14 @@ def leads_to(host: str, port: int, builtin_port: int | None) -> bool:
 
 
 def endpoint(path: str) -> str:
-    """Return the suffix that makes a path (with its query) an API endpoint, such as "/responses"; "" if none."""
+    """Return the suffix of a path (with query) that identifies an API endpoint, such as "/responses", or ""."""
     api = api_of_path(path)
     if api is not None:
         return api.path_suffix
     plain = path.partition("?")[0].rstrip("/")
     if plain.endswith(MODELS):
         return MODELS
-    # One model. Without the version, "/models/…" could be any website's page.
+    # A single model. The version is required because "/models/…" could be a page of any website.
     one = re.search(rf"/v1({MODELS}/.+)$", plain)
     return one[1] if one else ""
 
@@ -279,7 +279,7 @@ def api_of(method: str, path: str, action: Action | None = None) -> Api | None:
 
 
 def join(upstream: Upstream, path: str) -> str:
-    """Return the path of an API request at ``upstream``, whose own path replaces the part before the endpoint."""
+    """Return the path of an API request at ``upstream``; its path replaces the part before the endpoint."""
     ending = endpoint(path)
     if not upstream.path or not ending:
         return path
@@ -288,7 +288,7 @@ def join(upstream: Upstream, path: str) -> str:
 
 
 def _other_target(request: Incoming, ending: str, settings: Settings, builtin_port: int | None) -> Upstream | None:
-    """Return the backend of an API request that does not name it; its port is 0 while the built-in one is not up."""
+    """Return the backend of an API request with another target; its port is 0 if the built-in one is not running."""
     if not ending:
         return None
     if settings.upstream is not None:
@@ -302,14 +302,15 @@ def _other_target(request: Incoming, ending: str, settings: Settings, builtin_po
 
 
 def _authorization(request: Incoming, settings: Settings, key: str | None) -> str | None:
-    """Return the replacement of the client's key for a backend.
+    """Return the value that replaces the client's key for a backend, as in ``Pass``.
 
-    ``key``: the operator's for that backend, "" = none, None = the client's own, unless that is only for this proxy.
+    ``key``: the operator's key for that backend; "" sends none, and None keeps the client's own key unless it is for
+    this proxy.
     """
     if key is not None:
         return f"Bearer {key}" if key else ""
     if settings.api_key is None:
         return None
-    # A client that has sent a key to the forward proxy can send another one to the backend.
+    # A client that sends a key to the forward proxy can send a different key to the backend.
     is_ours = request.proxy_user is None or request.user is not None
     return "" if is_ours else None

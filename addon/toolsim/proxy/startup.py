@@ -1,17 +1,16 @@
-"""Options as they are given at the start (``--set``, config.yaml), checked before mitmproxy applies them.
+"""Checks the options that are set at startup (``--set``, config.yaml) before mitmproxy applies them.
 
-mitmproxy applies them once the script has added its options (``mitmproxy12.deferred``). A wrong value
-then ends the loading of the script, in silence: the proxy would serve without toolsim, its key check
-included. A name that is never added is not mentioned at all. So the entries that are ours are checked
-while the script is loaded. Each problem is logged as an error, in one line, and mitmproxy ends a start
-that has logged an error.
+mitmproxy applies them once the script has added its options (``mitmproxy12.deferred``). An invalid value
+would then silently stop the script from loading: the proxy would run without toolsim and its key check.
+mitmproxy does not report unknown option names at all. So toolsim checks its own options while the script
+is loaded, and logs each problem as a one-line error. mitmproxy exits if errors were logged at startup.
 
     toolsim_idle_timeout: got '5m', expected a whole number, 0 or more
     toolsim_bakend: no such option; did you mean toolsim_backend?
-    toolsim_use_tool: this option is gone: write toolsim_untagged=no_use_tool instead of false
+    toolsim_use_tool: this option was removed: write toolsim_untagged=no_use_tool instead of false
 
-Nothing of this is needed while the proxy runs: mitmproxy refuses what ``set`` or mitmweb gets wrong, and keeps the old
-value.
+None of this is needed while the proxy runs: mitmproxy rejects an invalid value from ``set`` or mitmweb, and keeps the
+old value.
 """
 
 from __future__ import annotations
@@ -41,9 +40,10 @@ _BY_NAME = {option.full_name: option for option in OPTIONS}
 
 
 def take_problems(options: OptManager) -> list[str]:
-    """Remove what is wrong from the entries that mitmproxy has put aside; return one line for each problem.
+    """Remove invalid entries from the options that mitmproxy has deferred; return one line for each problem.
 
-    ``options``: mitmproxy's, with ours among them, at their defaults or, when the script is reloaded, at their values.
+    ``options``: mitmproxy's options, including toolsim's with their default values or, if the script is reloaded, their
+    current values.
     """
     for old, new in RENAMED.items():
         if deferred.rename(options, PREFIX + old, PREFIX + new):
@@ -57,7 +57,7 @@ def take_problems(options: OptManager) -> list[str]:
         try:
             if name in _BY_NAME:
                 given[name] = _value(_BY_NAME[name], value)
-                # Each by itself, so that each wrong one is named. Rules about several options follow below.
+                # Parsed separately, so that every invalid option is reported. Rules for several options follow below.
                 parse_value(_BY_NAME[name], given[name])
             elif _OURS.match(name):
                 problems[name] = _unknown(name)
@@ -79,7 +79,7 @@ def take_problems(options: OptManager) -> list[str]:
 
 
 def _rename_value(options: OptManager, name: str, entry: Any) -> None:
-    """Replace an earlier name of a value by the present one, with a warning."""
+    """Replace a former name of a value with its current name, and log a warning."""
     short = name.removeprefix(PREFIX)
     old = entry[0] if isinstance(entry, deferred.Texts) and len(entry) == 1 else entry
     if short in RENAMED_VALUES and (new := current_value(short, old)) != old:
@@ -88,14 +88,14 @@ def _rename_value(options: OptManager, name: str, entry: Any) -> None:
 
 
 def _value(option: Option, entry: Any) -> Value:
-    """Return the value of an entry, of the option's type. Raises ValueError."""
+    """Return the value of an entry, converted to the option's type. Raises ValueError."""
     return option.from_texts(entry) if isinstance(entry, deferred.Texts) else option.from_yaml(entry)
 
 
 def _unknown(name: str) -> str:
-    """Return what is wrong with a name that no option has: what replaces it, or which one is meant."""
+    """Return the error for an unknown option name, with its replacement or the most similar name."""
     rest = re.sub(r"\W", "_", _OURS.sub("", name).lower())
     if rest in REMOVED:
-        return f"{name}: this option is gone: {REMOVED[rest]}"
+        return f"{name}: this option was removed: {REMOVED[rest]}"
     hint = nearest(rest, [option.name for option in OPTIONS], PREFIX)
     return f"{name}: no such option{hint or f'; their names begin with {PREFIX}, see README'}"

@@ -1,4 +1,4 @@
-"""The context of a Responses request in the store, from the arrival of the request to the storage of its answer."""
+"""The stored context of a Responses request, from the arrival of the request until its answer is stored."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from toolsim.wire.responses.stored import Recalled, References
 
 @dataclass(slots=True)
 class StoredContext:
-    """A request's references to the store, and the part of it that is stored."""
+    """A request's references to stored data, and its own data to store."""
 
     partition: str
-    """The partition of the client's key: the data of other clients does not exist for it."""
+    """The partition of the client's key, which does not contain the data of other clients."""
     received: bytes = b""
     """The request's body."""
     encoding: str = ""
@@ -25,22 +25,22 @@ class StoredContext:
     references: References = References()
     """The references of the request."""
     body: bytes | None = None
-    """The request including the data that it refers to, None if it has no references."""
+    """The request including the stored data that it refers to, or None if it has no references."""
     own: bytes | None = None
-    """The request's own items in stored form; None until they have been read."""
+    """The request's own items in stored form, or None until they have been read."""
     names: tuple[str, ...] = ()
-    """The ids that they were assigned."""
+    """The ids assigned to these items."""
     resource: Resource | None = None
-    """The requested resource, if it is not a turn."""
+    """The requested resource, if the request is not a turn."""
     in_background: bool = False
-    """Whether the answer is made without its client."""
+    """Whether the answer is created in the background, without a waiting client."""
 
     def resolve_job(self, limit: int, recalled: Recalled | None = None) -> ResolveJob:
         """Return the job that finds the request's references; ``limit``: see ``Job``."""
         return ResolveJob(recalled, data=self.received, limit=limit, encoding=self.encoding, owner=self.partition)
 
     def on_job(self, job: RequestJob) -> RequestJob:
-        """Return the job that rewrites the request, including the data that it refers to."""
+        """Return the job that rewrites the request, including the stored data that it refers to."""
         if self.body is not None:
             job = replace(job, data=self.body, encoding="")
         if job.action is not None:
@@ -49,6 +49,6 @@ class StoredContext:
         return replace(job, stored_as=self.stored_as, wants_own=self.own is None)
 
     def on_rewritten(self, done: RequestResult) -> None:
-        """Keep the items of the request, which the job that rewrote it has read."""
+        """Keep the items of the request if the job that rewrote it returned them."""
         if self.own is None and done.own:
             self.own, self.names = done.own, done.names

@@ -1,17 +1,17 @@
-"""An answer in flight that its client receives as a stream.
+"""An answer in progress that the client receives as a stream.
 
-    feed … feed, feed(b"")      the backend's bytes; in ``slices`` if the caller can pause, and wait
+    feed … feed, feed(b"")      the backend's bytes; ``slices`` instead if the caller can pause and wait
     tick                        the backend is silent
 
-1. It is ``finished`` once the rewriter has emitted everything. If the backend does not disconnect then, the next tick
-   stops it.
-2. It is ``cut`` if it ends before the backend does: because the turn has ended, because of silence, or because it is
-   too large. The caller then stops the backend, and ends the client's answer.
+1. The answer is ``finished`` once the rewriter has emitted everything. If the backend has not disconnected by the next
+   tick, the tick stops it.
+2. The answer is ``cut`` if it ends before the backend's does: because the turn has ended, the backend is silent, or the
+   answer is too large. The caller then stops the backend, and ends the client's answer.
 3. The last frames of an answer that has to be stored are held back (``end``) until they are released.
 4. An answer that consists only of an undeclared call ``waits`` at its end: the caller starts a further round, and sends
-   its output (``further``) as it arrives.
-5. It is rewritten in slices of time, between which other work continues. A chunk of an answer can contain a thousand
-   calls: rewriting it at once would stop every other stream.
+   the output of that round (``further``) as it arrives.
+5. The answer is rewritten in time slices, between which other tasks run. A chunk of an answer can contain a thousand
+   calls, and rewriting it in one go would stall all other streams.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from toolsim.response.rewrite import EVENT_STREAM, Listener, ResponseRewriter
 from toolsim.response.verbatim import VerbatimRewriter
 from toolsim.wire.responses.stored import without_promise
 
-# A size for which measuring the time would cost as much as the work; between such pieces others get their turn anyway.
+# For data up to this size, measuring the time would cost as much as the work. Other tasks run between chunks anyway.
 _SMALL_BYTES = 4096
 
 
@@ -48,13 +48,13 @@ class Further(Protocol):
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it was cancelled because its client has disconnected."""
+        """Whether it was canceled because its client has disconnected."""
 
     async def wait(self) -> None:
-        """Wait until an event has arrived, or for a while."""
+        """Wait until an event has arrived, for a limited time."""
 
     def take(self) -> Sequence[ClientEvent]:
-        """Return the new events; the last one ends the answer."""
+        """Return the new events; the last event of all ends the answer."""
 
 
 class StreamedAnswer:
@@ -72,7 +72,7 @@ class StreamedAnswer:
         estimate: Estimate | None = None,
     ) -> None:
         self.is_stored = bool(plan.form.id)
-        """Whether it has to be stored before its client gets the end (rule 3)."""
+        """Whether the answer has to be stored before its client receives the end (rule 3)."""
         rewriter = VerbatimRewriter if plan.is_verbatim else ResponseRewriter
         self._rewriter = rewriter(
             plan,
@@ -88,61 +88,61 @@ class StreamedAnswer:
         self._recorder = recorder
         self._pace = TimeSlice()
         self._received = 0
-        """Bytes received from the backend."""
+        """The number of bytes received from the backend."""
         self.cut = False
-        """Whether it ends before the backend does (rule 2)."""
+        """Whether the answer ends before the backend's does (rule 2)."""
         self.end = b""
         """The last frames, if they are held back (rule 3)."""
         self.further: Further | None = None
-        """The further round in place of its end, if it waits and one was started (rule 4)."""
+        """The further round that replaces the end, if the answer waits and a round was started (rule 4)."""
 
     @property
     def finished(self) -> bool:
-        """Whether the client has received all of it."""
+        """Whether the client has received the complete answer."""
         return self._rewriter.is_done
 
     @property
     def waits(self) -> bool:
-        """Whether it has no end of its own (rule 4)."""
+        """Whether the answer waits for a further round (rule 4)."""
         return self._rewriter.waits is not None
 
     @property
     def has_read_all(self) -> bool:
-        """Whether it is finished or waits."""
+        """Whether the backend's answer was read to its end: the answer is finished or waits."""
         return self._rewriter.has_read_all
 
     @property
     def needs_time(self) -> bool:
-        """Whether its end can take the caller time, so that it must not be fed by ``feed``."""
+        """Whether the caller might have to wait at the answer's end, so that it must use ``slices``, not ``feed``."""
         return self.is_stored or self._rewriter.is_withholding
 
     @property
     def reason(self) -> Retry | None:
-        """The reason why it waits."""
+        """The reason for the further round, if the answer waits."""
         return self._rewriter.waits
 
     @property
     def final(self) -> Mapping[str, Any] | None:
-        """The complete answer if it has finished and has to be stored, else None."""
+        """The complete answer if it is finished and has to be stored, otherwise None."""
         return self._rewriter.final if self.is_stored else None
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the client's bytes for the backend's; b"" = end of input, regardless of which side ended it."""
+        """Convert the backend's bytes to the client's; b"" means the end of input, whichever side ended it."""
         chunks = [chunk for chunks in self.slices(data) for chunk in chunks or ()]
-        if self.waits:  # This caller cannot start a round,
+        if self.waits:  # This caller cannot start a round.
             chunks += self.proceed()
-        if self.end:  # nor wait for the store.
+        if self.end:  # It cannot wait for the store either.
             chunks += self.release(without_promise(self.end, stream=True))
         return [b"".join(chunks)] if chunks else []
 
     def slices(self, data: bytes) -> Iterator[list[bytes] | None]:
-        """Yield the results of ``feed``, and None whenever other work should run first."""
+        """Yield the results of ``feed`` piece by piece, and None whenever other tasks should run first."""
         self._note_input(data)
         if self._received > self.limits.max_answer_bytes and not self.finished:
             self.cut = True
             yield self._chunk_of(self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes)))
         elif not data and self._timeouts.ended_by is not None and not self.finished:
-            # The connection was closed because the proxy stops, which is not the backend's fault.
+            # The connection was closed because the proxy is stopping, not because the backend failed.
             yield self._chunk_of(self._rewriter.fail(self._timeouts.ended_by))
         else:
             pace = self._pace if len(data) > _SMALL_BYTES else None
@@ -150,7 +150,7 @@ class StreamedAnswer:
                 yield None if frames is None else self._chunk_of(frames)
 
     async def pause(self) -> None:
-        """Let other work continue: between two slices, or until events of a further round have arrived."""
+        """Let other tasks run: between two slices, or until events of a further round have arrived."""
         if self.further is None:
             await asyncio.sleep(PAUSE_SECONDS)
         else:
@@ -161,20 +161,20 @@ class StreamedAnswer:
         if self.further is None:
             return self._chunk_of(self._rewriter.conclude())
         events = self.further.take()
-        # Its client can disconnect just before the stream learns of that.
+        # If the client disconnects, the round can be canceled just before the stream is notified.
         if not events and self.further.is_over and not self.further.is_cancelled:
-            raise RuntimeError("the further round has no end")
+            raise RuntimeError("the further round ended without a final event")
         return self._chunk_of(self._rewriter.proceed(events))
 
     def release(self, end: bytes) -> list[bytes]:
-        """Return the end for the client, once storing the answer has succeeded or failed."""
+        """Return the held-back end for the client, once storing the answer has succeeded or failed."""
         self.end = b""
         return self._sent([end])
 
     def tick(self) -> list[bytes]:
-        """Return a keep-alive, or the end of the answer when it is overdue."""
+        """Return a keep-alive if one is due, or the end of the answer if it is overdue."""
         if self.finished:
-            # The client has everything, but the backend does not disconnect.
+            # The client has the complete answer, but the backend does not disconnect.
             self.cut = True
             return []
         # The further round has its own timers.
@@ -187,7 +187,7 @@ class StreamedAnswer:
         return self._recorder.pass_on(self._rewriter.keepalive())
 
     def fail(self, error: ApiError) -> list[bytes]:
-        """End the answer as failed, for a reason outside the backend's stream."""
+        """End the answer with an error that did not arrive in the backend's stream."""
         return self._recorder.pass_on(self._rewriter.fail(error))
 
     def follow(self, content_type: str) -> None:
@@ -199,9 +199,9 @@ class StreamedAnswer:
         self._rewriter = self._rewriter.replanned(plan)
 
     def crash(self, error: ApiError) -> list[bytes] | None:
-        """End an answer that toolsim failed to rewrite with an error.
+        """End an answer that toolsim failed to rewrite, with an error.
 
-        None if that is impossible: it was written to its end, part of which can be lost.
+        Return None if that is impossible because the end was already written; part of it might be lost.
         """
         self.cut = True
         return None if self.finished else self._recorder.pass_on(self._rewriter.abandon(error))
@@ -212,7 +212,7 @@ class StreamedAnswer:
         self._timeouts.backend_active()
 
     def _chunk_of(self, frames: list[bytes]) -> list[bytes]:
-        """Return one chunk for all frames; nothing if they end an answer that has to be stored."""
+        """Return one chunk with all frames, or none if they end an answer that has to be stored."""
         if self.finished:
             self.cut = self.cut or self._rewriter.is_cut
             if self.final is not None:
@@ -221,7 +221,7 @@ class StreamedAnswer:
         return self._sent(frames)
 
     def _sent(self, frames: list[bytes]) -> list[bytes]:
-        """Return one chunk for all frames, so that no frame is ever split."""
+        """Return one chunk with all frames, so that no frame is split."""
         if not frames:
             return []
         self._timeouts.answered()
@@ -231,10 +231,10 @@ class StreamedAnswer:
 def in_slices(
     steps: Iterable[list[bytes]], is_over: Callable[[], bool], pace: TimeSlice | None
 ) -> Iterator[list[bytes] | None]:
-    """Yield the frames of ``steps``, those of one slice together, and None whenever other work should run.
+    """Yield the frames of ``steps``, grouped by time slice, and None whenever other tasks should run.
 
-    An exception in a step is raised after the frames before it. ``is_over``: there are no frames to come. Without a
-    ``time_slice`` there is only one slice.
+    If a step raises an exception, the frames before it are yielded first. ``is_over``: returns whether all frames have
+    been yielded. Without ``pace`` there is only one slice.
     """
     frames: list[bytes] = []
     if pace is not None:

@@ -1,14 +1,14 @@
 """The three timers of an exchange, all monotonic.
 
 1. ``seconds`` only measures the time since the start.
-2. *The backend's silence* counts from its last activity: ``idle_timeout`` and ``connect_timeout``.
-3. *The client's silence* counts from the last data it received: ``keepalive``. Before the first data the limit is
-   somewhat longer, because the status of the answer is undecided until then.
+2. *The backend's silence* is measured from its last activity; its limits are ``idle_timeout`` and ``connect_timeout``.
+3. *The client's silence* is measured from the last data that it received; its limit is ``keepalive``. Before the first
+   data the limit is somewhat longer, because the status of the answer can still change until then.
 
-They also expire when the proxy stops (``end``): then every exchange is overdue.
+The timers also expire when the proxy is stopped (``end``): then every exchange is overdue.
 
-mitmproxy's streams have no timers: ``next_tick`` returns when to check the latter two again. A finished stream stays in
-memory until its next tick, with everything that it holds, so ticks are frequent.
+mitmproxy's streams have no timers: ``next_tick`` returns when to check the second and third timer again. A finished
+stream and all objects that it references stay in memory until its next tick, so ticks are frequent.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from toolsim.core.events import FIRST_KEEPALIVE_FACTOR
 from toolsim.proxy.options.settings import Limits
 
 MAX_TICK_SECONDS = 2.0
-"""Often enough to release finished streams, and rarely enough to cost nothing."""
+"""Short enough to release finished streams soon, and long enough that ticks cost almost nothing."""
 
 
 class Timeouts:
-    """Timers that run from the start; ``limits`` has their limits."""
+    """Timers that start when they are created."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -33,37 +33,37 @@ class Timeouts:
         self._answered_at: float | None = None
         self._is_served = False
         self.ended_by: ApiError | None = None
-        """The reason for an early end, regardless of the timers; None while there is none."""
+        """The error that ends the exchange early, regardless of the timers; None if there is none."""
 
     def backend_active(self) -> None:
-        """Restart the backend's silence."""
+        """Restart the timer of the backend's silence."""
         self._last_input_at = time.monotonic()
 
     def connected(self) -> None:
-        """Record that the request is on its way."""
+        """Record that the backend is connected."""
         self._is_connected = True
         self.backend_active()
 
     def client_served(self) -> None:
-        """Restart the client's silence."""
+        """Restart the timer of the client's silence."""
         self._last_output_at, self._is_served = time.monotonic(), True
 
     def answered(self) -> None:
-        """The same, for a part of the answer itself."""
+        """Restart the timer of the client's silence after a part of the answer, not after a keep-alive."""
         self.client_served()
         self._answered_at = self._answered_at or self._last_output_at
 
     @property
     def first_byte(self) -> float | None:
-        """The seconds until the client of a stream received its first byte; None until then."""
+        """The time until the client of a stream received its first byte, in seconds; None until then."""
         return None if self._answered_at is None else self._answered_at - self._started_at
 
     def seconds(self) -> float:
-        """Return the time since the start."""
+        """Return the time since the start, in seconds."""
         return time.monotonic() - self._started_at
 
     def end(self, error: ApiError) -> None:
-        """Expire at once; ``error``: the client's error."""
+        """Expire immediately; ``error``: the error for the client."""
         self.ended_by = error
 
     def next_tick(self) -> float:
@@ -75,7 +75,7 @@ class Timeouts:
             due = now + MAX_TICK_SECONDS
         if self._limits.idle_timeout:
             due = min(due, self._last_input_at + self._limits.idle_timeout)
-        # Never zero: the timers' timeouts can differ slightly.
+        # Never zero, because the clock of the event loop's timers can differ slightly.
         return min(max(due - now, 0.01), MAX_TICK_SECONDS)
 
     @property
@@ -84,7 +84,7 @@ class Timeouts:
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the backend has been silent for too long, or the proxy stops."""
+        """Whether the backend has been silent for too long, or the proxy is being stopped."""
         return self.ended_by is not None or 0 < self._limits.idle_timeout <= time.monotonic() - self._last_input_at
 
     def overdue(self) -> ApiError:
@@ -101,12 +101,12 @@ class Timeouts:
         if not self._is_connected and 0 < self._limits.connect_timeout <= time.monotonic() - self._last_input_at:
             text = f"The backend could not be reached within {self._limits.connect_timeout:g} s."
             return ApiError(text, code="backend_timeout", status=504)
-        # Only a failed answer needs the explanation.
+        # Imported on demand: only a failed answer needs the explanation.
         from toolsim.proxy.reporting.connect_errors import explain
 
-        return ApiError(f"The backend gave no answer: {explain(message)}", code="backend_unavailable", status=502)
+        return ApiError(f"The backend did not answer: {explain(message)}", code="backend_unavailable", status=502)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the client has received nothing for so long that it needs a keep-alive."""
+        """Whether the client has received no data for so long that a keep-alive is due."""
         return time.monotonic() - self._last_output_at >= self._silence_limit

@@ -1,7 +1,7 @@
 """Admits upgrades to WebSocket connections, and recognizes the requests that arrive on them.
 
-An optional package serves the connections on the loopback (``SOCKETS`` in ``plugins.py``): each request becomes a
-separate flow.
+An optional package (``SOCKETS`` in ``plugins.py``) serves the connections on the loopback interface, and turns each
+request into a separate flow.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from toolsim.proxy.mitmproxy12.internal_flow import own_flow
 from toolsim.proxy.options.api_keys import User
 
 TOKEN = "toolsim-socket"
-"""The header that identifies an upgrade to the local server: it cannot be guessed, and is valid once."""
+"""The header that identifies an upgrade to the local server. Its value cannot be guessed and is valid only once."""
 
 BUFFER_BYTES = 64 * 1024
-"""The kernel's buffer for each direction of a relayed connection; it uses twice that."""
+"""The size of the kernel's buffer for each direction of a relayed connection; the kernel allocates twice this size."""
 
 MAX_CONNECTIONS = 128
-"""Maximum connections per key. Each takes three file descriptors."""
+"""The maximum number of connections per key. Each uses three file descriptors."""
 
 TOO_MANY = Refusal(
-    f"Too many WebSocket connections with this key: expected at most {MAX_CONNECTIONS}. HTTP is served.",
+    f"Too many WebSocket connections with this key: expected at most {MAX_CONNECTIONS}. HTTP is still available.",
     "invalid_request_error",
     "rate_limit_exceeded",
     status=429,
@@ -41,14 +41,14 @@ TOO_MANY = Refusal(
 )
 
 
-# Headers of the upgrade, and of a body that it does not have.
+# Headers of the upgrade, and headers for a body, which an upgrade does not have.
 _DROPPED = ("connection", "upgrade", "content-length", "transfer-encoding", TOKEN)
 _PREFIX = "sec-websocket-"
 
 
 @dataclass(frozen=True, slots=True)
 class ClientUpgrade:
-    """An upgrade of a client. ``sent``: as it arrived; ``proxy_user``: whose key it has sent to the forward proxy."""
+    """A client's upgrade. ``sent``: the request as received; ``proxy_user``: the client's user at the forward proxy."""
 
     flow: HTTPFlow
     sent: Request
@@ -56,7 +56,7 @@ class ClientUpgrade:
     proxy_user: User | None = None
 
     def post(self, body: bytes) -> HTTPFlow:
-        """Return the flow of a request on this connection; ``forget`` has to follow."""
+        """Return the flow of a request on this connection; the caller has to call ``forget`` at its end."""
         request: Request = self.sent.copy()
         for name in list(request.headers):
             if name.lower() in _DROPPED or name.lower().startswith(_PREFIX):
@@ -78,11 +78,11 @@ def forget(flow: HTTPFlow) -> None:
 
 
 _POSTS: dict[str, ClientUpgrade] = {}
-"""The requests of connections in flight, by flow id. A client's own flow is never one of these."""
+"""The requests in progress on WebSocket connections, by flow id. A client cannot add its own flow."""
 
 
 def upgrade_of(flow: HTTPFlow) -> ClientUpgrade | None:
-    """Return the upgrade of the connection on which a request has arrived, None for an HTTP request."""
+    """Return the upgrade of the connection on which a request arrived, or None for an HTTP request."""
     return _POSTS.get(flow.id)
 
 
@@ -96,7 +96,7 @@ class SocketServer(Protocol):
         """Bind a free port. Raises OSError if there is none."""
 
     def drain(self) -> None:
-        """Close each connection once its client waits for no answer."""
+        """Close each connection once its client is not waiting for an answer."""
 
     async def stop(self) -> None:
         """Notify all clients and close their connections."""
@@ -105,7 +105,7 @@ class SocketServer(Protocol):
         """Return the number of an owner's connections, including those that are being opened."""
 
     def admit(self, upgrade: ClientUpgrade, max_bytes: int) -> str:
-        """Return the token with which one upgrade is accepted; ``max_bytes``: the limit for a request."""
+        """Return a token that is accepted for one upgrade; ``max_bytes``: the size limit of a request."""
 
     def forget(self, upgrade: ClientUpgrade) -> None:
         """Forget an upgrade that never arrived."""
@@ -114,7 +114,7 @@ class SocketServer(Protocol):
 class Sockets:
     """An addon that admits upgrades.
 
-    ``has_store``: whether the proxy stores answers now. ``do``: runs a job, here or in a worker.
+    ``has_store``: returns whether the proxy currently stores answers. ``do``: runs a job, here or in a worker.
     """
 
     def __init__(self, has_store: Callable[[], bool], do: RunJob) -> None:
@@ -129,8 +129,8 @@ class Sockets:
     ) -> Refusal | None:
         """Send an upgrade to the local server; return the reason for refusing it, or None.
 
-        ``sent``: the request as it arrived; ``owner``: of its key; ``max_bytes``: the limit for a request on the
-        connection; ``proxy_user``: as in ``ClientUpgrade``.
+        ``sent``: the request as received; ``owner``: the owner of its key; ``max_bytes``: the size limit of a request
+        on the connection; ``proxy_user``: as in ``ClientUpgrade``.
         """
         server = self._serve()
         if server.count(owner) >= MAX_CONNECTIONS:
@@ -143,7 +143,7 @@ class Sockets:
         return None
 
     def answered(self, flow: HTTPFlow) -> None:
-        """Restore the target of an upgrade that was answered or has failed, for people."""
+        """Restore the target of an upgrade that was answered or failed, for inspection."""
         if (upgrade := self._upgrades.pop(flow.id, None)) is not None:
             request, sent = flow.request, upgrade.sent
             if self._server is not None:
@@ -152,14 +152,14 @@ class Sockets:
             request.headers = sent.headers.copy()
 
     def server_connected(self, data: ServerConnectionHookData) -> None:
-        """Limit the kernel's buffers on this side of a relayed connection."""
+        """Limit the size of the kernel's buffers on this side of a relayed connection."""
         if self._server is not None and data.server.address == ("127.0.0.1", self._server.port):
             writer = writer_of(data.client, data.server)
             if writer is not None:
                 bound_buffers(writer.get_extra_info("socket"), BUFFER_BYTES)
 
     def drain(self) -> None:
-        """During a drain: close each connection once its client waits for no answer."""
+        """Start the drain: close each connection once its client is not waiting for an answer."""
         self._is_draining = True
         if self._server is not None:
             self._server.drain()
@@ -172,7 +172,7 @@ class Sockets:
 
     def _serve(self) -> SocketServer:
         if self._server is None:
-            # An optional package, which most proxies never need.
+            # Imported on demand: most proxies never need this optional package.
             server: SocketServer = importlib.import_module(SOCKETS).SocketServer(self._has_store, self._do)
             server.start()
             server.is_draining = self._is_draining

@@ -1,7 +1,7 @@
-"""The limits of the users in a file of keys: turns at once, and turns per minute.
+"""The limits for users in a file of keys: concurrent turns, and turns per minute.
 
-A turn is a client's request to a model, however many rounds it takes; a background answer is one until it has ended.
-Counting tokens and listing models are no turns.
+A turn is a client's request to a model, regardless of the number of rounds. The turn of a background answer lasts until
+the answer has ended. Counting tokens and listing models are not turns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SECONDS = 60
 
 
 class UserTurn:
-    """A turn of a user, which counts until its exchange leaves it, or until ``end`` after ``take_longer``."""
+    """A turn of a user, which counts until its exchange calls ``leave`` or, after ``take_longer``, until ``end``."""
 
     def __init__(self, turns: _Turns) -> None:
         self._turns: _Turns | None = turns
@@ -26,7 +26,7 @@ class UserTurn:
         turns.running += 1
 
     def take_longer(self) -> None:
-        """Count the turn beyond its exchange."""
+        """Keep counting the turn after its exchange has ended."""
         self._takes_longer = True
 
     def end(self) -> None:
@@ -36,13 +36,13 @@ class UserTurn:
             self._turns = None
 
     def leave(self) -> None:
-        """End the turn with its exchange, unless it takes longer."""
+        """End the turn with its exchange, unless ``take_longer`` was called."""
         if not self._takes_longer:
             self.end()
 
 
 class _Turns:
-    """The turns of one user: those in progress, and how many more can start now."""
+    """The turns of one user: the number in progress, and the number that can still start now."""
 
     __slots__ = ("per_minute", "running", "starts")
 
@@ -59,7 +59,7 @@ class UserLimits:
         self._turns: RecentDict[str, _Turns] = RecentDict(_MAX_USERS)
 
     def begin(self, user: User) -> UserTurn | Refusal | None:
-        """Return the turn of a user that begins, or the error that refuses it; None for a user without limits."""
+        """Start a turn of a user and return it, or return the refusal; None for a user without limits."""
         if not (user.concurrent or user.per_minute):
             return None
         turns = self._turns[user.name] = self._turns.get(user.name) or _Turns(user.per_minute)
@@ -67,7 +67,7 @@ class UserLimits:
             # The file has changed.
             turns.per_minute, turns.starts = user.per_minute, _Turns(user.per_minute).starts
         if user.concurrent and turns.running >= user.concurrent:
-            return _refusal(f"{user.concurrent} at once", 1)
+            return _refusal(f"{user.concurrent} at the same time", 1)
         if user.per_minute and not turns.starts.take():
             return _refusal(f"{user.per_minute} per minute", math.ceil(turns.starts.wait()))
         return UserTurn(turns)

@@ -1,10 +1,10 @@
-"""Adds the context windows of models to a backend's list of them (``request/context_window.py``).
+"""Adds the sizes of context windows to a backend's list of models (``request/context_window.py``).
 
-1. Only backends that the operator named are queried, when a client requests the list, and only for models whose entry
-   has no number. The pages depend on the server's software; if that is not known yet, all of them are tried.
-2. The client waits ``WAIT_SECONDS`` at most. A server that does not answer changes nothing.
-3. The pages get the key of the client's own request, which goes to the same server.
-4. The numbers are remembered for ``FRESH_SECONDS``, so that a client cannot make a server answer many requests.
+1. Only backends that the operator named are queried, when a client requests the list, and only for models whose entries
+   have no size. The pages depend on the server software; if it is not known yet, all pages are tried.
+2. The client waits for at most ``WAIT_SECONDS``. If the server does not answer, the list is unchanged.
+3. The requests for these pages contain the key of the client's own request, which goes to the same server.
+4. The sizes are remembered for ``FRESH_SECONDS``, so that a client cannot cause many requests to a server.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WAIT_SECONDS = 2.0
 FRESH_SECONDS = 30.0
 
 _MAX_SHOWN = 32
-"""Models about which a server is asked one by one."""
+"""The maximum number of models that are queried individually."""
 _PAGES_OF: Mapping[Engine | None, Sequence[str]] = {
     None: PAGES,
     "llama.cpp": ("/props",),
@@ -38,9 +38,9 @@ _PAGES_OF: Mapping[Engine | None, Sequence[str]] = {
 
 
 async def with_windows(document: Mapping[str, Any], backend: Backend, authorization: str) -> dict[str, Any] | None:
-    """Return a list of models, or the entry of one, with the numbers; None if there is nothing to add.
+    """Return a list of models, or the entry of one model, with the sizes added; None if there is nothing to add.
 
-    ``authorization``: the header for the backend, "" for none.
+    ``authorization``: the header for the backend, or "".
     """
     is_one = document.get("object") == "model"
     listed = [document] if is_one else document.get("data")
@@ -60,7 +60,7 @@ async def with_windows(document: Mapping[str, Any], backend: Backend, authorizat
 
 
 async def _windows(backend: Backend, names: Sequence[str], authorization: str) -> Mapping[str, int]:
-    """Return the numbers by model; "" stands for any model."""
+    """Return the sizes by model; the key "" applies to any model."""
     pages = _PAGES_OF.get(backend.engine if not backend.is_stale else None, ())
     now = time.monotonic()
     if pages and backend.windows_until < now:

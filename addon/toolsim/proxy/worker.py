@@ -1,20 +1,20 @@
-"""Runs jobs: quick ones at once, and those that would block the event loop in a separate process.
+"""Runs jobs: quick jobs immediately, and jobs that would block the event loop in a separate process.
 
-The process is for large bodies, and compressed ones.
+The process handles large bodies and compressed bodies.
 
-A thread would not help: Python's JSON parser holds the GIL until it is done, for seconds on 16 MiB of empty lists. A
-process can also be limited, unlike this one:
+A thread would not help: Python's JSON parser holds the GIL until it is done, for seconds on 16 MiB of empty lists. In
+addition, a separate process can have limits, unlike this process:
 
-1. *time*: the system ends it after ``MAX_SECONDS`` of CPU time, or this process does after ``MAX_WAIT_SECONDS`` where
-   there is no such limit; and it runs at a lower priority;
-2. *memory*: it can grow by at most ``GROWTH`` times the body (one emoji makes a text four times as large, and there are
-   a few copies of it). Empty lists would take twenty times, small objects more.
+1. *time*: the system ends it after ``MAX_SECONDS`` of CPU time. If the system has no such limit, this process ends it
+   after ``MAX_WAIT_SECONDS``. It also runs at a lower priority.
+2. *memory*: it can grow by at most ``GROWTH`` times the size of the body. One emoji makes a text four times as large in
+   memory, and there are a few copies of the text. Empty lists would need twenty times the size, small objects more.
 
-Exceeding either limit fails the job, and the next one gets a new process. A process that ends for any other reason is a
-bug, which the client gets as a 500; nothing that a job returns can end it. A job also gets a new process if the one
-before it has left more than ``KEEP_BYTES`` behind, as many small objects do, and long strings do not. A worker starts
-on first use, does one job at a time, and exits when its input ends. Both ends exchange pickles over its pipes; neither
-reads from anyone else.
+A job that exceeds either limit fails, and the next job gets a new process. If a process ends for any other reason, this
+is a bug, and the client receives a 500; no result of a job can end the process. A new process also follows a job that
+leaves more than ``KEEP_BYTES`` in memory, as many small objects do, but long strings do not. A worker starts on first
+use, runs one job at a time, and exits when its input ends. The two processes exchange pickles over pipes, and neither
+reads pickles from any other source.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ except ImportError:  # Windows
 logger = logging.getLogger(__name__)
 
 MAX_SECONDS = 20
-"""CPU time of a job."""
+"""The limit on a job's CPU time."""
 MAX_WAIT_SECONDS = 60
-"""Wall-clock time of a job where the system has no limit of CPU time (Windows)."""
+"""The limit on a job's wall-clock time if the system cannot limit CPU time (Windows)."""
 GROWTH = 16
 HUGE_BYTES = 1024 * 1024
-"""Larger bodies have a separate worker."""
+"""Larger bodies are handled by a separate worker."""
 KEEP_BYTES = 128 * 1024 * 1024
 # The memory that even the smallest job can use.
 _SPARE_BYTES = 64 * 1024 * 1024
 _DEATH_SECONDS = 5
-# The signal with which the system ends a process that takes too much time; too much memory raises MemoryError.
+# The signal with which the system ends a process that exceeds its CPU time; excessive memory raises MemoryError.
 _TOO_LONG = getattr(signal, "SIGPROF", 0) if hasattr(signal, "setitimer") else 0
 _PIPE_BYTES = 1024 * 1024
 _PACKAGES = Path(__file__).parents[2]
 
 
 class Worker:
-    """Runs jobs one after another, owners in turns, in a process that it starts and replaces itself."""
+    """Runs jobs one at a time, alternating between owners, in a process that it starts and replaces as needed."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -84,12 +84,12 @@ class Worker:
         try:
             process = self._started()
         except OSError as problem:
-            logger.warning("toolsim cannot start a process for large bodies, and does without: %s", problem)
+            logger.warning("toolsim cannot start a process for large bodies, and continues without it: %s", problem)
             return run(job)
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            # In one write, so that a job that cannot be written leaves nothing incomplete in the pipe.
+            # Pickled first, so that a job that cannot be pickled leaves no incomplete data in the pipe.
             process.stdin.write(pickle.dumps(job, protocol=5))
             process.stdin.flush()
             with self._time_limit(process):
@@ -105,7 +105,7 @@ class Worker:
         return done
 
     def _died[R: JobResult](self, job: Job[R], process: subprocess.Popen[bytes]) -> R:
-        """Return the result of a job whose process has died: because of its limit, or for an unknown reason."""
+        """Return the result of a job whose process died, because of its time limit or for an unknown reason."""
         code = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = process.wait(_DEATH_SECONDS)
@@ -116,7 +116,7 @@ class Worker:
 
     @contextlib.contextmanager
     def _time_limit(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
-        """End the process if a job takes too long, unless the system does so itself."""
+        """End the process if a job takes too long, unless the system enforces the limit."""
         self._is_overdue = False
         if _TOO_LONG:
             yield
@@ -142,10 +142,10 @@ class Worker:
                 (sys.executable, "-P", "-m", __name__),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                # Each read of the thread interrupts the event loop; the system's default is a sixteenth of this.
+                # Large, because each read by the thread interrupts the event loop; the default is a sixteenth of this.
                 pipesize=_PIPE_BYTES,
                 env={**os.environ, "PYTHONPATH": path},
-                # Windows: the class of the process, in place of ``os.nice``.
+                # Windows: the priority class of the process, instead of ``os.nice``.
                 creationflags=getattr(subprocess, "BELOW_NORMAL_PRIORITY_CLASS", 0),
             )
         return self._process
@@ -159,7 +159,7 @@ class Worker:
 
 
 class WorkQueue:
-    """Runs jobs; ``has_workers``: whether there are other clients that would have to wait."""
+    """Runs jobs. ``has_workers``: use workers, because other clients would otherwise have to wait."""
 
     def __init__(self, *, has_workers: bool) -> None:
         self._has_workers = has_workers
@@ -168,7 +168,7 @@ class WorkQueue:
         self._huge = Worker("huge")
 
     def submit[R: JobResult](self, job: Job[R], then: Callable[[R], Awaitable[None] | None]) -> Awaitable[None] | None:
-        """Run a job and pass its result to ``then``: at once (returns None), or when the result is awaited."""
+        """Run a job and pass its result to ``then``, immediately or, for a heavy job, in the returned awaitable."""
         if self._has_workers and is_heavy(job):
             return self._awaited(job, then)
         return then(run(job))
@@ -181,7 +181,7 @@ class WorkQueue:
         return await worker.run(job)
 
     def stop(self) -> None:
-        """End both processes."""
+        """End both workers' processes."""
         self._large.stop()
         self._huge.stop()
 
@@ -199,7 +199,8 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
             return
         _limit_time(MAX_SECONDS)
         _bound_memory(_SPARE_BYTES + GROWTH * job.size)
-        # JSON is a tree: reference counts free all of it, and the search for cycles takes a quarter of a large job.
+        # JSON is a tree, so reference counting frees all of it, but searching for cycles would take a quarter of the
+        # time of a large job.
         gc.disable()
         done = run(job, long_budget=True)
         gc.enable()
@@ -215,13 +216,13 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
 
 
 def _limit_time(seconds: int) -> None:
-    """End this process after so many seconds of CPU time; 0 = no limit. Windows has none: the parent watches it."""
+    """End this process after this many seconds of CPU time; 0: no limit. On Windows, the parent enforces the limit."""
     if _TOO_LONG:
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _resident(pid: int) -> int:
-    """Return the bytes of memory of a process; a very large number if the system does not report it."""
+    """Return the resident memory of a process in bytes, or a very large number if the system does not report it."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
     except (OSError, AttributeError):
@@ -229,7 +230,7 @@ def _resident(pid: int) -> int:
 
 
 def _bound_memory(growth: int | None) -> None:
-    """Let this process grow by at most so many bytes; None = no limit. Linux only."""
+    """Let this process grow by at most this many bytes; None: no limit. Linux only."""
     statm = Path("/proc/self/statm")
     if resource is None or not statm.exists():
         return
@@ -241,9 +242,9 @@ def _bound_memory(growth: int | None) -> None:
 
 
 if __name__ == "__main__":
-    # Ctrl-C is meant for the proxy, which ends its worker.
+    # Ctrl-C is intended for the proxy, which ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Its clients sent something large, so on a busy machine the proxy's own thread comes first.
+    # Large bodies can wait: on a busy machine, the proxy itself takes precedence.
     if hasattr(os, "nice"):
         os.nice(10)
     with contextlib.suppress(BrokenPipeError):

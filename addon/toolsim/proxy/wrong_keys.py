@@ -1,7 +1,8 @@
-"""A limit for attempts with wrong keys, per source.
+"""A limit on attempts with wrong keys, per source.
 
-A source (see ``refusals``) that has sent too many is limited: only users whose keys it has sent before are accepted
-from there. So nobody can find a key by trying, and a program with a wrong key locks out no user at the same address.
+If a source (see ``refusals``) has sent too many wrong keys, it is limited: only users whose keys it has sent before are
+accepted from there. So nobody can guess a key, and a program with a wrong key does not lock out users at the same
+address.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from toolsim.core.rate import TokenBucket
 from toolsim.core.recent import RecentDict
 
 ATTEMPTS, SECONDS_PER_ATTEMPT = 10, 6
-"""The number of wrong keys that a source can send at once, and the seconds until it can send another one."""
+"""The number of wrong keys that a source can send in a burst, and the seconds until it can send another."""
 MAX_SOURCES = 1_000
-"""The number of sources to keep in mind: the last ones with a wrong key."""
+"""The number of sources that are remembered: the most recent with a wrong key."""
 MAX_KNOWN = 10_000
-"""The number of pairs of source and user to keep in mind: the last ones that were accepted."""
+"""The number of pairs of source and user that are remembered: the most recently accepted."""
 
 
 class WrongKeys:
@@ -36,7 +37,7 @@ class WrongKeys:
         return bucket is not None and bucket.wait() > 0
 
     def accept(self, source: str, user: str) -> bool:
-        """Return whether to accept a user whose key a source has sent, and remember one that is."""
+        """Return whether to accept a user whose key a source has sent; remember the user if accepted."""
         pair = source, user
         if pair not in self._known and self.is_limited(source):
             return False

@@ -41,8 +41,8 @@ WRONG = [
     ),
     (
         "serve http://me:secret@localhost:8000/v1",
-        "toolsim serve: URL: got http://localhost:8000/v1 with a name and password, expected none: clients "
-        "send a key, or toolsim_upstream_key is sent",
+        "toolsim serve: URL: got http://localhost:8000/v1 with a name and password, expected none: let "
+        "clients send a key, or set toolsim_upstream_key",
     ),
     (
         "serve http://localhost:11434/api/",

@@ -133,11 +133,11 @@ KNOWN = {option.full_name: option for option in OPTIONS}
 def test_one_line_says_what_to_write(name: str) -> None:
     """It names an option that exists, if anything does the same; its example can be set."""
     [line] = problems(f"toolsim_{name}=1")
-    assert line == f"toolsim_{name}: this option is gone: {REMOVED[name]}"
+    assert line == f"toolsim_{name}: this option was removed: {REMOVED[name]}"
     assert f"toolsim_{name}" not in KNOWN
     named = set(re.findall(r"toolsim_\w+", REMOVED[name]))
     assert named <= set(KNOWN)
-    assert named or REMOVED[name] == "its value is fixed now"
+    assert named or REMOVED[name] == "its value can no longer be changed"
     examples = re.findall(r"(toolsim_\w+=\S*?[^,\s]+)", REMOVED[name])
     assert problems(*[example.rstrip(",;") for example in examples]) == []
 
@@ -145,7 +145,7 @@ def test_one_line_says_what_to_write(name: str) -> None:
 def test_also_in_config_yaml() -> None:
     """The same line, whatever the value."""
     assert problems(yaml="toolsim_use_tool: false") == [
-        "toolsim_use_tool: this option is gone: write toolsim_untagged=no_use_tool instead of false"
+        "toolsim_use_tool: this option was removed: write toolsim_untagged=no_use_tool instead of false"
     ]
 
 

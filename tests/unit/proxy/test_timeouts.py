@@ -18,7 +18,7 @@ def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     now += 5
     assert timeouts.unreachable("gone").message == "The backend could not be reached within 5 s."
     timeouts.connected()
-    assert timeouts.unreachable("gone").message == "The backend gave no answer: gone"
+    assert timeouts.unreachable("gone").message == "The backend did not answer: gone"
     assert timeouts.overdue().message == "The backend sent no data for 12 s."
     now += 5
     assert (timeouts.is_quiet, timeouts.next_tick()) == (False, MAX_TICK_SECONDS)

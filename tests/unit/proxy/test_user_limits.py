@@ -41,7 +41,7 @@ def test_turns_at_once() -> None:
     """A turn ends with its exchange, once."""
     limits, alice = UserLimits(), user(concurrent=2)
     first, second = started(limits, alice), started(limits, alice)
-    assert refused(limits, alice) == ("Too many turns with this key: expected at most 2 at once.", 1)
+    assert refused(limits, alice) == ("Too many turns with this key: expected at most 2 at the same time.", 1)
     assert started(limits, user("bob", concurrent=1))
     first.leave()
     first.leave()
@@ -73,7 +73,7 @@ def test_turns_per_minute(clock: list[float]) -> None:
     both = user("bob", concurrent=1, per_minute=2)
     turn = started(limits, both)
     for _ in range(5):
-        assert "at once" in refused(limits, both)[0]
+        assert "at the same time" in refused(limits, both)[0]
     turn.leave()
     started(limits, both).leave()
     assert "per minute" in refused(limits, both)[0]
