@@ -60,7 +60,7 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal(ApiError):
-    """A refusal of access, which is logged and counted by its reason (``refusals``)."""
+    """An access refusal, which is logged and counted by its reason (``refusals``)."""
 
     reason: Reason
 
@@ -88,7 +88,7 @@ class Incoming:
     # The kind of connection: see ``route``.
     is_reverse: bool = False
     is_direct: bool = False
-    # The client deliberately uses this proxy: mitmproxy's modes regular and upstream.
+    # The client is configured to use this proxy (mitmproxy's regular and upstream modes).
     is_forward: bool = False
     # The users whose keys the client has sent to this server and to the forward proxy.
     user: User | None = None
@@ -178,7 +178,7 @@ def user_of(headers: Mapping[str, str], api: Api | None, keys: ApiKeys) -> User 
 def owner_of(fields: Iterable[tuple[bytes, bytes]], api: Api | None, user: User | None) -> str:
     """Return the owner of a request with these header fields.
 
-    The owner is that of its user, or without a user a one-way hash of its key, regardless of the header and scheme.
+    It is the user's owner or, without a user, a one-way hash of the key, regardless of the key's header and scheme.
     ``api``: as in ``user_of``.
     """
     if user is not None:

@@ -130,7 +130,7 @@ class Attempt(Feature):
                 return True
             job = replace(job, policy=replace(job.policy, backend=job.fallbacks[0]), fallbacks=job.fallbacks[1:])
         if not can_resend:
-            # The next request uses the next API.
+            # This request gets the error, but later requests use the next API.
             if self._rejected:
                 backend.rejects(self._rejected)
             return False

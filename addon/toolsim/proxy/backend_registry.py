@@ -124,7 +124,7 @@ class Backend:
         return True
 
     def is_now(self, engine: Engine) -> None:
-        """Record the identified engine. If the entry was stale, the server might have been restarted differently."""
+        """Record the identified engine; discard the facts about a stale server, which might have been replaced."""
         if self.is_stale:
             self.refused.clear()
             self.uncounted.clear()
@@ -244,7 +244,7 @@ async def _recognise(backend: Backend, key: str) -> None:
 
 async def page_client(pages: int = 1) -> SimpleAsyncHTTPClient:
     """Return a client for probing a backend with this number of concurrent requests."""
-    # This import takes as long as half of the startup. A thread runs it, so that no other request waits.
+    # This import would take half of the startup time. A thread runs it, so that no other request has to wait.
     await asyncio.to_thread(import_module, "toolsim.proxy.paced_client")
     from toolsim.proxy.paced_client import PacedClient
 
@@ -279,6 +279,6 @@ async def _get(client: SimpleAsyncHTTPClient, root: Root, probe: Probe, key: str
     except (HTTPClientError, OSError, ValueError):
         # Tornado reports a timeout as an HTTP error, although there was no response.
         return None
-    # Under the prefix of Ollama's own API, the path of vLLM's page is the path of a page of Ollama.
+    # If the base URL has the prefix of Ollama's own API, the path of vLLM's page becomes the path of Ollama's page.
     probe = next((other for other in PROBES if other.path == root.path + probe.path), probe)
     return engine_of(probe, answer.code, answer.headers, parse_object(answer.body) or {}) or "unknown"

@@ -54,7 +54,7 @@ class Parts(NamedTuple):
     rounds: Rounds
     servers: Servers
     do: RunJob
-    """Runs a job, here or in a worker."""
+    """Runs a job, in this process or in a worker."""
     finished: Finished
 
 

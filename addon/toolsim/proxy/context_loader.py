@@ -34,7 +34,7 @@ class StoredContextLoader:
 
     memory: ResponseStore
     run: RunJob
-    """Runs a job, here or in a worker."""
+    """Runs a job, in this process or in a worker."""
     background: Background
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange) -> None:

@@ -195,7 +195,7 @@ class Exchange:
         self.action: Action | None = None
         """The auxiliary operation, if the exchange is not a turn."""
         self.replay: ReplayedRequest | None = None
-        """The traces of a replayed flow's first run."""
+        """The state of a replayed flow from its first run; None for other flows."""
         self.user_turn: UserTurn | None = None
         """The turn that counts toward its user's limits."""
         self._problem = ""

@@ -102,7 +102,7 @@ class IncomingReader:
     def incoming(self, flow: HTTPFlow, reached_at: str, proxy_user: User | None = None) -> Incoming:
         """Return the input for routing a flow; ``reached_at``: as returned by ``take_host``.
 
-        ``proxy_user``: the forward proxy's user of the WebSocket connection on which the request arrived.
+        ``proxy_user``: the forward-proxy user of the WebSocket connection on which the request arrived, if any.
         """
         request, client, keys = flow.request, flow.client_conn, self.settings.api_key
         headers = by_name(request.headers)

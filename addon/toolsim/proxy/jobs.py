@@ -81,7 +81,7 @@ class RequestResult(JobResult):
     own: bytes = b""
     """The items of the request in stored form: a JSON array."""
     names: tuple[str, ...] = ()
-    """Their new ids."""
+    """The new ids of these items."""
     prepared: bytes = b""
     """For an auxiliary operation: the messages that are kept, or an estimated token count."""
 
@@ -98,7 +98,7 @@ class ResolveResult(JobResult):
     own: bytes = b""
     """The items of the request in stored form: a JSON array."""
     names: tuple[str, ...] = ()
-    """Their new ids."""
+    """The new ids of these items."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """An HTTP client for pages of backends, which pauses between the chunks of a page.
 
 Reading a chunk that has already arrived does not yield to the event loop, and a page can consist of a million chunks.
-This module is imported on demand, since importing tornado's client takes as long as half of the startup.
+This module is imported on demand, since importing tornado's client would take half of the startup time.
 
 It relies on two internals of tornado 6.5: ``_connection_class`` returns the class of connections, and the return value
 of ``data_received`` is awaited before the next chunk is read.

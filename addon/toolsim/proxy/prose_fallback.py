@@ -158,7 +158,7 @@ class ProseFallback(Feature):
             await asyncio.wait_for(self._changed.wait(), _LOOK_SECONDS)
 
     def take(self) -> Sequence[ClientEvent]:
-        """Return the events since the last call; the last event of all ends the answer."""
+        """Return the events since the last call, of which the final one ends the answer."""
         arrived, self._arrived, self._load = self._arrived, [], Load()
         self._taken.set()
         if not self._following.done():

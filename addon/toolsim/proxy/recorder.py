@@ -13,7 +13,7 @@ MAX_BYTES = 4 * 1024 * 1024
 
 
 _BLOCK_BYTES = 8 * 1024
-"""Compressing a block takes about 10 µs, and reduces it to a twentieth, since the frames of a stream are similar."""
+"""Compressing a block takes about 10 µs, and reduces its size by a factor of 20: the frames of a stream are similar."""
 _MOST_BYTES = 16 * _BLOCK_BYTES
 """Larger blocks are stored uncompressed: compressing them would stall all other streams."""
 

@@ -33,7 +33,7 @@ from toolsim.wire.apis import api_of_path
 SOURCE_LINES, ALL_LINES = 5, 60
 """The maximum numbers of log lines per minute, for one source and for all sources; also the maximum sizes of bursts."""
 MAX_SOURCES = 1_000
-"""The number of sources that are remembered, the most recently refused; each takes about 300 bytes."""
+"""The maximum number of remembered sources: those refused most recently, at about 300 bytes each."""
 _NETWORK_BITS = 64
 _SECONDS = 60
 

@@ -54,7 +54,7 @@ class Further(Protocol):
         """Wait until an event has arrived, for a limited time."""
 
     def take(self) -> Sequence[ClientEvent]:
-        """Return the new events; the last event of all ends the answer."""
+        """Return the new events, of which the final one ends the answer."""
 
 
 class StreamedAnswer:

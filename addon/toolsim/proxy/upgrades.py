@@ -114,7 +114,7 @@ class SocketServer(Protocol):
 class Sockets:
     """An addon that admits upgrades.
 
-    ``has_store``: returns whether the proxy currently stores answers. ``do``: runs a job, here or in a worker.
+    ``has_store``: returns whether the proxy currently stores answers. ``do``: runs a job, in this process or a worker.
     """
 
     def __init__(self, has_store: Callable[[], bool], do: RunJob) -> None:

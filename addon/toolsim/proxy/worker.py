@@ -8,13 +8,13 @@ addition, a separate process can have limits, unlike this process:
 1. *time*: the system ends it after ``MAX_SECONDS`` of CPU time. If the system has no such limit, this process ends it
    after ``MAX_WAIT_SECONDS``. It also runs at a lower priority.
 2. *memory*: it can grow by at most ``GROWTH`` times the size of the body. One emoji makes a text four times as large in
-   memory, and there are a few copies of the text. Empty lists would need twenty times the size, small objects more.
+   memory, and a job holds a few copies of it. Empty lists would need 20 times the size, and small objects even more.
 
-A job that exceeds either limit fails, and the next job gets a new process. If a process ends for any other reason, this
-is a bug, and the client receives a 500; no result of a job can end the process. A new process also follows a job that
-leaves more than ``KEEP_BYTES`` in memory, as many small objects do, but long strings do not. A worker starts on first
-use, runs one job at a time, and exits when its input ends. The two processes exchange pickles over pipes, and neither
-reads pickles from any other source.
+A job that exceeds either limit fails, and the next job gets a new process. If the process ends for any other reason,
+there is a bug, and the client receives a 500; no result of a job can end the process. The process is also replaced if a
+job leaves more than ``KEEP_BYTES`` in memory, as many small objects do, but long strings do not. A worker starts on
+first use, runs one job at a time, and exits when its input ends. The two processes exchange pickles over pipes, and
+neither reads pickles from any other source.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class WorkQueue:
 
     def __init__(self, *, has_workers: bool) -> None:
         self._has_workers = has_workers
-        # Two, so that large bodies do not wait for huge ones.
+        # Two workers, so that large bodies do not have to wait for huge ones.
         self._large = Worker("large")
         self._huge = Worker("huge")
 

@@ -13,9 +13,9 @@ from toolsim.core.recent import RecentDict
 ATTEMPTS, SECONDS_PER_ATTEMPT = 10, 6
 """The number of wrong keys that a source can send in a burst, and the seconds until it can send another."""
 MAX_SOURCES = 1_000
-"""The number of sources that are remembered: the most recent with a wrong key."""
+"""The maximum number of remembered sources: those that sent wrong keys most recently."""
 MAX_KNOWN = 10_000
-"""The number of pairs of source and user that are remembered: the most recently accepted."""
+"""The maximum number of remembered pairs of source and user: those accepted most recently."""
 
 
 class WrongKeys:

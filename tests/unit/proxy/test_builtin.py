@@ -63,7 +63,7 @@ async def test_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytes
         (
             "scripted",
             "reverse:http://127.0.0.1:1",
-            "the scripted backend gets no requests, since mode reverse sends them to http://127.0.0.1:1: leave one of",
+            "the scripted backend gets no requests because mode reverse sends them to http://127.0.0.1:1: remove",
         ),
     ],
 )
