@@ -18,7 +18,7 @@ from toolsim.proxy.mitmproxy12.web import updated
 
 logger = logging.getLogger(__name__)
 
-WAITS = "waits for a yes: "
+WAITS = "waits for approval: "
 """The prefix of the comment on a flow whose answer waits."""
 
 
@@ -57,7 +57,7 @@ class Approve:
         decided = [question for name in _answers(flows) for question in self.desk.decide(name, approve=approve)]
         what = (
             ", ".join(f"{question.label}.{question.tool}" for question in decided)
-            or "nothing: no call waits in these flows"
+            or "nothing: no calls in these flows wait for approval"
         )
         logger.warning("toolsim: %s %s", "approved" if approve else "refused", what)
 

@@ -161,7 +161,7 @@ class Backend:
 
     def has_none(self) -> None:
         """Log that the backend has no API. This is not remembered: the backend might still be starting."""
-        self._log(logging.WARNING, f"it {NO_API}: is the base URL right?")
+        self._log(logging.WARNING, f"it {NO_API}: is the base URL correct?")
 
     def _log(self, level: int, line: str) -> None:
         if line != self.logged:

@@ -92,7 +92,7 @@ class BuiltinBackend:
         try:
             await loopback.start()
         except OSError as problem:
-            logger.error("toolsim cannot serve its %s backend: %s", settings.builtin, problem)
+            logger.error("toolsim cannot start its %s backend: %s", settings.builtin, problem)
             return
         self._loopback = loopback
         self._log_place(settings, modes)

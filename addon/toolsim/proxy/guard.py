@@ -31,7 +31,7 @@ from toolsim.proxy.reporting.metrics import Family
 
 logger = logging.getLogger(__name__)
 
-FAILED = ApiError("toolsim failed to handle this request; its log has the reason.", code="internal_error")
+FAILED = ApiError("toolsim failed to handle this request; see its log for the reason.", code="internal_error")
 
 _FOLDER = str(Path(__file__).parents[1])
 

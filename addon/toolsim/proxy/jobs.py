@@ -349,7 +349,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> RequestResult:
         raise BadRequest(unreadable(body))
     if rewritten is None:
         if body.lstrip().startswith(b"{") and _MENTIONS_TOOLS.search(body) and read_body(body) is None:
-            raise BadRequest("The request body mentions tools, but is not JSON that can be read.")
+            raise BadRequest("The request body mentions tools, but cannot be parsed as JSON.")
         return RequestResult(job.report)
     topic = label_of(rewritten.items)
     if job.action == "input_tokens":

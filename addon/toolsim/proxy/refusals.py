@@ -58,7 +58,7 @@ class Refusals:
     def families(self) -> list[Family]:
         """Return the metrics."""
         known = {"reason": REASONS}
-        refused = Family("refused_requests_total", "Requests that were refused, by reason.", known=known)
+        refused = Family("refused_requests_total", "Refused requests by reason.", known=known)
         for reason, count in self._counts.items():
             refused.add({"reason": reason}, count)
         return [refused]

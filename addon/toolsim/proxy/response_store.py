@@ -32,7 +32,7 @@ from toolsim.wire.responses.stored import Recalled, References, appended, not_fo
 logger = logging.getLogger(__name__)
 
 UNAVAILABLE = ApiError(
-    "The store of this proxy, which this request needs, is not available.",
+    "This request needs the store of this proxy, which is not available.",
     code="store_unavailable",
     status=503,
     retry_after=1,
@@ -73,7 +73,9 @@ class ResponseStore:
         records.add({}, self.size.records)
         size = Family("store_bytes", "Bytes of stored answers and conversations, as of the last write.", "gauge")
         size.add({}, self.size.bytes)
-        evicted = Family("store_evicted_total", "Records evicted by limit or age, at this proxy's writes.")
+        evicted = Family(
+            "store_evicted_total", "Records evicted by this proxy's writes because of a limit or their age."
+        )
         evicted.add({}, self.evicted)
         errors = Family("store_errors_total", "Store errors by operation.")
         for what, count in self.errors.items():

@@ -98,4 +98,4 @@ def _unknown(name: str) -> str:
     if rest in REMOVED:
         return f"{name}: this option was removed: {REMOVED[rest]}"
     hint = nearest(rest, [option.name for option in OPTIONS], PREFIX)
-    return f"{name}: no such option{hint or f'; their names begin with {PREFIX}, see README'}"
+    return f"{name}: no such option{hint or f'; option names begin with {PREFIX}, see README'}"

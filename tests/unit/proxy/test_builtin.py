@@ -48,7 +48,7 @@ async def test_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     builtin = BuiltinBackend()
     await builtin.start(Settings(builtin="scripted"))
     assert builtin.port is None
-    assert "cannot serve its scripted backend: address in use" in caplog.text
+    assert "cannot start its scripted backend: address in use" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ BACKENDS = "expected one of auto, responses, chat, messages, codex, local, scrip
         ("toolsim_tool_allow_list=a", "toolsim_tool_allow_list: no such option; did you mean toolsim_tool_allowlist?"),
         ("toolsim-backend=chat", "toolsim-backend: no such option; did you mean toolsim_backend?"),
         ("TOOLSIM_BACKEND=chat", "TOOLSIM_BACKEND: no such option; did you mean toolsim_backend?"),
-        ("toolsim_xyzzy=1", "toolsim_xyzzy: no such option; their names begin with toolsim_, see README"),
+        ("toolsim_xyzzy=1", "toolsim_xyzzy: no such option; option names begin with toolsim_, see README"),
     ],
 )
 def test_a_wrong_argument_is_one_line(given: str, line: str) -> None:
