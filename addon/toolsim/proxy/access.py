@@ -129,8 +129,10 @@ def check_forward(settings: Settings, *, has_key: bool, is_guessing: bool = Fals
     if settings.api_key and not has_key:
         if is_guessing:
             return _WRONG_KEYS
-        message = "toolsim_api_key is set: a client of this proxy must send it in Proxy-Authorization, as a Bearer token or as "
-        message += "the Basic password."
+        message = (
+            "toolsim_api_key is set: a client of this proxy must send it in Proxy-Authorization, as a Bearer token or "
+            "as the Basic password."
+        )
         code = "proxy_authentication_required"
         return Refusal(message, "invalid_request_error", code, status=407, reason="proxy_key")
     return None

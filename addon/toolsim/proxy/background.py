@@ -1,6 +1,6 @@
 """Background answers, created without a waiting client.
 
-An optional package creates them (``BACKGROUND`` in ``plugins.py``). It is imported for the first request about one.
+An optional package creates them (``BACKGROUND`` in ``plugins.py``). It is imported when the first request needs it.
 """
 
 from __future__ import annotations

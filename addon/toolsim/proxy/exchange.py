@@ -113,7 +113,7 @@ class Feature:
         """Handle an answer whose headers are about to be sent, with the complete body unless it is streamed."""
 
     def on_close(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
-        """Handle the end of an exchange; ``status``: of its answer, None if none reached the client."""
+        """Handle the end of an exchange; ``status``: the answer's HTTP status, or None if the client received none."""
 
 
 class State(Enum):
@@ -617,9 +617,9 @@ class Exchanges:
         return self._open.get(flow.id)
 
     def close(self, flow: HTTPFlow, status: int | None) -> bool:
-        """End the exchange of a flow; ``status``: of its answer, None if none reached the client.
+        """End the exchange of a flow, if any; return whether there was one.
 
-        Return whether there was one.
+        ``status``: the answer's HTTP status, or None if the client received no answer.
         """
         if (exchange := self._open.pop(flow.id, None)) is not None:
             exchange.close(flow, status)

@@ -5,7 +5,7 @@ reach: no earlier entry matches the name, and the backend's entry does not chang
 models that match no entry. Backends are queried in parallel for at most ``LIST_SECONDS``; a backend that does not
 answer adds no models.
 
-Each backend receives the key that it would receive for a turn, and only the client's headers for keys.
+Each backend receives the key that it would receive for a turn, and no other headers from the client except ``Via``.
 """
 
 from __future__ import annotations
