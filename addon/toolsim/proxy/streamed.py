@@ -233,8 +233,8 @@ def in_slices(
 ) -> Iterator[list[bytes] | None]:
     """Yield the frames of ``steps``, grouped by time slice, and None whenever other tasks should run.
 
-    If a step raises an exception, the frames before it are yielded first. ``is_over``: returns whether all frames have
-    been yielded. Without ``pace`` there is only one slice.
+    If a step raises an exception, the frames before it are yielded first. ``is_over``: returns whether no frames will
+    follow. Without ``pace`` there is only one slice.
     """
     frames: list[bytes] = []
     if pace is not None:
