@@ -269,12 +269,20 @@ def evaluates(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str,
     """Measure or tune, until the first question."""
     log = tmp_path / "log"
     line = _BACKEND.sub(backend.url, line)
+    before = len(backend.exchanges)
     with log.open("wb") as file:
         process = subprocess.Popen(
-            ["sh", "-c", f"exec {line}"], cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+            ["sh", "-c", f"exec {line}"],
+            cwd=tmp_path,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            # A shell that runs the tests in the background ignores it for all that it starts.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     end = time.monotonic() + 60
-    while not backend.exchanges and process.poll() is None:
+    while len(backend.exchanges) == before and process.poll() is None:
         assert time.monotonic() < end, log.read_text()
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)

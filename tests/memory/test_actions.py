@@ -96,6 +96,6 @@ def test_what_cannot_be_compacted(client: openai.OpenAI, backend: TextBackend) -
     backend.play([says("Half of", ending="length"), says("x", ending="error")])
     assert client._client.post("responses/compact", json={"input": "x"}).status_code == 400
     assert client._client.post("responses/compact", content=b"[]").status_code == 400
-    for words in "no whole summary", "The model is out":
+    for words in "a complete summary", "The model is out":
         with pytest.raises(openai.InternalServerError, match=words):
             client.responses.compact(model="m", input="Hello")

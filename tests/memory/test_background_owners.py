@@ -131,7 +131,7 @@ def test_no_key_takes_what_another_waits_for(backend: TextBackend) -> None:
         connect(running, "other") as other,
     ):
         ids = [start(one, input="Count").id for _ in range(2)]
-        with pytest.raises(openai.RateLimitError, match="at most 2 at one time"):
+        with pytest.raises(openai.RateLimitError, match="at most 2 at a time"):
             start(other, input="Count")
         one.responses.cancel(ids[0])
         with pytest.raises(openai.RateLimitError, match="at most 1 for one key"):
@@ -153,7 +153,7 @@ def test_how_many(backend: TextBackend) -> None:
         connect(running) as client,
     ):
         id = start(client, input="Count").id
-        with pytest.raises(openai.RateLimitError, match="at most 1 at one time") as caught:
+        with pytest.raises(openai.RateLimitError, match="at most 1 at a time") as caught:
             start(client, input="Count")
         assert caught.value.response.headers["retry-after"] == "5"
         assert "toolsim_background_answers 1" in metrics(running)

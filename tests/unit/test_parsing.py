@@ -239,7 +239,7 @@ def test_the_pages_repairs_are_made(code: str, example: str) -> None:
     if code == "LEFTOVER_MARKUP":  # No call in a text: ``test_leftover_markup`` has it.
         return
     if code == "REPEATED_CALL":
-        assert example == "a list of the same call again and again, cut off by the token limit"
+        assert example == "a list that repeats the same call until the token limit"
         call = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
         parsed = parse("[" + ", ".join([call] * 40), ANY_REPAIR, cut=True)
     else:
