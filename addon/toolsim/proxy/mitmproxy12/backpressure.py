@@ -1,12 +1,12 @@
 """Finds a connection's handler and writer, and limits the data buffered for a client that does not read (backpressure).
 
-The kernel would buffer megabytes, all of which would have to be produced.
+Without a limit, the kernel would buffer megabytes of an answer, which the backend would have to produce first.
 
-The limit applies to bytes waiting to be sent. Bytes in transit, whose number depends on the client's distance, do not
+The limit applies to bytes waiting to be sent. Bytes in transit, whose number depends on the round-trip time, do not
 count, so a slow network path does not reduce throughput.
 
-Relies on this internal of mitmproxy 12.2: ``Proxyserver.connections`` has the handler of each client, and its
-``transports`` the writer.
+Relies on these internals of mitmproxy 12.2: ``Proxyserver.connections`` contains the handler of each client, and the
+handler's ``transports`` contain the writers.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from mitmproxy.connection import Client, Connection
 from mitmproxy.proxy.server import ConnectionHandler
 
 HIGH_WATER_BYTES = 128 * 1024
-"""The number of waiting bytes above which their producer is paused."""
+"""The number of unsent bytes above which their producer is paused."""
 
 
 class ClientBackpressure:
-    """An addon that limits the waiting bytes of each client. The system's default applies if it has no such option."""
+    """An addon that limits the unsent bytes of each client. Without such a socket option, the system's default applies."""
 
     def client_connected(self, client: Client) -> None:
         """Set the limit of one connection."""
@@ -36,7 +36,7 @@ class ClientBackpressure:
 
 
 def bound_buffers(own: socket.socket, size: int) -> None:
-    """Limit the kernel's buffers, in both directions, for a connection, or for all those of a listening socket."""
+    """Limit the kernel's buffers in both directions, for one connection or for all connections of a listening socket."""
     for option in socket.SO_RCVBUF, socket.SO_SNDBUF:
         with suppress(OSError):
             own.setsockopt(socket.SOL_SOCKET, option, size)
@@ -50,7 +50,7 @@ def handler_of(client: Client) -> ConnectionHandler | None:
 
 
 def writer_of(client: Client, connection: Connection | None = None) -> asyncio.StreamWriter | None:
-    """Return the writer of a client, or of another ``connection`` that is open for it; None if that is closed."""
+    """Return the writer of a client, or of a ``connection`` opened for the client; None if the connection is closed."""
     handler = handler_of(client)
     io = handler.transports.get(connection or client) if handler is not None else None
     return io.writer if io is not None and isinstance(io.writer, asyncio.StreamWriter) else None

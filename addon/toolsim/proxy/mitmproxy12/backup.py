@@ -1,20 +1,19 @@
 """The two sides of a finished exchange, in one flow.
 
 The flow itself contains the sent side: the rewritten request, and the answer as the client received it. Its backup,
-which mitmproxy's "revert" restores, contains the received side: the client's own request and the backend's own answer.
-Both have mitmproxy's ordinary form, so that any flow file can contain them.
+which mitmproxy's "revert" restores, contains the received side: the client's original request and the backend's
+original answer. Both have mitmproxy's ordinary form, so that any flow file can contain them.
 
-mitmproxy has methods to make a backup and to revert to it, but none to inspect it or to add to it. This file relies on
+mitmproxy has methods to create a backup and to revert to it, but none to inspect or extend it. This file relies on
 these internals of ``mitmproxy.flow`` 12.2, which are checked when the addon is loaded:
 
-1. ``flow.backup()`` stores ``flow.get_state()`` in ``flow._backup``, a dict, and None means that there is none.
-2. Its keys ``request`` and ``response`` hold the states of the two messages, or None; ``comment``, ``marked``,
-   ``metadata``, ``error`` and ``intercepted`` are the flow's own.
+1. ``flow.backup()`` stores ``flow.get_state()``, a dict, in ``flow._backup``. None means that there is no backup.
+2. The keys ``request`` and ``response`` hold the states of the two messages, or None; ``comment``, ``marked``,
+   ``metadata``, ``error`` and ``intercepted`` hold the flow's attributes.
 3. ``flow.revert()`` restores the entire state and leaves no backup.
-4. The attributes of a message are its ``stream`` and its ``data``. (``Message.copy()`` checks types, which
-   takes most of its time. Where a type is a union, the check leaves an exception behind that refers to
-   itself and, through its traceback, to the caller's objects: everything of an exchange would stay in memory
-   until the next garbage collection.)
+4. The only attributes of a message are ``stream`` and ``data``. (``Message.copy()`` is avoided. It spends most of its
+   time on type checks, and the check of a union type leaves behind an exception that refers to itself and, through its
+   traceback, to the caller's objects. So the entire exchange would stay in memory until the next garbage collection.)
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ def incoming(flow: HTTPFlow) -> Mapping[str, Any]:
 
 
 def incoming_request(flow: HTTPFlow) -> Request | None:
-    """Return the client's own request, None if the flow itself contains it."""
+    """Return the client's original request, None if the flow itself contains it."""
     state = incoming(flow).get("request")
     return _message(Request, state)
 
 
 def incoming_response(flow: HTTPFlow) -> Response | None:
-    """Return the backend's own answer, None if the flow itself contains it or it was not recorded."""
+    """Return the backend's original answer, None if the flow itself contains it or it was not recorded."""
     state = incoming(flow).get("response")
     return _message(Response, state)
 
 
 def begin(flow: HTTPFlow) -> None:
-    """Back up the flow's current request as the received one, replacing any backup of an edit or an earlier run."""
+    """Back up the flow's current request as the received one, replacing any backup from an edit or an earlier run."""
     drop(flow)
     flow.backup()  # type: ignore[no-untyped-call]
     if (backup := _backup(flow)) is not None:
@@ -67,7 +66,7 @@ def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
     backup = _backup(flow)
     if backup is None:
         return
-    # The report is plain data that no longer changes; metadata of other addons may be anything.
+    # The report is plain data that no longer changes, but metadata of other addons might still change.
     metadata = {key: value if key == REPORT else deepcopy(value) for key, value in flow.metadata.items() if key != SENT}
     if REPORT in metadata:
         metadata[REPORT] = {**metadata[REPORT], "side": "backend"}
@@ -76,7 +75,7 @@ def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
 
 
 def copied(response: Response) -> Response:
-    """Return a mutable copy of an answer whose original shows the received side (rule 4)."""
+    """Return a mutable copy of an answer whose original remains the received side (rule 4)."""
     other = copy(response)
     other.data = copy(response.data)
     other.headers = Headers(response.headers.fields)
@@ -86,7 +85,7 @@ def copied(response: Response) -> Response:
 
 
 def split(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
-    """Return both sides as separate flows: the received and the sent one. Neither has a backup."""
+    """Return both sides as separate flows, the received one and the sent one. Neither has a backup."""
     backend: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
     client: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
     backend.revert()  # type: ignore[no-untyped-call]

@@ -1,11 +1,11 @@
-"""Complete and rewritten bodies: their size is limited, and their trailers are dropped.
+"""Limits the size of bodies that are read completely, and drops the trailers of rewritten bodies.
 
 A proxy is allowed to drop trailers (RFC 9110, 6.5.1). They belong to the replaced bytes, and no known API sends any.
-Over HTTP/1 ``chunks`` drops them before they get here, because mitmproxy's layer crashes on them.
+Over HTTP/1, ``chunks`` drops them first, because mitmproxy's layer crashes on them.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2: the received part of a body is in
-``request_body_buf`` or ``response_body_buf``, and ``check_body_size`` decides for a message whether
-mitmproxy rejects or streams it because of its size.
+``request_body_buf`` or ``response_body_buf``, and ``check_body_size`` decides whether mitmproxy rejects or streams a
+message because of its size.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from toolsim.proxy.mitmproxy12.stream import OwnStream
 
 
 class BoundedBodies(OwnStream):
-    """Reads no more of a body than the exchange allows."""
+    """Limits the size of a body to what the exchange allows."""
 
     @override
     def check_body_size(self, request: bool) -> CommandGenerator[bool]:
         options = self.context.options
-        # mitmproxy would begin to stream in the middle of a body, and so pass on data that only toolsim should read.
+        # mitmproxy would start streaming in the middle of a body, and thereby forward data that only toolsim should read.
         if self.exchange is not None and (not options.body_size_limit or options.stream_large_bodies):
             return False
         return (yield from super().check_body_size(request))
@@ -40,7 +40,7 @@ class BoundedBodies(OwnStream):
             if isinstance(event, RequestData):
                 size = len(self.request_body_buf) + len(event.data)
                 if exchange.is_request_too_large or size > exchange.limits.max_request_bytes:
-                    # Keep reading, and drop it: many clients miss an answer that arrives during their request.
+                    # Keep reading and discard the data: many clients miss an answer that arrives while they are still sending.
                     exchange.is_request_too_large = True
                     self.request_body_buf.clear()  # type: ignore[no-untyped-call]
                     return

@@ -1,16 +1,16 @@
-"""Reads chunked HTTP/1 bodies in place of h11's reader: without trailers, and all available chunks as one piece.
+"""Reads chunked HTTP/1 bodies in place of h11's reader: without trailers, and with all available chunks joined.
 
-1. Trailers are dropped: mitmproxy does not support them, and its layer crashes on them, so that the client would wait
-   forever. A proxy is allowed to drop them (RFC 9110, 6.5.1), and no known API sends any.
-2. Chunks that arrive together are one piece. Chunk boundaries have no meaning (RFC 9112, 7.1), but mitmproxy forwards
-   each chunk separately, and the write to a socket is its most expensive step. The more streams there are, the more
+1. Trailers are dropped. mitmproxy's layer does not support them and crashes, so that the client would wait forever. A
+   proxy is allowed to drop trailers (RFC 9110, 6.5.1), and no known API sends any.
+2. Chunks that arrive together are joined. Chunk boundaries have no meaning (RFC 9112, 7.1), but mitmproxy forwards
+   each chunk separately, and writing to a socket is its most expensive step. The more streams there are, the more
    chunks arrive together.
 3. h11's reader handles everything else: an extension, a partial chunk, the last chunk, an error.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http._http1`` 12.2: it reads chunked bodies with the class in the
-module's global name ``ChunkedReader``, h11's, until that returns None; a last chunk with trailers is an
-``EndOfMessage`` with headers. In h11 0.16: between two chunks ``_bytes_in_chunk`` is 0, ``_reading_trailer`` is false,
-and ``_bytes_to_discard`` is the missing part of the line end after the first.
+module's global name ``ChunkedReader``, originally h11's, until the reader returns None; a last chunk with trailers is
+an ``EndOfMessage`` with headers. In h11 0.16, between two chunks ``_bytes_in_chunk`` is 0, ``_reading_trailer`` is
+false, and ``_bytes_to_discard`` is the missing part of the line break after the first chunk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SIZE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n").match
 
 
 class JoiningReader(ChunkedReader):
-    """Reads a chunked body in as few pieces as possible, and drops everything after its last chunk."""
+    """Reads a chunked body in as few pieces as possible, and drops its trailers."""
 
     @property
     def is_between_chunks(self) -> bool:
@@ -34,7 +34,7 @@ class JoiningReader(ChunkedReader):
         return not (self._bytes_in_chunk or self._bytes_to_discard or self._reading_trailer)
 
     def __call__(self, buf: Any) -> Any:
-        """Return the next event of the body, None if more data is needed."""
+        """Return the next event of the body, or None if more data is needed."""
         if not self._bytes_in_chunk and not self._reading_trailer and self._bytes_to_discard in (b"", _LINE_END):
             if not buf:
                 return None
@@ -44,7 +44,7 @@ class JoiningReader(ChunkedReader):
         return EndOfMessage() if isinstance(event, EndOfMessage) else event
 
     def _whole_chunks(self, buf: Any) -> bytes | None:
-        """Consume all complete chunks and return their data; None if there is none."""
+        """Consume all complete chunks and return their data, or None if no chunk is complete."""
         raw = bytes(buf)
         pieces, at = _read(raw, follows_chunk=bool(self._bytes_to_discard))
         if not pieces:
@@ -56,15 +56,15 @@ class JoiningReader(ChunkedReader):
 
 
 def whole_chunks(raw: bytes) -> bytes | None:
-    """Return the data of the chunks in ``raw``; None unless all of them are complete, plain and non-empty."""
+    """Return the data of the chunks in ``raw``, or None unless all are complete, non-empty and without extensions."""
     pieces, end = _read(raw)
     return b"".join(pieces) if raw[end:] == (_LINE_END if pieces else b"") else None
 
 
 def _read(raw: bytes, *, follows_chunk: bool = False) -> tuple[list[bytes], int]:
-    """Return the data of the plain chunks at the start of ``raw``, and the position where the last one's data ends.
+    """Return the data of the plain chunks at the start of ``raw``, and the position where the last chunk's data ends.
 
-    ``follows_chunk``: the line end of the chunk before them is still to come.
+    ``follows_chunk``: ``raw`` starts with the line break that ends the previous chunk.
     """
     pieces = []
     at = 0

@@ -1,10 +1,10 @@
-"""Limits the time of connecting to a backend.
+"""Limits the time for connecting to a backend.
 
-mitmproxy waits for a connection as long as the operating system does, minutes (its issue #1095).
+mitmproxy waits for a connection as long as the operating system does, which can be minutes (mitmproxy issue #1095).
 
-Relies on these internals of ``mitmproxy.proxy.server`` 12.2: the hook ``server_connect`` runs in the
-task that then connects, and a cancelled task ends in an ordinary connection error. So a timer cancels
-it, until the connection is established: with TLS, until the handshake is complete.
+Relies on these internals of ``mitmproxy.proxy.server`` 12.2: the hook ``server_connect`` runs in the task that then
+connects, and cancelling that task results in an ordinary connection error. So a timer cancels the task unless the
+connection is established in time, including the TLS handshake if there is one.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from mitmproxy.tls import TlsData
 
 
 class ConnectTimeout:
-    """An addon that cancels connecting after ``seconds``; 0 = as long as the system tries."""
+    """An addon that cancels a connection attempt after ``seconds``; 0 = the system's own timeout."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     async def server_connect(self, data: ServerConnectionHookData) -> None:
-        """Start the timer; async, so that it runs in the task that connects."""
+        """Start the timer. The hook is async so that it runs in the task that connects."""
         task = asyncio.current_task()
         if self.seconds and task is not None:
             self._stop(data.server)
@@ -32,7 +32,7 @@ class ConnectTimeout:
             self._timers[data.server.id] = loop.call_later(self.seconds, task.cancel, "timed out")
 
     def server_connected(self, data: ServerConnectionHookData) -> None:
-        """Stop the timer, unless a TLS handshake is to follow."""
+        """Stop the timer unless a TLS handshake follows."""
         if not data.server.tls:
             self._stop(data.server)
 

@@ -1,12 +1,12 @@
 """The options that were set before the script was loaded (``--set``, config.yaml).
 
 mitmproxy reads its command line before it loads a script. It defers options that it does not know yet, and applies them
-once the script has added its options. An invalid value then silently ends the loading of the script, and an unknown
+once the script has added its options. An invalid value then silently aborts the loading of the script, and an unknown
 name is not reported at all.
 
-Relies on these internals of ``mitmproxy.optmanager`` 12.2: ``deferred`` holds them by name: a value
-from a file as it is, texts from the command line as ``val`` of an object. An option that has not been set has the
-``value`` ``unset``; an option that was set to its default has not.
+Relies on these internals of ``mitmproxy.optmanager`` 12.2: ``deferred`` maps names to deferred values. A value from a
+file is stored unchanged; the texts from the command line are the ``val`` of an object. The ``value`` of an option is
+``unset`` unless the option has been set, even if it was set to its default.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mitmproxy.optmanager import OptManager, unset
 
 
 def options_set_early(options: OptManager) -> dict[str, Any]:
-    """Return the deferred options by name: the texts of the command line as a ``Texts``, or a value from a file."""
+    """Return the deferred options by name: command-line texts as a ``Texts``, values from a file unchanged."""
     found: dict[str, Any] = {}
     for name, deferred in options.deferred.items():
         texts = getattr(deferred, "val", None)
@@ -26,7 +26,7 @@ def options_set_early(options: OptManager) -> dict[str, Any]:
 
 
 class Texts(tuple[str, ...]):
-    """The texts of a command line for one option."""
+    """The texts that the command line contains for one option."""
 
 
 def drop(options: OptManager, name: str) -> None:
@@ -35,7 +35,7 @@ def drop(options: OptManager, name: str) -> None:
 
 
 def rename(options: OptManager, name: str, new: str) -> bool:
-    """Apply a deferred option, if any, to another option, unless that one was set too."""
+    """Apply a deferred option, if any, to another option, unless the other option was set too."""
     if name not in options.deferred:
         return False
     options.deferred.setdefault(new, options.deferred.pop(name))
@@ -43,7 +43,7 @@ def rename(options: OptManager, name: str, new: str) -> bool:
 
 
 def replace(options: OptManager, name: str, value: str) -> None:
-    """Replace a deferred value, keeping its form."""
+    """Replace a deferred value in the same form."""
     deferred = options.deferred[name]
     if hasattr(deferred, "val"):
         deferred.val = [value]

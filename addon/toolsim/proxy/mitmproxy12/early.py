@@ -1,14 +1,14 @@
 """Begins the client's stream before the backend has sent its response headers.
 
-A model can read a long prompt for minutes, and clients give up after about 20 s without a byte. So the client of a
-stream that has received nothing for a while gets a 200 and the first frames of its answer, and keep-alives from then on
-(``Exchange.open_early``). The backend's later output goes into that stream: its own stream, a non-streamed answer, or
-an error, which becomes the API's error event.
+A model can take minutes to read a long prompt, but clients give up after about 20 s without a byte. So a streaming
+client that has received nothing for a while gets a 200, the first frames of its answer, and then keep-alives
+(``Exchange.open_early``). The backend's later output goes into that stream, whether it is a stream, a non-streamed
+answer, or an error, which becomes the API's error event.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2, in addition to those of ``response_pump``:
 
 1. ``start_response_stream`` sends the head in ``flow.response`` and proceeds to ``state_stream_response_body``.
-2. ``send_response`` is the end of every answer. With ``already_streamed`` it sends neither a head nor a body.
+2. ``send_response`` ends every answer. With ``already_streamed`` it sends neither a head nor a body.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from toolsim.proxy.streamed import StreamedAnswer
 
 
 class EarlyStart(ResponsePump):
-    """Opens the client's stream early, and puts the backend's answer into it."""
+    """Opens the client's stream early, and sends the backend's answer over it."""
 
     opened: StreamedAnswer | None = None
-    """The answer that began before the backend's, or None."""
+    """The answer that was started before the backend's, or None."""
 
     def keep_waiting(self, exchange: Exchange) -> CommandGenerator[None]:
-        """Send what the client needs while the backend has not sent its headers, or not the complete answer."""
+        """Send the client its first frames or a keep-alive while the backend's headers or answer are incomplete."""
         if self.opened is None and (response := exchange.open_early(self.flow)) is not None:
             self.opened = exchange.streamed
             self.frame_chunks(response)

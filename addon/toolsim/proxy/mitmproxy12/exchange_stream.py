@@ -1,11 +1,11 @@
-"""The stream that carries an exchange. It can end a response early, on a timeout, or when the backend fails.
+"""The stream of an exchange. It can end a response early, on a timeout, or when the backend fails.
 
-The stream has one class for each concern; this one watches the backend. It relies on these internals of
-``mitmproxy.proxy.layers.http`` 12.2, in addition to those of ``stream``:
+The stream has one class per concern; the class in this module monitors the backend. It relies on these internals of
+``mitmproxy.proxy.layers.http`` 12.2, in addition to those listed in ``stream``:
 
 1. ``RequestWakeup`` is routed back to the stream that yielded it, and ``HttpStream`` itself never uses it.
-2. ``HttpLayer.connections`` holds failed connections with their ``error``, and repeats it to later requests for the
-   same address. The client's connection stays open after such a failure, so the error has to be cleared.
+2. ``HttpLayer.connections`` keeps failed connections with their ``error``, which later requests to the same address
+   get again. The client's connection stays open after a failure, so the error has to be cleared.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from toolsim.proxy.mitmproxy12.fallback_resend import Resending
 
 
 class ExchangeStream(EarlyStart, Resending, BoundedBodies):
-    """A stream that watches its backend, and always ends its client's answer."""
+    """A stream that monitors its backend, and always ends the client's answer."""
 
     is_unwatched = False
-    """Whether a connected backend is not watched yet: the request is sent before the timer is started."""
+    """Whether the backend is connected but its timer has not started, because the request is sent first."""
 
     @override
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
@@ -68,19 +68,19 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
         return True
 
     def forget_failed_connections(self) -> None:
-        """Let the next request of this client connection try again (rule 2)."""
+        """Let the next request of this client connection connect again (rule 2)."""
         for connection in (*self.layer.connections, self.context.server):
             if isinstance(connection, Server) and not connection.connected:
                 connection.error = None
 
     @override
     def wake(self) -> CommandGenerator[None]:
-        """Let the exchange send a keep-alive or give up if the backend is silent."""
+        """Let the exchange send a keep-alive, or give up, if the backend is silent."""
         exchange, is_resending = self.exchange, self.server_state == self.state_resending
         if self.ended or (exchange is None and not is_resending):
             return
         if exchange is None or is_resending:
-            # An exchange whose request could not be rewritten again has toolsim's own error as its answer.
+            # If the request could not be rewritten again, the answer is toolsim's own error.
             yield from super().wake()
             return
         if self.server_state == self.state_stream_response_body and exchange.streamed is not None:
@@ -104,16 +104,16 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
         exchange = self.exchange
         by_client = isinstance(event, RequestProtocolError) or self.client_state == self.state_errored
         if self.ended and not by_client:
-            # This connection was closed by the stream itself.
+            # The stream itself closed this connection.
             return
         if exchange is None or by_client:
             yield from super().handle_protocol_error(event)
         elif self.server_state == self.state_stream_response_body:
             if self.fed is not None and self.fed.waits:
-                # It has sent everything that was requested.
+                # This backend's part of the answer is already complete.
                 self.has_backend_ended = True
                 return
-            # The backend has failed: the answer ends after its last data.
+            # The backend has failed: end the answer after the last data received.
             self.ended = True
             self.stop_feeding()
             yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))

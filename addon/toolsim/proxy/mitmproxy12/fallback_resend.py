@@ -1,11 +1,11 @@
-"""Resends a request without what its backend has just rejected: a feature, or the path of an API.
+"""Resends a request without the feature, or the API path, that its backend has just rejected.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 
-1. Over HTTP/1 a stream can send a second request once it has the complete answer to the first one and the event loop
-   has turned. It uses a new connection: many servers disconnect after an error without announcing it, and the FIN can
-   still be in flight.
-2. Over HTTP/2 each stream is one request. There the rejection is only remembered, and reaches the client.
+1. Over HTTP/1, a stream can send a second request in the next iteration of the event loop after the complete answer to
+   the first one. It uses a new connection, because many servers disconnect after an error without announcing it, and
+   the FIN might still be in flight.
+2. Over HTTP/2, each stream is one request. The rejection is remembered for later requests, and reaches the client.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Resending(OwnStream):
         if exchange is not None and is_whole and self.is_refused(exchange):
             self.server_state = self.state_resending
             yield ToolsimResendHook(self.flow)
-            # Not at once: the connection is free only after this event.
+            # Not immediately: the connection is free only after this event.
             yield RequestWakeup(0)
         else:
             yield from super().state_consume_response_body(event)
 
     def is_refused(self, exchange: Exchange) -> bool:
-        """Return whether the error only requires a request without the attempted feature."""
+        """Return whether the error rejects the attempted feature, so that a request without it can succeed."""
         attempt = exchange.find(Attempt)
         assert self.flow.response is not None
         if attempt is None or 200 <= self.flow.response.status_code < 300:

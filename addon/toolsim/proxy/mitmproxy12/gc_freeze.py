@@ -1,9 +1,9 @@
 """Exempts objects that exist after startup from garbage collection: they stay until the process exits.
 
 A full collection stops the process while it visits every object. With mitmproxy and this addon in memory there are a
-hundred thousand: a pause of 40 ms and more for every stream. The collector skips frozen objects. Many modules are
-imported only on first use, so the first long collections freeze the remaining objects. No later one does, since
-freezing flows would keep their contents forever.
+hundred thousand objects, so every stream pauses for 40 ms or more. The collector skips frozen objects. Many modules are
+imported only on first use, so the first long collections also freeze the objects that were created since. Later
+collections do not, since freezing flows would keep their contents forever.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 _LONG_SECONDS = 0.01
 _MOST = 3
-"""The number of long collections that freeze the remaining objects."""
+"""The number of long collections after which objects are frozen."""
 
 
 class GcFreeze:
@@ -32,8 +32,8 @@ class GcFreeze:
         gc.callbacks.append(self._collecting)
 
     def done(self) -> None:
-        """Unfreeze all objects, so that a reloaded script leaves no trace."""
-        with suppress(ValueError):  # If mitmproxy never ran.
+        """Unfreeze all objects, so that those of an unloaded script can be collected."""
+        with suppress(ValueError):  # The callback was never added if mitmproxy did not start.
             gc.callbacks.remove(self._collecting)
         gc.unfreeze()
 

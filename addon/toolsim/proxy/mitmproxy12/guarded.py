@@ -5,20 +5,23 @@
 1. Before the response headers: with an error as the complete answer, once the request has been read. A request without
    an exchange gets mitmproxy's own plain 502, and its connection is closed.
 2. Afterwards: with the error event of the client's API, if toolsim writes the answer and has not written its end. Any
-   other answer is cut off, so that no part is missing from an answer that ends as complete.
+   other answer is cut off, so that an incomplete answer never appears complete.
 
-An exception outside of any stream (the reader of a body, the fast path, this guard itself) ends in mitmproxy's event
-loop, which logs it and continues: the event is lost, and its client would wait forever. ``Net`` reads that log, and
-ends the streams of the connection.
+An exception outside of any stream (the reader of a body, the fast path, this guard itself) reaches mitmproxy's event
+loop, which logs it and continues. The event is lost, and its client would wait forever. ``Net`` reads that log and ends
+the streams of the connection.
 
 Relies on these internals of mitmproxy 12.2:
 
 1. Layers yield commands; the generator of a stream is resumed once a hook that it has yielded has completed.
-2. ``ConnectionHandler.server_event`` logs exceptions by the logger ``mitmproxy.proxy.server``, ``AddonManager`` those
-   of hooks by ``mitmproxy.addonmanager``, both with the traceback; a record can still be changed by a filter.
-3. ``HttpLayer.command_sources`` maps the completion of a command to a stream.
-4. ``ResponseProtocolError`` to the client's side of HTTP/1 is a 502 if no headers were sent, and closes the connection.
-5. ``NextLayer`` keeps its events until it knows the next layer, and would then pass all of them on again.
+2. ``ConnectionHandler.server_event`` logs exceptions with the logger ``mitmproxy.proxy.server``, and ``AddonManager``
+   logs exceptions in hooks with ``mitmproxy.addonmanager``. Both include the traceback, and a filter can still change
+   the record.
+3. ``HttpLayer.command_sources`` maps each command to the stream that receives its completion.
+4. ``ResponseProtocolError`` to the client's side of HTTP/1 sends a 502 if no headers were sent, and closes the
+   connection.
+5. ``NextLayer`` stores its events until it knows the next layer, and would pass all of them on again after an
+   exception.
 """
 
 from __future__ import annotations
@@ -73,7 +76,7 @@ CHECKED: tuple[type[StartHook], ...] = (
     ToolsimResendHook,
     ToolsimStoreHook,
 )
-"""The hooks that have to complete."""
+"""The hooks that must complete before anything is forwarded."""
 
 _SERVER, _HOOKS = "mitmproxy.proxy.server", "mitmproxy.addonmanager"
 _CONTINUE = 100
@@ -83,20 +86,20 @@ class GuardedStream(ExchangeStream):
     """A stream that ends its exchange on any exception, and forwards nothing that was not cleared."""
 
     guard: ClassVar = Guard()
-    """As set when the class was installed."""
+    """The guard; set when the class is installed."""
     carried: Exchange | None = None
     """The exchange of this stream, even after its end."""
     is_failed = False
     has_request = False
-    """Whether the request has been read to its end."""
+    """Whether the request has been read completely."""
     has_head = False
-    """Whether the client has the response headers."""
+    """Whether the response headers have been sent to the client."""
     has_end = False
-    """Whether it has been sent the end of the answer."""
+    """Whether the end of the answer has been sent to the client."""
     failure: Response | None = None
     """The error that answers the request, until it is sent."""
     rescue: RequestWakeup | None = None
-    """The command with which the net wakes it."""
+    """The command with which ``Net`` wakes the stream."""
 
     @override
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
@@ -147,10 +150,10 @@ class GuardedStream(ExchangeStream):
             self.guard.check_server(self.context.server)
         return connected
 
-    # -- the end --
+    # -- ending the exchange --
 
     def ending(self, event: Event) -> CommandGenerator[None]:
-        """End the exchange, under any circumstances."""
+        """End the exchange, even if another exception is raised."""
         try:
             if isinstance(event, RequestProtocolError):
                 yield from self.break_off()
@@ -161,7 +164,7 @@ class GuardedStream(ExchangeStream):
             yield from self.break_off()
 
     def fail(self, *, is_rescued: bool = False) -> CommandGenerator[None]:
-        """End the exchange with an error; ``is_rescued``: its connection cannot continue."""
+        """End the exchange with an error. ``is_rescued``: the client's connection cannot be reused."""
         if self.is_failed:
             yield from self.break_off()
             return
@@ -177,7 +180,7 @@ class GuardedStream(ExchangeStream):
             if self.has_request or is_rescued:
                 yield from self.send_failure()
             elif self.flow.request.headers.get("expect", "").lower() == "100-continue":
-                # Its client sends the rest only then.
+                # The client sends the rest of its request only after a 100.
                 head = Response.make(_CONTINUE)
                 head.headers.clear()
                 yield SendHttp(ResponseHeaders(self.stream_id, head), self.context.client)
@@ -185,7 +188,7 @@ class GuardedStream(ExchangeStream):
             yield CloseConnection(self.context.client)
 
     def after_failure(self, event: Event) -> CommandGenerator[None]:
-        """Read the rest of the request, and answer it."""
+        """Read the rest of the request, then answer it."""
         if self.failure is None:
             return
         if isinstance(event, RequestEndOfMessage):
@@ -209,7 +212,7 @@ class GuardedStream(ExchangeStream):
         self.exchanges.drop(self.flow)
 
     def fail_streamed(self) -> CommandGenerator[None]:
-        """End an answer that the client has the head of."""
+        """End an answer whose head has been sent to the client."""
         answer = self.carried.streamed if self.carried is not None else None
         is_streaming = self.server_state == self.state_stream_response_body
         if not self.is_delivered:
@@ -228,7 +231,7 @@ class GuardedStream(ExchangeStream):
         self.exchanges.drop(self.flow)
 
     def break_off(self) -> CommandGenerator[None]:
-        """End the client's answer without more, or its request with mitmproxy's own 502."""
+        """Cut the client's answer off, or answer its request with mitmproxy's own 502."""
         self.is_failed = self.ended = True
         self.failure = None
         self.stop_feeding()
@@ -247,7 +250,7 @@ class GuardedStream(ExchangeStream):
 
 
 class Net(logging.Filter):
-    """Names the place in mitmproxy's records of our exceptions, and ends the streams whose event is lost."""
+    """Adds the location to mitmproxy's log records of toolsim's exceptions, and ends the streams whose event is lost."""
 
     def __init__(self, guard: Guard) -> None:
         super().__init__()
@@ -255,12 +258,12 @@ class Net(logging.Filter):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def install(self) -> None:
-        """Read mitmproxy's log."""
+        """Start reading mitmproxy's log."""
         for name in (_SERVER, _HOOKS):
             logging.getLogger(name).addFilter(self)
 
     def uninstall(self) -> None:
-        """Stop reading it."""
+        """Stop reading mitmproxy's log."""
         for name in (_SERVER, _HOOKS):
             logging.getLogger(name).removeFilter(self)
 
@@ -274,7 +277,7 @@ class Net(logging.Filter):
         return True
 
     def _rescue(self, raised: TracebackType | None) -> None:
-        """End the streams that an exception has come through, or else all of its connection."""
+        """End the streams in the traceback of an exception, or else all streams of its connection."""
         through = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(raised)]
         handler = next((owner for owner in through if isinstance(owner, ConnectionHandler)), None)
         if handler is None:
@@ -289,7 +292,7 @@ class Net(logging.Filter):
 
 
 def _settle(above: NextLayer) -> None:
-    """Let all further events go to the layer that was chosen, as ``NextLayer`` does after those that it has kept."""
+    """Pass further events directly to the chosen layer, as ``NextLayer`` does once it has replayed its stored events."""
     if above.layer is not None:
         above.events.clear()
         above.handle_event = above._handle_event = above._handle = above.layer.handle_event  # type: ignore[method-assign]

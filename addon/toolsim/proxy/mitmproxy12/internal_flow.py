@@ -1,14 +1,14 @@
-"""Runs a flow of toolsim's own through mitmproxy's HTTP layer, as a replayed request that can be aborted.
+"""Runs an internal flow through mitmproxy's HTTP layer, as a replayed request that can be aborted.
 
-Its layer for client connections provides the request, and hands over the answer or drops it.
+The layer for client connections is replaced: it provides the request, and passes on or drops the answer.
 
 Relies on these internals of mitmproxy 12.2:
 
-1. ``ReplayHandler`` carries one flow to its end, its layer's ``connections`` holds the client's side,
-   and ``MockServer`` is that side.
-2. A client's side reports a disconnected client as ``RequestProtocolError`` with ``CLIENT_DISCONNECTED``.
-3. ``drain_writers`` is awaited after each read of a connection, before the next one: there mitmproxy waits for a slow
-   client, and this handler for the consumer of the answer.
+1. ``ReplayHandler`` runs one flow to its end. Its layer's ``connections`` contains the client's side, which is a
+   ``MockServer``.
+2. The client's side reports a disconnected client as ``RequestProtocolError`` with ``CLIENT_DISCONNECTED``.
+3. ``drain_writers`` is awaited between two reads of a connection. mitmproxy waits there for a slow client, and this
+   handler waits for the consumer of the answer.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseProtocolError,
 )
 
-# mitmproxy's own logger: log lines about a flow's connections appear with those of all others.
+# mitmproxy's own logger, so that these connections are logged like all others.
 _connections = logging.getLogger("mitmproxy.proxy.server")
 
 LEAVE_SECONDS = 1.0
-"""How long an aborted flow has to end before it is cancelled."""
+"""Time in which an aborted flow must end before it is cancelled."""
 
 
 Answered = Callable[[Response | bytes | None], None]
-"""Called with the head of an answer, with each part of its body, and with None at its end."""
+"""Called with the head of an answer, then with each part of its body, and with None at its end."""
 
 
 def own_flow(client: Client, request: Request) -> HTTPFlow:
-    """Return a flow for an internal request, as if it came from ``client``, until the addon's first hook."""
+    """Return a flow for an internal request. Until the addon's first hook, it looks like a replay from ``client``."""
     own = Client(
         peername=client.peername,
         sockname=client.sockname,
@@ -58,8 +58,8 @@ def own_flow(client: Client, request: Request) -> HTTPFlow:
         state=ConnectionState.OPEN,
     )
     flow = HTTPFlow(own, Server(address=(request.host, request.port)), live=True)
-    # The client's password for the proxy (``proxyauth``) was removed; replays need none. The addon's first hook, which
-    # comes after that check, makes it a flow like any other.
+    # The client's proxy password (``proxyauth``) was removed, and replays need none. The addon's first hook, which
+    # runs after that check, turns it into an ordinary flow.
     flow.is_replay = "request"
     flow.request = request
     return flow
@@ -72,7 +72,7 @@ class FlowHandler(ReplayHandler):
         super().__init__(flow, options)
         self._name = name
         self.reading = asyncio.Event()
-        """Cleared while the backend must not be read, because its data is not consumed."""
+        """Cleared while the backend must not be read because the answer's consumer is behind."""
         self.reading.set()
         self.layer.connections[self.client] = _OwnClient(flow, self.layer.context.fork(), answered)
 
@@ -94,14 +94,14 @@ class FlowHandler(ReplayHandler):
         await self.reading.wait()
 
     async def leave(self) -> None:
-        """End the flow like a client that disconnects, which stops the backend."""
+        """End the flow as if the client had disconnected, which stops the backend."""
         self.reading.set()
         self.client.state = ConnectionState.CLOSED
         await self.server_event(ConnectionClosed(self.client))
         with suppress(TimeoutError):
             await asyncio.wait_for(self.done.wait(), LEAVE_SECONDS)
             return
-        # The flow has been intercepted, or its connection is still being opened.
+        # The flow is intercepted, or its connection is still being opened.
         if self.flow.killable:
             self.flow.kill()  # type: ignore[no-untyped-call]
         for transport in list(self.transports.values()):
@@ -121,7 +121,7 @@ class _OwnClient(MockServer):
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
         match event:
             case ConnectionClosed():
-                yield ReceiveHttp(RequestProtocolError(1, "The client has left.", ErrorCode.CLIENT_DISCONNECTED))
+                yield ReceiveHttp(RequestProtocolError(1, "The client disconnected.", ErrorCode.CLIENT_DISCONNECTED))
             case ResponseHeaders(response=response):
                 self._answered(response)
             case ResponseData(data=data):

@@ -1,11 +1,11 @@
-"""The format of the log's lines in the terminal.
+"""The format of log lines in the terminal.
 
 mitmproxy's own format starts each line with the time in brackets, and a line that the terminal's encoding cannot
 represent raises an exception in the code that logged it.
 
 Relies on these internals of mitmproxy 12.2: its ``termlog`` addon writes with a ``TermLogHandler``, a handler of the
-root logger with the terminal's ``file`` and ``has_vt_codes``. The handler is gone once all addons are done, while
-connections still close: Python would then write warnings without time and level (``keep_format``).
+root logger with the terminal's ``file`` and ``has_vt_codes``. The handler is removed once all addons are done, while
+connections are still closing. Python would then write warnings without time and level (``keep_format`` prevents that).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def set_format(make: Callable[[TermLogHandler], logging.Formatter]) -> None:
 
 
 class _Last(logging.Handler):
-    """Writes like ``first`` once that handler is gone."""
+    """Writes like the handler ``first`` after it has been removed."""
 
     def __init__(self, first: TermLogHandler) -> None:
         super().__init__(first.level)
@@ -51,7 +51,7 @@ class _Last(logging.Handler):
 
 
 def keep_format() -> None:
-    """Write messages after mitmproxy's end in the same format as before."""
+    """Write messages in the same format after mitmproxy has ended."""
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, TermLogHandler):
@@ -59,7 +59,7 @@ def keep_format() -> None:
 
 
 def end_keeping() -> None:
-    """Leave messages after mitmproxy's end to Python."""
+    """Leave messages to Python's default handler after mitmproxy has ended."""
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, _Last):

@@ -1,7 +1,7 @@
-"""Replaces mitmproxy's classes by toolsim's, and checks that mitmproxy matches the assumptions of this folder.
+"""Replaces mitmproxy's classes with toolsim's, and checks that mitmproxy matches the assumptions of this folder.
 
-Both are global names of a module, which mitmproxy looks up whenever it creates an object. A mitmproxy with a different
-class there is left unchanged, and so is one that lacks an overridden method.
+The replaced classes are global names of a module, which mitmproxy looks up whenever it creates an object. A mitmproxy
+that has a different class there, or lacks an overridden method, is left unchanged.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ OVERRIDDEN = (
     "state_stream_response_body",
     "state_wait_for_response_headers",
 )
-"""The methods of ``HttpStream`` that toolsim's streams override or compare with."""
+"""The methods of ``HttpStream`` that toolsim's streams override, or compare a state with."""
 
 
 def check() -> None:
-    """Log what this mitmproxy lacks: as an error, which prevents startup, if flows would be stored wrongly."""
+    """Log which internals are missing. If flows would be stored wrongly, log an error, which prevents startup."""
     if problem := backup.problem():
         logger.error("Unsupported mitmproxy (expected >=12.2,<13): %s.", problem)
     if missing := _missing():
         logger.warning(
-            "Unsupported mitmproxy (missing %s): answers cannot be ended early, nor saved when a backend dies, "
+            "Unsupported mitmproxy (missing %s): answers cannot be ended early or saved when a backend dies, "
             "and an exception does not end its exchange.",
             ", ".join(missing),
         )
@@ -55,7 +55,7 @@ _nets: list[Net] = []
 
 
 def install(exchanges: Exchanges, guard: Guard) -> None:
-    """Use toolsim's classes for new connections; ``exchanges``: where they find their exchanges."""
+    """Use toolsim's classes for new connections. ``exchanges``: the registry in which streams look up their exchange."""
     OwnStream.exchanges, GuardedStream.guard = exchanges, guard
     if not _missing():
         http.HttpStream = GuardedStream  # type: ignore[misc]

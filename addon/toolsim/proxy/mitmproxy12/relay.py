@@ -1,14 +1,14 @@
 """Relays an upgraded connection, unread, between its client and the local WebSocket server.
 
-mitmproxy's own WebSocket layer collects each message before it passes it on, regardless of its size, and holds all of
-them for as long as it shows the connection. Here the server that answers them reads them, with limits; people can look
-at the flows of the single requests.
+mitmproxy's own WebSocket layer collects each message before it passes it on, regardless of its size, and keeps all
+messages as long as it shows the connection. With the relay, only the local server reads the messages, with limits. Each
+request in a message has a flow of its own that people can inspect.
 
 Relies on these internals of mitmproxy 12.2:
 
-1. ``HttpStream.flow_done`` creates the layer that follows a 101, and ``passthrough`` then hands it all further events.
-2. ``TCPLayer`` with ``ignore`` relays bytes without a flow of its own.
-3. ``websocket_end`` is the last hook of a flow with ``websocket``; without it no addon learns of its end.
+1. ``HttpStream.flow_done`` creates the layer that follows a 101, and ``passthrough`` passes it all further events.
+2. ``TCPLayer`` with ``ignore`` relays bytes without creating a flow.
+3. ``websocket_end`` is the last hook of a flow with ``websocket``. Without it, addons are not notified of the end.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from mitmproxy.proxy.layers.tcp import TCPLayer
 from mitmproxy.proxy.layers.websocket import WebsocketEndHook
 
 ABNORMAL = 1006
-"""The code of a connection that ended without one."""
+"""The close code of a connection that ended without one."""
 
 
 def note_end(flow: HTTPFlow, code: int | None, reason: str) -> None:
-    """Record in a connection's flow how its WebSocket ended; ``code``: None if there was none."""
+    """Record in a connection's flow how its WebSocket ended. ``code``: the close code, or None."""
     if flow.websocket is not None and code is not None:
         flow.websocket.close_code, flow.websocket.close_reason = code, reason
 
 
 class Relay(TCPLayer):
-    """Relays the bytes of ``upgraded`` until either side closes; then it closes both."""
+    """Relays the bytes of ``upgraded`` until either side closes, then closes both sides."""
 
     def __init__(self, context: Context, upgraded: HTTPFlow) -> None:
         super().__init__(context, ignore=True)

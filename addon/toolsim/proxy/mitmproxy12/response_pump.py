@@ -1,16 +1,17 @@
-"""Streams an answer: feeds it what the backend sends, and sends the client what it makes of that.
+"""Streams an answer: feeds it the backend's data, and sends its output to the client.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 
-1. ``state_stream_response_body`` given ``ResponseEndOfMessage`` runs the ``response`` hook and ends
-   the client's answer with its connection kept.
-2. Given ``ResponseData`` it only calls ``flow.response.stream`` and sends on what that returns, and
-   ``Http1Server.send`` given it only frames it as a chunk. Nearly all events of a stream are of this
-   kind, so we do both in one step, which saves half of mitmproxy's own work.
-3. A hook asks every addon for a handler, and once more for ``update`` if its argument is a flow: 0.1
-   ms each time. So the hook that may run many times during an answer takes the answer as its argument.
-4. While a hook runs, other events of the stream wait: also the news that its client has left. So a stream that waits
-   for a further round looks again and again, and wakes itself up between two looks. Its ``Wakeup`` names the command.
+1. For ``ResponseEndOfMessage``, ``state_stream_response_body`` runs the ``response`` hook and ends the client's answer
+   without closing its connection.
+2. For ``ResponseData``, it only calls ``flow.response.stream`` and sends the result, which ``Http1Server.send`` frames
+   as a chunk. Nearly all events of a stream are of this kind, so this class does both in one step, which saves half of
+   mitmproxy's own work.
+3. A hook looks up a handler in every addon, and a second one (``update``) if its argument is a flow. Each lookup takes
+   0.1 ms, so a hook that can run many times during an answer takes the answer as its argument.
+4. While a hook runs, other events of the stream have to wait, including the client's disconnection. So a stream that
+   waits for a further round polls, and wakes itself up between two polls. The ``Wakeup`` contains the command that
+   requested it.
 """
 
 from __future__ import annotations
@@ -35,22 +36,22 @@ from toolsim.proxy.mitmproxy12.stream import OwnStream
 from toolsim.proxy.streamed import StreamedAnswer
 
 LINGER_SECONDS = 0.5
-"""How long a backend has to disconnect after the end of its answer, as most do at once, before it is disconnected."""
+"""Time in which a backend can disconnect after its answer, as most do immediately, before toolsim disconnects."""
 
 UNREAD_SECONDS = 0.1
-"""How long a client has to read the pending part of a further round."""
+"""Seconds between two checks of whether a client has read the pending part of a further round."""
 
 
 @dataclass
 class ToolsimPauseHook(StartHook):  # type: ignore[no-untyped-call]
-    """A stream pauses between two slices, to let other work run."""
+    """A stream pauses between two slices so that other work can run."""
 
     answer: StreamedAnswer
 
 
 @dataclass
 class ToolsimAskHook(StartHook):  # type: ignore[no-untyped-call]
-    """The model of a flow has to be queried again, in place of the end of its streamed answer."""
+    """A flow's streamed answer needs a further round before it can end."""
 
     flow: HTTPFlow
 
@@ -68,22 +69,22 @@ class ResponsePump(OwnStream):
     fed: StreamedAnswer | None = None
     """The answer that is being streamed, None before and after."""
     is_lingering = False
-    """Whether the client has everything, and the backend is given time to disconnect."""
+    """Whether the answer has been sent completely and the backend still has time to disconnect."""
     frames_chunks = False
     """Whether this class frames the chunks of HTTP/1 itself (rule 2)."""
     stores_bytes = False
     """Whether mitmproxy stores the bytes of the answer; set when the answer begins."""
     direct: DirectWay | None = None
-    """The fast path past the layers, if there is one."""
+    """The fast path that bypasses the layers, if it is in use."""
     next_look: RequestWakeup | None = None
     """The pending wake-up to check on a further round (rule 4), or None."""
     is_delivered = False
-    """Whether the client has been sent all of the answer except the end of its message."""
+    """Whether the entire answer has been sent to the client, except the end of the HTTP message."""
     has_backend_ended = False
-    """Whether the backend has ended its answer since."""
+    """Whether the backend's answer ended while the client's answer continues."""
 
     def receive(self, fed: StreamedAnswer, data: bytes) -> CommandGenerator[None]:
-        """Feed the answer data from the backend: nearly all events of a stream end here."""
+        """Feed data from the backend to the answer. Nearly all events of a stream are handled here."""
         if not data:
             # An empty HTTP/2 frame is not the end of input.
             return
@@ -96,7 +97,7 @@ class ResponsePump(OwnStream):
         self.begin_feeding()
 
     def begin_feeding(self) -> None:
-        """Feed the exchange's answer from now on, if it streams one."""
+        """Start to feed the exchange's answer if it is streamed."""
         exchange, response = self.exchange, self.flow.response
         answer = exchange.streamed if exchange is not None else None
         if answer is None or response is None or response.stream != answer.feed:
@@ -108,14 +109,14 @@ class ResponsePump(OwnStream):
             self.direct = direct_way(self, answer, self.layer, self.framed)
 
     def frame_chunks(self, response: Response) -> None:
-        """Frame the chunks of an answer with these headers if the client uses HTTP/1 (rule 2)."""
+        """Enable framing of chunks if these headers require it and the client uses HTTP/1 (rule 2)."""
         is_chunked = "chunked" in by_name(response.headers).get("transfer-encoding", "").lower()
         self.frames_chunks = is_chunked and type(self.layer.connections.get(self.context.client)) is Http1Server
 
     @override
     def state_stream_response_body(self, event: Event) -> CommandGenerator[None]:
         if isinstance(event, ResponseData) and not event.data:
-            # An empty HTTP/2 frame: for an HTTP/1 client it would be the last chunk.
+            # An empty HTTP/2 frame would become the last chunk for an HTTP/1 client.
             return
         if isinstance(event, ResponseEndOfMessage):
             answer = self.fed
@@ -173,7 +174,7 @@ class ResponsePump(OwnStream):
             return
         writer = writer_of(self.context.client)
         if writer is not None and writer.transport.get_write_buffer_size() > HIGH_WATER_BYTES:
-            # Output that its client does not read is not produced either.
+            # Produce no more output while the client does not read it.
             self.next_look = RequestWakeup(UNREAD_SECONDS)
             yield self.next_look
             return
@@ -181,7 +182,7 @@ class ResponsePump(OwnStream):
         yield from self.resume(answer)
 
     def resume(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """Send the new events, and check again unless that was the end (rule 4)."""
+        """Send the new events, and poll again unless the answer has ended (rule 4)."""
         yield from map(self.sending, answer.proceed())
         if answer.waits:
             self.next_look = RequestWakeup(0)
@@ -190,10 +191,10 @@ class ResponsePump(OwnStream):
             yield from self.over(answer)
 
     def pause(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """Let other work run while the backend waits: otherwise its data would queue up here without a bound."""
+        """Let other work run, and pause the backend, whose data would otherwise queue up without a bound."""
         writer = writer_of(self.context.client, self.context.server)
         transport = writer.transport if writer is not None else None
-        # A transport paused by its reader must be resumed by it: otherwise it would buffer without a bound.
+        # If the reader itself has paused the transport, only the reader may resume it; otherwise its buffer has no bound.
         if isinstance(transport, asyncio.ReadTransport) and transport.is_reading():
             transport.pause_reading()
             yield ToolsimPauseHook(answer)
@@ -202,7 +203,7 @@ class ResponsePump(OwnStream):
             yield ToolsimPauseHook(answer)
 
     def store(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """Have a finished answer stored before the client gets its end."""
+        """Have a finished answer stored before its end is sent to the client."""
         if answer.end:
             yield ToolsimStoreHook(self.flow)
             yield from map(self.sending, answer.release(answer.end))
@@ -214,7 +215,7 @@ class ResponsePump(OwnStream):
         return SendData(client, raw) if self.frames_chunks else SendHttp(ResponseData(self.stream_id, raw), client)
 
     def framed(self, data: bytes) -> bytes:
-        """Return a part of the answer as it is sent to the client; for HTTP/1 in a chunk, unless mitmproxy adds it."""
+        """Return the bytes to send for a part of the answer: for HTTP/1 as a chunk, unless mitmproxy frames it."""
         if self.stores_bytes:
             self.response_body_buf += data
         return b"%x\r\n%s\r\n" % (len(data), data) if self.frames_chunks else data
@@ -227,7 +228,7 @@ class ResponsePump(OwnStream):
             self.direct = None
 
     def end(self) -> CommandGenerator[None]:
-        """End the answer that is being streamed, and stop the backend."""
+        """End the streamed answer, and stop the backend."""
         self.ended = True
         self.stop_feeding()
         yield self.stop_backend()

@@ -1,16 +1,16 @@
-"""The rows of mitmweb's and the console's lists: the client's own URL, and in the console the comment.
+"""The rows of the flow lists in mitmweb and the console: the client's own URL, and in the console the comment.
 
-A flow has the request as its backend gets it. Recordings, replays and other addons depend on that, so its URL cannot be
-the client's: with a built-in backend it is a loopback port, and the path of that backend's API. mitmweb and the console
-make the text of a row from the flow alone, and the console has no column for comments. So what is changed is the copy
-of a flow that they draw, never a flow.
+A flow contains the request that is sent to the backend. Recordings, replays and other addons depend on that, so its URL
+cannot be the one that the client requested: with a built-in backend, it has a loopback port and the path of that
+backend's API. mitmweb and the console render a row from the flow alone, and the console has no column for comments. So
+the rows are rendered from a changed copy of the flow.
 
 Relies on these internals of mitmproxy 12.2:
 
-1. mitmweb's page gets each flow as ``tools.web.app.flow_to_json`` returns it, a dict, and its column "Path" is the
-   request's ``scheme``, ``pretty_host``, ``port`` and ``path``.
-2. The console draws a row, and the head of a flow's page, by ``tools.console.common.format_flow``.
-3. Both are global names of a module that the running program has imported, and are looked up at each use.
+1. mitmweb's page receives each flow as the dict that ``tools.web.app.flow_to_json`` returns, and its column "Path"
+   shows the request's ``scheme``, ``pretty_host``, ``port`` and ``path``.
+2. The console draws a row, and the head of a flow's page, with ``tools.console.common.format_flow``.
+3. Both functions are global names of a module that the running program has imported, and are looked up at each use.
 4. A request's ``data`` has ``scheme``, ``host``, ``port``, ``path`` and ``headers``.
 """
 
@@ -29,9 +29,9 @@ from toolsim.proxy.metadata import CLIENT_URL, SENT
 from toolsim.proxy.mitmproxy12 import backup
 
 _OWN = "toolsim_replaced"
-"""The attribute of a function of ours that has the function it replaces."""
+"""The attribute of a replacement function that holds the original function."""
 _PATH_WIDTH = len("/v1/chat/completions")
-"""Shorter paths are padded, so that the comments of most rows are one below the other."""
+"""Shorter paths are padded to this width, so that the comments of most rows are aligned."""
 
 
 class _Place(NamedTuple):
@@ -42,7 +42,7 @@ class _Place(NamedTuple):
 
 
 def install() -> None:
-    """Draw rows with what this module adds, if this program is mitmweb or the console."""
+    """Replace the functions that draw rows, if this program is mitmweb or the console."""
     for module, name, wrapped in _DRAWN:
         original = getattr(sys.modules.get(module), name, None)
         if callable(original) and not hasattr(original, _OWN):
@@ -52,14 +52,14 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Draw rows as mitmproxy does."""
+    """Restore mitmproxy's functions."""
     for module, name, _ in _DRAWN:
         if (original := getattr(getattr(sys.modules.get(module), name, None), _OWN, None)) is not None:
             setattr(sys.modules[module], name, original)
 
 
 def _client_place(flow: HTTPFlow) -> _Place | None:
-    """Return what the client requested; None if it is unknown, or a person has edited the request."""
+    """Return the parts of the URL that the client requested, or None if it is unknown or the request was edited."""
     is_edited = bool(backup.incoming(flow)) and SENT not in flow.metadata
     url = flow.metadata.get(CLIENT_URL)
     if is_edited or not isinstance(url, str):
@@ -91,7 +91,7 @@ def _console_row(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _described(flow: HTTPFlow) -> HTTPFlow:
-    """Return a copy of a flow to draw, whose path ends with the comment."""
+    """Return a copy of a flow for drawing, with the comment appended to the path."""
     place, comment = _client_place(flow), " ".join(flow.comment.split())
     if place is None and not comment:
         return flow
@@ -100,7 +100,7 @@ def _described(flow: HTTPFlow) -> HTTPFlow:
     if place is not None:
         request.data.scheme, request.data.host, request.data.port = place.scheme.encode(), place.host, place.port
         request.data.path = place.path.encode("utf-8", "surrogateescape")
-        # With the option showhost the console shows this header's host.
+        # With the option showhost, the console shows the host from this header.
         request.data.headers = Headers(host=hostport(place.scheme, place.host, place.port))
     if comment:
         path = request.data.path.ljust(_PATH_WIDTH)

@@ -2,12 +2,12 @@
 
 Relies on these internals of mitmproxy 12.2:
 
-1. ``tools.main`` handles SIGTERM and SIGINT on the event loop, and both call ``master.shutdown``. In the console SIGINT
-   asks a person instead (``prompt_for_exit``), so it is left alone there, as it is when mitmproxy is run in another
-   way, without a handler of these signals.
-2. When the option ``server`` is unset, the listeners are closed, and the connections stay open, except those of UDP. So
-   a proxy with a mode that has only UDP keeps listening.
-3. A closed connection is removed from ``Proxyserver.connections`` while its last bytes can still be on their way.
+1. ``tools.main`` handles SIGTERM and SIGINT on the event loop by calling ``master.shutdown``. In the console, SIGINT
+   opens a prompt instead (``prompt_for_exit``). So SIGINT is left unchanged in the console, and both signals are left
+   unchanged if mitmproxy is run in a way that installs no handlers.
+2. When the option ``server`` is turned off, the listeners are closed, and the connections stay open, except UDP
+   connections. So a proxy with a mode that uses only UDP keeps listening.
+3. A closed connection is removed from ``Proxyserver.connections`` even if its last bytes have not been sent yet.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def install_signal_handlers(handle: Callable[[], None]) -> list[signal.Signals]:
-    """Call ``handle`` for the signals that end mitmproxy; return the signals that were installed."""
-    # Without a handler they end the process: that is up to its parent.
+    """Call ``handle`` for the signals that end mitmproxy. Returns the signals for which a handler was installed."""
+    # Without mitmproxy's handler these signals end the process, which is the embedding program's choice.
     if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, signal.SIG_IGN, None):
         return []
     asks_a_person = hasattr(ctx.master, "prompt_for_exit")
@@ -38,13 +38,13 @@ def install_signal_handlers(handle: Callable[[], None]) -> list[signal.Signals]:
         for number in taken:
             loop.add_signal_handler(number, handle)
     except (NotImplementedError, RuntimeError, ValueError):
-        # Windows, or a thread that receives no signals.
+        # Windows, or not the main thread.
         return []
     return taken
 
 
 def restore_signal_handlers(taken: list[signal.Signals]) -> None:
-    """Let these signals end mitmproxy again."""
+    """Restore mitmproxy's handling of these signals."""
     for number in taken:
         asyncio.get_running_loop().add_signal_handler(number, ctx.master.shutdown)
 
@@ -56,13 +56,13 @@ def stop_listening() -> None:
 
 
 class Unsent:
-    """Bytes that have been written to clients, but not sent yet."""
+    """Tracks bytes that have been written to clients but not sent yet."""
 
     def __init__(self) -> None:
         self._writers: WeakSet[asyncio.StreamWriter] = WeakSet()
 
     def note(self, client: Client) -> None:
-        """Watch the connection of a client, even when it is closed."""
+        """Track the connection of a client, even after it is closed."""
         if (writer := writer_of(client)) is not None:
             self._writers.add(writer)
 

@@ -1,21 +1,21 @@
 """A stream whose exchange can answer in place of the backend.
 
-mitmproxy's hooks can rewrite an answer, but they can neither end it, nor send anything while the backend is silent, nor
-save it when the backend fails: then ``HttpStream`` closes the client's connection. So new streams are of a subclass,
-``exchange_stream.ExchangeStream``, which calls the ``Exchange`` of its flow. Its base classes, one for each concern,
-share this base.
+mitmproxy's hooks can rewrite an answer, but they cannot end it, send anything while the backend is silent, or save the
+answer when the backend fails, since ``HttpStream`` then closes the client's connection. So new streams use a subclass,
+``exchange_stream.ExchangeStream``, which calls the ``Exchange`` of its flow. The subclass has one base class per
+concern, and these share the base class in this module.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 
-1. ``HttpLayer.make_stream`` creates streams by the module's global name ``HttpStream``.
-2. ``send_response`` sends a complete answer in ``flow.response``, and ends it with the client's connection kept.
-3. ``SendHttp(RequestProtocolError)`` stops the backend: HTTP/1 closes the connection, HTTP/2 resets the one stream. It
+1. ``HttpLayer.make_stream`` creates streams through the module's global name ``HttpStream``.
+2. ``send_response`` sends the complete answer in ``flow.response`` without closing the client's connection.
+3. ``SendHttp(RequestProtocolError)`` stops the backend: HTTP/1 closes the connection, and HTTP/2 resets the stream. It
    must precede the end of the client's answer, or the client's next request might use the closing connection.
-4. ``flow_done`` creates the layer that follows an upgrade, and ``passthrough`` then hands it all further events.
-5. While a hook runs, the stream is paused and its events queue up; so they can still arrive after its end. A hook runs
-   in a separate task: everything else that is ready runs before its continuation.
+4. ``flow_done`` creates the layer that follows an upgrade, and ``passthrough`` passes it all further events.
+5. While a hook runs, the stream is paused and its events queue up, so they can still arrive after the stream has ended.
+   A hook runs in a separate task, so everything else that is ready runs before the stream continues.
 
-A stream keeps its class until it ends: loading and unloading the addon only affects new ones.
+A stream keeps its class until it ends, so loading and unloading the addon only affects new streams.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from toolsim.proxy.mitmproxy12.relay import Relay
 
 
 class OwnStream(HttpStream):
-    """The shared base of the stream's classes."""
+    """The common base class of toolsim's stream classes."""
 
     exchanges: ClassVar = Exchanges()
     """All exchanges in flight; set when the class is installed."""
     ended = False
-    """Whether toolsim has ended the answer: a later failure of the backend is not an error."""
+    """Whether toolsim has ended the answer. If so, a later failure of the backend is not an error."""
     has_backend = False
     """Whether there is a connection to a backend."""
 
@@ -51,13 +51,13 @@ class OwnStream(HttpStream):
 
     @property
     def layer(self) -> HttpLayer:
-        """The layer of the client's connection, which holds this stream."""
+        """The HTTP layer of the client's connection, which contains this stream."""
         layer = self.context.layers[self.context.layers.index(self) - 1]
         assert isinstance(layer, HttpLayer)
         return layer
 
     def unpause(self) -> None:
-        """Stop waiting for a command: the event that completes it might have been lost."""
+        """Stop waiting for a command, since the event that completes it might have been lost."""
         if self._paused is not None:
             self._paused.generator.close()
             self._paused = None
@@ -65,11 +65,11 @@ class OwnStream(HttpStream):
 
     def stop_backend(self) -> SendHttp:
         """Return the command that stops the backend."""
-        reason = RequestProtocolError(self.stream_id, "the answer is over", ErrorCode.CANCEL)
+        reason = RequestProtocolError(self.stream_id, "the answer has ended", ErrorCode.CANCEL)
         return SendHttp(reason, self.context.server)
 
     def answer(self, response: Response) -> CommandGenerator[None]:
-        """Answer with a complete response in place of the backend's; the client has received nothing yet."""
+        """Answer with a complete response in place of the backend's. The client must not have received anything yet."""
         self.ended = True
         self.response_body_buf.clear()  # type: ignore[no-untyped-call]
         self.flow.response = response
@@ -83,7 +83,7 @@ class OwnStream(HttpStream):
     def send_response(self, already_streamed: bool = False) -> CommandGenerator[None]:
         assert self.flow.response is not None
         if self.flow.request.method == "HEAD" and not already_streamed:
-            # mitmproxy would send the body, which the client would read as the beginning of the next answer.
+            # mitmproxy would send the body, and the client would read it as the beginning of the next answer.
             self.flow.response.raw_content = b""
         yield from super().send_response(already_streamed)
 
@@ -95,7 +95,7 @@ class OwnStream(HttpStream):
         self.child_layer = Relay(self.context, self.flow)
         self._handle_event = self.passthrough
         yield from self.child_layer.handle_event(Start())
-        # Only now, since it lets the client's first bytes through.
+        # Last, since it lets the client's first bytes through.
         yield SendHttp(ResponseEndOfMessage(self.stream_id), self.context.client)
 
     @override

@@ -1,7 +1,7 @@
 """Adds and removes content views.
 
-Relies on an internal of ``mitmproxy.contentviews`` 12.2: its registry has no method to remove a view;
-it holds them by name in ``_by_name``.
+Relies on an internal of ``mitmproxy.contentviews`` 12.2: the registry has no method to remove a view, and stores the
+views by name in ``_by_name``.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""The flow list in mitmweb and in the console: its columns, and the flows without a row.
+"""The flow lists of mitmweb and the console: their columns, and the flows that they omit.
 
-toolsim puts the outcome of a turn into the comment. mitmweb has a column for comments, but hides it by default, and
-makes it two words wide. So the column is selected, and a few rules are added to the style sheet.
+toolsim writes the outcome of a turn to the flow's comment. mitmweb has a column for comments, but hides it by default,
+and makes it only two words wide. So the column is selected, and a few rules are added to the style sheet.
 
 Relies on these internals of mitmproxy 12.2:
 
-1. mitmweb's master has its Tornado application in ``app``. The ``static_path`` among its settings is
-   the folder of a style sheet that has a rule for ``.col-comment``.
-2. The command ``view.flows.remove`` kills a flow, unless it is not ``live``.
-3. ``AddonManager.trigger`` is discouraged, because it only reaches handlers that are not async. There is no other way
-   to have a row redrawn outside of a coroutine.
+1. mitmweb's master has its Tornado application in ``app``. Its setting ``static_path`` is the folder of a style sheet
+   with a rule for ``.col-comment``.
+2. The command ``view.flows.remove`` kills a flow if it is ``live``.
+3. ``AddonManager.trigger`` is discouraged because it does not reach async handlers, but there is no other way to have a
+   row redrawn outside of a coroutine.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 COLUMNS = ("icon", "path", "comment", "status", "size", "time")
-"""mitmweb's columns, including the comments; method and TLS are the same in each row."""
+"""mitmweb's columns, with comments but without method and TLS, which are the same in each row."""
 
-# The host is the same in each row too: of a URL that is too long, its end is shown.
+# The host is the same in each row too, so a URL that is too long is cut at its beginning.
 STYLE = """
 .flow-table .col-path { width: 195px; }
 .flow-table td.col-path { direction: rtl; text-align: left; }
@@ -70,18 +70,18 @@ def widen_comments(application: object) -> None:
         return
     sheets = list(_style_sheets(application))
     if not sheets:
-        logger.info("Unsupported mitmweb (no style for .col-comment): its column of comments stays narrow.")
+        logger.info("Unsupported mitmweb (no style for .col-comment): its comments column stays narrow.")
     application.settings[_STYLED] = True
     application.add_handlers(".*", [(rf"/static/{sheet.name}", StyleSheet, {"path": sheet}) for sheet in sheets])
 
 
 def updated(flow: HTTPFlow) -> None:
-    """Redraw the row of a flow that has changed."""
+    """Redraw the row of a changed flow."""
     ctx.master.addons.trigger(UpdateHook([flow]))
 
 
 def hide(flow: HTTPFlow) -> None:
-    """Remove a flow that is about to be answered from the list."""
+    """Remove a flow from the list before it is answered."""
     if _REMOVE not in ctx.master.commands.commands:
         return
     is_live, flow.live = flow.live, False
