@@ -52,7 +52,7 @@ def test_a_clean_installation(tmp_path: Path) -> None:
     assert (len(turns), turns[-5:]) == (14, [422, 200, 429, 200, 200])
     assert {line["level"] for line in lines} == {"info", "warning"}
     doctor = subprocess.run([toolsim, "doctor", "http://127.0.0.1:9"], capture_output=True, text=True, check=False)
-    assert doctor.stderr.endswith("the connection is refused: is the server running?\n")
+    assert doctor.stderr.endswith("the connection was refused; is the server running?\n")
     evaluation = subprocess.run([toolsim, "eval"], capture_output=True, text=True, check=False)
     assert re.fullmatch(r"toolsim needs the package openai, .* pip install .*'openai.*\n", evaluation.stderr)
     where = subprocess.run([toolsim, "addon-path"], capture_output=True, text=True, check=True, cwd=tmp_path)

@@ -101,7 +101,7 @@ def test_serve(tmp_path: Path) -> None:
 def test_serve_a_backend_that_is_down(tmp_path: Path) -> None:
     """It starts all the same, says so, and each turn says it again."""
     with running(tmp_path, "serve", "http://127.0.0.1:9") as (url, log), Line(url) as line:
-        wait_for(log, r"the backend: the connection is refused")
+        wait_for(log, r"the backend: the connection was refused")
         assert line.post("/v1/chat/completions", ASK).status == 502
         wait_for(log, r"✗ m · chat · HTTP 502 The backend did not answer: .*")
 

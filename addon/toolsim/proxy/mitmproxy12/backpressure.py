@@ -24,7 +24,7 @@ HIGH_WATER_BYTES = 128 * 1024
 
 
 class ClientBackpressure:
-    """An addon that limits the unsent bytes of each client. Without such a socket option, the system's default applies."""
+    """An addon that limits the unsent bytes of each client, if the system has a socket option for that."""
 
     def client_connected(self, client: Client) -> None:
         """Set the limit of one connection."""
@@ -36,7 +36,7 @@ class ClientBackpressure:
 
 
 def bound_buffers(own: socket.socket, size: int) -> None:
-    """Limit the kernel's buffers in both directions, for one connection or for all connections of a listening socket."""
+    """Limit the kernel's buffers in both directions, for a connection or all connections of a listening socket."""
     for option in socket.SO_RCVBUF, socket.SO_SNDBUF:
         with suppress(OSError):
             own.setsockopt(socket.SOL_SOCKET, option, size)

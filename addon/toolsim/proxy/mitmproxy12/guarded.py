@@ -250,7 +250,7 @@ class GuardedStream(ExchangeStream):
 
 
 class Net(logging.Filter):
-    """Adds the location to mitmproxy's log records of toolsim's exceptions, and ends the streams whose event is lost."""
+    """Adds the location to mitmproxy's log records of toolsim's exceptions, and ends streams with a lost event."""
 
     def __init__(self, guard: Guard) -> None:
         super().__init__()
@@ -292,7 +292,7 @@ class Net(logging.Filter):
 
 
 def _settle(above: NextLayer) -> None:
-    """Pass further events directly to the chosen layer, as ``NextLayer`` does once it has replayed its stored events."""
+    """Pass further events directly to the chosen layer, as ``NextLayer`` normally does."""
     if above.layer is not None:
         above.events.clear()
         above.handle_event = above._handle_event = above._handle = above.layer.handle_event  # type: ignore[method-assign]

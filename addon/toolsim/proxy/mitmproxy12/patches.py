@@ -55,7 +55,7 @@ _nets: list[Net] = []
 
 
 def install(exchanges: Exchanges, guard: Guard) -> None:
-    """Use toolsim's classes for new connections. ``exchanges``: the registry in which streams look up their exchange."""
+    """Use toolsim's classes for new connections. ``exchanges``: where streams look up their exchange."""
     OwnStream.exchanges, GuardedStream.guard = exchanges, guard
     if not _missing():
         http.HttpStream = GuardedStream  # type: ignore[misc]

@@ -194,7 +194,7 @@ class ResponsePump(OwnStream):
         """Let other work run, and pause the backend, whose data would otherwise queue up without a bound."""
         writer = writer_of(self.context.client, self.context.server)
         transport = writer.transport if writer is not None else None
-        # If the reader itself has paused the transport, only the reader may resume it; otherwise its buffer has no bound.
+        # A transport that its reader has paused must be resumed by the reader, or its buffer has no bound.
         if isinstance(transport, asyncio.ReadTransport) and transport.is_reading():
             transport.pause_reading()
             yield ToolsimPauseHook(answer)

@@ -7,24 +7,24 @@ import re
 import socket
 import ssl
 
-_NO_TLS = "it does not speak https; did you mean http://?"
-_NO_HOST = "there is no host of that name"
-_REFUSED = "the connection is refused: is the server running?"
-_CLOSED = "it closed the connection: does it want https://?"
+_NO_TLS = "it does not use TLS; did you mean http://?"
+_NO_HOST = "the host name cannot be resolved"
+_REFUSED = "the connection was refused; is the server running?"
+_CLOSED = "it closed the connection; did you mean https://?"
 
 # Messages of mitmproxy, Tornado and the system, and their replacements.
 _SAID = (
     (r"does not speak TLS|WRONG_VERSION_NUMBER", _NO_TLS),
     (r"(?i)connect call failed|connection refused", _REFUSED),
     (r"(?i)name or service not known|name resolution|getaddrinfo failed|nodename nor servname", _NO_HOST),
-    # During a request, unlike at the first contact, the cause can be anything.
-    (r"^server closed connection$", "it closed the connection: has it crashed, or does it want https://?"),
+    # A server that closes the connection during a request might also have crashed.
+    (r"^server closed connection$", "it closed the connection; has it crashed, or did you mean https://?"),
 )
 _CERTIFICATE = re.compile(r"certificate verify failed: ([^(\n]{1,200})", re.IGNORECASE)
 
 
 def explain(problem: object, seconds: float = 0) -> str:
-    """Return one line about a failure within ``seconds``: an exception, or a library's message."""
+    """Explain a failure in one line. ``problem``: an exception or a library's message; ``seconds``: the timeout."""
     match problem:
         case TimeoutError():
             return f"no answer within {seconds:g} s"
@@ -39,11 +39,11 @@ def explain(problem: object, seconds: float = 0) -> str:
         case ConnectionResetError():
             return _CLOSED
         case http.client.IncompleteRead():
-            return "its answer broke off"
+            return "its answer ended prematurely"
         case UnicodeError():
-            return f"its URL cannot be sent as it is ({problem})"
+            return f"its URL has characters that must be escaped ({problem})"
         case http.client.HTTPException():
-            return "it does not speak HTTP; did you mean https://?"
+            return "it does not use HTTP; did you mean https://?"
         case OSError():
             return problem.strerror or str(problem)
     return _instead(str(problem))

@@ -1,13 +1,13 @@
 """The log, in the form that ``toolsim_log`` selects.
 
-- ``text``: one line per turn, for people (``summary``); failures and anomalies are warnings, which mitmproxy shows in
-  color. mitmproxy's own lines about connections, toolsim's requests and refused ones are left out.
-- ``json``: every line of the terminal is one JSON object, for programs: ``time``, ``level``, then ``message``, or the
-  record's own fields (``FIELDS``): of a turn (``summary.fields``), or of the startup banner.
-- ``off``: nothing about turns, and mitmproxy's log unchanged.
+- ``text``: one line per turn, for people (``summary``). Failures and anomalies are warnings, which mitmproxy shows in
+  color. mitmproxy's own lines about connections, toolsim's requests and rejected requests are omitted.
+- ``json``: every line in the terminal is one JSON object, for programs: ``time``, ``level``, and then either
+  ``message`` or the record's own fields (``FIELDS``), such as those of a turn (``summary.fields``) or of the banner.
+- ``off``: no lines about turns; mitmproxy's log is unchanged.
 
-Everything goes through ``logging``, so that mitmweb's event log and mitmproxy's screen show it too. Only the format of
-the terminal's lines is changed (``mitmproxy12.log_format``).
+All lines go through ``logging``, so that mitmweb's event log and mitmproxy's screen show them too. Only the format of
+lines in the terminal is changed (``mitmproxy12.log_format``).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from toolsim.wire.apis import APIS
 logger = logging.getLogger(__name__)
 
 FIELDS = "toolsim_fields"
-"""The attribute of a record, given as ``extra``, that holds its fields for the form ``json``."""
+"""The attribute of a record, passed as ``extra``, that contains its fields for the form ``json``."""
 
-# It logs the opening and closing of connections on both sides: six lines per turn.
+# This logger reports opened and closed connections on both sides: six lines per turn.
 _CONNECTIONS = logging.getLogger("mitmproxy.proxy.server")
-# It warns of a certificate once for each probed page of a backend; the startup banner has one line about it.
+# This logger warns about a certificate for each probed page of a backend; the banner has one line about it.
 _TORNADO = logging.getLogger("tornado.general")
-# Requests with mitmdump's own two lines: those without a line of toolsim's, except those of pollers.
+# Requests that mitmdump logs with its own two lines: those that toolsim does not log, except polling requests.
 _COUNTS = [f"{api.path_suffix}{api.token_count.path_suffix}" for api in APIS.values() if api.token_count]
 _TURNS = "|".join(map(re.escape, [*(api.path_suffix for api in APIS.values()), *_COUNTS]))
 _PAGES = "|".join(re.escape(path.rstrip("/")) for path in PAGES)
@@ -48,7 +48,7 @@ _NONE = "!~all"
 
 
 class Log:
-    """Logs turns in the configured form, until ``restore``."""
+    """Logs turns in the configured form until ``restore`` is called."""
 
     def __init__(self) -> None:
         self._form = "text"
@@ -62,7 +62,7 @@ class Log:
         _CONNECTIONS.setLevel(logging.WARNING if quiet else logging.NOTSET)
         _TORNADO.setLevel(logging.ERROR if quiet else logging.NOTSET)
         if "dumper_filter" in options and options.dumper_filter in (None, _NOT_OURS, _NONE):
-            # Flows from a file are printed as usual: nothing else shows them.
+            # Flows from a file are printed as usual, since nothing else shows them.
             wanted = None if options.rfile else _NONE if form == "json" else _NOT_OURS if quiet else None
             if options.dumper_filter != wanted:
                 options.update(dumper_filter=wanted)  # type: ignore[no-untyped-call]
@@ -70,7 +70,7 @@ class Log:
         log_format.set_format(_FORMS.get(form, log_format.own_format))
 
     def restore(self) -> None:
-        """Leave the log to mitmproxy, except the format of its last lines: some follow when all addons are done."""
+        """Leave the log to mitmproxy, but keep the format for lines that are logged after all addons are done."""
         _CONNECTIONS.setLevel(logging.NOTSET)
         _TORNADO.setLevel(logging.NOTSET)
         log_format.keep_format()
@@ -91,14 +91,14 @@ class Log:
         logger.log(level, "%s", line, extra={FIELDS: fields})
 
     def lost_calls(self, place: str, call_ids: Sequence[str]) -> None:
-        """Log that outputs of a turn's calls never came; ``place``: the conversation and turn number."""
+        """Log that the outputs of a turn's calls never arrived. ``place``: the conversation and turn number."""
         if self._form == "off":
             return
         text = f"⚠ {place} · {summary.lost_calls(call_ids)}"
         logger.warning("%s", text, extra={FIELDS: {"place": place, "lost_calls": [*call_ids]}})
 
     def refused(self, error: Refusal, request: str, source: str, unlogged: int) -> None:
-        """Log a refused request; the arguments are those of ``summary.refusal_fields``."""
+        """Log a rejected request; the arguments are those of ``summary.refusal_fields``."""
         if self._form == "off":
             return
         fields = summary.refusal_fields(error, error.reason, request, source, unlogged)

@@ -1,9 +1,9 @@
 """Metrics over all exchanges, in the text format 0.0.4 of Prometheus.
 
-Names follow its rules: base units, ``_total`` for values that only grow. A series with labels known in advance exists
-from the start, at 0; otherwise the first event of its kind would not show as an increase. Names from clients, models
-and backends (models, tools, codes of errors) can be anything: a family accepts a limited number of values and counts
-the rest as ``other``. Models and tools are labels only if the operator enables them.
+Names follow the rules of Prometheus: base units, and ``_total`` for counters. A series with labels known in advance
+exists from the start, at 0; otherwise the first event of its kind would not show as an increase. Names from clients,
+models and backends (models, tools, error codes) can be anything, so a family accepts a limited number of values and
+counts the rest as ``other``. Models and tools are labels only if the operator enables them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toolsim.wire.apis import APIS
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 MAX_SERIES = 1000
-"""Maximum number of series per family: it keeps Prometheus and its dashboards quick, and memory bounded."""
+"""Maximum number of series per family, which keeps Prometheus and its dashboards fast, and memory bounded."""
 MAX_VALUE = 128
 """Maximum characters of a label's value."""
 
@@ -44,7 +44,7 @@ _ERRORS = (
     "invalid_tool_call",
     "invalid_answer",
 )
-# The outcomes of a call of an MCP tool (``mcp/outcome.py``, and the approval before it).
+# The outcomes of an MCP tool call (``mcp/outcome.py``), including those of its approval.
 _OUTCOMES = ("OK", "TOOL_FAILED", "SERVER_FAILED", "OUTPUT_TOO_LARGE", "REFUSED", "LIMIT", "APPROVAL_REQUESTED")
 _CUTOFFS = ("text after tools", "first call", "more than 1 calls")
 _TOKENS = ("input", "output", "cached", "reasoning")
@@ -52,12 +52,12 @@ _WARNINGS = (
     *("NO_CALL", "EMPTY_ANSWER", "ANSWER_MISMATCH", "DUPLICATE_CALL", "LOOP_ENDED"),
     *("UNANSWERED_CALL", "CALL_AS_TEXT", "TOOL_DROPPED", "NO_API", "CIPHERTEXT"),
 )
-# By the report's field: an explanation, and the codes known in advance.
+# An explanation and the codes known in advance, by field of the report.
 _TALLIES: Mapping[str, tuple[str, Sequence[str]]] = {
     "parse_failures": ("Call blocks that stayed text, by reason.", _FAULTS),
     "strict_failures": ("Calls that violated a strict tool's schema, by reason.", _FAULTS),
-    "repairs": ("Calls that were repaired, by what was wrong.", ()),
-    "untagged": ("Calls without a tag, by the form that they were found in.", ()),
+    "repairs": ("Calls that were repaired, by fault.", ()),
+    "untagged": ("Calls without a tag, by form.", ()),
     "warnings": ("Warnings, by kind.", _WARNINGS),
     "dropped_calls": ("Calls withheld from the client, by reason.", ("OVER_LIMIT", "STRUCTURED_CALL")),
 }
@@ -67,7 +67,7 @@ Known = Mapping[str, Sequence[str]] | None
 
 
 class Family:
-    """A counter or a gauge with all its series. ``known``: the label values that have series from the start."""
+    """A counter or gauge with all its series. ``known``: the label values that have a series from the start."""
 
     def __init__(self, name: str, explanation: str, kind: str = "counter", known: Known = None) -> None:
         self.name = f"toolsim_{name}"
@@ -92,7 +92,7 @@ class Family:
 
 
 class Histogram:
-    """A histogram of durations. ``bounds``: the upper bounds of the buckets, in seconds, except the last."""
+    """A histogram of durations. ``bounds``: the upper bounds, in seconds, of all buckets except the last."""
 
     def __init__(self, name: str, explanation: str, bounds: Sequence[float], known: Known) -> None:
         self.name = f"toolsim_{name}"
@@ -110,7 +110,7 @@ class Histogram:
         self._sums[key] += seconds
 
     def lines(self) -> Iterator[str]:
-        """Yield the histogram in the text format: a bucket counts everything up to its upper bound."""
+        """Yield the histogram in the text format, in which a bucket counts everything up to its upper bound."""
         yield from self._head
         for labels, counts in sorted(self._counts.items()):
             total = 0
@@ -126,7 +126,7 @@ class Histogram:
 
 
 class Metrics:
-    """All families. ``labels``: which of ``model`` and ``tool`` are labels too."""
+    """All families. ``labels``: ``model``, ``tool``, both or none, as additional labels."""
 
     def __init__(self, labels: Iterable[str] = ()) -> None:
         self.labels = frozenset(labels)
@@ -135,7 +135,7 @@ class Metrics:
         self._build.add({"version": __version__, "mitmproxy": mitmproxy_version.VERSION, "python": python})
         self._exchanges = Family(
             "exchanges_total",
-            "Finished exchanges that offered or used tools, by both APIs, form and outcome.",
+            "Finished exchanges that offered or used tools, by the APIs of client and backend, streaming and outcome.",
             known=self._known(client=_APIS, backend=_APIS, stream=_STREAM, outcome=("ok", "failed", "aborted")),
         )
         self._durations = Histogram(
@@ -146,39 +146,39 @@ class Metrics:
         )
         self._first_bytes = Histogram(
             "first_byte_seconds",
-            "From the request's headers to the first byte of a streamed answer that went to the client.",
+            "From the request's headers to the first byte of a streamed answer sent to the client.",
             FIRST_BYTES,
             self._known(client=_APIS),
         )
-        self._calls = Family("tool_calls_total", "Calls given to clients.", known=self._known("tool", client=_APIS))
+        self._calls = Family("tool_calls_total", "Calls sent to clients.", known=self._known("tool", client=_APIS))
         self._tokens = Family(
             "tokens_total",
-            "Tokens as backends counted them, or an estimate; cached ones are also input, reasoning ones also output.",
+            "Tokens as counted by backends, or estimated; input includes cached tokens, output reasoning tokens.",
             known=self._known(client=_APIS, kind=_TOKENS),
         )
         self._errors = Family(
             "errors_total",
-            "Exchanges that failed for the client, by the error's code.",
+            "Exchanges that failed for the client, by error code.",
             known=self._known(client=_APIS, code=_ERRORS),
         )
         self._cutoffs = Family(
             "tool_cutoffs_total",
-            "Turns that were ended before the backend ended, by reason.",
+            "Turns that toolsim ended before the backend did, by reason.",
             known=self._known(reason=_CUTOFFS),
         )
         self._rounds = Family(
             "rounds_total",
-            "Turns of the model in answers that may take several.",
+            "Rounds (turns of the model) in answers that can take several.",
             known=self._known(client=_APIS),
         )
-        self._profiles = Family("profiles_total", "Finished exchanges of models that have a profile, by profile.")
+        self._profiles = Family("profiles_total", "Finished exchanges with models that have a profile, by profile.")
         self._user_exchanges = Family(
-            "user_exchanges_total", "Finished exchanges of the users in a file of keys, with tools or without."
+            "user_exchanges_total", "Finished exchanges of the users in a key file, with tools or without."
         )
-        self._user_tokens = Family("user_tokens_total", "Tokens of these users, by user and kind.")
+        self._user_tokens = Family("user_tokens_total", "Tokens of the users in a key file, by user and kind.")
         self._hosted_calls = Family(
             "mcp_calls_total",
-            "Calls of MCP tools that this proxy ran or refused, by what came of them.",
+            "MCP tool calls that this proxy ran or refused, by outcome.",
             known=self._known("tool", client=_APIS, outcome=_OUTCOMES),
         )
         self._tallies = {
@@ -187,11 +187,11 @@ class Metrics:
         }
 
     def _known(self, *asked: str, **values: Sequence[str]) -> Known:
-        """Return the known label values; None with a model or tool label, whose values are not known in advance."""
+        """Return the known label values, or None with a model or tool label, whose values are not known in advance."""
         return None if self.labels & {"model", *asked} else values
 
     def count(self, report: Report, status: int | None, seconds: float, first_byte: float | None = None) -> None:
-        """Add one finished exchange; ``status`` None = no answer reached the client, ``first_byte`` in seconds."""
+        """Count one finished exchange. ``status`` None: no answer reached the client; ``first_byte`` is in seconds."""
         model = {"model": report.model} if "model" in self.labels else {}
         client, stream = {"client": report.client}, {"stream": str(report.stream).lower()}
         outcome = _outcome(report, status)
@@ -223,12 +223,12 @@ class Metrics:
                     family.add({"reason": code_of(entry)} | model | self._tool(entry.partition(":")[2]), count)
 
     def count_user(self, report: Report, status: int | None) -> None:
-        """Add one finished turn to those of its user, with tools or without."""
+        """Count one finished turn for its user, with tools or without."""
         if report.user:
             self._user_exchanges.add({"user": report.user, "outcome": _outcome(report, status)})
 
     def text(self, in_flight: int, more: Iterable[Family] = ()) -> str:
-        """Return all metrics in the text format; ``in_flight``: open exchanges; ``more``: further families."""
+        """Return all metrics in the text format. ``in_flight``: open exchanges; ``more``: further families."""
         names = (
             "exchanges_in_progress",
             *(old for old, new in RENAMED_METRICS.items() if new == "exchanges_in_progress"),
@@ -258,7 +258,7 @@ def _known_series(known: Known) -> Iterator[Labels]:
 
 
 def _bounded(key: Labels, series: Mapping[Labels, object]) -> Labels:
-    # Clients and models choose the names of models and tools.
+    # Names of models and tools come from clients and models.
     key = tuple((name, value if len(value) <= MAX_VALUE else f"{value[:MAX_VALUE]}…") for name, value in key)
     if key in series or len(series) < MAX_SERIES:
         return key

@@ -1,8 +1,8 @@
 """The calls of finished turns whose outputs have not arrived, so that lost ones are reported with their own turn.
 
-A call is lost if the next request of its conversation contains it without an output: the client has run it, or not, and
-the result never came back. That request has a warning (``UNANSWERED_CALL``), which is hard to trace to the turn that
-made the call.
+A call is lost if the next request of its conversation contains it without an output: whether or not the client ran it,
+its result never arrived. The report of that request has a warning (``UNANSWERED_CALL``), but it is hard to trace to the
+turn that made the call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAX_CONVERSATIONS = 1000
 
 
 class OpenTurn(NamedTuple):
-    """A turn with calls. ``place``: the conversation and turn number, for people; ``flow``: while anything holds it."""
+    """A turn with calls. ``place``: the conversation and turn number, for people; ``flow``: a weak reference."""
 
     place: str
     call_ids: Sequence[str]
@@ -33,15 +33,15 @@ class OpenCalls:
         self._turns: RecentDict[int, OpenTurn] = RecentDict(_MAX_CONVERSATIONS)
 
     def add(self, conversation: int, place: str, call_ids: Sequence[str], flow: HTTPFlow | None) -> None:
-        """Note the calls of a finished turn."""
+        """Store the calls of a finished turn."""
         if call_ids:
             held = weakref.ref(flow) if flow is not None else None
             self._turns[conversation] = OpenTurn(place, tuple(call_ids), held)
 
     def lost(self, conversation: int, unanswered: Collection[str]) -> OpenTurn | None:
-        """Return the turn whose calls a request of the conversation leaves ``unanswered``, with only these calls.
+        """Return the turn that made the ``unanswered`` calls of a request in the conversation, with only these calls.
 
-        The turn is forgotten: nothing later will change its calls.
+        The turn is then removed, since its calls can no longer be answered.
         """
         turn = self._turns.pop(conversation, None)
         if turn is None or not (ids := [call_id for call_id in turn.call_ids if call_id in unanswered]):

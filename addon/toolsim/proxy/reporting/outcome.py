@@ -24,7 +24,7 @@ from toolsim.proxy.reporting.open_calls import OpenCalls, OpenTurn
 from toolsim.request.backend_tools import DROPPED
 
 _MAX_KNOWN = 10_000
-"""Number of requests by which conversations are recognized, at some 100 bytes each."""
+"""Number of requests remembered to recognize conversations, at about 100 bytes each."""
 _MAX_RECENT = 20
 """Number of turns on the overview page."""
 
@@ -49,16 +49,16 @@ class Conversations:
 
 
 class DroppedTools:
-    """The dropped tools that were reported before, by owner.
+    """The dropped tools that have already been reported, by owner.
 
-    Some clients send the same hosted tool with each request: a warning each time would hide all others.
+    Some clients send the same hosted tool with each request. A warning each time would hide all others.
     """
 
     def __init__(self) -> None:
         self._known: RecentDict[tuple[str, str], None] = RecentDict(_MAX_KNOWN)
 
     def without_known(self, report: Report, owner: str) -> Report:
-        """Return a report without the warnings of dropped tools that this owner has had before."""
+        """Return a report without the warnings about dropped tools that this owner has already received."""
         if not any(code_of(warning) == DROPPED for warning in report.warnings):
             return report
         return replace(report, warnings=[each for each in report.warnings if self._is_new(owner, each)])
@@ -100,7 +100,7 @@ class Reports:
             self.metrics = Metrics(labels)
 
     def add(self, report: Report, status: int | None, seconds: float) -> None:
-        """Report an answer that was made without its client."""
+        """Report an answer that was created in the background, without a client."""
         self.log_turn(report, status, seconds)
         self.metrics.count(report, status, seconds)
         self.metrics.count_user(report, status)
@@ -108,12 +108,12 @@ class Reports:
     def log_turn(
         self, report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True
     ) -> None:
-        """Log a finished turn, and keep it among the recent ones."""
+        """Log a finished turn, and add it to the recent turns."""
         self.log.turn(report, status, seconds, problem=problem, is_ours=is_ours)
         self._recent.append(_Turn(time.time(), report, status, seconds, problem, is_ours))
 
     def recent_lines(self) -> list[str]:
-        """Return the log lines of the last turns with their times, the newest first."""
+        """Return the log lines of the last turns with their times, newest first."""
         return [
             f"{time.strftime('%H:%M:%S', time.localtime(turn.ended_at))} "
             + summary.log_line(turn.report, turn.status, turn.seconds, problem=turn.problem, is_ours=turn.is_ours)
@@ -122,7 +122,7 @@ class Reports:
 
 
 class OutcomeReporter(Feature):
-    """Reports one exchange; attached first, so that it is called last."""
+    """Reports one exchange. It is attached first, so that it is called last."""
 
     def __init__(self, reports: Reports) -> None:
         self._reports = reports
@@ -172,11 +172,11 @@ class OutcomeReporter(Feature):
         if exchange.round is None:
             self._reports.metrics.count_user(report, status)
         if not is_ours:
-            # The comment explains why there are no calls. No report, since no recording depends on one.
+            # The comment explains why there are no calls. No report is stored, since no recording depends on it.
             _comment(flow, summary.comment(report))
             return
         if exchange.round is None:
-            # Rounds are counted once, with the answer to which they belong.
+            # Rounds are counted with the answer to which they belong.
             self._reports.metrics.count(report, status, seconds, exchange.timeouts.first_byte)
         if flow is not None:
             outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
@@ -193,7 +193,7 @@ class OutcomeReporter(Feature):
 
 
 def _note_lost_calls(turn: OpenTurn) -> None:
-    """Show in the row of a turn that outputs of its calls never came, and store it in its report."""
+    """Show in the row of a turn, and store in its report, that the outputs of its calls never arrived."""
     flow = turn.flow() if turn.flow is not None else None
     if flow is None or REPORT not in flow.metadata:
         return
@@ -205,6 +205,6 @@ def _note_lost_calls(turn: OpenTurn) -> None:
 
 
 def _comment(flow: HTTPFlow | None, comment: str) -> None:
-    """Set a flow's comment, unless a person has done so."""
+    """Set a flow's comment, unless a user has set one."""
     if flow is not None and not flow.comment:
         flow.comment = flow.metadata[COMMENT] = comment

@@ -1,8 +1,8 @@
 """The page at ``/toolsim/``: this proxy, the addresses for clients, and the outcome of the last turns.
 
-For people it is HTML: one file without scripts or external resources, in which every text of a client, model or server
-is escaped. A program that accepts JSON gets the same facts as an object. If a key is set, a request without it gets
-only the name, the base URLs and whether a key is required.
+For people it is HTML: one file without scripts or external resources, in which all text from clients, models and
+servers is escaped. A program that accepts JSON gets the same facts as an object. If a key is set, a request without it
+gets only the name, the base URLs and the fact that a key is required.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
-    # The two forms of the page are separate representations.
+    # HTML and JSON are separate representations of the page.
     "vary": "accept",
 }
 _STYLE = """\
@@ -51,7 +51,7 @@ ol { list-style: none; padding: 0; } li { padding: .15rem 0; border-bottom: 1px 
 
 @dataclass(slots=True)
 class Overview:
-    """Creates the page, under these settings."""
+    """Creates the page with these settings."""
 
     settings: Settings
     builtin: BuiltinBackend
@@ -81,12 +81,12 @@ class Overview:
         return {"name": NAME, "base_urls": urls, "requires_key": bool(self.settings.api_key)}
 
     async def _ask(self, url: str) -> Sequence[str] | str:
-        """Return the models, or the backend's problem; queried once for all concurrent requests."""
+        """Return the models, or a description of the backend's problem; queried once for all concurrent requests."""
         now = time.monotonic()
         if self._models is None or now - self._asked_at > _FRESH_SECONDS:
             self._asked_at = now
             self._models = asyncio.create_task(self._find_models(url))
-        # A client that disconnects does not cancel it for the others.
+        # A client that disconnects must not cancel the query for the others.
         return await asyncio.shield(self._models)
 
     async def _find_models(self, url: str) -> Sequence[str] | str:
@@ -99,7 +99,7 @@ class Overview:
 
 
 def _origin(flow: HTTPFlow) -> str:
-    """Return the address by which the client has reached the listener."""
+    """Return the address at which the client reached the listener."""
     sock = flow.client_conn.sockname
     host = flow.request.host_header
     if host and host.isascii() and host.isprintable() and not set(host) & set(" /\\\"'<>"):
@@ -132,7 +132,7 @@ def _html(facts: Mapping[str, Any]) -> str:
     models = facts.get("models") or ["any"]
     parts.append(f"<pre>{escape(_snippet(base, models[0], requires_key=facts['requires_key']))}</pre>")
     if "models" in facts:
-        names = ", ".join(_code(name) for name in facts["models"]) or escape(facts.get("problem", "it lists none"))
+        names = ", ".join(_code(name) for name in facts["models"]) or escape(facts.get("problem", "none listed"))
         parts += ["<h2>Models</h2>", f"<p>{names}</p>", "<h2>Last turns</h2>"]
         lines = "".join(f"<li>{escape(line)}</li>" for line in facts["turns"])
         parts.append(f"<ol>{lines}</ol>" if lines else "<p>None yet.</p>")
@@ -154,6 +154,6 @@ def _list(rows: Sequence[tuple[str, str]]) -> str:
 
 def _snippet(base: str, model: str, *, requires_key: bool) -> str:
     key = " -H 'authorization: Bearer YOUR_KEY'" if requires_key else ""
-    # Within the shell's quotes.
+    # Escape single quotes for the shell.
     body = json.dumps({"model": model, "input": "Hello"}).replace("'", "'\\''")
     return f"curl -s {base}/responses{key} -H 'content-type: {_JSON}' -d '{body}'"

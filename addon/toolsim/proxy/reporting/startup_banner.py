@@ -1,7 +1,7 @@
 """The startup banner: version, backend, the addresses to use, and the backend's models.
 
-The models are requested in the background, with a short timeout, so that a backend that is down or slow delays nothing;
-a missing answer is worth a log line. They are requested only if people read the log (``toolsim_log=text``): otherwise a
+The models are requested in the background, with a short timeout, so that a backend that is down or slow delays nothing.
+A missing answer is logged. The models are requested only if the log is for people (``toolsim_log=text``); otherwise a
 backend receives only requests from clients.
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ASK_SECONDS = 5.0
-"""Timeout for listing the models. A Codex app-server needs seconds to start."""
+"""Timeout for listing the models. A Codex app-server takes seconds to start."""
 _PAUSE = 0.1
 _DAY_SECONDS = 24 * 3600
 _MAX_SHOWN = 6
@@ -45,7 +45,7 @@ _MAX_LINE_CHARS = 200
 
 
 class StartupBanner:
-    """Logs the banner at each start, once ``builtin`` is up."""
+    """Logs the banner at each start, once the built-in backend ``builtin`` is running."""
 
     def __init__(self, builtin: BuiltinBackend) -> None:
         self._builtin = builtin
@@ -58,14 +58,14 @@ class StartupBanner:
             self._task = asyncio.get_running_loop().create_task(self._greet(settings, started))
 
     def stop(self) -> None:
-        """Stop, including the request for the models."""
+        """Stop the banner and its request for the models."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
 
     async def _greet(self, settings: Settings, started: asyncio.Task[None]) -> None:
         await asyncio.wait([started])
-        # mitmproxy exits if an error was logged during startup, such as a missing Codex: then there is no banner.
+        # mitmproxy exits without a banner if an error was logged during startup, such as a missing Codex.
         await asyncio.sleep(_PAUSE)
         is_text = ctx.options.toolsim_log == "text"
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
@@ -78,8 +78,8 @@ class StartupBanner:
             return
         if not settings.api_key and any(not is_loopback(host) for host, _ in listeners):
             logger.warning(
-                "without toolsim_api_key, whoever reaches this machine may use the backend; to listen on this "
-                "machine alone, leave out --host, or say --listen-host 127.0.0.1"
+                "without toolsim_api_key, anyone who can reach this machine can use the backend; to listen on this "
+                "machine only, omit --host, or use --listen-host 127.0.0.1"
             )
         try:
             async with asyncio.timeout(ASK_SECONDS):
@@ -93,7 +93,7 @@ class StartupBanner:
 
 
 async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
-    """Return the models of the backend at a base URL, or its problem. Raises OSError without an answer."""
+    """Return the models of the backend at a base URL, or a description of its problem. Raises OSError."""
     if not url:
         return []
     client = await page_client()
@@ -105,33 +105,33 @@ async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
         match problem.code:
             case 401 | 403:
                 if settings.upstream_key:
-                    return f"it refuses toolsim_upstream_key (HTTP {problem.code})"
-                return "it wants a key: clients have to send it, or set toolsim_upstream_key"
+                    return f"it rejects toolsim_upstream_key (HTTP {problem.code})"
+                return "it requires a key: have clients send it, or set toolsim_upstream_key"
             case 404 | 405:
                 return await _other_place(client, url, settings)
             case 599:
-                return f"it gives no answer ({printable(explain(problem), _MAX_LINE_CHARS)})"
+                return f"it does not answer ({printable(explain(problem), _MAX_LINE_CHARS)})"
         return f"it answers {url}{MODELS} with HTTP {problem.code}"
     finally:
         client.close()
     listed = loaded(answer.body.decode("utf-8", "replace"))
     if listed is None:
-        return f"it answers {url}{MODELS}, but not with JSON: is this an API?"
+        return f"it answers {url}{MODELS}, but not with JSON; is this an API?"
     return [string(model.get("id")) for model in mappings(listed.get("data"))]
 
 
 async def _other_place(client: SimpleAsyncHTTPClient, url: str, settings: Settings) -> Sequence[str] | str:
-    """Return what is wrong with a base URL that has no list of models; nothing if it has an API."""
+    """Return the problem of a base URL that has no list of models, or an empty list if it has an API."""
     for api in APIS.values():
         request = page_request(url + api.path_suffix, settings.upstream_key, ASK_SECONDS, "{}")
-        # An API rejects the empty body with another status.
+        # An API rejects the empty body with a different status.
         if (await client.fetch(request, raise_error=False)).code not in (404, 405):
             return []
     for place in other_places(url):
         answer = await client.fetch(page_request(place + MODELS, settings.upstream_key, ASK_SECONDS), raise_error=False)
         if answer.code == 200 and loaded(answer.body.decode("utf-8", "replace")) is not None:
             return f"{url} has no API; did you mean {place}?"
-    return f"{url} has no API: is this the right path?"
+    return f"{url} has no API; is this the right path?"
 
 
 def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:
@@ -148,7 +148,7 @@ def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:
 
 
 def backend_words(settings: Settings, url: str) -> str:
-    """Return what answers, as text for people, "" for nothing; ``url``: the backend's base URL, or ""."""
+    """Return a description of the backends for people, "" if there are none. ``url``: the backend's base URL, or ""."""
     backend = BUILTIN[settings.builtin].words if settings.builtin else url
     if settings.model is not None and settings.builtin == "local":
         backend = settings.model.name
@@ -161,7 +161,7 @@ def backend_words(settings: Settings, url: str) -> str:
 
 def _as_text(settings: Settings, url: str, origins: Sequence[str], web: str) -> str:
     """Return the banner as text for people. ``web``: the address of mitmweb, or ""."""
-    backend = backend_words(settings, url) or "no backend: set one, or a reverse mode"
+    backend = backend_words(settings, url) or "no backend (set one, or use a reverse mode)"
     lines = [f"toolsim {__version__} in front of {backend}"]
     for origin in origins:
         key = "toolsim_api_key" if settings.api_key else "any"
@@ -176,7 +176,7 @@ def _as_text(settings: Settings, url: str, origins: Sequence[str], web: str) -> 
 
 
 def stored_line(store: StoreUrl) -> str:
-    """Return where conversations are stored, for how long, and how to turn that off."""
+    """Describe where and for how long conversations are stored, and how to disable that."""
     where = "in memory" if store.kind == "memory" else f"in {re.sub(r'//[^/@]*@', '//', store.location)}"
     days = round(store.bounds.seconds / _DAY_SECONDS)
     return f"stored conversations  {where}, for {days} days; to store none: --set toolsim_store="
@@ -198,6 +198,6 @@ def _listeners() -> list[tuple[str, int]]:
     addresses = dict.fromkeys((str(address[0]), int(address[1])) for address in server.listen_addrs()) if server else []
     ports: dict[int, str] = {}
     for host, port in addresses:
-        # Without a host mitmproxy listens on IPv4 and IPv6: naming one of the two is enough.
+        # Without a host, mitmproxy listens on both IPv4 and IPv6; one of the two addresses is enough.
         ports.setdefault(port, host)
     return [(host, port) for port, host in ports.items()]

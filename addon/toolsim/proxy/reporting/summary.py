@@ -1,17 +1,18 @@
-"""Reports of a finished exchange: its fields for the log, its log line, comment and headers. Counts and names only.
+"""Renders reports of finished exchanges as log fields, log line, comment and headers: counts and names only.
 
-The log line, for people who read turn after turn::
+The log line, for people::
 
     ✓ llama3 · chat stream · 2 calls search_notes, get_weather · 1.2 s
     ✗ llama3 · chat over responses · SCHEMA_MISMATCH get_weather: /days: got string, expected integer · 0.4 s
     ⚠ llama3 · chat · no call, 3 tools · UNKNOWN_TOOL get_wether · 0.9 s
     ✓ llama3 · responses stream · no tools · 2.0 s
 
-✗: the client got an error; ⚠: needs attention (a warning, a block that stayed text, a truncated answer, a disconnected
-client). The comment is the short form for the flow list: the most important fact first, then the user's message.
+✗: the client got an error; ⚠: the turn needs attention (a warning, a block that stayed text, a truncated answer, a
+disconnected client). The comment is a short form for the flow list: the most important fact first, the user's message
+last.
 
-Names of models and tools come from clients and models: in the log line control characters are replaced, and long names
-are cut. Argument values never appear.
+Names of models and tools come from clients and models, so the log line replaces control characters and truncates long
+names. Argument values never appear.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from toolsim.proxy.legacy import RENAMED_HEADERS
 _COUNTED_IN_HEADERS = ("parse_failures", "strict_failures", "repairs")
 
 NO_TOOLS = "no tools"
-"""The reason for no call: the request offered no tools."""
+"""The phrase for a turn without calls whose request offered no tools."""
 
 MARKERS = (":heavy_multiplication_x:", ":warning:")
-"""Marks, by mitmproxy's names: something failed for the client; something needs attention.
+"""Names of mitmproxy's markers: the first for turns that failed for the client, the second for those needing attention.
 
-Most names stand for emoji, which many fonts lack; these two are symbols of ordinary fonts.
+Most of mitmproxy's markers are emoji, which many fonts lack; these two are in ordinary fonts.
 """
 _MARKS = {MARKERS[0]: "✗", MARKERS[1]: "⚠", "": "✓"}
 _MAX_NAMES = 8
@@ -40,14 +41,15 @@ _MAX_PROBLEM_CHARS = 200
 
 
 def fields(report: Report, status: int | None, seconds: float) -> dict[str, Any]:
-    """Return the exchange as plain data; ``status`` None = no answer reached the client."""
+    """Return the exchange as plain data. ``status`` None: no answer reached the client."""
     return report.summary() | {"status": status, "seconds": round(seconds, 3)}
 
 
 def comment(report: Report, status: int | None = None, words: str = "", place: str = "") -> str:
     """Return the exchange in one line for people, the most important fact first.
 
-    ``status``: what the client got; ``words``: the beginning of the user's message; ``place``: the turn.
+    ``status``: the status that the client got; ``words``: the beginning of the user's message; ``place``: the
+    conversation and turn number.
     """
     return " ".join(" · ".join(filter(None, _phrases(report, status, words, place))).split())
 
@@ -64,7 +66,7 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
     elif not report.error and not is_refused:
         yield "no call" if report.tools else NO_TOOLS
     for tally in findings:
-        # The form of a call is not a finding.
+        # A missing tag is not a problem.
         if tally.entries and tally.key != "untagged":
             yield _counted(tally, sorted(set(tally.entries)))
     if report.rounds > 1:
@@ -91,7 +93,7 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
 
 
 def _counted(tally: Tally, kinds: Sequence[str]) -> str:
-    """Return a phrase for one tally: calls are listed in order, everything else once for each kind."""
+    """Return a phrase with the number and the ``kinds`` of one tally."""
     count = len(tally.entries)
     return f"{count} {tally.noun if count == 1 else tally.title}: {', '.join(kinds)}"
 
@@ -125,11 +127,11 @@ def headers(report: Report) -> dict[str, str]:
 
 
 def first_headers(report: Report) -> dict[str, str]:
-    """Return the headers known before the answer, for streams too.
+    """Return the headers known before the answer, which streams also have.
 
-    The effect of other text after a call, the profile, the number of tool outputs that were replaced because of their
-    size, the dropped tools, and whether the token counts are an estimate: for a stream, whether those of the model's
-    last answer were.
+    They contain the effect of other text after a call, the profile, the number of tool outputs that were replaced
+    because of their size, the dropped tools, and whether the token counts are an estimate (for a stream, whether those
+    of the model's previous answer were).
     """
     values = {"x-toolsim-stop-after-tools-mode": report.stop_after_tools_mode}
     if report.profile:
@@ -156,8 +158,8 @@ HEADERS = tuple(
 def log_line(report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True) -> str:
     """Return a finished turn in one line.
 
-    ``status``: what the client got, None = nothing. ``problem``: the message of an error that was the complete answer.
-    ``is_ours``: tools were offered or used; otherwise the request passed unchanged.
+    ``status``: the status that the client got, None without an answer. ``problem``: the message of an error that was
+    the complete answer. ``is_ours``: tools were offered or used; otherwise the request was forwarded unchanged.
     """
     phrases = [report.user] if report.user else []
     phrases += [printable(report.model, _MAX_NAME_CHARS) or "no model", _way(report)]
@@ -167,21 +169,21 @@ def log_line(report: Report, status: int | None, seconds: float, *, problem: str
 
 
 def lost_calls(call_ids: Sequence[str]) -> str:
-    """Return the phrase for calls of a turn whose outputs never came."""
-    return f"no output came back for {listed(call_ids)}"
+    """Return the phrase for calls of a turn whose outputs never arrived."""
+    return f"no output received for {listed(call_ids)}"
 
 
 def refusal_fields(error: ApiError, reason: str, request: str, source: str, unlogged: int) -> dict[str, Any]:
-    """Return a refused request as plain data.
+    """Return a rejected request as plain data.
 
-    ``request``: its method and target; ``unlogged``: the number of earlier ones of its source that have no line.
+    ``request``: its method and target; ``unlogged``: the number of earlier requests from its source without a line.
     """
     fields = {"message": "refused", "reason": reason, "status": error.status, "problem": error.message}
     return fields | {"request": printable(request, _MAX_PROBLEM_CHARS), "source": source, "unlogged": unlogged}
 
 
 def refusal_line(fields: Mapping[str, Any]) -> str:
-    """Return a refused request in one line."""
+    """Return a rejected request in one line."""
     phrases = [f"refused {fields['request']}", f"from {fields['source']}"]
     phrases.append(f"HTTP {fields['status']} {printable(fields['problem'], _MAX_PROBLEM_CHARS)}")
     if unlogged := fields["unlogged"]:
@@ -190,7 +192,7 @@ def refusal_line(fields: Mapping[str, Any]) -> str:
 
 
 def printable(text: str, most: int) -> str:
-    """Return a text as one line of at most ``most`` characters, with unprintable ones replaced."""
+    """Return a text as one line of at most ``most`` characters, with unprintable characters replaced."""
     line = "".join(character if character.isprintable() else "�" for character in " ".join(text.split()))
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
@@ -243,7 +245,7 @@ def _without_call(report: Report, *, is_ours: bool) -> str:
 
 
 def _findings(report: Report) -> Iterator[str]:
-    """Yield the faults of calls, once per kind; for a schema mismatch also its location."""
+    """Yield the faults of calls, once per kind, with the location of a schema mismatch."""
     found = dict.fromkeys([*report.strict_failures, *report.parse_failures, *report.dropped_calls, *report.warnings])
     for entry in list(found)[:_MAX_NAMES]:
         code, _, name = entry.partition(":")
@@ -253,6 +255,6 @@ def _findings(report: Report) -> Iterator[str]:
 
 
 def listed(names: Sequence[str], most: int = _MAX_NAMES, most_chars: int = _MAX_NAME_CHARS) -> str:
-    """Return the first names, and the number of the others."""
+    """Return the first names, and the number of the remaining ones."""
     shown = ", ".join(printable(name, most_chars) for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -154,7 +154,7 @@ def test_a_lost_call_is_shown_in_its_own_flow(monkeypatch: pytest.MonkeyPatch) -
     before = flow.comment
     request("Hi", "call_2", "call_9")
     assert flow.metadata[REPORT]["lost_calls"] == ["call_2"]
-    assert flow.comment == f"{before} · no output came back for call_2"
+    assert flow.comment == f"{before} · no output received for call_2"
     assert (flow.marked, redrawn) == (":warning:", [flow])
     request("Hi", "call_1")
     assert redrawn == [flow]

@@ -72,8 +72,8 @@ async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | s
     [
         (200, b'{"data": [{"id": "a"}, {"id": "b"}, 5]}', "", ["a", "b"]),
         (200, b"<html>", "", "not with JSON"),
-        (401, b"{}", "", "it wants a key"),
-        (401, b"{}", "k", "it refuses toolsim_upstream_key"),
+        (401, b"{}", "", "it requires a key"),
+        (401, b"{}", "k", "it rejects toolsim_upstream_key"),
         (500, b"{}", "", "with HTTP 500"),
     ],
 )
@@ -86,7 +86,7 @@ async def test_models_or_what_is_wrong(status: int, body: bytes, key: str, expec
 @pytest.mark.parametrize(
     ("pages", "expected"),
     [
-        ({}, "URL/api has no API: is this the right path?"),
+        ({}, "URL/api has no API; is this the right path?"),
         ({"/v1/models": 200}, "URL/api has no API; did you mean URL/v1?"),
         ({"/api/v1/models": 200, "/v1/models": 200}, "URL/api has no API; did you mean URL/api/v1?"),
         ({"/models": 200}, "URL/api has no API; did you mean URL?"),
@@ -120,7 +120,7 @@ async def test_a_list_without_end_is_not_read() -> None:
 
     with RawBackend() as backend, taddons.context(ToolSim()):
         backend.play(endless)
-        assert "it gives no answer" in str(await ask_models(f"{backend.url}/v1", Settings()))
+        assert "it does not answer" in str(await ask_models(f"{backend.url}/v1", Settings()))
         backend.play(elsewhere)
         assert "with HTTP 302" in str(await ask_models(f"{backend.url}/v1", Settings()))
         assert len(backend.asked) == 1
