@@ -49,7 +49,7 @@ def test_a_login_is_not_shared_by_mistake() -> None:
     proxy = Mitmdump(listen_host="0.0.0.0", toolsim_backend="codex")
     assert proxy.exit_code() == 1
     assert "Traceback" not in proxy.log()
-    assert "toolsim_backend=codex on 0.0.0.0 would lend your login to others: set toolsim_api_key." in lines(
+    assert "toolsim_backend=codex on 0.0.0.0 would share your login with others: set toolsim_api_key." in lines(
         proxy.log()
     )
 

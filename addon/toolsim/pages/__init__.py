@@ -1,1 +1,1 @@
-"""Requests and answers as text for people to read. Decides nothing, changes nothing."""
+"""Renders requests and answers as text for people. Does not change anything."""

@@ -1,4 +1,4 @@
-"""A model's text separated into prose and call blocks, as the sentinel reads it."""
+"""Separates a model's text into prose and call blocks, as the sentinel does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolsim.response.sentinel import Sentinel
 
 
 def prose_and_blocks(text: str, tag: str = "tool_call") -> Iterator[tuple[str, bool]]:
-    """Yield the text in pieces, each with whether it is a block; joined they are the text."""
+    """Yield consecutive pieces of the text, each with whether it is a block."""
     parser = Thoughts(Sentinel(tag), lambda: Sentinel(tag))
     prose: list[str] = []
     for piece in [*parser.feed(text), *parser.finish()]:

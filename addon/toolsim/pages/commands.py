@@ -1,6 +1,6 @@
-"""Inspecting turns by hand: the content view, and commands that return tables.
+"""Tools for inspecting turns: the content view, and commands that return tables.
 
-The modules that render a turn are imported when a command is called.
+The modules that render a turn are imported only when a command is called.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Inspect:
 
     @command.command("toolsim.transcript")  # type: ignore[untyped-decorator]
     def transcript(self, flows: Sequence[Flow]) -> Data:
-        """Show conversations as the model saw them, including its answer: speaker and text."""
+        """Show conversations as the model saw them, with its answer, as rows of speaker and text."""
         return _table([who, text] for flow in _exchanges(flows) for who, text in _transcript(flow))
 
     @command.command("toolsim.stats")  # type: ignore[untyped-decorator]
@@ -77,7 +77,7 @@ def _table(rows: Iterator[_Row], *heading: _Row) -> Data:
     """
     table: Any = list(rows)
     if not table:
-        raise CommandError("There is nothing of that kind in these flows.")
+        raise CommandError("These flows contain nothing to show.")
     table[:0] = heading
     data: Data = table
     return data
@@ -90,7 +90,7 @@ def _exchanges(flows: Sequence[Flow]) -> Iterator[HTTPFlow]:
 
 
 def _transcript(flow: HTTPFlow) -> Iterator[tuple[str, str]]:
-    """Yield the request's conversation, then the answer: the model's own text if it was recorded."""
+    """Yield the request's conversation, then the answer, as the model's own text if it was recorded."""
     from toolsim.pages.read_answer import read_answer
     from toolsim.pages.show_request import conversation_rows, read_conversation
 
@@ -108,7 +108,7 @@ def _transcript(flow: HTTPFlow) -> Iterator[tuple[str, str]]:
 
 
 def _counted(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield what to count about one exchange, as kind and value."""
+    """Yield the facts to count about one exchange, as kind and value."""
     status = report.get("status")
     if status is None:
         yield "exchange", "aborted"

@@ -1,6 +1,6 @@
-"""JSON formatted for reading; numbers keep their original notation.
+"""Formats JSON for reading; numbers keep their original notation.
 
-Values that fit stay on one line; a string with line breaks is shown as the text that it encodes.
+Values that fit stay on one line. A string with line breaks is shown decoded.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import json
 from typing import Any
 
 MAX_INLINE = 72
-"""Characters of the longest value that stays on one line."""
+"""Maximum length in characters of a value that stays on one line."""
 
-# Deeper values are meant for programs and are shown on one line.
+# Values nested more deeply are meant for programs, and are shown on one line.
 _MAX_DEPTH = 40
 _BAR = "┆ "
 
@@ -23,11 +23,11 @@ class _Number(str):
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object; a name can occur twice."""
+    """An object; a name can occur more than once."""
 
 
 def pretty(text: str) -> str:
-    """Return a JSON text laid out in lines; any other text unchanged."""
+    """Return JSON formatted on several lines; other text is returned unchanged."""
     try:
         value = json.loads(text, parse_int=_Number, parse_float=_Number, object_pairs_hook=_Pairs)
         return "\n".join(_lines(value, 0))
@@ -44,7 +44,7 @@ def compact(value: Any) -> str:
 
 
 def _lines(value: Any, depth: int) -> list[str]:
-    """Return the lines of a value, indented relative to each other; one line if it fits."""
+    """Return the lines of a value with relative indentation; one line if it fits."""
     if isinstance(value, _Number):
         return [value]
     if not isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A page of plain text: headings, indented paragraphs, quotations with a bar. Takes time linear in the text."""
+"""A page of plain text: headings, indented paragraphs, quotations with a bar. Takes linear time."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from functools import lru_cache
 from toolsim.wire.json_codec import whole_text
 
 WIDTH = 84
-"""Columns: what fits into half a browser window and is easy to read."""
+"""Width in columns: fits half a browser window and is easy to read."""
 
 _INDENT = "  "
-# Not quite empty: mitmweb renders each line as its own block, and an empty block has no height.
+# Not empty, because mitmweb renders each line as a block, and an empty block has no height.
 _EMPTY = " "
 _SEPARATOR = " · "
 _CONTINUATION = "↪ "
 
 
 class Page:
-    """Collects lines. ``depth`` counts levels of indentation."""
+    """Collects lines. ``depth``: the number of indentation levels."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -27,11 +27,11 @@ class Page:
     def __str__(self) -> str:
         while self._lines and self._lines[-1] == _EMPTY:
             self._lines.pop()
-        # JSON can hold an escaped lone surrogate, which no terminal or browser accepts.
+        # JSON can contain an escaped lone surrogate, which no terminal or browser accepts.
         return whole_text("\n".join(self._lines) + "\n")
 
     def title(self, name: str, facts: Iterable[str]) -> None:
-        """Write the page's first lines: its name and the most important facts."""
+        """Write the first lines of the page: its title and the most important facts."""
         line = name
         for fact in facts:
             if not fact:
@@ -44,7 +44,7 @@ class Page:
         self._lines.append(line)
 
     def heading(self, name: str, remark: str = "") -> None:
-        """Begin a section, with a rule."""
+        """Begin a section with a horizontal rule."""
         self.gap()
         line = f"{name}  {one_line(remark)} " if remark else f"{name} "
         self._lines.append(line.ljust(WIDTH, "─"))
@@ -65,7 +65,7 @@ class Page:
         self._lines.append(_INDENT * depth + one_line(text))
 
     def verbatim(self, text: str) -> None:
-        """Write text with its own line breaks; an arrow marks the continuation of a line that is too long."""
+        """Write text with its line breaks preserved; an arrow marks the continuation of a line that is too long."""
         for line in text.split("\n"):
             first, *rest = wrap(line, WIDTH - len(_CONTINUATION)) if len(line) > WIDTH else [line]
             self._lines += [first or _EMPTY, *(_CONTINUATION + part for part in rest)]
@@ -83,8 +83,8 @@ def wrap(line: str, width: int = WIDTH) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _line(width: int) -> re.Pattern[str]:
-    # Whitespace at the end of a line is dropped. A line may also break after a comma and before a closing tag, for JSON
-    # and XML without whitespace. Any other word that is longer than a line is cut.
+    # Whitespace at the end of a line is dropped. For JSON and XML without whitespace, a line can also break after a
+    # comma or before a closing tag. Any other word that is longer than a line is split.
     return re.compile(rf"(.{{1,{width}}})(?:[ \t]+|$|(?<=,)|(?=</))|(.{{{width}}})", re.DOTALL)
 
 
@@ -100,5 +100,5 @@ def clip(text: str, limit: int) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """Return the number with its noun."""
+    """Return the number followed by the noun in singular or plural."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

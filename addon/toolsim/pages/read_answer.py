@@ -1,4 +1,4 @@
-"""Parses an answer from its bytes: of any API, streamed or not, from the backend or from toolsim."""
+"""Parses the bytes of an answer: of any API, streamed or not, from the backend or from toolsim."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Piece = TextBlock | StructuredCall | PassThrough
 
 @dataclass(slots=True)
 class ReadAnswer:
-    """The content of an answer. ``pieces`` by choice, in order; ``reasons``: the finish reasons by choice, as received.
+    """The content of an answer. ``pieces``: by choice, in order; ``reasons``: the received finish reasons by choice.
 
     ``known``: the bytes are an answer of one of the APIs. ``whole``: its terminator was read. ``events``: the number of
     events in a stream, 0 for a non-streamed body.
@@ -60,7 +60,7 @@ class ReadAnswer:
 
     @property
     def calls(self) -> list[StructuredCall]:
-        """The calls of all choices, by choice and in order."""
+        """The calls of all choices, ordered by choice and position."""
         return [piece for pieces in self.pieces.values() for piece in pieces if isinstance(piece, StructuredCall)]
 
     def text(self, choice: int) -> str:
@@ -71,7 +71,7 @@ class ReadAnswer:
 
 
 def read_answer(data: bytes) -> ReadAnswer:
-    """Parse the body of an answer. Never raises: for anything else ``known`` is False."""
+    """Parse the body of an answer. Never raises; ``known`` is False if the body is not an answer."""
     head = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n")
     answer = ReadAnswer()
     if head.startswith(b"{"):
@@ -104,7 +104,7 @@ def _stream(data: bytes, answer: ReadAnswer) -> Iterator[BackendEvent]:
 
 
 def _reader_for(frame: ServerSentEvent) -> Reader | None:
-    """Return a reader for the API that the event belongs to, None if it could be either."""
+    """Return a reader for the API that the event belongs to, or None if that is ambiguous."""
     chunk = parse_object(frame.data.encode())
     api = api_of_event(frame.event, chunk) if chunk is not None else None
     return api.reader() if api else None
@@ -144,7 +144,7 @@ _KINDS: dict[type, str] = {TextDelta: "text", RefusalDelta: "refusal", Reasoning
 
 
 class _Run:
-    """The pieces of one choice; joins adjacent deltas of one kind, in linear time."""
+    """Collects the pieces of one choice, joining adjacent deltas of the same kind in linear time."""
 
     def __init__(self, answer: ReadAnswer, choice: int) -> None:
         self._pieces = answer.pieces.setdefault(choice, [])
@@ -158,7 +158,7 @@ class _Run:
         self._texts.append(text)
 
     def next_message(self) -> None:
-        """Keep the texts of two messages apart, as ``response`` does, unless something else is between them."""
+        """Separate the texts of two adjacent messages with an empty line, as ``response`` does."""
         if self._kind == "text":
             self._texts.append(EMPTY_LINE)
 

@@ -1,8 +1,8 @@
-"""Parses tool definitions and records back out of a prompt, for the content views and the scripted model.
+"""Parses tool definitions and records in a prompt, for the content views and the scripted model.
 
-The writers are in ``toolsim/request/``: ``manifest`` and ``forms`` (the manifest), ``notation`` (a template of
-arguments), ``record`` (past calls and outputs), ``suffix`` (instructions at the end of a prompt). The proxy itself
-never parses them.
+The modules that write them are in ``toolsim/request/``: ``manifest`` and ``forms`` (the manifest), ``notation``
+(argument templates), ``record`` (past calls and outputs), ``suffix`` (instructions at the end of a prompt). The proxy
+itself never parses prompts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toolsim.request.prompt_suffix import NO_CALL
 from toolsim.request.record import ERROR
 from toolsim.wire.json_fields import loaded
 
-# The lines that identify entries.
+# Patterns of the lines that identify entries.
 _TAG = re.compile(r"(?:  )?<([A-Za-z_][A-Za-z0-9_.-]*)>(?:\{|$)")
 _CALL = re.compile(r'  <[^<>]+>\{"name": ("(?:[^"\\]|\\.)*"), "arguments": (\{.*\})\}</[^<>]+>')
 _PARAMETERS = "  parameters: "
@@ -32,23 +32,23 @@ _FUNCTION = re.compile(r"function ([A-Za-z0-9_.-]+)\(args: .*\): any;( // \[stri
 
 _READ_WANT = re.compile(r"You (?:MUST call (?:a tool|(?:one of )?(.+))|may call no tool but (.+)) in this answer\.")
 
-# A word is bare or a JSON string.
+# A word is unquoted, or a JSON string.
 _WORD = r'([A-Za-z0-9_.:-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")'
 _CALL_RECORD = re.compile(rf"\[function_call id={_WORD} call_id={_WORD} name={_WORD} arguments=(.*)\]")
 _ERROR_RECORD = re.compile(rf"\[{ERROR} reason=[A-Z_]+(?: name={_WORD})? expected=\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"\]")
-# Compact JSON has spaces in its strings only.
+# Compact JSON has spaces only within strings.
 _COMPACT = r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^" ]++)++'
 _OUTPUT_RECORD = re.compile(
     rf"\[function_call_output (?:call_id={_WORD}|name={_WORD} arguments=({_COMPACT}))(?: nth=([0-9]+))? output=(.*)\]"
 )
 
 
-# Compact JSON contains spaces only in strings.
+# Compact JSON contains spaces only within strings.
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Tools found in a text, from ``start`` to ``end``. ``tag`` is the sentinel's name."""
+    """The tools found in a text from ``start`` to ``end``. ``tag``: the name of the sentinel tag."""
 
     start: int
     end: int
@@ -59,8 +59,8 @@ class Catalog:
 def find_catalog(text: str) -> Catalog | None:
     """Return the manifest in ``text``, or None.
 
-    It ends with the words that close every form, or with the rule for answers after them; text around it does not
-    belong to it. Parameters are parsed as far as the form shows them.
+    The manifest ends with the sentence that closes every form, or with the rule for answers that follows it.
+    Parameters are parsed as far as the form shows them.
     """
     start = text.find(HEADING)
     if start == -1 or (start and text[start - 1] != "\n"):
@@ -76,7 +76,7 @@ def find_catalog(text: str) -> Catalog | None:
             else:
                 reader.line(bare)
         elif bare.startswith(ANSWER_RULE):
-            # Its schema, if any, is on the next line.
+            # The schema, if any, is on the next line.
             end = at
             if bare.endswith(":"):
                 end += len(text[at:].partition("\n")[0])
@@ -89,7 +89,7 @@ def find_catalog(text: str) -> Catalog | None:
 
 
 def find_further(text: str) -> Catalog | None:
-    """Return the further entries in ``text``, up to the next empty line; None if there are none."""
+    """Return additional entries in ``text``, up to the next empty line, or None if there are none."""
     start = text.find(FURTHER)
     if start == -1 or (start and text[start - 1] != "\n"):
         return None
@@ -101,12 +101,12 @@ def find_further(text: str) -> Catalog | None:
 
 
 class _Entries:
-    """The tools in the lines of a manifest of any form; see the entries in ``forms.py``."""
+    """Collects the tools in the lines of a manifest of any form. The entries are defined in ``forms.py``."""
 
     def __init__(self) -> None:
         self.tools: list[Tool] = []
         self.tag = "tool_call"
-        # The line that began the entry, or the first line of the comment above it.
+        # The first line of the entry, or of the comment above it.
         self._head = ""
 
     def line(self, line: str) -> None:
@@ -141,7 +141,7 @@ class _Entries:
         self.tools.append(Tool(name, name, description=words, parameters=schema, strict=strict))
 
 
-# -- a template of arguments --
+# -- argument templates --
 
 _SLOT = r'<(?:"(?:[^"\\]|\\.)*"|[^"<>])*>'
 _TOKEN = re.compile(rf'\s*(?P<token>"(?:[^"\\]|\\.)*"|{_SLOT}|, \.\.\.\]|[{{}}\[:,])')
@@ -150,11 +150,11 @@ _CHOICE = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^"|])+')
 
 
 class _Malformed(ValueError):
-    """A text that is not a template."""
+    """The text is not a template."""
 
 
 def read_template(text: str) -> dict[str, Any] | None:
-    """Return the schema of a template, as far as the template shows it, None for other texts."""
+    """Return the schema of a template, as far as the template shows it, or None for other text."""
     tokens = [found["token"] for found in _TOKEN.finditer(text)]
     tokens.reverse()
     try:
@@ -217,14 +217,14 @@ def _read_type(text: str) -> dict[str, Any]:
 
 
 def wanted(items: Iterable[Item]) -> str:
-    """Return the line at the end of a prompt that states which call is required, or ""."""
+    """Return the line at the end of a prompt that requires or restricts calls, or ""."""
     texts = [item.text for item in items if isinstance(item, Message) and item.role == "user"]
     last = texts[-1].rstrip().rpartition("\n")[2] if texts else ""
     return last if read_choice(last) is not None else ""
 
 
 def read_choice(line: str) -> ToolChoice | None:
-    """Return the tool choice that a line states, None for any other line."""
+    """Return the tool choice that a line states, or None for any other line."""
     if line == NO_CALL:
         return ToolChoice("none")
     found = _READ_WANT.fullmatch(line)
@@ -244,13 +244,13 @@ def is_error_record(line: str) -> bool:
 
 
 def read_call_record(line: str) -> Call | None:
-    """Return the call that a line records, None for any other line."""
+    """Return the call that a line records, or None for any other line."""
     found = _CALL_RECORD.fullmatch(line)
     return None if found is None else Call(_read_word(found[2]), _read_word(found[3]), found[4], _read_word(found[1]))
 
 
 def read_output_record(line: str) -> tuple[str, str] | None:
-    """Return the call's id, or its name and arguments, and the output (JSON); None for other lines."""
+    """Return the call's id, or its name and arguments, with the output (JSON), or None for other lines."""
     found = _OUTPUT_RECORD.fullmatch(line)
     if found is None:
         return None

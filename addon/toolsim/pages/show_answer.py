@@ -1,4 +1,4 @@
-"""The page of an answer: the model's text, the verdicts on its blocks, and the client's result."""
+"""Renders the page of an answer: the model's text, the verdicts on its blocks, and the answer sent to the client."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _BAR = "│ "
 _INPUT_BAR = "┆ "
 _MAX_ENTRIES = 20
 
-# The codes of the report, spelled out.
+# Descriptions of the report's codes.
 _CODES = {
-    "MALFORMED_JSON": "its JSON cannot be read",
+    "MALFORMED_JSON": "its JSON cannot be parsed",
     "SCHEMA_MISMATCH": "its arguments do not fit the tool's schema",
     "UNKNOWN_TOOL": "no such tool is on offer",
     "MASKED_TOOL": "the tool is not allowed here",
@@ -30,10 +30,10 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class AnswerFacts:
-    """Facts about an answer besides its body; times in seconds.
+    """Facts about an answer in addition to its body; times are in seconds.
 
-    ``report``: ``flow.metadata["toolsim"]``, of any shape. ``received``: the backend's body if ``data`` is the
-    client's. ``own``: ``data`` is the backend's body, which the verdicts of the report refer to.
+    ``report``: ``flow.metadata["toolsim"]``, which can have any shape. ``received``: the backend's body if ``data`` is
+    the client's. ``own``: whether ``data`` is the backend's body, to which the verdicts of the report refer.
     """
 
     status: int = 200
@@ -45,7 +45,7 @@ class AnswerFacts:
 
 
 def show_answer(data: bytes, facts: AnswerFacts) -> str:
-    """Return the page of the answer ``data``. Never raises; linear in the bytes."""
+    """Return the page of the answer ``data``. Never raises; takes linear time."""
     report = mapping(facts.report)
     answer = read_answer(data)
     page = Page()
@@ -103,9 +103,9 @@ def _finish(answer: ReadAnswer, report: Mapping[str, Any]) -> str:
 def _unreadable(page: Page, data: bytes) -> None:
     if not data.strip():
         page.heading("THE ANSWER")
-        page.line("No byte of it reached the client." if not data else "Nothing but whitespace.")
+        page.line("None of it reached the client." if not data else "Only whitespace.")
         return
-    page.heading("THE ANSWER", "neither of the Responses API nor of chat completions")
+    page.heading("THE ANSWER", "in an unknown format")
     page.text(pretty(data.decode(errors="replace")))
 
 
@@ -115,7 +115,7 @@ def _unreadable(page: Page, data: bytes) -> None:
 def _choices(page: Page, answer: ReadAnswer, report: Mapping[str, Any] | None) -> None:
     """Write the pieces of all choices.
 
-    ``report`` is None for the client's side, whose texts contain no blocks; otherwise its verdicts go below the blocks.
+    ``report``: its verdicts are shown below the blocks; None for the client's side, whose text contains no blocks.
     """
     for choice in sorted(answer.pieces):
         if len(answer.pieces) > 1:
@@ -153,12 +153,12 @@ def _piece(page: Page, piece: Piece, marks: _Marks | None) -> None:
             else:
                 page.text(pretty(piece.arguments), 2)
         case PassThrough():
-            page.line(f"({clip(string(piece.item.get('type')), 60)}, as the backend sent it)")
+            page.line(f"({clip(string(piece.item.get('type')), 60)}, as sent by the backend)")
             page.text(pretty(compact(piece.item)), 2)
 
 
 class _Marks:
-    """Splits the text of one choice into prose and blocks: at the offsets in the report, or else by the tags."""
+    """Splits the text of one choice into prose and blocks, at the offsets in the report, or else at the tags."""
 
     def __init__(self, report: Mapping[str, Any], choice: int) -> None:
         self._blocks = [block for block in mappings(report.get("blocks")) if block.get("choice", 0) == choice]
@@ -167,7 +167,7 @@ class _Marks:
         self._at = 0
 
     def split(self, text: str) -> Iterator[tuple[str, str | None]]:
-        """Yield the parts of the choice's next run of text, each block with its verdict spelled out."""
+        """Yield the parts of the choice's next run of text, each block with a description of its verdict."""
         if not self._judged:
             for piece, is_block in prose_and_blocks(text):
                 yield piece, "a block" if is_block else None
@@ -188,7 +188,7 @@ class _Marks:
 
 
 def _verdict(block: Mapping[str, Any]) -> str:
-    """Return the verdicts on a block, and its findings, spelled out."""
+    """Return a description of the verdicts on a block, with its repairs and warnings."""
     words = [_spelled_out(verdict) for verdict in _texts(block.get("verdicts"))]
     for kind, title in (("untagged", "without a tag"), ("repairs", "repaired")):
         if codes := [code_of(found) for found in _texts(block.get(kind))]:
@@ -264,10 +264,10 @@ def _report_lines(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _missing(page: Page, report: Mapping[str, Any], *, own: bool) -> None:
-    """Report how much of a stream passed through without being stored."""
+    """Show how much of a stream was forwarded without being recorded."""
     missing = mapping(report.get("missing_bytes"))
-    for side, whose in (("backend", "the backend's answer"), ("client", "what the client got")):
+    for side, whose in (("backend", "the backend's answer"), ("client", "the client's answer")):
         number = count(missing, side)
         if number and not (own and side == "client"):
             page.gap()
-            page.line(f"⚠ {number:,} more bytes of {whose} passed through and were not recorded.", 0)
+            page.line(f"⚠ {number:,} more bytes of {whose} were forwarded but not recorded.", 0)

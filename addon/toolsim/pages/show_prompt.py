@@ -1,4 +1,4 @@
-"""A turn verbatim: the prompt as the model received it, with the entire tool manifest, and the model's text."""
+"""Shows a turn verbatim: the prompt that the model received, with the entire manifest, and the model's text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def show_prompt(data: bytes) -> str:
             for part in item.parts:
                 page.verbatim(part_text(part))
         else:
-            # Structured calls and outputs; in the prompt of a text model they are part of the text.
+            # Structured calls and outputs, which in the prompt of a text-only model are part of the text.
             for who, text in conversation_rows([item]):
                 page.verbatim(f"▌{who}\n{text}")
     if not items:

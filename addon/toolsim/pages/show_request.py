@@ -1,4 +1,4 @@
-"""The page of a request: the available tools, and the conversation by role, with calls and outputs marked."""
+"""Renders the page of a request: its tools, and the conversation by role, with calls and outputs marked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from toolsim.wire.json_fields import mapping, string
 _BAR = "│ "
 _INPUT_BAR = "┆ "
 
-# Not settings: shown elsewhere on the page.
+# Fields that are not settings, and are shown elsewhere on the page.
 _SHOWN = frozenset(
     {"model", "stream", "tools", "functions", "tool_choice", "function_call", "parallel_tool_calls"}
 ).union(*(api.conversation_fields for api in APIS.values()))
@@ -45,9 +45,9 @@ _MAX_DESCRIPTION = 300
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """Facts about a request besides its body.
+    """Facts about a request in addition to its body.
 
-    ``original``: the client's own body if ``data`` is the backend's. ``report``: ``flow.metadata["toolsim"]``.
+    ``original``: the client's body if ``data`` is the backend's. ``report``: ``flow.metadata["toolsim"]``.
     """
 
     original: bytes | None = None
@@ -55,12 +55,12 @@ class RequestFacts:
 
 
 def show_request(data: bytes, facts: RequestFacts) -> str:
-    """Return the page of the request ``data``. Never raises; linear in the bytes."""
+    """Return the page of the request ``data``. Never raises; takes linear time."""
     report = mapping(facts.report)
     page = Page()
     body = parse_object(data)
     if body is None:
-        page.title("REQUEST", ["no JSON object"])
+        page.title("REQUEST", ["not a JSON object"])
         page.gap()
         page.text(pretty(data.decode(errors="replace")))
         return str(page)
@@ -70,7 +70,7 @@ def show_request(data: bytes, facts: RequestFacts) -> str:
     catalog = next(_catalogs(request), None) if request is not None else None
     page.title("REQUEST", _facts(body, request, client_request, catalog, report))
     if problem:
-        page.heading("NOT A REQUEST AS THE API KNOWS IT")
+        page.heading("NOT A VALID REQUEST")
         page.text(problem)
         page.gap()
         page.text(pretty(data.decode(errors="replace")))
@@ -98,7 +98,7 @@ def read_conversation(data: bytes) -> tuple[Item, ...]:
 
 
 def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
-    """Yield (speaker, text), one row per message, call and output; a record within a text gets its own row."""
+    """Yield rows of (speaker, text) for messages, calls and outputs; a record within a text gets a row of its own."""
     for item in items:
         match item:
             case Message():
@@ -116,7 +116,7 @@ def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
 
 
 def _read(body: Mapping[str, Any]) -> tuple[ClientRequest | None, str]:
-    """Read a body of either API; the second value is the reason if it cannot be read."""
+    """Parse a request body of any API. The second value is the reason if that fails."""
     try:
         return api_of_request(body).read(body), ""
     except BadRequest as bad:
@@ -174,7 +174,7 @@ def _settings(page: Page, body: Mapping[str, Any]) -> None:
 
 
 def _tools(page: Page, client_request: ClientRequest | None, catalog: Catalog | None) -> None:
-    """List the tools: the client's own declarations if they are available, otherwise the tools that the model saw."""
+    """List the tools: the client's declarations if they are available, otherwise the tools shown to the model."""
     declared = client_request.tools if client_request is not None else ()
     shown = {tool.name for tool in catalog.tools} if catalog is not None else None
     tools = declared or (catalog.tools if catalog is not None else ())
@@ -200,7 +200,7 @@ def _tool(page: Page, tool: Tool, *, hidden: bool) -> None:
 
 
 def _item(page: Page, item: Item, catalog: Catalog | None, speaker: str) -> str:
-    """Write one item; return the speaker. Calls appear under the assistant's name, outputs under the tool's."""
+    """Write one item, and return its speaker: the assistant for calls, the tool for outputs."""
     match item:
         case Message():
             _message(page, item, item.role + (f" ({clip(item.name, 64)})" if item.name else ""), catalog)
@@ -266,7 +266,7 @@ def _segment(page: Page, kind: str, segment: str, catalog: Catalog | None) -> No
 def _segments(text: str, role: str, catalog: Catalog | None, tag: str = "tool_call") -> Iterator[tuple[str, str]]:
     """Split a message into "text", "catalog", "call", "output" and "block".
 
-    Records count only where toolsim writes them.
+    Records are recognized only in messages to which toolsim writes them.
     """
     if catalog is not None:
         yield from _segments(text[: catalog.start], role, None, tag)
@@ -286,7 +286,7 @@ def _segments(text: str, role: str, catalog: Catalog | None, tag: str = "tool_ca
 
 
 def _prose(text: str, role: str, tag: str) -> Iterator[tuple[str, str]]:
-    """Find the blocks in an assistant's text: earlier calls under ``toolsim_history=sentinel``."""
+    """Find the blocks in an assistant's text, which are earlier calls with ``toolsim_history=tagged``."""
     if role != "assistant" or f"<{tag}>" not in text:
         yield "text", text
         return
@@ -314,12 +314,12 @@ def _output_line(call_id: str, output: str) -> str:
         value = json.loads(output)
     except (ValueError, RecursionError):
         value = None
-    # Text was encoded as a JSON string to keep it on one line: decode it.
+    # Decode text, which is written as a JSON string to keep it on one line.
     return f"← {clip(call_id, 80)}\n{value if isinstance(value, str) else pretty(output)}"
 
 
 def part_text(part: Part) -> str:
-    """Return a part as a page shows it: text unchanged, anything else in brackets."""
+    """Return a part as shown on a page: text unchanged, anything else in brackets."""
     match part:
         case Text(text):
             return text

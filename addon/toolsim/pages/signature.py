@@ -1,4 +1,4 @@
-"""A tool's parameters as a short signature, in a programmer's notation: ``city: string, unit?: "c" | "f"``."""
+"""Formats a tool's parameters as a short signature, such as ``city: string, unit?: "c" | "f"``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_LENGTH = 60
 
 
 def signature(parameters: Mapping[str, Any] | None) -> str:
-    """Return the parameters that an object's JSON schema declares, optional ones with a question mark."""
+    """Return the parameters declared by an object's JSON schema; a question mark indicates optional ones."""
     properties = (parameters or {}).get("properties")
     if not isinstance(properties, dict):
         return "" if not parameters or parameters.get("type") == "object" else "…"

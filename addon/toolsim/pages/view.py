@@ -1,7 +1,7 @@
 """The content views ``toolsim`` and ``toolsim-prompt``, for mitmweb, the console and ``mitmdump -vvv``.
 
-The first shows a turn for people and is chosen automatically. The second is chosen by hand and shows the prompt exactly
-as the model read it, with the manifest unfolded.
+``toolsim`` renders a turn for people and is selected automatically. ``toolsim-prompt`` is selected by name, and shows
+the prompt exactly as the model received it, with the manifest unfolded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOT_OURS = -1.0
 
 
 class TurnView(Contentview):
-    """Shows both bodies of an exchange, of either side, as far as they were stored."""
+    """Shows the request and answer of an exchange, on the client's or the backend's side, if they were stored."""
 
     @property
     def name(self) -> str:
@@ -35,7 +35,7 @@ class TurnView(Contentview):
 
     @property
     def syntax_highlight(self) -> SyntaxHighlight:
-        """The page has its own marks, so there is no language to highlight."""
+        """No syntax highlighting, since the page has its own marks."""
         return "none"
 
     def prettify(self, data: bytes, metadata: Metadata) -> str:
@@ -63,7 +63,7 @@ class TurnView(Contentview):
         return show_answer(data, facts)
 
     def render_priority(self, data: bytes, metadata: Metadata) -> float:
-        """Claim the bodies of exchanges that toolsim processed, and others that look like the API's."""
+        """Claim the bodies of exchanges that toolsim processed, and others that look like those of an API."""
         flow, message = metadata.flow, metadata.http_message
         if not isinstance(flow, HTTPFlow) or not isinstance(message, Message):
             return _NOT_OURS
@@ -82,7 +82,7 @@ def _looks_ours(data: bytes, message: Message) -> bool:
 
 
 def report(flow: HTTPFlow) -> Mapping[str, Any] | None:
-    """Return the report of a finished exchange, None if toolsim was not involved."""
+    """Return the report of a finished exchange, or None if toolsim was not involved."""
     found = flow.metadata.get(REPORT)
     return found if isinstance(found, dict) else None
 
@@ -99,13 +99,13 @@ def body(message: Message | None) -> bytes:
 
 
 def received(flow: HTTPFlow) -> bytes | None:
-    """Return the backend's own answer, None if the flow itself contains it or it was not recorded."""
+    """Return the backend's original answer, or None if the flow itself contains it or it was not recorded."""
     response = backup.incoming_response(flow) if report(flow) is not None else None
     return body(response) if response is not None else None
 
 
 def _side(flow: HTTPFlow) -> object:
-    """Return whose bodies a flow contains: "backend" after a revert, and in one of the two flows of a recording."""
+    """Return the side whose bodies a flow contains: "backend" after a revert, and in one of a recording's two flows."""
     return (report(flow) or {}).get("side") or mapping(flow.metadata.get(NOTE)).get("side")
 
 
@@ -115,7 +115,7 @@ def _seconds(flow: HTTPFlow, until: float | None) -> float | None:
 
 
 class PromptView(Contentview):
-    """Shows a request verbatim, and the model's text of an answer."""
+    """Shows the prompt of a request and the model's text of an answer verbatim."""
 
     @property
     def name(self) -> str:
@@ -124,7 +124,7 @@ class PromptView(Contentview):
 
     @property
     def syntax_highlight(self) -> SyntaxHighlight:
-        """A prompt has no single language to highlight."""
+        """No syntax highlighting, since a prompt has no single language."""
         return "none"
 
     def prettify(self, data: bytes, metadata: Metadata) -> str:

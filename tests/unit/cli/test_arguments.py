@@ -81,7 +81,7 @@ def test_what_is_taken() -> None:
     [
         ("toolsim_bakend=chat", "toolsim_bakend: no such option; did you mean toolsim_backend?"),
         ("toolsim_idle_timeout=5m", "toolsim_idle_timeout: got '5m', expected a whole number, 0 or more"),
-        ("toolsim_backend=codex", "toolsim_backend=codex on 0.0.0.0 would lend your login to others: set "),
+        ("toolsim_backend=codex", "toolsim_backend=codex on 0.0.0.0 would share your login with others: set "),
     ],
 )
 def test_our_options_are_checked(given: str, message: str) -> None:

@@ -51,7 +51,7 @@ WRONG = [
     ),
     (
         "serve --set toolsim_models=no.toml",
-        "toolsim: toolsim_models: no.toml: it cannot be read: No such file or directory",
+        "toolsim: toolsim_models: no.toml: cannot be read: No such file or directory",
     ),
     ("serve --set toolsim_model=m", "toolsim serve: URL is missing; toolsim serve --help shows how it is used"),
     ("serve --config no.toml", "toolsim: --config: no.toml: No such file or directory"),
@@ -95,7 +95,7 @@ WRONG = [
     (f"serve {URL} --host 192.0.2.1", "toolsim: cannot listen on 192.0.2.1:8080 (Cannot assign requested address)"),
     (
         "codex --host 0.0.0.0",
-        "toolsim: toolsim_backend=codex on 0.0.0.0 would lend your login to others: set toolsim_api_key.",
+        "toolsim: toolsim_backend=codex on 0.0.0.0 would share your login with others: set toolsim_api_key.",
     ),
     ("launch", "toolsim launch: program is missing; toolsim launch --help shows how it is used"),
     ("launch cluade", "toolsim launch: no such program: cluade; did you mean claude?"),

@@ -124,5 +124,5 @@ def test_completion(tctx, name):
 def test_nothing_to_show(tctx, name):
     """Without a turn the command raises an error: an empty table would crash the console."""
     add(tctx, tflow.tflow(resp=True))
-    with pytest.raises(CommandError, match="nothing of that kind"):
+    with pytest.raises(CommandError, match="contain nothing to show"):
         run(tctx, f"{name} @all")

@@ -131,10 +131,10 @@ def test_what_was_not_stored_is_reported():
     received, sent, report = exchange("Words.")
     with_missing = report | {"missing_bytes": {"client": 1234567, "backend": 89}}
     page = show_answer(sent, AnswerFacts(report=with_missing, received=received))
-    assert "⚠ 1,234,567 more bytes of what the client got passed through and were not recorded." in page
+    assert "⚠ 1,234,567 more bytes of the client's answer were forwarded but not recorded." in page
     assert "⚠ 89 more bytes of the backend's answer" in page
     empty = show_answer(b"", AnswerFacts(report=report | {"error": "aborted", "tool_cutoff": "2 calls"}))
-    assert "No byte of it reached the client." in empty
+    assert "None of it reached the client." in empty
     assert "failed: aborted" in empty
     assert "ended early  2 calls" in empty
 
@@ -151,7 +151,7 @@ def test_other_kinds_of_output():
     assert "  (reasoning)\n  │ Hm.\n" in page
     assert "  (refusal)\n  │ No.\n" in page
     assert "  → ns.patch   ctc_1\n    ┆ *** a\n    ┆ --- b\n" in page
-    assert "(web_search_call, as the backend sent it)" in page
+    assert "(web_search_call, as sent by the backend)" in page
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_other_kinds_of_output():
     [
         (b"<html>busy</html>", "<html>busy</html>"),
         (b'{"detail":"no"}', '{"detail": "no"}'),
-        (b" \n", "Nothing but whitespace."),
+        (b" \n", "Only whitespace."),
         (b'{"error":{"message":"Slow down.","type":"rate_limit_error"}}', "Slow down."),
         (b'{"object":"response","output":[]}', "is empty."),
     ],

@@ -177,11 +177,11 @@ def test_users_cannot_forge_records():
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "no JSON object"),
-        (b"\xff", "no JSON object"),
+        (b"", "not a JSON object"),
+        (b"\xff", "not a JSON object"),
         (b"[1]", "[1]"),
         (b'{"messages":"no"}', "expected an array, but got a string instead"),
-        (b'{"input":[{"type":"function_call"}]}', "NOT A REQUEST AS THE API KNOWS IT"),
+        (b'{"input":[{"type":"function_call"}]}', "NOT A VALID REQUEST"),
     ],
 )
 def test_other_bodies(data, words):

@@ -88,7 +88,7 @@ BACKENDS = "expected one of auto, responses, chat, messages, codex, local, scrip
             "toolsim_model: got 'no/such.gguf', expected a model file (GGUF): no such file",
         ),
         ("toolsim_backend=local", "toolsim_backend=local needs toolsim_model=FILE.gguf."),
-        ("toolsim_codex_command=", "toolsim_codex_command: got no words, expected a command line"),
+        ("toolsim_codex_command=", "toolsim_codex_command: got nothing, expected a command line"),
         ("toolsim_bakend=chat", "toolsim_bakend: no such option; did you mean toolsim_backend?"),
         ("toolsim_tool_allow_list=a", "toolsim_tool_allow_list: no such option; did you mean toolsim_tool_allowlist?"),
         ("toolsim-backend=chat", "toolsim-backend: no such option; did you mean toolsim_backend?"),
@@ -165,7 +165,7 @@ def test_two_values_for_one_option_are_one_too_many() -> None:
 def test_a_login_is_not_lent_by_mistake() -> None:
     """Options that are fine one by one may be wrong together."""
     [line] = problems("toolsim_backend=codex", listen_host="0.0.0.0")
-    assert line == "toolsim_backend=codex on 0.0.0.0 would lend your login to others: set toolsim_api_key."
+    assert line == "toolsim_backend=codex on 0.0.0.0 would share your login with others: set toolsim_api_key."
     assert problems("toolsim_backend=codex", "toolsim_api_key=k", listen_host="0.0.0.0") == []
 
 

@@ -1,1 +1,1 @@
-"""The options: tables by group, and the settings parsed from them."""
+"""The options: their table, and the settings parsed from their values."""

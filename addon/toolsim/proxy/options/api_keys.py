@@ -1,16 +1,16 @@
-"""The keys that clients may send: the one of ``toolsim_api_key``, or those of the file that it names.
+"""The accepted client keys: the value of ``toolsim_api_key``, or the keys in the file that it names.
 
 A file has one user per line, and ``#`` begins a comment::
 
     alice sk-alice-8c1f0b6e51 concurrent=4 per_minute=60
     bob   sha256:2bd806c97f0e00af1a1fc3328fa763a9269723c8db8fac4f93af71db186d6e90
 
-1. *The owner* of requests is the user's name, so a user keeps what is stored when the key changes. With the only key,
-   the owner is that key.
-2. *Lookup.* Keys are found by their digest, and digests are compared in constant time. Only digests are kept.
+1. *Owner.* The owner of requests is derived from the user's name, so that users keep their stored data when their key
+   changes. With a single key, the owner is derived from the key.
+2. *Lookup.* Keys are looked up by their digest, and digests are compared in constant time. Only digests are stored.
 3. *Limits.* ``concurrent`` and ``per_minute`` count turns (``user_limits.py``).
-4. *Invalid files* prevent startup, with one line that gives the place; see ``ReloadedFile`` for later versions. No
-   message contains a key.
+4. *Invalid files* prevent startup, with a one-line message that names the file and line; see ``ReloadedFile`` for later
+   versions. No message contains a key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OPTION = "toolsim_api_key"
 _DIGEST = "sha256:"
 _LIMITS = ("concurrent", "per_minute")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-# Both a header and a line of the file can carry it.
+# Characters that are valid both in a header and in a line of the file.
 _KEY = re.compile(r"[\x21-\x7e]+")
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
 _MAX_LISTED = 20
@@ -44,10 +44,10 @@ _MAX_LISTED = 20
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A key's user. ``digest``: SHA-256 of the key; ``owner``: of the user's requests; limits: 0 = none."""
+    """The user of a key. ``digest``: SHA-256 of the key; ``owner``: of the user's requests; limits: 0 = none."""
 
     name: str
-    """The name in the file, "" for the only key."""
+    """The name in the file, "" for a single key."""
     digest: bytes
     owner: str
     concurrent: int = 0
@@ -59,7 +59,7 @@ Users = Mapping[bytes, User]
 
 
 class ApiKeys:
-    """The accepted keys. ``key_file``: None if there is only one key."""
+    """The accepted keys. ``key_file``: None for a single key."""
 
     def __init__(self, users: Users, key_file: ReloadedFile[Users] | None = None) -> None:
         self._users = users
@@ -70,12 +70,12 @@ class ApiKeys:
 
     @classmethod
     def single(cls, key: str) -> ApiKeys:
-        """Return the keys of an operator who has only one."""
+        """Create the keys from a single one."""
         return cls({digest_of(key): User("", digest_of(key), owner_of_token(key))})
 
     @classmethod
     def of_file(cls, file: Path) -> ApiKeys:
-        """Return the keys of a file. Raises ValueError, with file and line, for an invalid one."""
+        """Create the keys from a file. Raises ValueError, with file and line, for an invalid file."""
         return cls({}, ReloadedFile(_OPTION, file, read_users, names_of))
 
     @property
@@ -88,41 +88,41 @@ class ApiKeys:
         return self.key_file.current() if self.key_file is not None else self._users
 
     def user(self, key: str) -> User | None:
-        """Return the user of a key, None if it is not accepted."""
+        """Return the user of a key, or None if the key is not accepted."""
         return self.by_digest(digest_of(key)) if key else None
 
     def by_digest(self, digest: bytes) -> User | None:
-        """Return the user whose key has this digest, None if there is none now."""
+        """Return the current user whose key has this digest, or None."""
         user = self.users().get(digest)
         return user if user is not None and hmac.compare_digest(user.digest, digest) else None
 
     def current(self, user: User) -> User | None:
-        """Return a user that was accepted before in the current version, None if the key is no longer accepted."""
+        """Return the current version of a user, or None if the key is no longer accepted."""
         return self.by_digest(user.digest) if user.digest else user
 
     def proxyauth_user(self, name: str) -> User:
-        """Return the user whose password mitmproxy's option ``proxyauth`` has checked."""
+        """Return the user for a name that mitmproxy's option ``proxyauth`` has authenticated."""
         if self.key_file is None:
             return next(iter(self._users.values()))
-        # No name in the file has a space.
+        # Names in the file have no spaces, so this owner is unique.
         return User("", b"", owner_of_name(f"proxyauth {name}"))
 
 
 def digest_of(key: str) -> bytes:
-    """Return the digest by which a key is found."""
+    """Return the digest by which a key is looked up."""
     return sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
 @lru_cache(maxsize=64)
 def owner_of_token(token: str) -> str:
-    """Return the owner of requests with a token, which can be empty: a one-way hash."""
-    # Cached for the keys in use: between two chunks of a busy proxy the first hash takes 0.03 ms. The input is what
-    # earlier versions hashed for a bearer token, so what they stored remains reachable.
+    """Return the owner of requests with a token, which can be empty, as a one-way hash."""
+    # Cached because a hash takes up to 0.03 ms in a busy proxy. The hashed text is the same as in earlier versions, so
+    # that their stored data remains accessible.
     return _hashed(b"Bearer " + token.encode("utf-8", "surrogateescape") if token else b"")
 
 
 def owner_of_name(name: str) -> str:
-    """Return the owner of requests of a named user. No token has the same."""
+    """Return the owner of a named user's requests, which differs from the owner of any token."""
     return _hashed(b"user " + name.encode())
 
 
@@ -138,36 +138,36 @@ def names_of(users: Users) -> str:
 
 
 def read_users(file: Path) -> Users:
-    """Return the users of a file. Raises ValueError, with file and line, for an invalid one."""
+    """Return the users in a file. Raises ValueError, with file and line, for an invalid file."""
     try:
         text = file.read_text("utf-8")
         mode = file.stat().st_mode
     except OSError as problem:
-        raise ValueError(f"{file}: it cannot be read: {problem.strerror}") from problem
+        raise ValueError(f"{file}: cannot be read: {problem.strerror}") from problem
     except UnicodeDecodeError as problem:
-        raise ValueError(f"{file}: it is not UTF-8") from problem
+        raise ValueError(f"{file}: not valid UTF-8") from problem
     if os.name == "posix" and mode & (stat.S_IRGRP | stat.S_IROTH):
-        logger.warning("%s: %s can be read by other users of this machine: chmod 600 %s", _OPTION, file, file)
+        logger.warning("%s: %s can be read by other users; run: chmod 600 %s", _OPTION, file, file)
     users: dict[bytes, User] = {}
     lines: dict[str, int] = {}
     for number, words in _lines(text):
         try:
             user = _user(words)
             if user.name in lines:
-                raise ValueError(f"{user.name} has a key on line {lines[user.name]}: expected one line per user")
+                raise ValueError(f"{user.name} also has a key on line {lines[user.name]}: expected one line per user")
             if (other := users.get(user.digest)) is not None:
-                raise ValueError(f"{user.name} has the key of {other.name}: expected another key for each user")
+                raise ValueError(f"{user.name} has the same key as {other.name}: expected a unique key for each user")
         except ValueError as problem:
             raise ValueError(f"{file}:{number}: {problem}") from None
         users[user.digest] = user
         lines[user.name] = number
     if not users:
-        raise ValueError(f"{file}: it has no keys: expected lines such as: alice KEY concurrent=4 per_minute=60")
+        raise ValueError(f"{file}: no keys, expected lines such as: alice KEY concurrent=4 per_minute=60")
     return users
 
 
 def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number and the words of each line that has any. A key can contain ``#``, but no word begins with it."""
+    """Yield the number and the words of each non-empty line. A ``#`` begins a comment only at the start of a word."""
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         words = line.split()
         end = next((place for place, word in enumerate(words) if word.startswith("#")), len(words))
@@ -176,12 +176,12 @@ def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _user(words: list[str]) -> User:
-    """Return the user of a line. Raises ValueError, without the key."""
+    """Return the user described by a line. Raises ValueError, whose message does not contain the key."""
     name, *rest = words
     if not _NAME.fullmatch(name):
         raise ValueError("expected a name of at most 64 letters, digits, '.', '_', '@' or '-', and then a key")
     if not rest:
-        # The only word might be the key.
+        # Not quoted in the message, because the only word might be the key.
         raise ValueError("expected NAME KEY, or NAME sha256:HEX")
     key, *limits = rest
     if key.startswith(_DIGEST):
@@ -191,7 +191,7 @@ def _user(words: list[str]) -> User:
     elif _KEY.fullmatch(key):
         digest = digest_of(key)
     else:
-        raise ValueError(f"{name}: the key has characters that a header cannot carry: expected ASCII")
+        raise ValueError(f"{name}: the key has characters that are invalid in a header: expected ASCII")
     found: dict[str, int] = {}
     for word in limits:
         limit, is_given, number = word.partition("=")

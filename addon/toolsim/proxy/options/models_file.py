@@ -1,4 +1,4 @@
-"""The file of ``toolsim_models``, in TOML: the backend, the name there and the key for each model of the clients::
+"""The TOML file of ``toolsim_models``: for each model that clients request, the backend, the name there and the key::
 
     [[models]]
     names = ["haiku*", "claude-haiku-4-5"]
@@ -10,10 +10,10 @@
     url = "https://llm.example.com/v1"
     key = "env:LLM_KEY"
 
-1. *Which entry.* The first one with a pattern that matches the model of a request; the case counts.
-2. *Invalid files* prevent startup, with one line that gives the place. An invalid new version of a file that is in use
-   changes nothing: the log says so once, and the previous version stays in use until the file is valid again.
-3. *Keys* appear in no message.
+1. *Selection.* The first entry with a pattern that matches the model of a request applies. Patterns are case-sensitive.
+2. *Invalid files* prevent startup, with a one-line message that names the file and line. If a file in use becomes
+   invalid, a warning is logged once, and the previous version stays in use until the file is valid again.
+3. *Keys* do not appear in any message.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TABLE = "models"
 _ENTRIES = ("names", "url", "model", "key")
 _FROM_ENVIRONMENT = "env:"
 _WILDCARDS = re.compile(r"[*?\[]")
-# A header can carry it, and nothing else can follow it there.
+# Characters that are valid in a header, without whitespace.
 _KEY = re.compile(r"[\x21-\x7e]+")
 _HEADER = re.compile(rf"^[ \t]*\[\[[ \t]*{_TABLE}[ \t]*\]\]", re.MULTILINE)
 
@@ -44,16 +44,16 @@ class ModelEntry:
     """An entry of the file."""
 
     names: tuple[str, ...]
-    """Patterns of model names, as in file globs; the case counts."""
+    """Patterns of model names, with the wildcards of file globs; case-sensitive."""
     upstream: Upstream
     """The backend."""
     model: str = ""
-    """The model's name at the backend, "" = the client's."""
+    """The model's name at the backend, "" = the name that the client sent."""
     key: str | None = field(default=None, repr=False)
-    """The key for the backend, "" = none, None = the client's own."""
+    """The key for the backend, "" = none, None = the client's key."""
 
     def has(self, model: str) -> bool:
-        """Return whether the entry is for a model."""
+        """Return whether a pattern of the entry matches a model."""
         return any(fnmatchcase(model, pattern) for pattern in self.names)
 
     @property
@@ -63,37 +63,37 @@ class ModelEntry:
 
 
 def entry_for(entries: Sequence[ModelEntry], model: str) -> ModelEntry | None:
-    """Return the entry for a model, None if there is none."""
+    """Return the entry for a model, or None."""
     return next((entry for entry in entries if entry.has(model)), None)
 
 
 class ModelsFile(ReloadedFile[tuple[ModelEntry, ...]]):
-    """The file, and the last valid version of its entries. Raises ValueError, with file and line, for an invalid one.
+    """The file and the last valid version of its entries. Raises ValueError, with file and line, for an invalid file.
 
-    ``environment``: the variables that keys can be taken from.
+    ``environment``: the environment variables that can contain keys.
     """
 
     def __init__(self, file: Path, environment: Mapping[str, str]) -> None:
         super().__init__("toolsim_models", file, lambda file: read_entries(file, environment), names_line)
 
     def leads_to(self, host: str, port: int) -> bool:
-        """Return whether an address is that of a backend of the file."""
+        """Return whether the file has a backend at an address."""
         return any((entry.upstream.host, entry.upstream.port) == (host, port) for entry in self.current())
 
 
 def names_line(entries: Sequence[ModelEntry]) -> str:
-    """Return the names and patterns of all entries, in their order."""
+    """Return the names and patterns of all entries, in order."""
     return ", ".join(name for entry in entries for name in entry.names)
 
 
 def read_entries(file: Path, environment: Mapping[str, str]) -> tuple[ModelEntry, ...]:
-    """Return the entries of a file. Raises ValueError, with file and line, for an invalid one."""
+    """Return the entries of a file. Raises ValueError, with file and line, for an invalid file."""
     text = ""
     try:
         text = file.read_text("utf-8")
         return _entries(tomllib.loads(text), environment)
     except OSError as problem:
-        raise ValueError(f"{file}: it cannot be read: {problem.strerror}") from problem
+        raise ValueError(f"{file}: cannot be read: {problem.strerror}") from problem
     except _Wrong as wrong:
         raise ValueError(f"{file}:{_line(text, wrong)}: {wrong.entry}: {wrong}") from wrong
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as problem:
@@ -103,7 +103,7 @@ def read_entries(file: Path, environment: Mapping[str, str]) -> tuple[ModelEntry
 
 
 class _Wrong(Exception):
-    """What is wrong with ``entry`` of the table with this number, -1 for what is outside of all tables."""
+    """The problem with ``entry`` in the table with this number; -1 for entries outside of all tables."""
 
     def __init__(self, number: int, entry: str, message: str) -> None:
         super().__init__(message)
@@ -113,23 +113,23 @@ class _Wrong(Exception):
 
 def _entries(document: Mapping[str, Any], environment: Mapping[str, str]) -> tuple[ModelEntry, ...]:
     if surplus := [name for name in document if name != _TABLE]:
-        raise _Wrong(-1, surplus[0], f"no part of this file{nearest(surplus[0], (_TABLE,))}; there is [[{_TABLE}]]")
+        raise _Wrong(-1, surplus[0], f"unknown{nearest(surplus[0], (_TABLE,))}; expected [[{_TABLE}]]")
     tables = document.get(_TABLE, [])
     if not (isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)):
-        raise _Wrong(-1, _TABLE, f"expected tables, each below a line [[{_TABLE}]]; there are none")
+        raise _Wrong(-1, _TABLE, f"expected at least one table, below a line [[{_TABLE}]]")
     entries = tuple(_entry(number, table, environment) for number, table in enumerate(tables))
     for number, entry in enumerate(entries):
         for name in entry.names:
             for earlier in entries[:number]:
                 if cover := next((pattern for pattern in earlier.names if _covers(pattern, name)), None):
-                    raise _Wrong(number, "names", f"{name!r} is never reached: {cover!r} of an earlier entry matches")
+                    raise _Wrong(number, "names", f"{name!r} is unreachable: {cover!r} of an earlier entry matches")
     return entries
 
 
 def _entry(number: int, table: Mapping[str, Any], environment: Mapping[str, str]) -> ModelEntry:
     if surplus := [name for name in table if name not in _ENTRIES]:
         known = ", ".join(_ENTRIES)
-        raise _Wrong(number, surplus[0], f"no part of an entry{nearest(surplus[0], _ENTRIES)}; there are {known}")
+        raise _Wrong(number, surplus[0], f"unknown{nearest(surplus[0], _ENTRIES)}; expected one of {known}")
     names = table.get("names")
     names = [names] if isinstance(names, str) else names
     if not (isinstance(names, list) and names and all(isinstance(name, str) and name for name in names)):
@@ -158,21 +158,21 @@ def _key(number: int, written: str | None, environment: Mapping[str, str]) -> st
         if not key:
             raise _Wrong(number, "key", f"{what} is not set")
     if not _KEY.fullmatch(key):
-        raise _Wrong(number, "key", f"{what} has characters that a header cannot carry: expected ASCII without spaces")
+        raise _Wrong(number, "key", f"{what} has characters invalid in a header: expected ASCII without spaces")
     return key
 
 
 def _covers(earlier: str, later: str) -> bool:
-    """Return whether a pattern certainly matches all names that a ``later`` one does.
+    """Return whether a pattern certainly matches every name that a ``later`` pattern matches.
 
-    A ``*`` that has matched a wildcard of the later pattern matches whatever that one stands for. Other wildcards are
-    not compared.
+    A ``*`` that matches a wildcard of the later pattern also matches any text that the wildcard matches. Patterns with
+    other wildcards are not compared.
     """
     return earlier == later or (not re.search(r"[?\[]", earlier) and fnmatchcase(later, earlier))
 
 
 def _line(text: str, wrong: _Wrong) -> int:
-    """Return the number of the line of an entry; that of its table if the entry is missing."""
+    """Return the line number of an entry, or of its table if the entry is missing."""
     headers = [found.start() for found in _HEADER.finditer(text)]
     start, end = 0, len(text)
     if 0 <= wrong.number < len(headers):

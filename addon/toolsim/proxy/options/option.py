@@ -1,7 +1,7 @@
-"""An option, and the readers for each form of its value, with one set of messages.
+"""An option, with a method to read its value from each source.
 
-The command line contains texts, config.yaml typed values, and mitmproxy's option manager values of the option's own
-type. All three readers raise ValueError, with a message that states the value and the expectation.
+The command line contains strings, config.yaml typed values, and mitmproxy's option manager values of the option's own
+type. All three methods raise ValueError with the same messages, which state the actual and the expected value.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Value = str | int | bool | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option, of the type of its ``default``; a tuple is a sequence of words, perhaps separated by commas."""
+    """An option of the type of its ``default``; a tuple is a sequence of words, which commas can separate."""
 
     name: str
     default: Value
     help: str
     choices: tuple[str, ...] = ()
     minimum: int = 0
-    """The minimum of a number."""
+    """The minimum value of a number."""
 
     @property
     def full_name(self) -> str:
@@ -35,7 +35,7 @@ class Option:
 
     @property
     def typespec(self) -> Any:
-        """The type in the form of mitmproxy's option manager."""
+        """The type as mitmproxy's option manager expects it."""
         return Sequence[str] if isinstance(self.default, tuple) else type(self.default)
 
     def from_texts(self, texts: Sequence[str]) -> Value:
@@ -72,7 +72,7 @@ class Option:
         raise ValueError(f"got {value!r}, {self._expected()}")
 
     def checked(self, value: Any) -> Any:
-        """Return a value of the option's type, as mitmproxy holds it, if it is valid."""
+        """Return a value from mitmproxy's option manager if it is valid."""
         if isinstance(self.default, tuple):
             return tuple(word.strip() for text in value for word in text.split(",") if word.strip())
         if isinstance(value, bool):

@@ -13,16 +13,18 @@
     toolsim = "0.2.0"
     engine = "llama.cpp"
 
-1. *Which one.* The profile whose pattern for a request's model has the most literal characters; among equals, the
-   user's folder comes before toolsim's own. Exactly one applies: profiles do not add up.
-2. *Over what.* Over the defaults. An explicitly set option is never overridden, even if it has its default value.
-3. *Where.* ``Policy.for_model`` applies it to the operator's values, once for each request; no other code handles
-   profiles.
-4. *Invalid files* prevent startup, with one line that gives the place: half a profile would be another one. A profile
-   measured with another version or engine might still be better than none: it applies, and the log says so once.
+1. *Selection.* The profile whose matching pattern has the most literal characters applies; among equals, the user's
+   folder takes precedence over toolsim's own. Profiles are not combined.
+2. *Precedence.* A profile overrides defaults. It never overrides an explicitly set option, even one with its default
+   value.
+3. *Application.* ``Policy.for_model`` applies the profile to the operator's values, once for each request. No other
+   code handles profiles.
+4. *Invalid files* prevent startup, with a one-line message that names the file and line, because part of a profile
+   could have a different effect. A profile measured with another version or engine might still be better than none, so
+   it applies, with a warning that is logged once.
 
-``[tuned]`` can hold anything that justifies the choices; only the two entries above are read. toolsim 0.2 called this
-table ``[learned]``, which is still read.
+``[tuned]`` can contain any figures that justify the choices; only the two entries above are read. toolsim 0.2 called
+this table ``[learned]``, which is still read.
 """
 
 from __future__ import annotations
@@ -50,14 +52,14 @@ from toolsim.version import __version__
 SUFFIX = ".toml"
 _OFF = dict.fromkeys(("untagged", "repair", "second_opinion"), "off")
 _STRICT_TAGS = _OFF | {"history": "bracketed", "manifest": "schemas"}
-# Options that depend on the model: how it is prompted, and how its answers are read.
+# Options that depend on the model: those for its prompts, and those for parsing its answers.
 _NAMES = ("manifest", "history", "mode", "constrain", "second_opinion", "untagged", "repair")
 _OPTIONS = {option.full_name: option for option in OPTIONS if option.name in _NAMES}
 _PARTS = ("models", "options", "forms", "tuned")
 
 
 def with_profiles(settings: Settings, environment: Mapping[str, str]) -> Settings:
-    """Return settings with the profiles that they name. Raises OptionsError, with file and line, for an invalid one."""
+    """Return settings with the selected profiles. Raises OptionsError, with file and line, for an invalid profile."""
     try:
         found = read_profiles(settings.profiles, environment, settings.by_hand)
     except ValueError as problem:
@@ -66,9 +68,9 @@ def with_profiles(settings: Settings, environment: Mapping[str, str]) -> Setting
 
 
 def read_profiles(word: str, environment: Mapping[str, str], by_hand: Collection[str] = ()) -> tuple[Profile, ...]:
-    """Return the profiles that a value of the option names, without the options that are set ``by_hand``.
+    """Return the profiles that the option's value selects, without the options that are set ``by_hand``.
 
-    Raises ValueError, with file and line, for an invalid one.
+    Raises ValueError, with file and line, for an invalid profile.
     """
     if word == "off":
         return ()
@@ -78,7 +80,7 @@ def read_profiles(word: str, environment: Mapping[str, str], by_hand: Collection
     if word == "auto":
         folders = [own_folder(environment), files("toolsim") / "profiles"]
     elif not folders[0].is_dir():
-        raise ValueError(f"got {word!r}, expected auto, off, strict-tags or a folder: there is none of that name")
+        raise ValueError(f"got {word!r}, expected auto, off, strict-tags or an existing folder")
     found: list[Profile] = []
     for folder in folders:
         entries = folder.iterdir() if folder.is_dir() else ()
@@ -87,12 +89,12 @@ def read_profiles(word: str, environment: Mapping[str, str], by_hand: Collection
 
 
 def own_folder(environment: Mapping[str, str]) -> Path:
-    """Return the user's own folder of profiles, which might not exist."""
+    """Return the user's profile folder, which might not exist."""
     return Path(environment.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "toolsim" / "profiles"
 
 
 def profile_warning(profile: Profile, engine: str) -> str:
-    """Return why a profile might not suit an ``engine`` and this version, "" if it changes nothing or does suit."""
+    """Return why a profile might not suit an ``engine`` and this version, or "" if it suits or has no effect."""
     if not profile.fields:
         return ""
     others = [f"toolsim {profile.toolsim}"] if profile.toolsim not in ("", __version__) else []
@@ -102,16 +104,16 @@ def profile_warning(profile: Profile, engine: str) -> str:
 
 
 def line_of(text: str, name: str, start: int = 0) -> int:
-    """Return the number of the line of a TOML text that sets a name, or begins the table with that name.
+    """Return the number of the line in a TOML text that sets a name or begins the table of that name.
 
-    Only the text from ``start`` on is searched; without the name the line is that of ``start``.
+    The search begins at ``start``, whose line number is returned if the name is missing.
     """
     found = re.compile(rf"""^[ \t]*\[*["']?{re.escape(name)}\b""", re.MULTILINE).search(text, start)
     return text.count("\n", 0, found.start() if found else start) + 1
 
 
 def _line_in_form(text: str, wrong: InvalidForm) -> int:
-    """Return the number of the line of an entry of a form; that of the form itself if the entry is missing."""
+    """Return the line number of an entry of a form, or of the form itself if the entry is missing."""
     tables = [found.start() for found in re.finditer(r"^[ \t]*\[\[[ \t]*forms[ \t]*\]\]", text, re.MULTILINE)]
     if wrong.number >= len(tables):
         return line_of(text, "forms")
@@ -147,17 +149,17 @@ class _Wrong(Exception):
 
 def _profile(name: str, document: Mapping[str, Any], by_hand: Collection[str]) -> Profile:
     if surplus := [part for part in document if part not in (*_PARTS, "learned")]:
-        raise _Wrong(surplus[0], f"no part of a profile{nearest(surplus[0], _PARTS)}; there are {', '.join(_PARTS)}")
+        raise _Wrong(surplus[0], f"unknown{nearest(surplus[0], _PARTS)}; there are {', '.join(_PARTS)}")
     models = document.get("models")
     if not (isinstance(models, list) and models and all(isinstance(model, str) and model for model in models)):
-        raise _Wrong("models", f"got {models!r}, expected a list of patterns of models' names")
+        raise _Wrong("models", f"got {models!r}, expected a list of model name patterns")
     values: dict[str, Any] = {}
     for written, given in _table(document, "options").items():
         option = PREFIX + current_name(written.removeprefix(PREFIX))
         value = current_value(option.removeprefix(PREFIX), given)
         if option not in _OPTIONS:
             known = ", ".join(_OPTIONS)
-            raise _Wrong(option, f"no option of a profile{nearest(option, _OPTIONS)}; there are {known}")
+            raise _Wrong(option, f"not an option for profiles{nearest(option, _OPTIONS)}; there are {known}")
         try:
             values[option.removeprefix(PREFIX)] = _OPTIONS[option].checked(_OPTIONS[option].from_yaml(value))
         except ValueError as problem:

@@ -1,4 +1,4 @@
-"""A file of the operator that is read again when it changes."""
+"""An operator's file that is reloaded when it changes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ logger = logging.getLogger(__name__)
 class ReloadedFile[T]:
     """The last valid version of a file's contents. Raises ValueError, with file and line, for an invalid first version.
 
-    An invalid new version, or none, changes nothing: the log says so once, and the previous version stays in use until
-    the file is valid again. ``option``: the option that names the file; ``read``: reads it, or raises ValueError;
-    ``describe``: the words of the log for a new version.
+    If a new version is invalid or the file is missing, a warning is logged once, and the previous version stays in use
+    until the file is valid again. ``option``: the option that names the file; ``read``: parses the file, or raises
+    ValueError; ``describe``: returns the description of a new version for the log.
     """
 
     def __init__(self, option: str, file: Path, read: Callable[[Path], T], describe: Callable[[T], str]) -> None:
@@ -26,17 +26,17 @@ class ReloadedFile[T]:
         self._stamp = _stamp(file)
         self._current = read(file)
         self._problem = ""
-        """What the log says about the current version; "" if it is valid."""
+        """The problem that was logged for the current version, "" if the version is valid."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.file)!r})"
 
     def current(self) -> T:
-        """Return the contents; a file that has changed is read again."""
+        """Return the contents, after reloading the file if it has changed."""
         stamp = _stamp(self.file)
         if stamp == self._stamp:
             return self._current
-        # Before it is read: a change in between is another one.
+        # Set before the file is read, so that a change during the read is detected next time.
         self._stamp = stamp
         try:
             self._current = self._read(self.file)
@@ -46,12 +46,12 @@ class ReloadedFile[T]:
                 logger.warning("%s: %s; the previous version stays in use", self._option, problem)
         else:
             self._problem = ""
-            logger.info("%s: %s was read again: %s", self._option, self.file, self._describe(self._current))
+            logger.info("%s: reloaded %s: %s", self._option, self.file, self._describe(self._current))
         return self._current
 
 
 def _stamp(file: Path) -> tuple[int, ...] | None:
-    """Return what changes when a file does, None if there is none."""
+    """Return values that change whenever a file changes, or None if there is no file."""
     try:
         found = os.stat(file)
     except OSError:

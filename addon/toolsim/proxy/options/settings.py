@@ -1,10 +1,10 @@
-"""The operator's settings: the options' values, checked and parsed once.
+"""The operator's settings: the values of the options, validated and parsed once.
 
-1. Each value on its own: its parser, for values other than a word or a number.
-2. All together: options that are valid on their own but useless together prevent startup, instead of one of them being
-   ignored.
-3. Their effect on answers: most options set the policy field of the same name. Some set several fields, which
-   recordings contain by their names.
+1. *Single values.* Values other than words and numbers have a parser.
+2. *Combinations.* Options that are valid on their own but useless together prevent startup, so that none of them is
+   silently ignored.
+3. *Policy.* Most options set the policy field of the same name. Some set several fields, whose names recordings
+   contain.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from toolsim.mcp.servers import Server
 
 MAX_RETRY = 3
-"""A model that fails four times in a row fails the fifth time too."""
+"""The maximum value of ``toolsim_retry``: a model that fails four times in a row is unlikely to succeed."""
 
 METRICS_LABELS = ("model", "tool")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of an exchange: seconds, where 0 waits forever, and bytes, decoded."""
+    """The limits of an exchange, in seconds (0 = wait forever) and in bytes (decoded)."""
 
     keepalive: float = 10.0
     connect_timeout: float = 10.0
@@ -55,7 +55,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Mcp:
-    """The settings for MCP servers; ``servers``: those of the file."""
+    """The settings for MCP servers. ``servers``: the servers in the configuration file."""
 
     servers: tuple[Server, ...] = ()
     runs_clients: bool = False
@@ -74,12 +74,12 @@ class Settings:
 
     policy: Policy = Policy()
     builtin: str | None = None
-    """The built-in backend that answers, if any."""
+    """The built-in backend, if any."""
     upstream: Upstream | None = None
     models: ModelsFile | None = None
     """The file that names the backend of each model."""
     api_key: ApiKeys | None = None
-    """The keys that clients may send; None: no key is needed."""
+    """The accepted client keys; None: no key is required."""
     upstream_key: str = ""
     codex_command: tuple[str, ...] = ("codex", "app-server")
     model: Path | None = None
@@ -93,19 +93,19 @@ class Settings:
     store: StoreUrl | None = None
     mcp: Mcp = Mcp()
     profiles: str = "auto"
-    """The selection of profiles; ``profiles.with_profiles`` reads them."""
+    """The selected profiles; ``profiles.with_profiles`` reads them."""
     by_hand: frozenset[str] = frozenset()
     """The explicitly set options, by their short names."""
     drain_timeout: int = 0
-    """Seconds that answers can take during a drain."""
+    """Seconds for running answers to finish during a drain."""
     websocket: bool = True
-    """Whether WebSocket connections are served: mitmproxy's own option of that name."""
+    """Whether WebSocket connections are served: mitmproxy's own option ``websocket``."""
 
 
 def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
-    """Return the settings of mitmproxy's option object. Raises OptionsError, naming the option, for a bad value.
+    """Return the settings from mitmproxy's options. Raises OptionsError, naming the option, for an invalid value.
 
-    ``keepalive``: the limit that is not an option.
+    ``keepalive``: the only limit without an option.
     """
     parsed = {option.name: parse_value(option, getattr(values, option.full_name)) for option in OPTIONS}
     for is_useless, message in USELESS:
@@ -115,7 +115,7 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
     builtin = backend if backend in BUILTIN else None
     policy = policy_fields(parsed) | {"backend": "auto" if builtin else backend}
     largest = parsed["max_body_bytes"]
-    # With the same name as their option.
+    # Fields with the same name as their option.
     own = {name: value for name, value in parsed.items() if name in Settings.__dataclass_fields__}
     return Settings(
         policy=Policy(**policy),
@@ -163,7 +163,7 @@ def _mcp_config(value: str) -> tuple[Server, ...]:
     try:
         return engine().read_file(Path(value).expanduser().read_text("utf-8"), os.environ)
     except OSError as problem:
-        raise ValueError(f"got {value!r}, which cannot be read: {problem.strerror}") from problem
+        raise ValueError(f"got {value!r}, cannot be read: {problem.strerror}") from problem
     except ValueError as problem:
         raise ValueError(f"{value}: {problem}") from problem
 
@@ -208,17 +208,17 @@ def _store(value: str) -> StoreUrl | None:
             raise ValueError(f"got {value!r}, expected a file: {file} is a folder")
         _check_folder(file.parent, value)
         if file.exists() and not os.access(file, os.R_OK | os.W_OK):
-            raise ValueError(f"got {value!r}, expected a file that can be written: {file} cannot")
+            raise ValueError(f"got {value!r}, expected a writable file: {file} is not")
     return url
 
 
 def _check_folder(folder: Path, value: str) -> None:
     if problem := folder_problem(folder):
-        raise ValueError(f"got {value!r}, expected a folder that can be written: {problem}")
+        raise ValueError(f"got {value!r}, expected a writable folder: {problem}")
 
 
 def folder_problem(folder: Path) -> str:
-    """Return why no file can be written to a folder, which may have to be created, or ""."""
+    """Return why files cannot be written to a folder, which might not exist yet, or ""."""
     place = next((each for each in (folder, *folder.parents) if each.exists()), folder)
     if not place.is_dir():
         return f"{place} is a file"
@@ -237,7 +237,7 @@ def _delimiter(value: str) -> str:
 def _command(value: str) -> tuple[str, ...]:
     words = tuple(shlex.split(value))
     if not words:
-        raise ValueError("got no words, expected a command line")
+        raise ValueError("got nothing, expected a command line")
     return words
 
 
@@ -297,11 +297,11 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-# -- options together --
+# -- combinations of options --
 
 _DEMANDED = ("json_schema", "gbnf", "structural_tag")
 
-# Useless combinations of all options, parsed, by their short names, and the remedy.
+# Useless combinations: a test of all parsed values by their short names, and the message with the remedy.
 USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     (
         lambda given: bool(_included(given)) and _included(given) <= _excluded(given),
@@ -343,16 +343,16 @@ USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
 def check_together(settings: Settings, hosts: Iterable[str]) -> None:
     """Raise OptionsError for settings that are valid on their own but not together.
 
-    ``hosts``: where the proxy listens; a Codex login is not shared with other machines.
+    ``hosts``: the addresses of the listeners. A Codex login must not be shared with other machines.
     """
     if settings.builtin == "local" and settings.model is None:
         raise OptionsError("toolsim_backend=local needs toolsim_model=FILE.gguf.")  # type: ignore[no-untyped-call]
     if settings.builtin != "codex" or settings.api_key:
         return
     for host in hosts:
-        # Without a host mitmproxy listens everywhere; requests from other machines are then refused one by one.
+        # Without a host, mitmproxy listens on all addresses; each request from another machine is then rejected.
         if host and not is_loopback(host):
-            message = f"toolsim_backend=codex on {host} would lend your login to others: set toolsim_api_key."
+            message = f"toolsim_backend=codex on {host} would share your login with others: set toolsim_api_key."
             raise OptionsError(message)  # type: ignore[no-untyped-call]
 
 
@@ -368,7 +368,7 @@ def _excluded(given: Mapping[str, Any]) -> frozenset[str]:
 
 
 def policy_fields(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the policy fields that these option values set, by name."""
+    """Return the policy fields set by these option values, by name."""
     fields: dict[str, Any] = {}
     for name, value in values.items():
         fields |= _decided(name, value)

@@ -52,8 +52,8 @@ def test_a_name_is_no_token() -> None:
 
 
 MISTAKES = {
-    "": "{file}: it has no keys",
-    "# nothing\n": "{file}: it has no keys",
+    "": "{file}: no keys, expected lines",
+    "# nothing\n": "{file}: no keys, expected lines",
     "secret-key\n": "{file}:1: expected NAME KEY, or NAME sha256:HEX",
     "\n\nalice # secret-key\n": "{file}:3: expected NAME KEY",
     "-alice secret-key\n": "{file}:1: expected a name of at most 64",
@@ -67,8 +67,8 @@ MISTAKES = {
     "alice secret-key concurrent=0\n": "{file}:1: alice: concurrent: expected a whole number, 1 or more",
     "alice secret-key per_minute=many\n": "{file}:1: alice: per_minute: expected a whole number, 1 or more",
     "alice secret-key per_minute\n": "{file}:1: alice: per_minute: expected a whole number, 1 or more",
-    "alice secret-key\nbob b\nalice c\n": "{file}:3: alice has a key on line 1: expected one line per user",
-    "alice secret-key\nbob secret-key\n": "{file}:2: bob has the key of alice: expected another key for each user",
+    "alice secret-key\nbob b\nalice c\n": "{file}:3: alice also has a key on line 1: expected one line per user",
+    "alice secret-key\nbob secret-key\n": "{file}:2: bob has the same key as alice: expected a unique",
 }
 
 
@@ -85,12 +85,12 @@ def test_mistakes(file: Path, text: str) -> None:
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="keys: it cannot be read: No such file"):
+    with pytest.raises(ValueError, match="keys: cannot be read: No such file"):
         ApiKeys.of_file(tmp_path / "keys")
-    with pytest.raises(ValueError, match="it cannot be read: Is a directory"):
+    with pytest.raises(ValueError, match="cannot be read: Is a directory"):
         ApiKeys.of_file(tmp_path)
     (tmp_path / "keys").write_bytes(b"alice \xff\n")
-    with pytest.raises(ValueError, match="keys: it is not UTF-8"):
+    with pytest.raises(ValueError, match="keys: not valid UTF-8"):
         ApiKeys.of_file(tmp_path / "keys")
 
 
@@ -99,7 +99,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_file_that_others_can_read(file: Path, mode: int, caplog: pytest.LogCaptureFixture) -> None:
     file.chmod(mode)
     assert ApiKeys.of_file(file).user("key-of-bob")
-    assert caplog.messages == [f"toolsim_api_key: {file} can be read by other users of this machine: chmod 600 {file}"]
+    assert caplog.messages == [f"toolsim_api_key: {file} can be read by other users; run: chmod 600 {file}"]
 
 
 def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -117,7 +117,7 @@ def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert renewed.owner == bob.owner
     assert keys.current(renewed) == renewed
     assert keys.current(bob) is keys.current(eve) is None
-    assert caplog.messages == [f"toolsim_api_key: {file} was read again: bob, karl"]
+    assert caplog.messages == [f"toolsim_api_key: reloaded {file}: bob, karl"]
     caplog.clear()
     for broken in ("karl\n", ""):
         file.write_text(broken)

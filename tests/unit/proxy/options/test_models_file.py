@@ -94,11 +94,11 @@ def test_keys(tmp_path: Path, written: str, key: str | None) -> None:
 
 
 MISTAKES = {
-    "nothing": ("", 1, "models: expected tables"),
-    "no table": ("models = 3", 1, "models: expected tables"),
+    "nothing": ("", 1, "models: expected at least one table"),
+    "no table": ("models = 3", 1, "models: expected at least one table"),
     "an inline table": ('\nmodels = [{names = "a"}]', 2, "url: got None"),
-    "another part": (ONE + '[model]\nx = "y"', 4, "model: no part of this file; did you mean models?"),
-    "another entry": (ONE + 'modle = "y"', 4, "modle: no part of an entry; did you mean model?"),
+    "another part": (ONE + '[model]\nx = "y"', 4, "model: unknown; did you mean models?"),
+    "another entry": (ONE + 'modle = "y"', 4, "modle: unknown; did you mean model?"),
     "no names": ('[[models]]\nurl = "http://x"', 1, "names: got None"),
     "an empty name": ('[[models]]\nurl = "http://x"\nnames = ["a", ""]', 3, "names: got ['a', '']"),
     "names of another type": ('[[models]]\nurl = "http://x"\nnames = 5', 3, "names: got 5"),
@@ -112,8 +112,8 @@ MISTAKES = {
     "an empty variable": (ONE + 'key = "env:EMPTY"', 4, "'EMPTY' is not set"),
     "a variable with a space": (ONE + 'key = "env:SPACED"', 4, "'SPACED' has characters"),
     "a key with a line break": (ONE + r'key = "a\nb"', 4, "key: it has characters"),
-    "a name twice": (ONE + '[[models]]\nnames = "a*"\nurl = "http://y"', 5, "'a*' is never reached"),
-    "a covered name": (ONE + '[[models]]\nurl = "http://y"\nnames = ["b", "ab?"]', 6, "'ab?' is never reached"),
+    "a name twice": (ONE + '[[models]]\nnames = "a*"\nurl = "http://y"', 5, "'a*' is unreachable"),
+    "a covered name": (ONE + '[[models]]\nurl = "http://y"\nnames = ["b", "ab?"]', 6, "'ab?' is unreachable"),
     "not TOML": (ONE + "key =", 4, "not TOML"),
 }
 
@@ -163,7 +163,7 @@ def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(file, ONE)
     assert [entry.names for entry in models.current()] == [("a*",)]
     assert models.current()
-    assert [record.getMessage() for record in caplog.records] == [f"toolsim_models: {file} was read again: a*"]
+    assert [record.getMessage() for record in caplog.records] == [f"toolsim_models: reloaded {file}: a*"]
 
 
 @pytest.mark.parametrize("broken", ["[[models", "", ONE + 'key = "env:NO"'])
@@ -186,7 +186,7 @@ def test_a_file_that_is_gone(file: Path, caplog: pytest.LogCaptureFixture) -> No
     file.unlink()
     assert models.current() == models.current() == ENTRIES
     assert [record.getMessage() for record in caplog.records] == [
-        f"toolsim_models: {file}: it cannot be read: No such file or directory; the previous version stays in use"
+        f"toolsim_models: {file}: cannot be read: No such file or directory; the previous version stays in use"
     ]
     write(file, ONE)
     assert [entry.names for entry in models.current()] == [("a*",)]

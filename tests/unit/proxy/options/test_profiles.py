@@ -113,7 +113,7 @@ def test_off_and_a_folder(tmp_path: Path) -> None:
     assert read_profiles("off", environment) == ()
     assert [profile.name for profile in read_profiles(str(elsewhere), environment)] == ["other"]
     assert "small" in [profile.name for profile in read_profiles("auto", environment)]
-    with pytest.raises(OptionsError, match="toolsim_profiles: got 'strict', expected auto, off, strict-tags or a fold"):
+    with pytest.raises(OptionsError, match="toolsim_profiles: got 'strict', expected auto, off, strict-tags or an existing fold"):
         settings(environment, "toolsim_profiles=strict")
 
 
@@ -165,10 +165,10 @@ def test_strict_tags_is_the_narrow_contract() -> None:
         ('models = ["a"]\n\nx = = 1\n', 3, "not TOML"),
         ("models = []\n", 1, "models: got []"),
         ('[options]\ntoolsim_manifest = "calls"\n', 1, "models: got None"),
-        ('models = ["a"]\nmodel = "a"\n', 2, "model: no part of a profile; did you mean models?"),
+        ('models = ["a"]\nmodel = "a"\n', 2, "model: unknown; did you mean models?"),
         ('models = ["a"]\n[options]\ntoolsim_manifest = "herms"\n', 3, "did you mean hermes?"),
-        ('models = ["a"]\n[options]\ntoolsim_retry = 1\n', 3, "toolsim_retry: no option of a profile"),
-        ('models = ["a"]\n[options]\ntoolsim_api_key = "k"\n', 3, "toolsim_api_key: no option of a profile"),
+        ('models = ["a"]\n[options]\ntoolsim_retry = 1\n', 3, "toolsim_retry: not an option for profiles"),
+        ('models = ["a"]\n[options]\ntoolsim_api_key = "k"\n', 3, "toolsim_api_key: not an option for profiles"),
         ('models = ["a"]\n[options]\ntoolsim_second_opinion = 1\n', 3, "got 1, expected one of off, undeclared, on"),
         ('models = ["a"]\noptions = 1\n', 2, "options: got 1, expected a table"),
         ('models = ["a"]\n[tuned]\nengine = 1\n', 3, "engine: got 1, expected a string"),

@@ -117,9 +117,9 @@ def test_bad_values_are_refused(spec: str, reason: str) -> None:
     ("spec", "reason"),
     [
         ("store=sqlite:FOLDER", "expected a file: FOLDER is a folder"),
-        ("store=sqlite:FOLDER/text/x", "expected a folder that can be written: FOLDER/text is a file"),
-        ("capture=FOLDER/text", "expected a folder that can be written: FOLDER/text is a file"),
-        ("capture=FOLDER/text/x/y", "expected a folder that can be written: FOLDER/text is a file"),
+        ("store=sqlite:FOLDER/text/x", "expected a writable folder: FOLDER/text is a file"),
+        ("capture=FOLDER/text", "expected a writable folder: FOLDER/text is a file"),
+        ("capture=FOLDER/text/x/y", "expected a writable folder: FOLDER/text is a file"),
     ],
 )
 def test_files_that_cannot_be_written(spec: str, reason: str, tmp_path: Path) -> None:
