@@ -77,7 +77,7 @@ def test_the_whole_loop(learner: Learner) -> None:
     with ScriptedModel(needless=True, engine="llama.cpp") as model:
         code, printed = learner.run(model)
         assert code == 0, printed
-        assert "requests, about" in printed
+        assert "requests with about" in printed
         profile = learner.learned()
         assert profile["options"] == {"toolsim_second_opinion": "on"}
         learned = profile["tuned"]
@@ -124,23 +124,23 @@ def test_a_backend_that_goes_down(learner: Learner) -> None:
     with ScriptedModel(lambda seen, question: not question.calls or seen.form == "hermes", fault=fault) as model:
         code, printed = learner.run(model)
         assert code == 1, printed
-        assert "ended early: 3 questions in a row got no answer" in printed
+        assert "ended early: 3 consecutive questions got no answer" in printed
         profile = learner.learned()
         assert profile["options"] == {"toolsim_manifest": "hermes"}
         assert profile["tuned"]["complete"] is False
         assert all(choice["lost"] + choice["won"] > 0 for choice in profile["tuned"]["choices"])
         code, printed = learner.run(model)
         assert code == 1, printed
-        assert "going on from an earlier run: 70 answers are known" in printed
+        assert "continuing an earlier run with 70 answers" in printed
         assert learner.learned()["options"] == {"toolsim_manifest": "hermes"}
 
 
 @pytest.mark.parametrize(
     ("status", "headers", "says"),
     [
-        (401, {}, "the backend refuses the key (HTTP 401"),
-        (429, {"retry-after": "3600"}, "the backend's rate limit stays (HTTP 429"),
-        (500, {}, "3 questions in a row got no answer"),
+        (401, {}, "the backend rejects the key (HTTP 401"),
+        (429, {"retry-after": "3600"}, "the backend's rate limit persists (HTTP 429"),
+        (500, {}, "3 consecutive questions got no answer"),
     ],
 )
 def test_a_backend_that_answers_nothing(learner: Learner, status: int, headers: dict[str, str], says: str) -> None:
@@ -149,7 +149,7 @@ def test_a_backend_that_answers_nothing(learner: Learner, status: int, headers: 
         code, printed = learner.run(model)
     assert code == 1
     assert says in printed
-    assert "nothing was decided, so there is no profile" in printed
+    assert "no decision was made, so there is no profile" in printed
     assert not learner.profile.exists()
 
 
@@ -159,7 +159,7 @@ def test_a_slow_backend(learner: Learner) -> None:
     with ScriptedModel(seconds=1.0) as model:
         code, printed = learner.run(model, "--minutes", "0.05")
     assert code == 1
-    assert "ended early: the time was over" in printed
+    assert "ended early: the time limit was reached" in printed
     assert not learner.profile.exists()
 
 
@@ -176,11 +176,11 @@ def test_interrupted_and_two_at_once(learner: Learner) -> None:
         assert "form" in process.stderr.readline()
         code, printed = learner.run(model)
         assert code == 2
-        assert "another one is asking this model" in printed
+        assert "another process is tuning this model" in printed
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate(timeout=60)
         assert process.returncode == 130, out + errors
-        assert "ended early: interrupted; the same command goes on from here" in errors
+        assert "ended early: interrupted; the same command continues from here" in errors
         (file,) = (learner.folder / "state").rglob("*.jsonl")
         assert sum('"right"' in line for line in file.read_text().splitlines()) >= 6
 
@@ -261,8 +261,8 @@ def test_next_to_the_built_in_questions(learner: Learner) -> None:
     ("count", "words", "problem"),
     [
         (0, ("--from", "{}"), "--from: {}: no recorded turn with a good verdict"),
-        (13, ("--from", "{}"), "--from: nothing can be told from so few turns: {} has 7 to choose settings by and 6"),
-        (0, ("--built-in",), "--built-in goes with --from"),
+        (13, ("--from", "{}"), "--from: too few turns: {} has 7 to choose settings and 6"),
+        (0, ("--built-in",), "--built-in requires --from"),
     ],
 )
 def test_too_few_recorded_turns(learner: Learner, count: int, words: tuple[str, ...], problem: str) -> None:

@@ -219,7 +219,7 @@ def test_an_interrupted_evaluation_finishes_with_the_same_totals(
         assert before + 4 <= finished < 40
         if number != signal.SIGKILL:
             assert process.returncode == 130
-            assert f"broken off: {finished} of 40" in (folder(tmp_path / "a") / "report.md").read_text()
+            assert f"interrupted: {finished} of 40" in (folder(tmp_path / "a") / "report.md").read_text()
         arguments = ("--resume",)
     assert evaluate(tmp_path / "a", "--resume").returncode == 0
     # At most the question that was in progress is asked again.
@@ -265,7 +265,7 @@ def test_the_predecessors_variables_alone(server: Server, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
     first, second, last = done.stdout.splitlines()
     assert first == f"asking {server.url}: openai/gpt-4o-mini, google/gemini-2.0-flash-001"
-    assert second.startswith("not asked, since the server no longer lists them: openai/gpt-4.1-mini, ")
+    assert second.startswith("skipped, since the server no longer lists them: openai/gpt-4.1-mini, ")
     assert last.startswith("4/4 ")
     assert server.asked == {"openai/gpt-4o-mini": 2, "google/gemini-2.0-flash-001": 2}
     assert server.keys == {KEY}

@@ -1,15 +1,16 @@
-"""The Berkeley Function Calling Leaderboard (v4) as suites, with its own cases, prompt and checkers only.
+"""The Berkeley Function Calling Leaderboard (v4) as suites, using only its own cases, prompt and checkers.
 
-A single-turn case is right when the package's own AST checker says so, or, in the categories of irrelevance, when no
-call was made. In a multi-turn case, each user turn continues until the model answers without a call; the calls run on
-the package's simulated classes, which keep state (files, tickets, trades …), and their outputs go back. After each turn
-the package's checker compares state and outputs with those of the right calls; the first wrong turn ends the case.
+A single-turn case is right if the package's AST checker accepts the answer or, in the irrelevance categories, if no
+call was made. In a multi-turn case, each user turn continues until the model answers without a call. The calls run on
+the package's simulated classes, which have state (files, tickets, trades …), and their outputs are sent to the model.
+After each turn, the package's checker compares state and outputs with those of the right calls. The first wrong turn
+ends the case.
 
-The methods ``toolsim`` and ``native`` offer the functions as ``tools``, as the leaderboard does for
-function calling models; ``prompt`` is its default prompt and parser for all other models.
+The methods ``toolsim`` and ``native`` offer the functions as ``tools``, as the leaderboard does for function calling
+models. The method ``prompt`` uses the leaderboard's default prompt and parser for all other models.
 
-The checker compares with a list of right answers, so its figures are comparable between the methods and with the
-leaderboard's own. Whether each answer is the only right one is up to the leaderboard.
+The checkers compare with a list of right answers, so the figures are comparable between the methods and with the
+leaderboard's. Whether other answers would also be right is for the leaderboard to decide.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ SINGLE_TURN = (
 )
 CATEGORIES = (*SINGLE_TURN, "multi_turn_base")
 MAX_STEPS = 20
-"""The leaderboard's own limit of requests within one turn."""
+"""The leaderboard's limit of requests within one turn."""
 
 _RUNS = itertools.count()
 
@@ -60,7 +61,7 @@ def cases(category: str) -> Sequence[Case]:
 
 @dataclass(frozen=True, slots=True)
 class _SingleTurn:
-    """One question, one answer. ``answers``: the right calls, each with the values that are right for its arguments."""
+    """A single-turn case. ``answers``: the right calls, each with the right values of its arguments."""
 
     category: str
     entry: bfcl_package.Entry
@@ -83,7 +84,7 @@ class _SingleTurn:
 
 @dataclass(frozen=True, slots=True)
 class _MultiTurn:
-    """One case. ``answers``: the right calls of each turn, as lines of Python."""
+    """A multi-turn case. ``answers``: the right calls of each turn, as lines of Python."""
 
     entry: bfcl_package.Entry
     answers: Sequence[Any]
@@ -108,7 +109,7 @@ class _MultiTurn:
             bfcl_package.forget(run)
 
     async def _turn(self, send: Send, messages: list[Message], run: str) -> tuple[list[list[str]], Answer]:
-        """Return the lines of each step of one turn, and its last answer; continues ``messages``."""
+        """Return the lines of each step of one turn, and the last answer. Extends ``messages``."""
         tools = tools_of(self.entry)
         names = [tool.name for tool in tools]
         steps: list[list[str]] = []

@@ -1,7 +1,7 @@
 """Labels a wrong answer to a BFCL case with one of the evaluation's labels.
 
-The package's checker names the first mistake that it finds. To distinguish a value of the wrong type from one that was
-only escaped twice, the mistake is undone and the checker run again.
+The package's checker reports the first mistake that it finds. To distinguish a value of the wrong type from a value
+that was escaped twice, the value is unescaped and checked again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from toolsim.eval.bfcl_package import Decoded, Entry
 from toolsim.eval.case import Label
 from toolsim.eval.runtime.turn import Answer, Call
 
-# Signs of a call that the model started in its text and that nothing could parse.
+# Signs of a call in the model's text that could not be parsed.
 _ATTEMPT = re.compile(r"<tool_call|<use_tool|\[TOOL_CALLS\]|<function=|<\|python_tag\|>")
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\"": '"', r"\'": "'", r"\\": "\\"}
 _ESCAPE = re.compile(r"\\[nt\"'\\]")
@@ -30,23 +30,23 @@ _LABELS: dict[str, Label] = {
 
 
 def decode(calls: Sequence[Call]) -> list[Decoded] | None:
-    """Return calls in the checker's form, or None if the arguments of one are not a JSON object."""
+    """Return calls in the checker's form, or None if the arguments of a call are not a JSON object."""
     decoded = [(call.name, call.parsed()) for call in calls]
     found: list[Decoded] = [{name: arguments} for name, arguments in decoded if arguments is not None]
     return found if len(found) == len(decoded) else None
 
 
 def label_unread(answer: Answer) -> Label:
-    """Return why an answer contains no call, or one whose arguments are not JSON."""
+    """Return why an answer contains no call, or a call whose arguments are not JSON."""
     if answer.finish == "length":
         return "truncation"
     return "malformed_json" if answer.calls or _ATTEMPT.search(answer.text) else "no_call"
 
 
 def label_wrong(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequence[Any]) -> Label:
-    """Return why these calls, at least one, are wrong.
+    """Return why these calls are wrong; there must be at least one.
 
-    ``answers``: for each right call its name with the right values for each argument.
+    ``answers``: for each right call, its name with the right values of each argument.
     """
     if len(calls) < len(answers):
         return "parallel_collapse"

@@ -1,18 +1,19 @@
-"""The package ``bfcl-eval`` as a library: its data, its prompt and parser, its checkers.
+"""The package ``bfcl-eval`` as a library: its data, its prompt and parser, and its checkers.
 
-It is meant to be run as a program; importing it takes five precautions:
+The package is meant to be run as a program. Importing it requires five workarounds:
 
-1. Its dependencies include torch, pandas, a numpy without wheels for Python 3.13, and the SDKs of a dozen vendors; the
-   parts used here need three small packages. So one command installs it without its dependencies (``INSTALL``).
-2. ``constants.model_config`` imports every vendor's SDK to answer one question: does a model write ``_`` for the
-   dots in a function's name? A stand-in answers yes, as it would for all function calling models.
-3. Its parsers for Java and JavaScript need an old tree_sitter that has no wheels for new Pythons. The categories here
-   are Python's; stand-ins replace them.
-4. On import it creates folders next to itself, in site-packages. An environment variable moves them to a temporary one.
-5. Its parser uses ``ast.NameConstant``, which Python 3.13 removed.
+1. Its dependencies include torch, pandas, a numpy without wheels for Python 3.13, and the SDKs of a dozen vendors, but
+   the parts used here need only three small packages. So ``INSTALL`` installs it without its dependencies.
+2. ``constants.model_config`` imports every vendor's SDK only to determine whether a model writes ``_`` for the dots in
+   a function's name. A stub returns True, which is correct for all function calling models.
+3. Its parsers for Java and JavaScript need an old tree_sitter without wheels for recent versions of Python. Only the
+   Python categories are used here, so stubs replace these parsers.
+4. On import, it creates folders next to itself, in site-packages. An environment variable moves them to a temporary
+   folder.
+5. Its parser uses ``ast.NameConstant``, which Python 3.14 removed and which is restored if missing.
 
 Two of its functions evaluate a model's text as Python: the parser (sums, lambdas) and the executor of multi-turn cases.
-Only literals reach them here; see ``read_prompted`` and ``source``.
+Here they receive only literals; see ``read_prompted`` and ``source``.
 """
 
 from __future__ import annotations
@@ -53,18 +54,18 @@ _STAND_INS: Mapping[str, Mapping[str, object]] = {
 # Numbers that a model can write as arithmetic.
 _MAX_OPERAND = 10**6
 _ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.USub, ast.UAdd, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
-# With larger values, the simulated calculator would run forever, or until memory is full.
+# With larger values, the simulated calculator would run forever or exhaust the memory.
 _BOUNDED = ("base", "exponent", "precision")
 _MAX_BOUNDED = 1000
 
 
 class Unreadable(ValueError):
-    """A model's text is not a list of calls."""
+    """The model's text is not a list of calls."""
 
 
 @cache
 def _module(name: str) -> Any:
-    """Return a module of the package, imported with the precautions above. Raises UsageError."""
+    """Return a module of the package, imported with the workarounds above. Raises UsageError."""
     try:
         importlib.import_module("bfcl_eval")
         for stand_in, names in _STAND_INS.items():
@@ -81,7 +82,7 @@ def _module(name: str) -> Any:
 
 
 class _Folder:
-    """A temporary folder instead of those that the package would create next to itself."""
+    """A temporary folder that replaces the folders that the package would create next to itself."""
 
     def __enter__(self) -> None:
         self._before = os.environ.get(_FOLDER_VARIABLE)
@@ -131,9 +132,9 @@ def prompted(messages: Sequence[Mapping[str, Any]], entry: Entry) -> list[dict[s
 
 
 def read_prompted(text: str) -> list[Decoded]:
-    """Return the calls in a model's text, by the package's own parser. Raises Unreadable.
+    """Return the calls in a model's text, as parsed by the package. Raises Unreadable.
 
-    The parser evaluates the text, so anything beyond arithmetic with numbers of a sane size is refused first.
+    The parser evaluates the text, so anything beyond arithmetic with reasonably small numbers is rejected first.
     """
     stripped = text.strip("`\n ")
     stripped = ("" if stripped.startswith("[") else "[") + stripped + ("" if stripped.endswith("]") else "]")
@@ -144,30 +145,30 @@ def read_prompted(text: str) -> list[Decoded]:
                 _refuse_unsafe(node)
             decoded = _module("model_handler.utils").default_decode_ast_prompting(text)
         if not _module("utils").is_function_calling_format_output(decoded):
-            raise Unreadable("no list of calls")
+            raise Unreadable("not a list of calls")
     except Unreadable:
         raise
-    except Exception as error:  # Depending on its input, the parser may raise anything.
+    except Exception as error:  # Depending on its input, the parser can raise any exception.
         raise Unreadable(f"{type(error).__name__}: {error}"[:200]) from error
     return [{name.replace(".", "_"): arguments} for call in decoded for name, arguments in call.items()]
 
 
 def _refuse_unsafe(node: ast.AST) -> None:
     if isinstance(node, ast.Lambda):
-        raise Unreadable("a lambda is no value")
+        raise Unreadable("a lambda is not a value")
     if not isinstance(node, ast.BinOp):
         return
     for part in ast.walk(node):
         if isinstance(part, ast.Constant):
             number = isinstance(part.value, int | float) and abs(part.value) <= _MAX_OPERAND
             if not number:
-                raise Unreadable("arithmetic with more than plain numbers")
+                raise Unreadable("arithmetic with operands other than plain numbers")
         elif not isinstance(part, _ARITHMETIC):
-            raise Unreadable("an expression is no value")
+            raise Unreadable("an expression is not a value")
 
 
 def error_of(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequence[Any], category: str) -> str | None:
-    """Return the kind of mistake that the package's AST checker finds (``missing_required`` …), or None if right."""
+    """Return the kind of mistake that the package's AST checker finds (``missing_required`` …), or None."""
     checker = _module("eval_checker.ast_eval.ast_checker")
     language = _module("constants.enums").Language.PYTHON
     return _mistake(checker.ast_checker, functions, list(calls), list(answers), language, category, _MODEL)
@@ -176,7 +177,7 @@ def error_of(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequ
 def _mistake(check: Callable[..., dict[str, Any]], *args: Any) -> str | None:
     try:
         result = check(*args)
-    except Exception as error:  # They index the model's output, and compare values that cannot be compared.
+    except Exception as error:  # The checkers index the model's output unchecked, and compare incomparable values.
         return f"checker_error:{type(error).__name__}"
     return None if result["valid"] else str(result["error_type"])
 
@@ -184,8 +185,8 @@ def _mistake(check: Callable[..., dict[str, Any]], *args: Any) -> str | None:
 def source(calls: Iterable[Decoded], allowed: Iterable[str]) -> list[str]:
     """Return calls as lines of Python for the simulated classes, which evaluate them.
 
-    A line calls one of the ``allowed`` functions with literals only; any other call becomes one that fails like a call
-    of a function that does not exist.
+    A line calls one of the ``allowed`` functions with literals only. Any other call is replaced with a call that fails
+    as if the function did not exist.
     """
     names = set(allowed)
     return [_line(name, arguments, names) for call in calls for name, arguments in call.items()]
@@ -205,7 +206,7 @@ def _bounded(name: str, value: object) -> object:
 def execute(lines: Sequence[str], entry: Entry, run: str) -> list[str]:
     """Run lines on the simulated classes of a multi-turn case and return their outputs.
 
-    ``run`` names the instances, which survive between the turns of one run; no two runs may share a name.
+    ``run``: a unique name for the instances, which persist between the turns of a run.
     """
     outputs, _ = _module("eval_checker.multi_turn_eval.multi_turn_utils").execute_multi_turn_func_call(
         list(lines), entry["initial_config"], entry["involved_classes"], run, entry["id"]
@@ -216,14 +217,14 @@ def execute(lines: Sequence[str], entry: Entry, run: str) -> list[str]:
 def multi_turn_error(
     turns: Sequence[Sequence[Sequence[str]]], answers: Sequence[Any], entry: Entry, run: str
 ) -> str | None:
-    """Return the mistake that the package's multi-turn checker finds in lines by turn and step, or None if right."""
+    """Return the mistake that the package's multi-turn checker finds in lines by turn and step, or None."""
     checker = _module("eval_checker.multi_turn_eval.multi_turn_checker")
     steps = [[list(step) for step in turn] for turn in turns]
     return _mistake(checker.multi_turn_checker, steps, list(answers), entry, "multi_turn_base", run)
 
 
 def forget(run: str) -> None:
-    """Drop the simulated classes of a run, which the package stores in its globals."""
+    """Delete a run's instances of the simulated classes, which the package stores in its globals."""
     instances = vars(_module("eval_checker.multi_turn_eval.multi_turn_utils"))
     for name in [name for name in instances if name.startswith(f"{run}_") and name.endswith("_instance")]:
         del instances[name]

@@ -1,4 +1,4 @@
-"""BFCL's presentation of functions: as tools, or by its default prompt, whose answers its own parser reads."""
+"""BFCL's presentation of functions: as tools, or in its default prompt, whose answers its own parser parses."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from toolsim.eval.runtime.turn import Call, Message, Tool
 
 @dataclass(frozen=True, slots=True)
 class BfclPrompt:
-    """The form of one case: its functions are in the prompt, as the package describes them, instead of tools.
+    """The form of one case, with its functions described in the prompt by the package instead of as tools.
 
-    A past call is shown in the form that the prompt requests, ``[name(key=value)]``, and the outputs of a step are one
-    user message, in the package's own notation.
+    A past call is shown in the form that the prompt requests, ``[name(key=value)]``. The outputs of a step are one user
+    message in the package's notation.
     """
 
     entry: bfcl_package.Entry
@@ -26,7 +26,7 @@ class BfclPrompt:
         return bfcl_package.prompted(_as_text(messages), self.entry)
 
     def read(self, text: str) -> tuple[str, tuple[Call, ...]]:
-        """Return the calls in a text. For BFCL's parser it is all prose or all calls."""
+        """Return the calls in a text, which for BFCL's parser consists entirely of prose or of calls."""
         try:
             decoded = bfcl_package.read_prompted(text)
             calls = [(name, json.dumps(arguments)) for call in decoded for name, arguments in call.items()]
@@ -36,7 +36,7 @@ class BfclPrompt:
 
 
 def tools_of(entry: bfcl_package.Entry) -> tuple[Tool, ...]:
-    """Return the functions of an entry as tools, for the methods that have them."""
+    """Return the functions of an entry as tools, for the methods that offer tools."""
     declared = bfcl_package.tool_declarations(entry["function"])
     return tuple(Tool(tool["name"], tool.get("description", ""), tool["parameters"]) for tool in declared)
 

@@ -1,14 +1,14 @@
 """The terms of an evaluation: the question (case), the method, the result (run), and the selection of cases.
 
-A suite is a list of cases. A case plays itself: it gets a ``Send`` and asks as often as it wants, so that one question
-with one answer and a conversation with tools and state are the same to the rest of the evaluation. A case is
-independent of the surroundings of each question (the path to the model, timeouts, tokens, traces, errors)::
+A suite is a list of cases. A case plays itself: it gets a ``Send`` and asks any number of questions, so that the rest
+of the evaluation need not distinguish a single question from a conversation with tools and state. A case is independent
+of the context of each question (the path to the model, timeouts, tokens, traces, errors)::
 
     async def play(send: Send) -> Verdict:
         answer = await send(Request(({"role": "user", "content": "…"},), tools))
         return Verdict.failed("no_call", "expected …") if not answer.calls else Verdict.passed()
 
-A case does not catch ProviderError: it becomes ``http_error`` or ``timeout`` of that run.
+A case does not catch ProviderError, which becomes the run's label ``http_error`` or ``timeout``.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ Label = Literal[
     "timeout",
     "internal_error",
 ]
-"""The reason why a run failed; the first that applies, in the order of a call's life.
+"""The reason why a run failed: the first that applies, in the order of a call's life cycle.
 
 parallel_collapse: fewer calls than required; needless_call: an unwanted call; wrong_value: a call that fits its schema
-but has an unexpected argument; wrong_state: the calls passed but did not have the required effect; turn_limit: the
-model never stopped calling; internal_error: the case itself raised, a bug of the evaluation.
+but has an unexpected argument; wrong_state: the calls succeeded but did not have the required effect; turn_limit: the
+model never stopped calling; internal_error: the case itself raised an exception, which is a bug in the evaluation.
 """
 LABELS: tuple[Label, ...] = get_args(Label)
 
 MethodName = Literal["toolsim", "native", "prompt"]
-"""How tools reach the model: through the addon, by the server's own ``tools``, or only by a prompt."""
+"""How tools reach the model: through the addon, with the server's own ``tools``, or only in a prompt."""
 METHODS: tuple[MethodName, ...] = get_args(MethodName)
 FORMER_METHOD = "way"
 """The name of the field, and of the flag, in reports and command lines of toolsim 0.2."""
@@ -60,7 +60,7 @@ FORMER_METHOD = "way"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A case's verdict on its own run; ``detail`` is one line for people."""
+    """A case's verdict on its own run. ``detail``: one line for people."""
 
     ok: bool
     label: Label | None = None
@@ -78,10 +78,10 @@ class Verdict:
 
 
 class PromptForm(Protocol):
-    """How the method ``prompt`` shows tools and parses calls, for suites with their own form."""
+    """Shows tools and parses calls for the method ``prompt``, for suites with their own form."""
 
     def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
-        """Return the messages with the tools described in them, calls and outputs of the history as text."""
+        """Return the messages with a description of the tools, and with earlier calls and outputs as text."""
 
     def read(self, text: str) -> tuple[str, tuple[Call, ...]]:
         """Return the prose of a model's text, and the calls in it."""
@@ -89,10 +89,10 @@ class PromptForm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case. ``suite`` and ``id`` name it; ``kind`` separates cases about tools from plain chat.
+    """One case, identified by ``suite`` and ``id``. ``kind``: tools or plain chat.
 
     ``form``: the form used by the method ``prompt``, None for the evaluation's own. ``options``: addon options that the
-    case tests, as ``name=value``; such a case is run only by the method ``toolsim``.
+    case tests, as ``name=value``; only the method ``toolsim`` runs a case with options.
     """
 
     suite: str
@@ -105,7 +105,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The unit of comparison: one model, sampling profile and method. ``setting``: addon options, as given."""
+    """The unit of comparison: one model, sampling profile and method. ``setting``: addon options, as specified."""
 
     model: str
     profile: str
@@ -134,10 +134,10 @@ class Cell:
 class Run:
     """One run of a case in one cell.
 
-    ``ms``: from the first question to the verdict, without waiting for rate limits; ``turns``: number of questions.
-    ``repaired``, ``untagged``: calls that toolsim repaired, and calls that it found without the tag. ``as_text``:
-    answers that contain a call as text (``call_as_text``), None in reports of older versions. ``steps``: one entry per
-    question: question and answer, the model's prompt and output.
+    ``ms``: the time from the first question to the verdict, without waits for rate limits. ``turns``: the number of
+    questions. ``repaired``, ``untagged``: calls that toolsim repaired, and calls that it found without the tag.
+    ``as_text``: answers that contain a call as text (``call_as_text``), None in reports of older versions. ``steps``:
+    for each question, the question and answer, and the model's prompt and output.
     """
 
     suite: str
@@ -159,7 +159,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """The run's identity within its evaluation; in resumed or compared reports, equal keys ask the same."""
+        """The run's identity within its evaluation. In resumed or compared reports, equal keys mean equal questions."""
         cell = self.cell
         where = (cell.model, cell.profile, cell.method, cell.api_name, cell.setting)
         return "|".join((self.suite, self.case, *where, str(self.trial)))
@@ -176,14 +176,14 @@ class Run:
 
 
 def with_current_names(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields of a cell, or settings, with their present names; toolsim 0.2 called the method a way."""
+    """Return fields of a cell, or settings, with their current names; toolsim 0.2 called the method a way."""
     return {"method" if name == FORMER_METHOD else name: value for name, value in data.items()}
 
 
 async def tools_of(case: Case) -> frozenset[str]:
     """Return the names of the tools that a case offers with its first question.
 
-    A case decides that while it plays, so it is played up to there.
+    A case selects its tools while it plays, so it is played up to the first question.
     """
     offered: frozenset[str] = frozenset()
 
@@ -198,11 +198,11 @@ async def tools_of(case: Case) -> frozenset[str]:
 
 
 class _Enough(BaseException):
-    """Ends a case at its first question; no Exception, since a case may handle those."""
+    """Ends a case at its first question. Not a subclass of Exception, which a case might catch."""
 
 
 def sample(cases: Sequence[Case], size: int | None, seed: int) -> list[Case]:
-    """Return ``size`` of the cases in their own order; None: all. The same seed gives the same cases of each suite."""
+    """Return ``size`` of the cases (None: all) in their original order. Equal seeds select equal cases of a suite."""
     if size is None or size >= len(cases):
         return list(cases)
     chance = random.Random(f"{seed}:{cases[0].suite if cases else ''}")

@@ -1,11 +1,11 @@
 """A small catalog of models, ``catalog.json``, and the words that select models from it.
 
 ``tags``: ``stable`` = in the default selection of hosted models; ``open`` = open weights; ``local`` = runs on a laptop;
-``tools`` = trained and documented for tool calls. ``tool_calling_reliable`` is narrower: whether its native calls
-reliably arrive as calls, not as text that looks like one; False was measured, None is unknown. The words ``reliable``
-and ``unreliable`` select by it.
+``tools`` = trained and documented for tool calls. ``tool_calling_reliable`` is narrower: whether the model's native
+calls reliably arrive as calls and not as text that looks like a call. False was measured; None is unknown. The words
+``reliable`` and ``unreliable`` select models by this field.
 
-Hosted models come and go: a model that the server no longer lists is skipped, unless it was named by its exact id.
+Hosted models come and go, so a model that the server no longer lists is skipped unless it was named by its exact id.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from toolsim.eval.flags import DEFAULT_MODELS, words
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model. ``id``: its name at the server; ``base_id``: the model behind several ids.
+    """One model. ``id``: its name at the server; ``base_id``: the model that several ids refer to.
 
-    ``options``: request options that it always needs; ``recommended``: sampling recommended by its model card.
+    ``options``: request options that the model always needs; ``recommended``: the sampling options from its model card.
     """
 
     id: str
@@ -44,8 +44,8 @@ CATALOG = tuple(Model(**{**entry, "tags": tuple(entry["tags"])}) for entry in da
 def is_selected(model: Model, named: Sequence[str]) -> bool:
     """Return whether one of the words matches the model.
 
-    A word is its id, its base id, its provider, a tag, ``reliable`` or ``unreliable``, ``all``, or a pattern of an id;
-    the pattern ``NAME:*`` also matches the model itself.
+    A word is an id, base id, provider or tag, ``reliable`` or ``unreliable``, ``all``, or a pattern of ids. The pattern
+    ``NAME:*`` also matches the model ``NAME``.
     """
     names = {model.id, model.base_id, model.provider, *model.tags, *_RELIABLE[model.tool_calling_reliable], "all"}
     return any(word in names or _matches(model.id, word) for word in named)
@@ -59,8 +59,8 @@ def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
     """Return the models of a list of words, in the list's order; ``!`` excludes models named before it.
 
     ``served``: the ids that the server lists, empty if unknown. A word that matches nothing in the catalog is the name
-    of a model at the server, and a pattern can match the server's ids. A list that only excludes starts from the
-    default selection. Raises UsageError for an exclusion that fits no model.
+    of a model at the server, and a pattern can match the server's ids. A list of only exclusions starts from the
+    default selection. Raises UsageError for an exclusion that matches no model.
     """
     chosen: dict[str, Model] = {}
     given = words(selection)
@@ -85,19 +85,19 @@ def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
 
 
 def missing(selection: str, served: Sequence[str]) -> list[str]:
-    """Return the ids that a selection names by a word for several, and that the server does not list."""
+    """Return the ids that a word for several models selects, and that the server does not list."""
     exact = set(words(selection))
     gone = (model.id for model in select(selection, served) if not is_served(model.id, served))
     return [id for id in gone if id not in exact]
 
 
 def is_served(id: str, served: Sequence[str]) -> bool:
-    """Return whether a server has the model. OpenRouter takes ``:nitro`` after any id and does not list these."""
+    """Return whether a server has the model. OpenRouter accepts ``:nitro`` after any id, without listing these ids."""
     return id.removesuffix(":nitro") in served or id in served
 
 
 def differences(served: Sequence[str]) -> str:
-    """Return what the catalog lacks of a server's list, and which hosted models of it the server does not list."""
+    """Describe which models of a server's list the catalog lacks, and which of its hosted models the server lacks."""
     known = {model.id for model in CATALOG}
     hosted = [model.id for model in CATALOG if "local" not in model.tags]
     lacking = sorted(set(served) - known)
@@ -112,7 +112,7 @@ def differences(served: Sequence[str]) -> str:
 
 
 def are_ids(selection: str) -> bool:
-    """Return whether a selection consists of names of single models, so that the server's list is not needed."""
+    """Return whether a selection contains only names of single models, so that the server's list is not needed."""
     given = words(selection)
     return (
         bool(given)

@@ -1,7 +1,7 @@
 """The report's plots as inline SVG: rates with their intervals, and the latency of each run.
 
 Widths are in viewBox units, so that a plot scales with the page. Colors are the page's CSS variables, one per method,
-chosen so that color-blind readers can distinguish them, and every bar has its figure as text.
+which color-blind readers can distinguish. Every bar also shows its figure as text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_LABEL = 28
 def rates(groups: Sequence[tuple[str, Mapping[str, Rate]]], colours: Mapping[str, int]) -> str:
     """Return horizontal bars: one group per case, one bar per method, with the 95 % interval as a whisker.
 
-    ``colours``: the number of each method among the page's colors.
+    ``colours``: the index of each method's color on the page.
     """
     parts: list[str] = []
     top = 4.0
@@ -93,7 +93,7 @@ def latencies(strips: Sequence[tuple[str, int, Sequence[float]]]) -> str:
 
 
 def _dots(times: Sequence[float], middle: float, colour: int, low: float, high: float) -> list[str]:
-    """Return a dot per run; those that would overlap are stacked, up and down alternately."""
+    """Return a dot per run. Dots that would overlap are stacked alternately above and below the line."""
     places = sorted(round(_x(max(value, low), low, high) / 5) * 5 for value in times)
     dots = []
     for x, same in groupby(places):
@@ -105,7 +105,7 @@ def _dots(times: Sequence[float], middle: float, colour: int, low: float, high: 
 
 
 def _decades(low: float, high: float) -> tuple[float, float]:
-    """Return the powers of ten around these values, at least one decade apart."""
+    """Return the powers of ten that enclose these values, at least one decade apart."""
     first = math.floor(math.log10(low))
     last = max(math.ceil(math.log10(high)), first + 1)
     return 10.0**first, 10.0**last
@@ -131,7 +131,7 @@ def _text(x: float, y: float, text: str, kind: str, anchor: str, title: str) -> 
 
 
 def _shortened(text: str) -> str:
-    """Return a label that fits; a long one keeps its end, which names the method."""
+    """Return a label that fits. A long label keeps its end, which names the method."""
     half = _MAX_LABEL // 2
     return text if len(text) <= _MAX_LABEL else f"{text[: half - 1]}…{text[-half:]}"
 

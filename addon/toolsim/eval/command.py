@@ -1,4 +1,4 @@
-"""``toolsim eval``: runs an evaluation, and writes the report in any case."""
+"""``toolsim eval``: runs an evaluation and writes the report, even if the evaluation is interrupted."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ SCRIPTED = "the scripted provider (offline)"
 EXIT_RIGHT, EXIT_WRONG, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 _COMMANDS = {"compare": compare.main, "join": merge.main}
-# Settings of the command itself, not of the measurement: --resume does not restore them.
+# Settings of the command itself rather than the measurement, which --resume does not restore.
 _UNSAVED = frozenset({"resume", "out", "quiet", "verbose", "flows", "jobs"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code: 1 when a run of the offline suites is wrong, 2 for bad usage.
+    """Run the command and return its exit code: 1 if an offline run is wrong, 2 for bad usage.
 
     A live evaluation that finishes is a success, regardless of its results.
     """
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _resumed(parser: ArgumentParser, arguments: list[str]) -> tuple[Namespace, Path]:
-    """Parse the arguments; --resume restores the saved settings, except those that are given again."""
+    """Parse the arguments. --resume restores the saved settings, except for those set on the command line."""
     args = parser.parse_args(arguments)
     if args.resume is None:
         return args, journal.new_folder(Path(args.out), datetime.now(UTC))
@@ -73,7 +73,7 @@ async def _compare_catalog(args: Namespace) -> int:
     """``toolsim eval models``: print how the catalog differs from the server's list."""
     import_module("openai")
     if not (url := settings.base_url(args, os.environ)):
-        raise UsageError("models: name the server with --base-url")
+        raise UsageError("models: specify the server with --base-url")
     print(catalog.differences(await _served(url, settings.api_key(args, url, os.environ), args)))
     return EXIT_RIGHT
 
@@ -94,16 +94,16 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
                 served = await _served(url, key, args)
             except UsageError as problem:
                 if not args.models:
-                    raise UsageError(f"name the models with --models: {problem}") from problem
+                    raise UsageError(f"specify the models with --models: {problem}") from problem
         if not args.models:
             args.models = settings.default_models(url, served)
         setup = settings.setup(args, offline=offline, served=served)
         await settings.check_tool_choice(setup)
         jobs = measure.plan(setup.cells, setup.cases, args.trials)
         if not args.quiet:
-            print(f"{SCRIPTED}: no model is asked" if offline else f"asking {url}: {_models(setup)}", flush=True)
+            print(f"{SCRIPTED}: no model is used" if offline else f"asking {url}: {_models(setup)}", flush=True)
             if gone := catalog.missing(args.models, served) if served else []:
-                print(f"not asked, since the server no longer lists them: {', '.join(gone)}", flush=True)
+                print(f"skipped, since the server no longer lists them: {', '.join(gone)}", flush=True)
         for notice in settings.notices(args, setup):
             print(f"toolsim eval: {notice}", file=sys.stderr)
         log = Journal(folder, Secrets([key]))
@@ -111,7 +111,7 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         saved = {name: value for name, value in vars(args).items() if name not in _UNSAVED}
         log.write(journal.SETTINGS, report.as_text(saved))
         read_timeout = args.client_timeout if args.read_timeout is None else args.read_timeout
-        # 0 is no limit.
+        # 0 means no limit.
         seconds = [limit or None for limit in (args.client_timeout, args.open_timeout, read_timeout)]
         target = Target(url, key or "none", *seconds)
         started = Proxies(url, flows=folder / "flows" if args.flows else None)
@@ -121,7 +121,7 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         interrupted = await _measure(jobs, methods, log, args)
         runs = _in_order(jobs, log.runs)
         report.write(log, runs, planned=len(jobs), target=SCRIPTED if offline else url, settings=saved)
-    broken_off = f"broken off, {len(runs)} of {len(jobs)} runs made: " if interrupted else ""
+    broken_off = f"interrupted after {len(runs)} of {len(jobs)} runs: " if interrupted else ""
     whose = f"{SCRIPTED}, no model: " if offline else ""
     print(f"{whose}{broken_off}{rate_text(Rate.of(runs))} right; {folder / 'report.html'}")
     if interrupted:
@@ -130,7 +130,7 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
 
 
 async def _measure(jobs: Sequence[Job], methods: Methods, log: Journal, args: Namespace) -> bool:
-    """Make the remaining runs; return whether that was interrupted."""
+    """Perform the remaining runs. Returns whether they were interrupted."""
     finished = {run.key for run in log.runs}
     open_jobs = [job for job in jobs if job.key not in finished]
     with Progress(len(open_jobs), args.verbose, quiet=args.quiet) as progress:
@@ -168,4 +168,4 @@ async def _served(url: str, key: str, args: Namespace) -> list[str]:
         try:
             return [model.id for model in (await client.models.list()).data]
         except openai.APIError as error:
-            raise UsageError(f"{url} cannot say which models it has ({error})") from error
+            raise UsageError(f"{url} did not list its models ({error})") from error

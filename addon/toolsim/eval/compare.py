@@ -1,8 +1,8 @@
-"""``toolsim eval compare A B``: the same cases in two reports, those that flipped, and whether that might be chance.
+"""``toolsim eval compare A B``: compares two reports case by case, and tests whether the difference might be chance.
 
 Runs are paired by suite, case and trial, and by each field of their cells (model, profile, method, …) that varies
-within a report. So two reports that differ in any one option are paired. ``--a`` and ``--b`` choose a part of a report,
-to compare two methods or two values within one report::
+within a report. So two reports that differ in any one option can be compared. ``--a`` and ``--b`` select a part of a
+report, to compare two methods or two values within one report::
 
     toolsim eval compare REPORT REPORT --a method=toolsim --b method=native
 """
@@ -28,7 +28,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Pairs of runs, (A's, B's), and how many runs on each side had no partner."""
+    """Pairs of runs (A's, B's), and the number of unpaired runs on each side."""
 
     pairs: Sequence[tuple[Run, Run]]
     alone_a: int
@@ -36,7 +36,7 @@ class Comparison:
 
     @property
     def flipped(self) -> list[tuple[Run, Run]]:
-        """The pairs in which only one run is right, those that A got right first."""
+        """The pairs in which only one run is right; those in which A is right come first."""
         return sorted((pair for pair in self.pairs if pair[0].ok != pair[1].ok), key=lambda pair: not pair[0].ok)
 
     @property
@@ -54,7 +54,7 @@ def pair(a: Sequence[Run], b: Sequence[Run]) -> Comparison:
     left, right = _by_key(a, varying), _by_key(b, varying)
     pairs = [(run, right[key]) for key, run in left.items() if key in right]
     if not pairs:
-        raise UsageError("the two reports have no case in common")
+        raise UsageError("the two reports have no cases in common")
     return Comparison(pairs, len(a) - len(pairs), len(b) - len(pairs))
 
 
@@ -66,7 +66,7 @@ def _by_key(runs: Sequence[Run], varying: Sequence[str]) -> dict[Key, Run]:
 
 
 def chosen(runs: Sequence[Run], wanted: Mapping[str, str]) -> list[Run]:
-    """Return the runs whose cells (or suite) match the wanted values."""
+    """Return the runs whose fields match the wanted values."""
     return [
         run
         for run in runs
@@ -118,7 +118,7 @@ def main(argv: Sequence[str]) -> int:
     """Run the command; return its exit code. Raises UsageError."""
     parser = Parser(prog="toolsim eval compare", description="Compare two reports, case by case.")
     parser.add_argument("a", type=Path, metavar="A", help="a report folder")
-    parser.add_argument("b", type=Path, metavar="B", help="another one, or the same with --a and --b")
+    parser.add_argument("b", type=Path, metavar="B", help="another report folder, or the same one with --a and --b")
     for side in "ab":
         parser.add_argument(
             f"--{side}",

@@ -1,4 +1,4 @@
-"""Diagnosis of a failed conversation with tools, as one label: the first that applies in the order of a call's life."""
+"""Diagnoses a failed conversation with one label: the first that applies in the order of a call's life cycle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BY_CODE: dict[str, Label] = {
     "READ_ONLY": "wrong_value",
     "LOCKED": "wrong_value",
 }
-# By the messages of the JSON schema validator.
+# Labels by patterns of the JSON schema validator's messages.
 _BY_MISMATCH: tuple[tuple[str, Label], ...] = (
     (r"is a required property", "missing_required"),
     (r"[Aa]dditional properties", "hallucinated_parameter"),
@@ -28,7 +28,7 @@ _BY_MISMATCH: tuple[tuple[str, Label], ...] = (
 
 
 def diagnose(outcome: Outcome, goal: str | None, *, final: str = DONE) -> Verdict:
-    """Judge a conversation; ``goal``: what is missing from the wanted state, or None."""
+    """Judge a conversation. ``goal``: the missing part of the required state, or None."""
     if goal is None and outcome.text.strip() == final and outcome.stop == "answer":
         return Verdict.passed()
     if not outcome.executions:
@@ -58,7 +58,7 @@ def _without_calls(outcome: Outcome) -> Verdict:
         return Verdict.failed("truncation", "cut off by the token limit before any call")
     if "<tool_call" in outcome.text:
         return Verdict.failed("malformed_json", f"the call stayed text: {_short(outcome.text)}")
-    written = "the call is there as text" if looks_like_call(outcome.text) else "no call"
+    written = "there is a call as text" if looks_like_call(outcome.text) else "no call"
     return Verdict.failed("no_call", f"{written}: {_short(outcome.text)}")
 
 

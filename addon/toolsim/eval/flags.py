@@ -1,4 +1,4 @@
-"""The command line of an evaluation, as one table; environment variables of the predecessor change its defaults."""
+"""The command line of an evaluation, as one table. The predecessor's environment variables change its defaults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_MODELS = "stable"
 def value_type(
     expected: str, read: Callable[[str], Any], is_valid: Callable[[Any], bool] = lambda _: True
 ) -> Callable[[str], Any]:
-    """Return a type for argparse, whose error says what was ``expected``; ``read`` raises ValueError or KeyError."""
+    """Return a type for argparse whose error states the ``expected`` value; ``read`` raises ValueError or KeyError."""
 
     def parse(text: str) -> Any:
         try:
@@ -33,7 +33,7 @@ def value_type(
     return parse
 
 
-# As in environment variables.
+# The values used in environment variables.
 _BOOLEANS = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off", ""), False)}
 
 boolean = value_type("true or false", lambda text: _BOOLEANS[text.strip().lower()])
@@ -47,7 +47,7 @@ _METAVARS = {boolean: "BOOL", positive: "N", whole: "N", number: "X", seconds: "
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag. ``env``: the variable that changes its default, without the prefix. ``metavar``: of a text."""
+    """One flag. ``env``: the variable that changes its default, without the prefix. ``metavar``: for strings."""
 
     name: str
     help: str
@@ -59,14 +59,14 @@ class Flag:
 
     @property
     def field(self) -> str:
-        """Its attribute in the parsed arguments."""
+        """The flag's attribute in the parsed arguments."""
         return self.name.replace("-", "_")
 
 
 FLAGS = (
     Flag(
         "base-url",
-        "URL of an OpenAI-shaped server; without it OpenRouter if its key is set, else the scripted provider, offline",
+        "URL of an OpenAI-compatible server (default: OpenRouter if its key is set, else the scripted provider)",
         "",
         env="BASE_URL",
         metavar="URL",
@@ -74,28 +74,28 @@ FLAGS = (
     Flag("key-env", "environment variable that holds the server's API key", "", metavar="NAME"),
     Flag(
         "models",
-        "models: names at the server, or ids, base ids, providers and tags of the catalog; * matches anything, "
-        "! excludes, all is the whole catalog",
+        "models: names at the server, or ids, base ids, providers and tags in the catalog; * matches anything, "
+        "! excludes, all selects the entire catalog",
         "",
         env="MODEL_FILTER",
         metavar="LIST",
     ),
     Flag("method", "how tools reach the model: toolsim, native, prompt", "toolsim", metavar="LIST"),
     Flag(
-        "suite", "what is asked: scenarios, questions, unseen, which_output, bfcl:CATEGORY", "scenarios", metavar="LIST"
+        "suite", "suites to run: scenarios, questions, unseen, which_output, bfcl:CATEGORY", "scenarios", metavar="LIST"
     ),
     Flag(
         "scenarios",
-        "scenarios by id or preset (default, all); all of them offline",
+        "scenarios by id or preset (default, all); offline: all of them",
         "",
         env="SCENARIOS",
         metavar="LIST",
     ),
-    Flag("sample", "how many cases of each suite, chosen by the seed; all of them by default", None, positive),
+    Flag("sample", "number of cases of each suite, selected by the seed (default: all)", None, positive),
     Flag("seed", "seed of the sample", 1, whole),
-    Flag("trials", "how often each case is asked", 1, positive, env="TRIALS"),
-    Flag("jobs", "how many models are asked at a time", 1, positive, env="JOBS"),
-    Flag("api", "APIs to ask by: chat, responses", "", metavar="LIST"),
+    Flag("trials", "number of runs of each case", 1, positive, env="TRIALS"),
+    Flag("jobs", "number of models to run in parallel", 1, positive, env="JOBS"),
+    Flag("api", "APIs to use: chat, responses", "", metavar="LIST"),
     Flag("profiles", "sampling profiles by id or tag", "default", env="SAMPLING_PROFILE_FILTER", metavar="LIST"),
     Flag(
         "enforce-applicability",
@@ -110,14 +110,14 @@ FLAGS = (
     Flag("min-p", "min_p, likewise", None, number, env="MIN_P"),
     Flag(
         "llm-options",
-        "further request fields as a JSON object, below those of profiles",
+        "further request fields as a JSON object; profiles override them",
         "{}",
         env="LLM_OPTIONS_DEFAULTS_JSON",
         metavar="JSON",
     ),
     Flag(
         "request-overrides",
-        "further request fields as a JSON object, above all others",
+        "further request fields as a JSON object; they override all others",
         "{}",
         env="REQUEST_OVERRIDES_JSON",
         metavar="JSON",
@@ -129,34 +129,34 @@ FLAGS = (
     Flag("provider-ignore", "OpenRouter's field provider.ignore", "", env="PROVIDER_IGNORE", metavar="LIST"),
     Flag(
         "tool-use-mode",
-        "scenarios: whether tools must, may or cannot be used",
+        "scenarios: whether tools must, can or cannot be used",
         "relaxed",
         choices=("enforced", "relaxed", "disabled"),
         env="TOOL_USE_MODE",
     ),
     Flag(
         "tool-choice",
-        "tool_choice of each question with tools: auto, required, none or a tool's name; the mode decides by default",
+        "tool_choice of each question with tools: auto, required, none or a tool's name (default: depends on the mode)",
         "",
         metavar="CHOICE",
     ),
     Flag(
         "tool-failure-policy",
-        "scenarios, in mode enforced: fatal: the last result of each tool must be a success; tolerated: one must be",
+        "scenarios in mode enforced: the last result of each tool (fatal) or any result (tolerated) must be a success",
         "fatal",
         choices=("fatal", "tolerated"),
         env="TOOL_FAILURE_POLICY",
     ),
     Flag(
         "fallback-retry-count",
-        "scenarios: tries without tools after a provider's error, in mode relaxed",
+        "scenarios in mode relaxed: number of retries without tools after a provider's error",
         0,
         whole,
         env="TOOL_CALLING_FALLBACK_RETRY_COUNT",
     ),
     Flag(
         "allowlist",
-        "scenarios: tools on offer, by name or profile (default, read, propose, all)",
+        "scenarios: tools to offer, by name or profile (default, read, propose, all)",
         "default",
         env="TOOL_ALLOWLIST",
         metavar="LIST",
@@ -170,13 +170,13 @@ FLAGS = (
         env="ENABLE_CONTENT_TAG_TOOL_CALL_FALLBACK",
     ),
     Flag(
-        "fallback-matrix", "native: with and without that fallback, side by side", False, boolean, env="FALLBACK_MATRIX"
+        "fallback-matrix", "native: compare runs with and without that fallback", False, boolean, env="FALLBACK_MATRIX"
     ),
-    Flag("client-timeout", "seconds that one question may take, 0 = no limit", 120.0, seconds, env="CLIENT_TIMEOUT"),
-    Flag("open-timeout", "seconds that a connection may take, 0 = no limit", 10.0, seconds, env="OPEN_TIMEOUT"),
+    Flag("client-timeout", "timeout of one question in seconds, 0 = no limit", 120.0, seconds, env="CLIENT_TIMEOUT"),
+    Flag("open-timeout", "timeout for connecting in seconds, 0 = no limit", 10.0, seconds, env="OPEN_TIMEOUT"),
     Flag(
         "read-timeout",
-        "seconds of silence before a question has failed, 0 = no limit; the client timeout by default",
+        "seconds of silence after which a question fails, 0 = no limit (default: the client timeout)",
         None,
         seconds,
         env="READ_TIMEOUT",
@@ -188,15 +188,15 @@ _VERBOSE = "VERBOSE"
 
 
 def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
-    """Return the parser, with defaults from the environment if it sets them.
+    """Return the parser, with defaults from the environment.
 
-    Raises ValueError for a variable with a value that its flag does not accept.
+    Raises ValueError for a variable whose value its flag does not accept.
     """
     made = Parser(
         prog="toolsim eval",
-        description="How often does it work? Without a base URL: offline, against a scripted provider.",
-        epilog="toolsim eval compare A B compares two reports, toolsim eval join OUT A B makes one of several, and "
-        "toolsim eval models compares the catalog with a server's list. Variables in brackets give other defaults.",
+        description="Measure how often tool calls work. Without a base URL: offline, with a scripted provider.",
+        epilog="toolsim eval compare A B compares two reports, toolsim eval join OUT A B merges reports, and "
+        "toolsim eval models compares the catalog with a server's list. The variables in brackets set defaults.",
     )
     for flag in FLAGS:
         named = f" [{ENV}{flag.env}]" if flag.env else ""
@@ -208,7 +208,7 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
             choices=flag.choices or None,
             metavar=flag.metavar or _METAVARS.get(flag.type),
         )
-    made.add_argument("--offline", action="store_true", help="no network, whatever the environment says")
+    made.add_argument("--offline", action="store_true", help="use no network, regardless of the environment")
     made.add_argument("--stream", action="store_true", help="stream the answers")
     made.add_argument(
         "--set",
@@ -216,7 +216,7 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         default=[],
         metavar="NAME=VALUE",
         dest="options",
-        help="an addon option; several values with commas make a matrix",
+        help="an addon option; several values, separated by commas, are compared",
     )
     made.add_argument("--flows", action="store_true", help="keep the exchanges of the method toolsim as .flow files")
     made.add_argument(
@@ -224,15 +224,15 @@ def parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
         nargs="?",
         const="",
         metavar="FOLDER",
-        help="go on with a report that was broken off, the newest of --out by default",
+        help="continue an interrupted report (default: the newest in --out)",
     )
-    made.add_argument("-q", "--quiet", action="store_true", help="say nothing but where the report is")
+    made.add_argument("-q", "--quiet", action="store_true", help="print only the location of the report")
     made.add_argument(
         "-v",
         "--verbose",
         action="count",
         default=_verbosity(environment),
-        help=f"say more: each run and turn; twice: also sizes of requests and tools, what went wrong [{_VERBOSE}]",
+        help=f"print each run and turn; twice: also the sizes of requests and tools, and the failures [{_VERBOSE}]",
     )
     return made
 
@@ -256,10 +256,10 @@ def _verbosity(environment: Mapping[str, str]) -> int:
 
 
 def with_current_names(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with the present name of a renamed flag, which a line on standard error gives."""
+    """Return the arguments with a renamed flag replaced; a line on standard error states its new name."""
     former = f"--{FORMER_METHOD}"
     if any(argument.partition("=")[0] == former for argument in arguments):
-        print(f"toolsim eval: {former} is called --method now", file=sys.stderr)
+        print(f"toolsim eval: {former} is now called --method", file=sys.stderr)
     return [re.sub(rf"^{former}(?==|$)", "--method", argument) for argument in arguments]
 
 

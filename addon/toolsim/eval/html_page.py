@@ -1,6 +1,6 @@
-"""``report.html``: one file, no script, no network. Figures, plots, and each failed run to unfold.
+"""``report.html``: one file without scripts or network access, with figures, plots, and expandable failed runs.
 
-All text of models and servers is escaped.
+All text from models and servers is escaped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from toolsim.eval.summary import (
 from toolsim.recordings.web_page import cut, document, quoted, table, tile
 
 MAX_FAILURES = 200
-"""Maximum number shown; a page with thousands would not open."""
+"""Maximum number of failed runs shown; browsers could not open a page with thousands."""
 _COLOURS = 6
 _NO_ANSWER = frozenset({"timeout", "http_error", "internal_error"})
 
@@ -44,7 +44,7 @@ def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str) -> str
 def _head(runs: Sequence[Run], planned: int, stamp: str, target: str) -> str:
     models = ", ".join(dict.fromkeys(run.cell.model for run in runs)) or "no model"
     broken = (
-        f'<p class="warning">Broken off: {len(runs)} of {planned} runs were made.</p>' if len(runs) < planned else ""
+        f'<p class="warning">Interrupted: {len(runs)} of {planned} runs are done.</p>' if len(runs) < planned else ""
     )
     return (
         f"<header><h1>Evaluation</h1><p>{escape(stamp)} · {escape(models)} · {escape(target)} · {len(runs)} runs</p>"
@@ -149,11 +149,11 @@ def _step(number: int, step: dict[str, Any]) -> str:
     if answer is not None:
         calls = "\n".join(f"{call['name']}({call['arguments']})" for call in answer["calls"])
         if answer["text"] and answer["text"] != step.get("wrote"):
-            parts.append(quoted("the client got this text", answer["text"], "got"))
+            parts.append(quoted("the client received this text", answer["text"], "got"))
         if calls:
-            parts.append(quoted("the client got, as calls", calls, "got"))
+            parts.append(quoted("the client received these calls", calls, "got"))
         if not calls and not answer["text"]:
-            parts.append(quoted("the client got", "an empty answer", "got"))
+            parts.append(quoted("the client received", "an empty answer", "got"))
     if repairs := step.get("repairs"):
         parts.append(f'<p class="note">Repairs: {escape(", ".join(repairs))}</p>')
     if error := step.get("error"):

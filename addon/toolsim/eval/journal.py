@@ -1,7 +1,7 @@
-"""The report folder: its settings, and one line per finished run, so that no finished run is ever lost.
+"""The report folder: its settings, and one line per finished run, so that finished runs are never lost.
 
-A run is one line of ``runs.jsonl``, appended and flushed at its end. A line truncated by a crash is dropped when the
-folder is opened again, and its run is repeated. Known secrets never reach a file.
+When a run ends, a line is appended to ``runs.jsonl`` and flushed. A line truncated by a crash is dropped when the
+folder is reopened, and its run is repeated. Known secrets are never written to a file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RUNS = "runs.jsonl"
 SETTINGS = "settings.json"
 MASK = "[key]"
 
-# A shorter secret would match innocent words; no real key is that short.
+# A shorter secret would match ordinary words; no real key is that short.
 _MIN_SECRET = 6
 
 
@@ -38,7 +38,7 @@ class Secrets:
 
 
 def _forms(secret: str) -> tuple[str, ...]:
-    """Return a secret as it is, and as JSON strings escape it."""
+    """Return a secret unchanged and as escaped in JSON strings."""
     return secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
 
 
@@ -58,7 +58,7 @@ class Journal:
         self._file = path.open("a", encoding="utf-8")
 
     def add(self, run: Run) -> Run:
-        """Record a finished run; return it as it was written, without secrets."""
+        """Record a finished run. Returns the run as it was written, without secrets."""
         line = self._secrets.mask(json.dumps(run.as_dict(), ensure_ascii=False, default=str))
         self._file.write(f"{line}\n")
         self._file.flush()
@@ -75,12 +75,12 @@ class Journal:
         return path
 
     def close(self) -> None:
-        """Close the file of runs."""
+        """Close ``runs.jsonl``."""
         self._file.close()
 
 
 def stamp(now: datetime) -> str:
-    """Return a folder's name, such as ``20260207T123628Z``; ``now`` is in UTC."""
+    """Return the name of a folder, such as ``20260207T123628Z``; ``now`` is in UTC."""
     return now.strftime("%Y%m%dT%H%M%SZ")
 
 
@@ -94,7 +94,7 @@ def new_folder(out: Path, now: datetime) -> Path:
 
 
 def latest(out: Path) -> Path:
-    """Return the newest report folder in ``out``. Raises UsageError when there is none."""
+    """Return the newest report folder in ``out``. Raises UsageError if there is none."""
     folders = [folder for folder in out.glob("*Z*") if (folder / SETTINGS).is_file()] if out.is_dir() else []
     if not folders:
         raise UsageError(f"no report to resume in {out}")
@@ -102,7 +102,7 @@ def latest(out: Path) -> Path:
 
 
 def read_settings(folder: Path) -> Mapping[str, Any]:
-    """Return the settings that a report was made with. Raises UsageError."""
+    """Return the settings of a report. Raises UsageError."""
     try:
         settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
     except (OSError, ValueError) as problem:

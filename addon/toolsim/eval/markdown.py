@@ -1,4 +1,4 @@
-"""``report.md``: the figures as tables."""
+"""``report.md``: the figures in tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _cell(text: str) -> str:
 
 
 def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: str = "") -> str:
-    """Return the report. ``note``: a paragraph by its author below the head."""
+    """Return the report. ``note``: a paragraph by its author, below the heading."""
     parts = [f"# Evaluation {stamp}", _head(runs, planned, target), *([note] if note else [])]
     methods = list(by_method(runs))
     parts += [
@@ -63,7 +63,7 @@ def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: 
 
 def _head(runs: Sequence[Run], planned: int, target: str) -> str:
     total, (every, at_100, at_96) = Figures.of(runs), combinations(runs)
-    # Answers in which a client finds a call as text.
+    # Answers in which the client receives a call as text.
     as_text = {method: Figures.of(own).as_text for method, own in by_method(runs).items()}
     lines = [
         f"- overall: {rate_text(total.rate)}",
@@ -80,5 +80,5 @@ def _head(runs: Sequence[Run], planned: int, target: str) -> str:
         listed = ", ".join(f"{method} {count}" for method, count in as_text.items())
         lines.insert(-1, f"- answers that hold a call as text: {listed}")
     if len(runs) < planned:
-        lines.insert(0, f"- **broken off: {len(runs)} of {planned} runs were made**")
+        lines.insert(0, f"- **interrupted: {len(runs)} of {planned} runs are done**")
     return "\n".join([*lines, "", "Rates are right/runs, with Wilson's 95 % interval."])

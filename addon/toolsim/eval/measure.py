@@ -1,4 +1,4 @@
-"""Runs every case in every cell, model by model; any event is data of its run."""
+"""Runs every case in every cell, model by model. Errors are recorded as results of their run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_DETAIL = 500
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One planned run; ``sampling``: the request options of its cell's profile."""
+    """One planned run. ``sampling``: the request options of its cell's profile."""
 
     cell: Cell
     case: Case
@@ -32,15 +32,15 @@ class Job:
 
     @property
     def key(self) -> str:
-        """The key of the run that it becomes."""
+        """The key of the resulting run."""
         return run_of(self, Verdict.passed()).key
 
 
 def plan(cells: Sequence[tuple[Cell, Sampling]], cases: Sequence[Case], trials: int) -> list[Job]:
-    """Return all runs, model by model, case by case; the methods of one case follow one another.
+    """Return all runs by model, then by case, with all methods of a case in sequence.
 
-    So an interrupted evaluation has run the same cases by all methods, and a server with a prompt cache treats all
-    methods alike. A case about addon options is run through toolsim only, once and not for each setting.
+    So an interrupted evaluation has run the same cases with all methods, and a server with a prompt cache treats all
+    methods alike. A case about addon options is run only through toolsim, and only once rather than for each setting.
     """
     jobs, seen = [], set()
     for model in dict.fromkeys(cell.model for cell, _ in cells):
@@ -57,13 +57,13 @@ def plan(cells: Sequence[tuple[Cell, Sampling]], cases: Sequence[Case], trials: 
 
 
 Progress = Callable[[Job, Run | None], None]
-"""Called when a run starts (None) and when it has ended."""
+"""Called when a run starts (with None) and when it has ended."""
 
 
 async def measure(
     jobs: Iterable[Job], methods: Methods, seconds: float | None, done: Progress, *, parallel: int = 1
 ) -> None:
-    """Make all runs, ``parallel`` models at a time; a question takes at most ``seconds`` (None: no limit)."""
+    """Perform all runs, with ``parallel`` models at a time. A question takes at most ``seconds`` (None: no limit)."""
     by_model: dict[str, list[Job]] = {}
     for job in jobs:
         by_model.setdefault(job.cell.model, []).append(job)
@@ -81,7 +81,7 @@ async def measure(
 
 
 async def run(job: Job, methods: Methods, seconds: float | None) -> Run:
-    """Make one run. Never raises, except when cancelled."""
+    """Perform one run. Never raises, except when cancelled."""
     captures: Captures | None = None
     asking: Asking | None = None
     started = monotonic()
@@ -94,7 +94,7 @@ async def run(job: Job, methods: Methods, seconds: float | None) -> Run:
         verdict = Verdict.failed(_label(error), f"HTTP {error.status}: {error}" if error.status else str(error))
     except StartFailed as error:
         verdict = Verdict.failed("internal_error", str(error))
-    except Exception as error:  # a bug in a case is one failed run, not the end of an evaluation that takes hours
+    except Exception as error:  # a bug in a case fails only one run, not an evaluation that takes hours
         place = "".join(traceback.format_exception(error)[-2:])
         verdict = Verdict.failed("internal_error", place)
     ms = (monotonic() - started - (asking.waited if asking else 0)) * 1000
@@ -112,7 +112,7 @@ def _label(error: ProviderError) -> Label:
 def run_of(
     job: Job, verdict: Verdict, ms: float = 0, asking: Asking | None = None, recorded: Sequence[Recorded] = ()
 ) -> Run:
-    """Return the run that a job resulted in."""
+    """Return the run that resulted from a job."""
     steps = asking.steps if asking else []
     _join(steps, recorded)
     return Run(
@@ -136,7 +136,7 @@ def run_of(
 
 
 def _join(steps: list[dict[str, Any]], recorded: Sequence[Recorded]) -> None:
-    """Match each recording with its question: the order is the same, and only questions with tools have one."""
+    """Match recordings with questions. They have the same order, and only questions with tools are recorded."""
     left = list(recorded)
     before: tuple[tuple[str, str], ...] = ()
     for step in steps:

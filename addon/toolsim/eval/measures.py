@@ -1,4 +1,4 @@
-"""The statistics of a report, from their definitions: an interval for a rate, percentiles, a paired test."""
+"""The statistics of a report, computed from their definitions: rate intervals, percentiles, a paired test."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ import math
 from collections.abc import Sequence
 
 Z95 = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution: two-sided 95 %."""
+"""The 97.5 % quantile of the normal distribution, for a two-sided interval of 95 %."""
 
 
 def wilson(ok: int, runs: int) -> tuple[float, float]:
     """Return Wilson's 95 % score interval of a rate, as fractions; (0, 1) without runs.
 
-    Unlike the textbook's ±, it holds for few runs and at 0 and 100 %. Wilson 1927; Brown, Cai, DasGupta 2001.
+    Unlike the normal approximation, it is valid for few runs and at 0 and 100 %. Wilson 1927; Brown, Cai, DasGupta
+    2001.
     """
     if not runs:
         return 0.0, 1.0
     rate, square = ok / runs, Z95 * Z95
     middle = (rate + square / (2 * runs)) / (1 + square / runs)
     half = Z95 / (1 + square / runs) * math.sqrt(rate * (1 - rate) / runs + square / (4 * runs * runs))
-    # At the ends the bound is exact; floats would miss it by a hair.
+    # At 0 and 100 % the bound is exact, but floating-point arithmetic would miss it slightly.
     low = 0.0 if ok == 0 else max(0.0, middle - half)
     high = 1.0 if ok == runs else min(1.0, middle + half)
     return low, high
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the nearest-rank percentile: a value that was actually measured. 0 without values."""
+    """Return the nearest-rank percentile, which is a measured value, or 0 without values."""
     if not values:
         return 0.0
     rank = max(math.ceil(percent / 100 * len(values)), 1)
@@ -36,13 +37,13 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def mcnemar(only_a: int, only_b: int) -> float:
     """Return the exact two-sided p-value of McNemar's test.
 
-    ``only_a``, ``only_b``: pairs that only one side got right. If both sides were equally good, each such pair would be
-    a fair coin toss; p is how often such tosses are at least as uneven.
+    ``only_a``, ``only_b``: the numbers of pairs that only one side got right. If both sides were equally good, each
+    of these pairs would be a fair coin toss; p is the probability that such tosses are at least as uneven.
     """
     pairs, fewer = only_a + only_b, min(only_a, only_b)
     if only_a == only_b:
         return 1.0
-    tail = ways = 1  # Each binomial from the previous one: with thousands of pairs, computing each by itself is slow.
+    tail = ways = 1  # Each binomial is computed from the previous one, since computing thousands separately is slow.
     for count in range(fewer):
         ways = ways * (pairs - count) // (count + 1)
         tail += ways

@@ -1,9 +1,9 @@
 """``toolsim eval join OUT REPORT …``: merges several reports over the same cases into one.
 
-A model on a laptop takes hours, so a comparison is made in parts: one method today, another tomorrow, an older version
-from its own checkout. Only cases that all of them answered count: within a suite and a model, a case is kept if every
-method has a run of it. A part can be renamed, which distinguishes an older version of toolsim, queried as if it were
-the server, from the current one::
+An evaluation of a model on a laptop takes hours, so a comparison is done in parts: one method today, another one
+tomorrow, an older version from its own checkout. Only cases that all methods answered count: within a suite and a
+model, a case is kept if every method has a run of it. A part can be renamed to distinguish an older version of toolsim,
+which was evaluated as if it were the server, from the current one::
 
     toolsim eval join OUT today before --name "before=toolsim 0.1.0"
 """
@@ -20,7 +20,7 @@ from toolsim.eval.case import METHODS, Run
 from toolsim.eval.journal import RUNS, SETTINGS, Journal, Secrets, read_runs, read_settings
 from toolsim.eval.summary import by_method, grouped
 
-# Settings in which parts can differ and still ask the same question.
+# Settings that can differ between parts without changing the questions.
 _FREE = frozenset(
     {"base_url", "models", "method", "suite", "sample", "setting", "stream", "api", "trials", "offline", "options"}
 )
@@ -38,16 +38,16 @@ def shared_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def named(runs: Sequence[Run], name: str) -> list[Run]:
-    """Return the runs renamed to another method: a method, and a suffix that distinguishes it. Raises UsageError."""
+    """Return the runs renamed to another method. ``name``: a method and a suffix. Raises UsageError."""
     method, _, rest = name.partition(" ")
     for known in METHODS:
         if method == known:
             return [replace(run, cell=replace(run.cell, method=known, setting=rest)) for run in runs]
-    raise UsageError(f"expected a name that begins with {', '.join(METHODS)}, got {name}")
+    raise UsageError(f"expected a name beginning with one of {', '.join(METHODS)}, got {name}")
 
 
 def joined(parts: Sequence[Sequence[Run]]) -> list[Run]:
-    """Return the runs of all parts, method by method; of runs with the same key, that of the last part."""
+    """Return the runs of all parts, method by method. If parts have runs with the same key, the last one counts."""
     runs = {run.key: run for part in parts for run in part}.values()
     return sorted(runs, key=lambda run: METHODS.index(run.cell.method))
 
@@ -77,15 +77,15 @@ def main(argv: Sequence[str]) -> int:
         metavar="FOLDER=NAME",
         help='show the runs of this REPORT as another method, such as "toolsim 0.1.0"',
     )
-    parser.add_argument("--slim", action="store_true", help="leave out what models were shown and wrote")
-    parser.add_argument("--target", default="", help="what was asked, for people")
-    parser.add_argument("--note", default="", help="a paragraph for the report's head")
+    parser.add_argument("--slim", action="store_true", help="omit the models' input and output")
+    parser.add_argument("--target", default="", help="description of the evaluated server, for people")
+    parser.add_argument("--note", default="", help="a paragraph below the report's heading")
     args = parser.parse_args(argv)
     names = dict(_name(text, args.parts) for text in args.name)
     settings = common_settings(args.parts)
     parts = [named(read_runs(part), names[part]) if part in names else read_runs(part) for part in args.parts]
     if (args.out / RUNS).exists():
-        raise UsageError(f"{args.out} holds a report already")
+        raise UsageError(f"{args.out} already contains a report")
     all_runs = joined(parts)
     kept = [replace(run, steps=()) if args.slim else run for run in shared_runs(all_runs)]
     log = Journal(args.out, Secrets())
@@ -96,7 +96,7 @@ def main(argv: Sequence[str]) -> int:
     report.write(log, kept, planned=len(kept), target=args.target, settings=settings, note=args.note)
     methods = ", ".join(by_method(kept))
     print(
-        f"{len(kept)} of {len(all_runs)} runs are of cases that all methods answered ({methods}); "
+        f"{len(kept)} of {len(all_runs)} runs belong to cases that all methods answered ({methods}); "
         f"{args.out / 'report.html'}"
     )
     return 0

@@ -1,4 +1,4 @@
-"""The three methods to a model: through toolsim, by the server's own ``tools``, by a plain prompt."""
+"""The three methods of querying a model: through toolsim, with the server's own ``tools``, with a plain prompt."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Target:
     client_seconds: float | None = 120.0
     open_seconds: float | None = 10.0
     read_seconds: float | None = 120.0
-    """None is no limit."""
+    """None means no limit."""
 
 
 class Methods:
-    """Provides a Send for each run; one client per address, one proxy per model and set of addon options."""
+    """Provides a Send for each run, with one client per address, and one proxy per model and set of addon options."""
 
     def __init__(self, target: Target, proxies: Proxies) -> None:
         self._target = target
@@ -41,7 +41,7 @@ class Methods:
         self._captures: dict[str, Captures] = {}
 
     async def open(self, cell: Cell, case: Case, user: str) -> tuple[Send, Captures | None]:
-        """Return a Send, and for the method toolsim its recordings. Raises StartFailed."""
+        """Return a Send and, for the method toolsim, its recordings. Raises StartFailed."""
         from toolsim.eval.runtime.openai_client import sender
 
         if cell.method != "toolsim":
@@ -64,7 +64,7 @@ class Methods:
             self._clients[base_url] = openai.AsyncOpenAI(
                 base_url=base_url,
                 api_key=target.api_key,
-                # A failure is a figure here; the evaluation itself waits for rate limits.
+                # No retries, since failures are counted, and the evaluation itself waits for rate limits.
                 max_retries=0,
                 timeout=openai.Timeout(target.client_seconds, connect=target.open_seconds, read=target.read_seconds),
             )
@@ -87,7 +87,7 @@ def with_content_tags(send: Send) -> Send:
 
 
 def prompted(send: Send, case: Case) -> Send:
-    """Return a Send that describes tools in the prompt and parses calls out of the text."""
+    """Return a Send that describes tools in the prompt, and parses calls from the text."""
     form = case.form or PlainPrompt()
 
     async def ask(request: Request) -> Answer:

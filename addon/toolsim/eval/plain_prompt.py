@@ -1,7 +1,7 @@
-"""The method ``prompt``: tools in a system message, calls parsed by one regular expression, as in any tutorial.
+"""The method ``prompt``: tools in a system message, and calls parsed with one regular expression, as in many tutorials.
 
-This is what people write without toolsim: the Hermes form, one example of the syntax, no judging and no repair. The
-parser is deliberately simple; a call that it cannot parse is text.
+This represents code that people write without toolsim: the Hermes form, one example of the syntax, no validation and no
+repair. The parser is deliberately simple; a call that it cannot parse is text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PlainPrompt:
     """The evaluation's own PromptForm."""
 
     def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
-        """Return the messages as text only: tools in the first system message, calls and outputs as tagged JSON."""
+        """Return the messages as plain text: tools in the first system message, calls and outputs as tagged JSON."""
         written = [_as_text(message) for message in messages]
         if not tools:
             return written

@@ -1,7 +1,8 @@
-"""Sampling profiles, as data.
+"""Sampling profiles.
 
-A profile applies to a model when one of its ``models`` words selects the model (``*``: all). ``recommended`` is the
-model's own profile from the catalog, by its model card or generation_config. It applies if they specify anything.
+A profile applies to a model if one of its ``models`` words selects the model (``*``: all). The profile ``recommended``
+consists of the options in the model's catalog entry, which are from its model card or generation_config. It applies if
+there are any.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Sampling = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One profile. ``values``: its request options, None for those that the model's maker recommends."""
+    """One profile. ``values``: its request options, None for the options recommended by the model's vendor."""
 
     id: str
     tags: tuple[str, ...]
@@ -37,7 +38,7 @@ class Profile:
 
 
 PROFILES = (
-    # Without sampling a report is reproducible, and a comparison shows only what was changed.
+    # Without sampling, a report is reproducible, and a comparison shows only the effect of the change.
     Profile("default", ("deterministic",), {"temperature": 0.0}),
     Profile("recommended", ("card",), None),
     Profile("creative", ("chat",), {"temperature": 1.0, "top_p": 0.95}),

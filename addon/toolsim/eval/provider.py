@@ -1,7 +1,7 @@
-"""The scripted provider: an OpenAI-compatible text server that answers the offline scenarios by their scripts.
+"""The scripted provider: an OpenAI-compatible text server that answers the offline scenarios from their scripts.
 
-It sees what any text-only backend sees. The prompt identifies the scenario, and the number of assistant messages the
-step; so it is stateless, and the same request always gets the same answer.
+It receives the same requests as any text-only backend. The prompt identifies the scenario, and the number of assistant
+messages identifies the step. So the provider is stateless, and the same request always gets the same answer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MODEL = "scripted"
 
 
 class ScriptedProvider:
-    """A backend for the loopback that plays scripts, found by their prompts."""
+    """A backend for the loopback that plays scripts, which it looks up by their prompts."""
 
     apis = tuple(APIS.values())
 
@@ -30,13 +30,13 @@ class ScriptedProvider:
         self._scripts = scripts
 
     async def start(self) -> None:
-        """Nothing to start."""
+        """Do nothing; there is nothing to start."""
 
     async def stop(self) -> None:
-        """Nothing to release."""
+        """Do nothing; there is nothing to release."""
 
     async def models(self) -> Sequence[str]:
-        """Return its only name."""
+        """Return the name of the only model."""
         return [MODEL]
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:

@@ -1,7 +1,7 @@
-"""The evaluation's own mitmdump, with the addon in front of the target: it measures the real product.
+"""The evaluation's own mitmdump with the addon in front of the target, so that the real product is measured.
 
-It records each exchange (``toolsim_capture``), from which the evaluation reads the model's actual prompt and its output
-before the addon turned that into calls.
+It records each exchange (``toolsim_capture``). From the recordings the evaluation reads the model's actual prompt, and
+its output before the addon converted it to calls.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Proxy:
 
     @classmethod
     async def start(cls, target: str, options: Iterable[str], folder: Path) -> Proxy:
-        """Start one with these addon options; ``folder``: a new one for it. Raises StartFailed.
+        """Start a mitmdump with these addon options. ``folder``: a new folder for it. Raises StartFailed.
 
         Proxies whose folders have the same parent share a certificate authority, which the first one creates.
         """
         captures = folder.with_name(f"{folder.name}-captures")
         captures.mkdir(parents=True)
-        # Unless the options say otherwise, the result must not depend on the user's own profiles.
+        # By default, the result must not depend on the user's own profiles.
         settings = {"toolsim_profiles": "off", "toolsim_upstream": target}
         settings |= {name: value for name, _, value in (option.partition("=") for option in options)}
         given = [f"toolsim_capture={captures}", *(f"{name}={value}" for name, value in settings.items())]
@@ -47,7 +47,7 @@ class Proxy:
         return cls(f"http://127.0.0.1:{child.port}{parse_url(target).path}", captures, child)
 
     async def stop(self) -> None:
-        """Stop it, once it has written what it records."""
+        """Stop the process, once it has written its recordings."""
         await asyncio.to_thread(self._child.stop)
 
 
@@ -59,11 +59,11 @@ class Proxies:
         self._flows = flows
         self._folder = Path(tempfile.mkdtemp(prefix="toolsim-eval-"))
         self._running: dict[tuple[str, tuple[str, ...]], Proxy] = {}
-        # The first one creates the authority; two at once would overwrite each other's.
+        # The first process creates the authority; two concurrent ones would overwrite each other's.
         self._starting = asyncio.Lock()
 
     async def get(self, user: str, options: Iterable[str]) -> Proxy:
-        """Return the proxy of one user (who makes one request at a time) with these options. Raises StartFailed."""
+        """Return the proxy of a user, who sends one request at a time, with these options. Raises StartFailed."""
         key = (user, tuple(options))
         async with self._starting:
             if key not in self._running:
@@ -72,7 +72,7 @@ class Proxies:
         return self._running[key]
 
     async def aclose(self) -> None:
-        """Stop all of them, move their recordings to the folder of flows if any, and remove temporary files."""
+        """Stop all proxies, move their recordings to the flows folder if there is one, and remove temporary files."""
         await asyncio.gather(*(proxy.stop() for proxy in self._running.values()))
         if self._flows is not None:
             for number, proxy in enumerate(self._running.values()):

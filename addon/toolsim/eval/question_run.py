@@ -1,9 +1,11 @@
-"""The surroundings of a run's questions: sampling options, timeouts, rate limits, and the record.
+"""Asks a run's questions, with sampling options, timeouts, waits for rate limits, and a record.
 
-A case sees an ordinary Send. Around it, in this order: the sampling profile's options are added, and a ``tool_choice``
-among them replaces the case's own in a question with tools; a question takes at most ``seconds`` (None: no limit), no
-matter how slowly its answer arrives; a rate limit (429, or 503 with Retry-After) is waited out and does not count as
-the model's time; the question and its answer are recorded.
+A case sees an ordinary Send, which does the following:
+
+1. It adds the sampling profile's options. A ``tool_choice`` among them replaces the case's own in questions with tools.
+2. It limits a question to ``seconds`` (None: no limit), no matter how slowly its answer arrives.
+3. After a rate limit (429, or 503 with Retry-After) it waits and retries. The wait does not count as the model's time.
+4. It records the question and its answer.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from toolsim.eval.runtime.turn import Answer, Message, ProviderError, Request, S
 
 MAX_WAITS = 5
 MAX_WAIT_SECONDS = 90.0
-"""If a provider wants a longer wait, the question is not repeated: hosted APIs count by the minute."""
+"""The maximum wait for a rate limit. Hosted APIs count per minute, so a longer wait means that retrying is useless."""
 FIRST_WAIT_SECONDS = 1.0
 
 
@@ -35,12 +37,12 @@ class Asking:
         self.steps: list[dict[str, Any]] = []
         self.waited = 0.0
         self.rewritten = 0
-        """Answered questions with tools or calls, which the proxy records."""
+        """The number of answered questions with tools or calls, which the proxy records."""
         self.input_tokens = 0
         self.output_tokens = 0
 
     async def __call__(self, request: Request) -> Answer:
-        """Ask. Raises ProviderError."""
+        """Ask a question. Raises ProviderError."""
         request = replace(request, options={**self._options, **request.options})
         if self._tool_choice and request.tools:
             request = replace(request, tool_choice=self._tool_choice)
@@ -50,7 +52,7 @@ class Asking:
             answer = await self._ask(request)
         except ProviderError as error:
             step["error"] = {"status": error.status, "code": error.code, "message": str(error)}
-            # If the backend cannot be reached, the proxy answers in its place and has nothing to record.
+            # If the backend cannot be reached, the proxy answers in its place and records nothing.
             self.rewritten += error.status is not None and error.status < 500 and _has_tools(request)
             raise
         finally:
@@ -96,7 +98,7 @@ class Asking:
 
 
 def common_prefix(before: Sequence[Any], now: Sequence[Any]) -> int:
-    """Return the length of the common prefix of two sequences: a trace stores only the new part."""
+    """Return the length of the common prefix of two sequences, since a trace stores only the new part."""
     count = 0
     while count < min(len(before), len(now)) and before[count] == now[count]:
         count += 1
@@ -108,7 +110,7 @@ def _has_tools(request: Request) -> bool:
 
 
 def _wait(error: ProviderError, attempt: int) -> float | None:
-    """Return how long to wait before the next attempt, None to give up."""
+    """Return the seconds to wait before the next attempt, or None to give up."""
     if error.status == 429:
         seconds = FIRST_WAIT_SECONDS * 2**attempt if error.retry_after is None else error.retry_after
     elif error.status == 503 and error.retry_after is not None:

@@ -1,9 +1,9 @@
-"""Plain one-turn questions with everyday tools: the quickest way to see whether a model calls at all.
+"""Simple single-turn questions with everyday tools: the fastest way to see whether a model makes calls.
 
-A suite is a data file with the right calls and, for each argument, the right values: names of people and places are
-compared without regard to case and final dots, everything else exactly. A question without calls is right if none is
-made. The manifest's wording was tuned on some of ``questions``; ``unseen`` contains other questions, with other tools,
-on which nothing was ever tuned.
+A suite is a data file with the right calls and, for each argument, the right values. Names of people and places are
+compared without regard to case and final periods, everything else exactly. A question without calls is right if the
+model makes none. The manifest's wording was tuned on some of the ``questions``; ``unseen`` contains other questions
+with other tools, which were never used for tuning.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Question:
 
 
 def mistake(answer: Answer, calls: Sequence[Mapping[str, Any]]) -> Label | None:
-    """Return the mistake in an answer's calls, None if they are the right ``calls``, in any order."""
+    """Return the mistake in an answer's calls, or None if they are the right ``calls``, in any order."""
     left = list(answer.calls)
     if calls and not left:
         return "truncation" if answer.finish == "length" else "no_call"
@@ -91,5 +91,5 @@ def _mistake(call: Call, right: Mapping[str, Any]) -> Label | None:
 def _same(written: object, right: object) -> bool:
     if isinstance(written, str) and isinstance(right, str):
         return written.strip().rstrip(".").casefold() == right.strip().rstrip(".").casefold()
-    # In Python True is 1.
+    # In Python, True equals 1.
     return isinstance(written, bool) == isinstance(right, bool) and written == right

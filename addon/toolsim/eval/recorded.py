@@ -18,15 +18,15 @@ from toolsim.proxy.metadata import NOTE, REPORT
 from toolsim.wire.apis import api_of_path
 from toolsim.wire.json_codec import parse_object
 
-# A thread of the proxy writes a recording after the answer has left the proxy.
+# A thread of the proxy writes a recording after the answer has been sent.
 _WAIT_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One exchange: the messages that the backend got as (role, text), its own text, and toolsim's repairs.
+    """One exchange: the messages sent to the backend as (role, text), its original text, and toolsim's repairs.
 
-    ``untagged``: how many calls were found without the tag.
+    ``untagged``: the number of calls that were found without the tag.
     """
 
     shown: tuple[tuple[str, str], ...]
@@ -36,14 +36,14 @@ class Recorded:
 
 
 class Captures:
-    """The recordings of one proxy, read as they appear."""
+    """Reads the recordings of one proxy as they appear."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._read: set[str] = set()
 
     async def new(self, expected: int) -> list[Recorded]:
-        """Return the exchanges recorded since the last call, oldest first; wait a while for ``expected`` ones."""
+        """Return the exchanges recorded since the last call, oldest first, after a short wait for ``expected`` ones."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _WAIT_SECONDS
         while len(files := self._unread()) < expected and loop.time() < end:
@@ -52,7 +52,7 @@ class Captures:
         return [recorded for file in files for recorded in _exchanges(file)]
 
     def forget(self) -> None:
-        """Skip the recordings so far: they belong to an abandoned run."""
+        """Skip the recordings so far, which belong to an abandoned run."""
         self._read |= {file.name for file in self._unread()}
 
     def _unread(self) -> list[Path]:

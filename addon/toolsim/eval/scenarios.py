@@ -1,7 +1,7 @@
 """The scenarios: conversations with tools and state, judged by the resulting state.
 
-Each runs on its own workspace, through the runtime's loop. Live ones require the exact final text ``Done.``, so that
-the end can be asserted; nothing else in a model's wording counts.
+Each scenario runs on its own workspace, through the runtime's loop. Live scenarios require the exact final text
+``Done.`` to make the end verifiable; otherwise a model's wording does not matter.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Check = Callable[[Outcome, Workspace], Verdict]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One scenario. ``loop``: fields of LoopSettings that it tests, and that no flag changes for it.
+    """One scenario. ``loop``: fields of LoopSettings that the scenario tests, which flags cannot change.
 
-    ``allowed``: the tools that may run (None: those of the settings), ``offered``: those shown, if they differ;
-    ``context``: values for arguments that calls omit; ``options``: addon options; ``strict``: state_patch is declared
-    strict; ``facts``: more facts to read; ``answer_transform``: applied to each answer; ``error``: the API's error code
-    with which the run has to end.
+    ``allowed``: the tools that may run (None: the tools in the settings); ``offered``: the tools that are shown, if
+    they differ; ``context``: values for arguments that calls omit; ``options``: addon options; ``strict``: state_patch
+    is declared strict; ``facts``: additional facts in the workspace; ``answer_transform``: applied to each answer;
+    ``error``: the API's error code with which the run must end.
     """
 
     id: str
@@ -65,7 +65,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioSettings:
-    """The flags for all scenarios. ``allowed`` None = every model-facing tool."""
+    """The settings of all scenarios. ``allowed`` None = all model-facing tools."""
 
     allowed: Collection[str] | None = DEFAULT_ALLOWLIST
     loop: LoopSettings = field(default_factory=LoopSettings)
@@ -111,7 +111,7 @@ def case(scenario: Scenario, settings: ScenarioSettings, suite: str = SUITE) -> 
 TITLE = "Quarterly report"
 TOO_LONG = " ".join(["The quarter went well and the team grew in every region that we serve."] * 12)
 MAX_LIVE_ARGS_BYTES = 400
-"""Shorter than the text that long_arguments_guard requests, longer than any sentence with its argument names."""
+"""Less than the text that long_arguments_guard requests, more than a call with any one of its sentences."""
 
 
 def _has_title(outcome: Outcome, workspace: Workspace) -> str | None:
@@ -123,7 +123,7 @@ def _has_title(outcome: Outcome, workspace: Workspace) -> str | None:
 
 
 def check_title(outcome: Outcome, workspace: Workspace) -> Verdict:
-    """The state was read, the title is set, and the answer is ``Done.``."""
+    """Check that the state was read, the title is set, and the answer is ``Done.``."""
     return diagnose(outcome, _has_title(outcome, workspace))
 
 
@@ -132,7 +132,7 @@ def _check_recovery(outcome: Outcome, workspace: Workspace) -> Verdict:
     if workspace.draft["priority"] != 3:
         goal = f"/draft/priority is {workspace.draft['priority']!r}"
     elif all(execution.result.ok for execution in outcome.executions):
-        goal = "no call was answered ok:false, so there was nothing to recover from"
+        goal = "no call failed with ok:false, so there was nothing to recover from"
     return diagnose(outcome, goal)
 
 
@@ -147,7 +147,7 @@ def _check_guard(outcome: Outcome, workspace: Workspace) -> Verdict:
 
 def _check_chat(outcome: Outcome, workspace: Workspace) -> Verdict:
     if any(answer.calls for answer in outcome.answers):
-        return Verdict.failed("needless_call", "called a tool though none was on offer")
+        return Verdict.failed("needless_call", "called a tool although none was offered")
     if outcome.text.strip() != DONE:
         return Verdict.failed("wrong_final_text", f"expected {DONE!r}, got {outcome.text[:160]!r}")
     return Verdict.passed()
@@ -156,7 +156,7 @@ def _check_chat(outcome: Outcome, workspace: Workspace) -> Verdict:
 def _check_parallel(outcome: Outcome, workspace: Workspace) -> Verdict:
     verdict = check_title(outcome, workspace)
     if verdict.ok and not any(len(answer.calls) > 1 for answer in outcome.answers):
-        return Verdict.failed("parallel_collapse", "never two calls in one turn")
+        return Verdict.failed("parallel_collapse", "no turn had two calls")
     return verdict
 
 
@@ -206,7 +206,7 @@ PRESETS = {
 
 
 def select(names: str, settings: ScenarioSettings | None = None) -> list[Case]:
-    """Return the scenarios of a list such as ``default,happy_path_parallel``, each once. Raises UsageError."""
+    """Return the scenarios in a list such as ``default,happy_path_parallel``, each once. Raises UsageError."""
     by_id = {scenario.id: scenario for scenario in SCENARIOS}
     chosen: dict[str, Case] = {}
     for name in filter(None, (word.strip() for word in names.split(","))):

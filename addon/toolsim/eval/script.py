@@ -1,8 +1,8 @@
-"""The output of the scripted provider: helpers for scripts, and the scripts of the live scenarios.
+"""The scripts of the scripted provider: helpers, and the scripts of the live scenarios.
 
-A script is one reply per question, indexed by the number of earlier assistant messages. A reply that is a function
-receives the model's entire prompt, and takes the next step only if the guard before it has reacted: a script continues
-like a model that reads its results, so that the scenario fails without the guard.
+A script is a list of replies, indexed by the number of earlier assistant messages. A reply can be a function that
+receives the model's entire prompt and continues only if the tested guard has reacted. So a script behaves like a model
+that reads its results, and the scenario fails without the guard.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Script = Sequence[Reply]
 
 
 def block(name: str, arguments: Mapping[str, Any] | str) -> str:
-    """Return a call as a model writes it, with its arguments as an object, or as the given text."""
+    """Return a call as a model writes it. ``arguments`` is an object, or text that is used unchanged."""
     written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return f'<tool_call>{{"name":{json.dumps(name)},"arguments":{written}}}</tool_call>'
 
@@ -37,7 +37,7 @@ def patch(path: str, value: Any) -> str:
 
 
 def after(sign: str, then: str, otherwise: str = DONE) -> Reply:
-    """Return a reply that is ``then`` if the model was shown ``sign``."""
+    """Return a reply that is ``then`` if the prompt contains ``sign``."""
     return lambda shown: then if sign in shown else otherwise
 
 
@@ -62,12 +62,12 @@ SCRIPTS: Mapping[str, Script] = {
         after("ARGUMENTS_TOO_LARGE", patch("/draft/body", TOO_LONG.partition(".")[0])),
         DONE,
     ),
-    # A model that is shown tools uses them.
+    # A model that sees tools would use them.
     "chat_only": (after("state_get", get()),),
     "happy_path_parallel": (f"{get()}\n{_TITLE}", DONE),
 }
 
 
 def live_scripts() -> dict[str, Script]:
-    """Return the scripts of the live scenarios, by the prompt that starts each."""
+    """Return the scripts of the live scenarios by their first prompts."""
     return {scenario.prompt: SCRIPTS[scenario.id] for scenario in SCENARIOS}

@@ -27,11 +27,11 @@ from toolsim.proxy.options.option import PREFIX
 APIS = get_args(Api)
 OPENROUTER = "https://openrouter.ai/api/v1"
 _CHOICES = ("auto", "required", "none")
-"""The values of tool_choice that name no tool."""
+"""The values of tool_choice that do not name a tool."""
 RESERVED = frozenset(
     {"model", "messages", "input", "tools", "parallel_tool_calls", "stream", "stream_options", "store"}
 )
-"""Request fields that the evaluation itself sets; it also sets tool_choice, but allows overriding it."""
+"""Request fields that only the evaluation sets. It also sets tool_choice, which can be overridden."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +43,23 @@ class Setup:
 
 
 def setup(args: Namespace, *, offline: bool, served: Sequence[str] = ()) -> Setup:
-    """Return the input; ``served``: the models that the server lists. Raises UsageError."""
+    """Return the input. ``served``: the models that the server lists. Raises UsageError."""
     gone = catalog.missing(args.models, served) if served else []
     models = [model for model in catalog.select(args.models, served) if model.id not in gone]
     if not models:
         why = f": the server does not list {', '.join(gone)}" if gone else ""
-        raise UsageError(f"no model is selected{why}; name some with --models")
+        raise UsageError(f"no model is selected{why}; specify some with --models")
     cases = [case for name in words(args.suite) for case in _cases(name, args, offline)]
     if not cases:
         raise UsageError("no case is selected")
     cells = list(_cells(args, models, offline))
     if not cells:
-        raise UsageError("no sampling profile applies to any model; --enforce-applicability no takes them all the same")
+        raise UsageError("no sampling profile applies to any model; to use them anyway, add --enforce-applicability no")
     return Setup(cells, cases)
 
 
 async def check_tool_choice(chosen: Setup) -> None:
-    """Raise UsageError if the tool that each question has to call is in no selected case."""
+    """Raise UsageError if no selected case has the tool that each question must call."""
     names = {str(sampling.get("tool_choice", "")) for _, sampling in chosen.cells} - {"", *_CHOICES}
     if not names:
         return
@@ -83,12 +83,12 @@ def base_url(args: Namespace, environment: Mapping[str, str]) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"expected an http URL, got {url}")
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise UsageError("a base URL holds no credentials and no query: name the key's variable with --key-env")
+        raise UsageError("a base URL must not contain credentials or a query; set the key's variable with --key-env")
     return url
 
 
 def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
-    """Return the key for a server, "" without one. Raises UsageError.
+    """Return the key for a server, or "" if there is none. Raises UsageError.
 
     OPENROUTER_API_KEY is sent only to OpenRouter and to OPENROUTER_BASE_URL. Any other server gets a key only through
     ``--key-env``.
@@ -103,14 +103,14 @@ def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
 
 
 def default_models(url: str, served: Sequence[str]) -> str:
-    """Return the default models: a server's only one, or the stable ones of OpenRouter and similar."""
+    """Return the default models: a server's only model, or the stable models of OpenRouter and similar servers."""
     if len(served) == 1:
         return served[0]
     stable = {model.id for model in catalog.select(DEFAULT_MODELS)}
     if (urlsplit(url).hostname or "").endswith("openrouter.ai") or stable & set(served):
         return DEFAULT_MODELS
-    there = f"the server has {', '.join(served[:20])}" if served else "the server names none"
-    raise UsageError(f"name the models with --models; {there}")
+    there = f"the server has {', '.join(served[:20])}" if served else "the server lists none"
+    raise UsageError(f"specify the models with --models; {there}")
 
 
 def _cases(suite: str, args: Namespace, offline: bool) -> list[Case]:
@@ -119,7 +119,7 @@ def _cases(suite: str, args: Namespace, offline: bool) -> list[Case]:
 
 
 def scenario_settings(args: Namespace) -> ScenarioSettings:
-    """Return the flags for all scenarios."""
+    """Return the settings of all scenarios."""
     tools = [tool.name for tool in Workspace().registry().offered()]
     named = _known(words(args.allowlist), ("all", *TOOL_PROFILES, *tools), "--allowlist")
     allowed = None if "all" in named else tuple(tool for word in named for tool in TOOL_PROFILES.get(word, (word,)))
@@ -133,7 +133,7 @@ def scenario_settings(args: Namespace) -> ScenarioSettings:
 
 
 def notices(args: Namespace, setup: Setup) -> list[str]:
-    """Return lines about settings that have no effect, or that the catalog advises against."""
+    """Return warnings about settings that have no effect, or that the catalog advises against."""
     found = []
     asked = {cell.model for cell, _ in setup.cells}
     doubtful = [model.id for model in catalog.CATALOG if model.id in asked and model.tool_calling_reliable is False]
@@ -183,13 +183,13 @@ def _values(option: str) -> list[str]:
         raise UsageError(f"--set: expected an option of toolsim's, {PREFIX}…, got {name}")
     chosen = [f"{name}={value}" for value in values.split(",")]
     for one in chosen:
-        # The proxies of an evaluation are started one by one while it runs, which is too late to learn of a mistake.
+        # Validated here because the proxies are started one by one during the evaluation, too late to report a mistake.
         arguments.check_settings([one], host="127.0.0.1")
     return chosen
 
 
 def _fields(args: Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the request options below those of the profiles, and those above them."""
+    """Return the request options that profiles override, and those that override profiles."""
     sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "top_k", "min_p")}
     overrides: dict[str, Any] = {name: value for name, value in sampling.items() if value is not None}
     if args.route:
@@ -221,5 +221,5 @@ def _object(text: str, flag: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UsageError(f"{flag}: expected a JSON object, got {text:.60}")
     if taken := sorted(RESERVED & value.keys()):
-        raise UsageError(f"{flag}: {', '.join(taken)} cannot be set: the evaluation decides")
+        raise UsageError(f"{flag}: {', '.join(taken)} cannot be set, since the evaluation sets it")
     return value

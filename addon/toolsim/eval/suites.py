@@ -11,7 +11,7 @@ from toolsim.eval.scenarios import ScenarioSettings
 
 
 def load(name: str, settings: ScenarioSettings | None = None, selection: str = "default") -> Sequence[Case]:
-    """Return all cases of a suite, in a stable order; ``selection``: which scenarios. Raises UsageError."""
+    """Return all cases of a suite in a stable order. ``selection``: the selected scenarios. Raises UsageError."""
     family, _, member = name.partition(":")
     if name == "scenarios":
         return scenarios.select(selection, settings)

@@ -1,4 +1,4 @@
-"""The figures of a report, counted from its runs: ``report.json`` stores them, Markdown and HTML show them."""
+"""The figures of a report, computed from its runs. ``report.json`` stores them; Markdown and HTML show them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolsim.eval.case import LABELS, Run
 from toolsim.eval.measures import percentile, wilson
 
 NEARLY_ALL = 0.96
-"""The rate from which on a combination is listed as nearly right."""
+"""The minimum rate of combinations that are listed as almost right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Rate:
 
     @property
     def percent(self) -> float:
-        """The rate in percent, 0 when nothing was run."""
+        """The rate in percent, 0 without runs."""
         return 100 * self.ok / self.runs if self.runs else 0.0
 
     @property
@@ -61,9 +61,9 @@ class Figures:
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Figures:
-        """Count runs. Latency covers only runs that ended by themselves: a timeout would just repeat its limit.
+        """Compute the figures of runs. Latency excludes errors and timeouts, which would only show the limit.
 
-        ``as_text`` is None if that was not counted for all runs; ``failures`` are in the labels' order.
+        ``as_text`` is None if it was not counted for all runs; ``failures`` are in the order of the labels.
         """
         as_text = [run.as_text for run in runs if run.as_text is not None]
         failures = Counter(run.label for run in runs if not run.ok)
@@ -97,9 +97,9 @@ def grouped[Key: Hashable](runs: Iterable[Run], key: Callable[[Run], Key]) -> di
 
 
 def by_case(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return runs by scenario; a benchmark's single cases say little, so they are grouped by suite.
+    """Group runs by scenario, or by suite for benchmarks, whose single cases are not informative.
 
-    If there are several models, each has its own rows: their sum would be meaningless.
+    If there are several models, each has its own rows, since their sum would be meaningless.
     """
     several = len({run.cell.model for run in runs}) > 1
 
@@ -111,7 +111,7 @@ def by_case(runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def by_method(runs: Iterable[Run]) -> dict[str, list[Run]]:
-    """Group runs by method, with its addon options."""
+    """Group runs by method and its addon options."""
     return grouped(runs, lambda run: run.cell.method_name)
 
 
@@ -120,7 +120,7 @@ CELL_HEAD = (
     *("right", "%", "95 % interval", "p50", "p95", "tokens in", "out", "repaired", "untagged", "as text"),
     "notes",
 )
-"""The columns of ``cell_rows``; those after the API hold numbers, the notes count the failures by label."""
+"""The columns of ``cell_rows``. The columns after the API contain numbers; the notes count failures by label."""
 CELL_WORDS = 5
 
 
@@ -150,7 +150,7 @@ def cell_rows(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
 
 
 def duration(ms: float) -> str:
-    """Return a time for people: ``340 ms``, ``12 s``, ``1.5 s``, ``3 min``."""
+    """Return a duration for people, such as ``340 ms``, ``1.5 s``, ``12 s`` or ``3 min``."""
     if ms < 1000:
         return f"{ms:.0f} ms"
     if ms < 120_000:

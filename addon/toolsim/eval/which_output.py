@@ -1,7 +1,7 @@
 """The suite ``which_output``: a model that has made parallel calls is asked about one of their outputs.
 
-The outputs come in the order of the calls, or in another one, as from clients that send each output once it is ready.
-An answer is right if it calls nothing and contains the right number and no other.
+The outputs are in the order of the calls, or in a different order, as from clients that send each output once it is
+ready. An answer is right if it makes no calls and contains only the right number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def cases() -> Sequence[Case]:
-    """Return all cases, in the order of the file; those of one conversation and order have the same beginning."""
+    """Return all cases in the order of the file, so that cases with the same beginning follow one another."""
     document = data_file("which_output.json")
     tools = tuple(Tool(**tool) for tool in document["tools"])
     return [case for conversation in document["conversations"] for case in _cases(conversation, tools)]

@@ -1,7 +1,7 @@
 """The small in-memory workspace of the scenarios, and its tools.
 
-``facts`` are authoritative: a model can propose a change, but only a person's confirmation commits it. ``draft`` is
-working state, typed field by field. ``locks`` are paths that may not be changed now. ``ui`` can be missing.
+``facts`` are authoritative: a model can propose a change, but only a person can confirm it. ``draft`` is working state
+with typed fields. ``locks`` are paths that currently must not be changed. ``ui`` can be missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOOL_PROFILES: Mapping[str, tuple[str, ...]] = {
     "read": ("state_get",),
     "propose": (*DEFAULT_ALLOWLIST, "facts_propose"),
 }
-"""Sets of tools on offer, by name."""
+"""Named sets of tools to offer."""
 
 _ID = {"type": "string", "description": "Id of the workspace"}
 
@@ -93,7 +93,7 @@ class Workspace:
         return registry
 
     def get(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Return all of the state."""
+        """Return the entire state."""
         if (wrong := self._wrong_id(arguments)) is not None:
             return wrong
         self.reads += 1
@@ -103,7 +103,7 @@ class Workspace:
         return ToolResult(True, copy.deepcopy(state))
 
     def patch(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Change one field of the draft, unless path, type or a lock forbids it."""
+        """Change one field of the draft, unless the path or type is invalid or the path is locked."""
         if (wrong := self._wrong_id(arguments)) is not None:
             return wrong
         path, value = arguments["path"], arguments["value"]
@@ -122,12 +122,12 @@ class Workspace:
         return ToolResult(True, {"path": path, "value": value})
 
     def propose(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Record a proposal; the facts stay unchanged."""
+        """Record a proposal without changing the facts."""
         self.proposals[arguments["name"]] = arguments["value"]
         return ToolResult(True, {"proposed": arguments["name"]}, warnings=("a person has to confirm it",))
 
     def commit(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Turn a proposal into a fact. Needs the name of the person who confirmed it."""
+        """Turn a proposal into a fact. Requires the name of the person who confirmed it."""
         name = arguments["name"]
         if not arguments.get("confirmed_by"):
             return ToolResult.failed("CONFIRMATION_REQUIRED", "a person has to confirm it")

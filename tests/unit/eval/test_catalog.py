@@ -117,4 +117,4 @@ def test_the_command_asks_the_server(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["models", "--offline"]) == 2
     assert "--base-url" in capsys.readouterr().err
     assert main(["models", "--base-url", "http://127.0.0.1:9/v1"]) == 2
-    assert "toolsim eval: http://127.0.0.1:9/v1 cannot say which models it has (" in capsys.readouterr().err
+    assert "toolsim eval: http://127.0.0.1:9/v1 did not list its models (" in capsys.readouterr().err

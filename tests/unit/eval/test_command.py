@@ -57,7 +57,7 @@ def test_the_earlier_name_of_a_flag_keeps_working(capsys: pytest.CaptureFixture[
     for arguments in (["--way", "native", "-q"], ["--way=native", "-q"]):
         current = flags.with_current_names(arguments)
         assert flags.parser({}).parse_args(current).method == "native"
-        assert capsys.readouterr().err == "toolsim eval: --way is called --method now\n"
+        assert capsys.readouterr().err == "toolsim eval: --way is now called --method\n"
     assert flags.with_current_names(["--method", "native"]) == ["--method", "native"]
     assert capsys.readouterr().err == ""
 

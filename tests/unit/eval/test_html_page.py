@@ -72,7 +72,7 @@ def test_each_failure_unfolds_to_what_was_shown_and_written() -> None:
     read = page()
     assert read.tags.count("details") >= 3
     for words in ("shown · system", "# CLIENT TOOL CATALOG", "the model wrote", "<tool_call>{}</tool_call>",
-                  "the client got, as calls", "state_get({})", "no_call", "http_error"):  # fmt: skip
+                  "the client received these calls", "state_get({})", "no_call", "http_error"):  # fmt: skip
         assert words in read.text
     plain = replace(RUNS[3], steps=({"messages": [{"role": "user", "content": "Hello"}], "tools": ["a"],
                                      "error": {"status": None, "message": "refused"}},))  # fmt: skip
@@ -84,7 +84,7 @@ def test_figures_are_those_of_the_report() -> None:
     text = page(planned=9).text
     assert "57.1 %" in text
     assert "4 of 7" in text
-    assert "Broken off: 7 of 9 runs were made." in text
+    assert "Interrupted: 7 of 9 runs are done." in text
     assert "Broken off" not in page().text
 
 

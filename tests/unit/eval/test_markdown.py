@@ -24,7 +24,7 @@ def test_the_ways_stand_side_by_side() -> None:
     assert rows[2].startswith("| happy_path | 1/2 (50.0 %")
     assert "| no_call | 1 |" in rows
     assert any("city \\| is 'Bonn'" in row for row in rows)
-    assert "broken off" not in text
+    assert "interrupted" not in text
 
 
 def test_calls_that_clients_get_as_text() -> None:
@@ -42,7 +42,7 @@ def test_calls_that_clients_get_as_text() -> None:
 
 def test_an_interrupted_report_says_so() -> None:
     """In its first line, before any figure."""
-    assert "**broken off: 7 of 20 runs were made**" in render(RUNS, planned=20, stamp="", target="")
+    assert "**interrupted: 7 of 20 runs are done**" in render(RUNS, planned=20, stamp="", target="")
 
 
 def test_every_row_of_a_table_has_all_its_cells() -> None:

@@ -67,7 +67,7 @@ def test_a_part_can_have_another_name() -> None:
     """An older toolsim, asked as if it were the server, is shown beside the current one."""
     (only,) = named(runs("native", "a"), "toolsim 0.1.0")
     assert (only.cell.method, only.cell.setting) == ("toolsim", "0.1.0")
-    with pytest.raises(UsageError, match="begins with toolsim, native, prompt"):
+    with pytest.raises(UsageError, match="beginning with one of toolsim, native, prompt"):
         named([], "yesterday")
 
 
@@ -96,9 +96,9 @@ def test_a_joined_report_is_a_report(tmp_path: Path, capsys: pytest.CaptureFixtu
     [
         (["{out}", "{a}", "{other}"], "has seed 11"),
         (["{out}", "{a}", "--name", "{other}=toolsim x"], "one of the reports"),
-        (["{out}", "{a}", "--name", "{a}=x"], "begins with"),
+        (["{out}", "{a}", "--name", "{a}=x"], "beginning with"),
         (["{out}", "{out}"], "not a report folder"),
-        (["{a}", "{a}"], "holds a report already"),
+        (["{a}", "{a}"], "already contains a report"),
     ],
 )
 def test_what_cannot_be_joined_is_refused(

@@ -1,14 +1,14 @@
-"""Queries a model through a real toolsim, one mitmdump for each setting that is being compared.
+"""Queries a model through a real toolsim, with one mitmdump for each setting that is being compared.
 
-Errors that are not answers:
+Errors are handled as follows:
 
-1. A rate limit is waited out as long as ``Retry-After`` says and the time allows (``question_run.py``); a persistent
-   one ends the run, and so does a rejected key.
-2. A backend that rejects a setting's feature (tools, an enforced form) does not support the setting: ``Unavailable``.
-3. Any other error, and silence for ``SECONDS``, means no answer to this question. The course gives up after a few in a
+1. After a rate limit, the question is repeated once ``Retry-After`` has passed, if time allows (``question_run.py``). A
+   persistent rate limit ends the run, as does a rejected key.
+2. If the backend rejects a setting's feature (tools, an enforced form), the setting is unsupported: ``Unavailable``.
+3. After any other error, or silence for ``SECONDS``, the question has no answer. The run ends after a few of these in a
    row.
 
-None of them counts as a wrong answer: a failing server must not decide anything.
+No error counts as a wrong answer, since a failing server must not influence any decision.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ SECONDS = 120.0
 MAX_TOKENS = 256
 """Enough for two calls, and for any of the plain-text answers."""
 OPEN_SECONDS = 10.0
-TIME_OVER = "the time was over"
+TIME_OVER = "the time limit was reached"
 
 
 class Answers:
-    """The model behind ``url``. ``deadline``: when to stop asking, by the monotonic clock."""
+    """Queries the model at ``url``. ``deadline``: when to stop, by the monotonic clock."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Answers:
         self._started = 0
 
     async def __call__(self, setting: Setting, question: Question) -> bool | None:
-        """Return whether the answer was right, None for an error. Raises Unavailable and Ended."""
+        """Return whether the answer was right, or None for an error. Raises Unavailable and Ended."""
         if (known := self._memory.answer(setting, question.id)) is not None:
             return known
         started = self._clock()
@@ -113,7 +113,7 @@ class Answers:
         return sender(self._open[setting][1], self._model, api=self._api)
 
     async def close(self, setting: Setting) -> None:
-        """Stop the proxy of a setting, and count the requests that the backend got from it: it has recorded each."""
+        """Stop the proxy of a setting, and count the requests that it sent to the backend, all of which it recorded."""
         if setting in self._open:
             proxy, client = self._open.pop(setting)
             await client.close()
@@ -128,12 +128,12 @@ class Answers:
 
 
 def _judge(error: ProviderError, setting: Setting) -> None:
-    """Raise an exception for an error that concerns more than its question."""
+    """Raise an exception for an error that affects more than one question."""
     if error.status in (401, 403):
-        raise Ended(f"the backend refuses the key (HTTP {error.status}: {error})")
+        raise Ended(f"the backend rejects the key (HTTP {error.status}: {error})")
     if error.status in (429, 503):
-        raise Ended(f"the backend's rate limit stays (HTTP {error.status}: {error})")
+        raise Ended(f"the backend's rate limit persists (HTTP {error.status}: {error})")
     asked: list[Feature] = ["tools"] if setting.mode == "native" else []
     asked += ["constraint"] if "constrain" in setting.changed() else []
     if error.status is not None and any(is_refusal(feature, error.status, str(error)) for feature in asked):
-        raise Unavailable(f"the backend refuses it (HTTP {error.status}: {error})")
+        raise Unavailable(f"the backend rejects it (HTTP {error.status}: {error})")

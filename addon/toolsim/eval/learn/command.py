@@ -1,7 +1,7 @@
 """``toolsim tune URL``: finds the settings that suit a model, and writes its profile.
 
-Exit codes: 0 for a complete profile, 1 if the backend or the time ended it early, 2 for bad usage, 130 after Ctrl-C.
-Answers before an early end are kept: the same command continues from there.
+Exit codes: 0 for a complete profile, 1 if the backend or the time limit ended it early, 2 for bad usage, 130 after
+Ctrl-C. If it ends early, its answers are kept, and the same command continues from there.
 """
 
 from __future__ import annotations
@@ -44,23 +44,28 @@ EXIT_WHOLE, EXIT_ENDED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 _CHARACTERS_A_TOKEN = 3.5
 _RULE_TOKENS = 120
-"""The text of the manifest in addition to the tools."""
+"""The size of the manifest's text without the tools."""
 _ENDED = "interrupted"
 _MINUTES = value_type("a number of minutes above 0", float, lambda value: 0 < value < 100_000)
 
 
 def parser() -> Parser:
     """Return the parser of the command."""
-    made = Parser(prog="toolsim tune", description="Ask a model which settings suit it, and write its profile.")
-    made.add_argument("url", metavar="URL", type=arguments.backend_url, help="its base URL: http://127.0.0.1:11434/v1")
-    made.add_argument("--model", default="", metavar="NAME", help="the model to ask (default: the first one)")
-    made.add_argument("--minutes", type=_MINUTES, default=10.0, metavar="N", help="how long it may take (default: 10)")
+    made = Parser(prog="toolsim tune", description="Find a model's best settings, and write its profile.")
+    made.add_argument(
+        "url",
+        metavar="URL",
+        type=arguments.backend_url,
+        help="the backend's base URL, such as http://127.0.0.1:11434/v1",
+    )
+    made.add_argument("--model", default="", metavar="NAME", help="the model to tune (default: the first one)")
+    made.add_argument("--minutes", type=_MINUTES, default=10.0, metavar="N", help="time limit (default: 10)")
     made.add_argument(
         "--only",
         action="append",
         choices=[decision.what for decision in decisions("unknown")],
         metavar="WHAT",
-        help="decide this alone, such as 'second opinion'; may be given again",
+        help="make only this decision, such as 'second opinion'; can be repeated",
     )
     made.add_argument(
         "--from",
@@ -68,12 +73,12 @@ def parser() -> Parser:
         action="append",
         type=Path,
         metavar="DIR",
-        help="ask the turns recorded there instead of the built-in questions; may be given again",
+        help="use the turns recorded there instead of the built-in questions; can be repeated",
     )
-    made.add_argument("--built-in", action="store_true", help="with --from: ask the built-in questions too")
-    made.add_argument("--key-env", default="", metavar="NAME", help="environment variable that holds the key")
-    made.add_argument("--out", type=Path, metavar="FILE", help="the profile (default: in your folder of profiles)")
-    made.add_argument("--fresh", action="store_true", help="do not go on from an earlier run that ended early")
+    made.add_argument("--built-in", action="store_true", help="with --from: use the built-in questions too")
+    made.add_argument("--key-env", default="", metavar="NAME", help="environment variable that contains the key")
+    made.add_argument("--out", type=Path, metavar="FILE", help="the profile to write (default: in your profile folder)")
+    made.add_argument("--fresh", action="store_true", help="do not continue an earlier run that ended early")
     made.add_argument("-q", "--quiet", action="store_true", help="no progress")
     return made
 
@@ -87,7 +92,7 @@ def main(words: Sequence[str]) -> int:
         print(f"toolsim tune: {error}", file=sys.stderr)
         return EXIT_USAGE if isinstance(error, UsageError) else EXIT_ENDED
     except Busy as busy:
-        print(f"toolsim tune: another one is asking this model ({busy})", file=sys.stderr)
+        print(f"toolsim tune: another process is tuning this model ({busy})", file=sys.stderr)
         return EXIT_USAGE
 
 
@@ -98,11 +103,11 @@ async def _learn(args: argparse.Namespace) -> int:
     found = examine(args.url.rstrip("/"), key)
     model = args.model or next(iter(found.models), "")
     if not model:
-        raise UsageError("--model: the server names no model: name it")
+        raise UsageError("--model: required, since the server lists no models")
     engine = engine_at(found.url, key)
-    # llama.cpp has one model, whatever it is called.
+    # llama.cpp has one model and accepts any name for it.
     if args.model and found.models and args.model not in found.models and engine != "llama.cpp":
-        raise UsageError(f"--model: {found.url} has no model {args.model}; there are {', '.join(found.models[:6])}")
+        raise UsageError(f"--model: {found.url} has no model {args.model}; it lists {', '.join(found.models[:6])}")
     decided = [decision for decision in decisions(engine) if not args.only or decision.what in args.only]
     asked: Sequence[Question] = question_bank.questions()
     if own is not None:
@@ -112,7 +117,7 @@ async def _learn(args: argparse.Namespace) -> int:
     try:
         profile_file.check_place(out)
     except OSError as problem:
-        # Before the model is queried for minutes, not afterwards.
+        # Checked before the model is queried for minutes.
         raise UsageError(f"--out: {out} cannot be written: {problem}") from problem
     about = {
         "url": found.url,
@@ -125,15 +130,13 @@ async def _learn(args: argparse.Namespace) -> int:
     try:
         if args.fresh:
             memory.forget()
-        print(f"asking {model} at {found.url} ({engine}), for {args.minutes:g} minutes at most", flush=True)
+        print(f"asking {model} at {found.url} ({engine}), for at most {args.minutes:g} minutes", flush=True)
         if own is not None:
-            confirming = f"{len(own.confirming)} confirm what is chosen"
-            print(
-                f"{len(own.choosing)} of the recorded turns are asked to choose settings, and {confirming}", flush=True
-            )
+            confirming = f"{len(own.confirming)} to confirm the choice"
+            print(f"using {len(own.choosing)} of the recorded turns to choose settings, {confirming}", flush=True)
         print(_most(decided, asked, is_hosted=not is_loopback(parse_url(found.url).host)), flush=True)
         if memory.spent.answers:
-            print(f"going on from an earlier run: {memory.spent.answers} answers are known", flush=True)
+            print(f"continuing an earlier run with {memory.spent.answers} answers", flush=True)
         api: Api = "chat" if any(api.name == "chat" for api in found.apis) else "responses"
         answers = Answers(found.url, key, model, memory, monotonic() + args.minutes * 60, api=api)
         progress = Progress(decided, memory, args.minutes, quiet=args.quiet)
@@ -144,10 +147,10 @@ async def _learn(args: argparse.Namespace) -> int:
 
 
 def _own_questions(args: argparse.Namespace) -> OwnQuestions | None:
-    """Return the questions of the recordings that are named, None if none are. Raises UsageError."""
+    """Return the questions of the specified recordings, or None if there are none. Raises UsageError."""
     if args.recordings is None:
         if args.built_in:
-            raise UsageError("--built-in goes with --from")
+            raise UsageError("--built-in requires --from")
         return None
     own = own_questions(args.recordings)
     where = ", ".join(map(str, args.recordings))
@@ -156,8 +159,8 @@ def _own_questions(args: argparse.Namespace) -> OwnQuestions | None:
         raise UsageError(f"--from: {where}: no recorded turn with a good verdict")
     if min(found) < FEWEST:
         raise UsageError(
-            f"--from: nothing can be told from so few turns: {where} has {found[0]} to choose settings by and "
-            f"{found[1]} to confirm them, expected at least {FEWEST} of each, from several conversations"
+            f"--from: too few turns: {where} has {found[0]} to choose settings and {found[1]} to confirm them, "
+            f"expected at least {FEWEST} of each, from several conversations"
         )
     return own
 
@@ -169,7 +172,7 @@ async def _course(
     progress: Progress,
     confirming: Sequence[Question] | None,
 ) -> Course:
-    """Tune until everything is decided, the time is over, or a signal arrives."""
+    """Tune until all decisions are made, the time limit is reached, or a signal arrives."""
     course = Course()
     work = asyncio.create_task(learn(decided, asked, answers, progress, answers.close, course, confirming=confirming))
     try:
@@ -200,14 +203,14 @@ def _report(
         f"{spent.output_tokens} written, {spent.seconds / 60:.1f} minutes"
     )
     if course.ended:
-        print(f"toolsim tune: ended early: {course.ended}; the same command goes on from here", file=sys.stderr)
+        print(f"toolsim tune: ended early: {course.ended}; the same command continues from here", file=sys.stderr)
     recorded = None if own is None else own.facts(course.confirmation)
     if not course.choices:
-        print("toolsim tune: nothing was decided, so there is no profile", file=sys.stderr)
+        print("toolsim tune: no decision was made, so there is no profile", file=sys.stderr)
     elif profile_file.write(out, profile_file.text(model, engine, course, spent, only=only, recorded=recorded)):
-        print(f"{'a part of the' if course.ended or only else 'the'} profile of {model}: {course.setting}; {out}")
+        print(f"{'partial ' if course.ended or only else ''}profile of {model}: {course.setting}; {out}")
     else:
-        print(f"toolsim tune: {out} is whole, and stays as it is", file=sys.stderr)
+        print(f"toolsim tune: {out} is complete, and was left unchanged", file=sys.stderr)
     if not course.ended:
         memory.close(is_whole=not only)
         return EXIT_WHOLE
@@ -238,7 +241,7 @@ class Progress:
         self._shown = 0
 
     def __call__(self, what: str, challenger: Setting, compared: Comparison, left: int) -> None:
-        """Show one more pair."""
+        """Show the state after another pair."""
         if (what, challenger) != self._current:
             self._current = (what, challenger)
             self._open -= 1
@@ -260,13 +263,13 @@ class Progress:
         return min(questions * passed / answered if answered else self._seconds, max(self._seconds - passed, 0.0))
 
     def end(self) -> None:
-        """End the line."""
+        """End the progress line."""
         if self._is_live:
             print(file=sys.stderr)
 
 
 def engine_at(url: str, key: str) -> Engine:
-    """Return the server software at a base URL, as toolsim recognizes it; unknown if no page identifies it."""
+    """Return the server software that toolsim recognizes at a base URL, or unknown."""
     root = url.removesuffix("/v1")
     for probe in PROBES:
         try:
@@ -279,20 +282,20 @@ def engine_at(url: str, key: str) -> Engine:
 
 
 def _most(decided: Sequence[Decision], asked: Sequence[Question], *, is_hosted: bool) -> str:
-    """Return the maximum effort, as text: every challenger asked everything, and its opponent."""
+    """Describe the maximum effort: all challengers and their opponents answer all questions."""
     requests = read = 0
     for decision in decided:
         own = [question for question in asked if question.kind in decision.kinds]
-        # A second opinion takes up to two further rounds. Retries of invented tools come on top.
+        # A second opinion takes up to two further rounds. Retries for invented tools are extra.
         times = len(decision.values) * (3 if decision.what == "second opinion" else 1)
         requests += len(own) * times
         read += sum(map(_tokens, own)) * times
     for question in asked:
         requests, read = requests + 1, read + _tokens(question)
-    hosted = "; on a hosted model they are yours to pay, and Ctrl-C ends it at any time" if is_hosted else ""
+    hosted = "; you pay for them if the model is hosted, and can stop at any time with Ctrl-C" if is_hosted else ""
     return (
-        f"at most {requests} requests, about {round(read, -3):,} tokens to read and {requests * MAX_TOKENS:,} to "
-        f"write, and one more for each tool that it invents; most likely a third of that{hosted}"
+        f"at most {requests} requests with about {round(read, -3):,} input and {requests * MAX_TOKENS:,} output "
+        f"tokens, plus one request for each tool that the model invents; most likely a third of that{hosted}"
     )
 
 

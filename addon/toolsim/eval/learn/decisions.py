@@ -1,9 +1,9 @@
 """The decisions about a model, in the order in which they are made.
 
-A decision has challengers, each the current setting with one value changed, and the kinds of questions that can show
-the difference. A preferred challenger (``rule.py``) replaces the current setting, so later ones have to be better than
-it. The forms come first, since everything else depends on them; then the options with the largest effect; last, options
-that have never been seen to win.
+A decision has challengers, each the current setting with one value changed, and the kinds of questions that can reveal
+a difference. A preferred challenger (``rule.py``) replaces the current setting, so later challengers have to beat it.
+The forms come first, since everything else depends on them, then the options with the largest effect, and finally
+options that have never won so far.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Values of the tuned options."""
+    """The values of the tuned options."""
 
     manifest: str = "auto"
     mode: str = "inject"
@@ -35,12 +35,12 @@ class Setting:
 
 
 DEFAULTS = Setting().values()
-"""The values that are kept unless another one is preferred."""
+"""The values that are kept unless a challenger is preferred."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``values``: the challengers, as (option, value) pairs. ``injected``: it makes sense only without native tools."""
+    """``values``: the challengers, as (option, value) pairs. ``injected``: applies only without native tools."""
 
     what: str
     values: tuple[tuple[str, str], ...]
@@ -52,7 +52,7 @@ class Decision:
         if self.injected and setting.mode == "native":
             return []
         found = [replace(setting, **{name: value}) for name, value in self.values]
-        # The way of requesting several calls exists in this form only.
+        # Only this form has variants of requesting several calls.
         if self.what == "several calls" and setting.manifest != "auto":
             return []
         return [challenger for challenger in found if challenger != setting]

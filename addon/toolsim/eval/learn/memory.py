@@ -1,9 +1,8 @@
-"""The answers so far, in a file, so that an interrupted run can be continued.
+"""Stores the verdicts on answers in a file, so that an interrupted run can be continued.
 
-One JSON line for each answer, appended and flushed. The first line identifies the server, the model, its engine, the
-questions and toolsim's version; a file for anything else is replaced. It contains neither questions nor answers nor a
-key. It is locked while it is open, so that two runs for one model do not mix, and deleted with the last answer of a
-complete run.
+A JSON line is appended and flushed for each answer. The first line identifies the server, the model, its engine, the
+questions and toolsim's version; if any of these differ, the file is replaced. It contains no questions, answer texts or
+keys. It is locked while it is open, so that two runs for the same model do not mix, and deleted after a complete run.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Busy(Exception):
 
 @dataclass(slots=True)
 class Spent:
-    """The effort, of this run and those before it: the backend's requests and tokens, and seconds."""
+    """The effort of this run and the earlier ones that it continues: requests, tokens and seconds."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -37,7 +36,7 @@ class Spent:
 
 
 class Memory:
-    """The file, open and locked. Raises Busy, and OSError."""
+    """The open and locked file. Raises Busy and OSError."""
 
     def __init__(self, folder: Path, about: Mapping[str, str]) -> None:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", about["model"])[:80]
@@ -57,7 +56,7 @@ class Memory:
         for line in self._file:
             try:
                 entries.append(json.loads(line))
-            except ValueError:  # The last line of a run that was killed.
+            except ValueError:  # The last line, truncated when a run was killed.
                 break
         if not entries or entries[0] != about:
             entries = [about]
@@ -76,7 +75,7 @@ class Memory:
             setattr(self.spent, name, getattr(self.spent, name) + entry.get(name, 0))
 
     def forget(self) -> None:
-        """Start from the beginning."""
+        """Discard all answers."""
         self._file.seek(0)
         about = json.loads(self._file.readline())
         self._known, self.spent = {}, Spent()
@@ -84,15 +83,15 @@ class Memory:
         self._write(about)
 
     def answer(self, setting: Setting, question: str) -> bool | None:
-        """Return whether the answer to a question was right, None if it has not been answered."""
+        """Return whether the answer to a question was right, or None if there is no answer yet."""
         return self._known.get((str(setting), question))
 
     def add(self, setting: Setting, question: str, right: bool, **spent: float) -> None:
-        """Record an answer."""
+        """Record the verdict on an answer."""
         self._add({"setting": str(setting), "question": question, "right": right, **spent})
 
     def add_requests(self, requests: int) -> None:
-        """Record the number of requests that the backend got."""
+        """Record the number of requests to the backend."""
         self._add({"requests": requests})
 
     def _add(self, entry: Mapping[str, Any]) -> None:
@@ -104,19 +103,19 @@ class Memory:
         self._file.flush()
 
     def close(self, *, is_whole: bool = False) -> None:
-        """Close the file; ``is_whole``: it is no longer needed."""
+        """Close the file. ``is_whole``: the run is complete, so the file is deleted."""
         self._file.close()
         if is_whole:
             self._path.unlink(missing_ok=True)
-        with suppress(OSError):  # Windows: a file that is open, here or in a process that waits for it.
+        with suppress(OSError):  # Windows cannot delete a file that any process has open.
             self._lock_path.unlink()
         self._lock.close()
 
 
 def _locked(path: Path) -> sqlite3.Connection:
-    """Return a lock that lasts until it is closed, or this process ends. Raises Busy.
+    """Return a lock that is held until it is closed or this process ends. Raises Busy.
 
-    SQLite locks files on every system; the standard library's own functions differ between them.
+    SQLite locks files on every system, while the standard library's functions differ between systems.
     """
     lock = sqlite3.connect(path, timeout=0, isolation_level=None)
     try:

@@ -1,8 +1,8 @@
-"""Questions made of recorded turns: a user's own traffic instead of, or next to, the built-in questions.
+"""Questions derived from recorded turns: a user's own traffic instead of, or in addition to, the built-in questions.
 
-The recorded answer counts as the right one: the same calls, or text where no call was made. Turns without a good
-verdict are left out. The settings are chosen by one half of the turns and confirmed by the other. All turns of one
-conversation are in the same half, since they repeat each other.
+An answer is right if it agrees with the recorded one: it makes the same calls, or is text if no call was made. Turns
+without a good verdict are omitted. One half of the turns is used to choose settings, and the other half to confirm
+them. All turns of a conversation are in the same half, since they have messages in common.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from toolsim.wire.json_codec import dump
 
 OWN_KINDS: tuple[str, ...] = KINDS
 FEWEST = next(wins for wins in range(1, 100) if evidence(wins, 0) >= 1 / ALPHA)
-"""The fewest questions by which one setting can be told from another: if it wins all of them."""
+"""The minimum number of questions with which a setting can be preferred, if it wins all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedQuestion(Question):
-    """A recorded turn. ``expected``: the recorded answer; ``offered``: the tools, to compare by."""
+    """A recorded turn. ``expected``: the recorded answer; ``offered``: the tools, needed to compare calls."""
 
     expected: Reply = Reply()
     offered: tuple[plan.Tool, ...] = ()
     conversation: str = ""
 
     def request(self) -> Request:
-        """Return what is asked."""
+        """Return the question's request."""
         return Request(self.messages, self.tools)
 
     def is_right(self, answer: Answer) -> bool:
@@ -52,18 +52,18 @@ class RecordedQuestion(Question):
 
 @dataclass(frozen=True, slots=True)
 class OwnQuestions:
-    """The questions of recordings, in two halves: to choose settings by, and to confirm them by."""
+    """The questions of recordings, in two halves: one to choose settings, and one to confirm them."""
 
     choosing: Sequence[RecordedQuestion]
     confirming: Sequence[RecordedQuestion]
 
     @property
     def fingerprint(self) -> str:
-        """What changes with any question."""
+        """A digest of all questions."""
         return _digest([question.id for question in (*self.choosing, *self.confirming)])
 
     def facts(self, confirmation: Comparison | None) -> Mapping[str, Any]:
-        """Return the numbers for the profile, and nothing of the content."""
+        """Return the figures for the profile, without any content."""
         figures = (
             {}
             if confirmation is None

@@ -1,4 +1,4 @@
-"""Writes the result as a profile: the preferred options, and the figures that justify each choice."""
+"""Writes the result as a profile, with the preferred options and the figures that justify each choice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST_CHARACTERS = 100
 
 
 def file_name(model: str) -> str:
-    """Return a unique file name for a model's profile: if it differs from the model's name, a hash follows."""
+    """Return a unique file name for a model's profile, with a hash if it differs from the model's name."""
     plain = re.sub(r"[^a-z0-9._-]+", "-", model.lower()).strip("-.")[:_MOST_CHARACTERS]
     if plain != model:
         plain = "-".join(filter(None, (plain, sha256(model.encode("utf-8", "surrogatepass")).hexdigest()[:8])))
@@ -49,13 +49,13 @@ def text(
     only: Sequence[str] = (),
     recorded: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the profile; ``only``: the only decisions that were made, which do not make a complete profile.
+    """Return the profile. ``only``: the selected decisions, whose profile is incomplete; empty for all decisions.
 
-    ``recorded``: the figures of recorded turns, if the questions were made of them.
+    ``recorded``: the figures of recorded turns, if they were used as questions.
     """
     lines = [
-        "# What suits this model, as `toolsim tune` found out by asking it. Edit it as you like: models may name",
-        "# more, with * and ?, and an option that is taken out goes back to its default.",
+        "# Settings for this model, as determined by `toolsim tune`. You can edit this file: models can have more",
+        "# entries, with * and ?, and removing an option restores its default.",
         f"models = {_value([glob.escape(model)])}",
         "",
         "[options]",
@@ -87,7 +87,7 @@ def text(
 
 
 def facts(choice: Choice) -> Mapping[str, Any]:
-    """Return a comparison as plain data: ``right_alone`` is what the challenger, ``lost_alone`` what the other won."""
+    """Return a comparison as plain data; ``won`` and ``lost`` are from the challenger's point of view."""
     compared = choice.comparison
     return {
         "what": choice.what,
@@ -104,9 +104,9 @@ def facts(choice: Choice) -> Mapping[str, Any]:
 
 
 def write(path: Path, profile: str) -> bool:
-    """Write a profile; return False, and leave the old one, if that is whole and this one is not.
+    """Write a profile atomically. Returns False without writing if only the old profile is complete.
 
-    The call forms that the old one declares are kept. Raises OSError. It is never half written.
+    The call forms that the old profile declares are kept. Raises OSError.
     """
     old = _document(path)
     if not tomllib.loads(profile)["tuned"]["complete"] and _is_whole(old):
@@ -125,7 +125,7 @@ def _part(path: Path) -> Path:
 
 
 def _document(path: Path) -> Mapping[str, Any]:
-    """Return what a profile holds, nothing if there is none or it cannot be read."""
+    """Return the contents of a profile, which are empty if it is missing or unreadable."""
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
@@ -142,7 +142,7 @@ def _entries(values: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _value(value: Any) -> str:
-    """Return a value in TOML, whose texts, numbers, truth values and lists of texts are JSON's, except DEL."""
+    """Return a value in TOML. Strings, numbers, booleans and lists of strings are as in JSON, except for DEL."""
     if isinstance(value, Mapping):
         return f"{{ {', '.join(_entries(value))} }}"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

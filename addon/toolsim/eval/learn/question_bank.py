@@ -1,12 +1,13 @@
 """The questions of ``toolsim tune``, and the check of an answer.
 
 They are in ``questions.json``, whose header explains its fields; none of them is in another suite. Three more kinds are
-derived from those that need one call: *later* follows an earlier question with the same tools, its call and its output;
-*done* continues from the right call and its output, and expects text; *must* requires a call. *which* is derived from
-those that need two: it asks which output belongs to one of two calls, or of four whose outputs come in another order.
+derived from questions that need one call: *later* follows an earlier question with the same tools, its call and its
+output; *done* continues from the right call and its output, and expects text; *must* requires a call. A fourth kind,
+*which*, is derived from questions that need two calls: it asks for the output of one of two calls, or of one of four
+calls whose outputs are in a different order.
 
-An answer without a call, where none is wanted, is right only if it has text that contains neither a call, which a
-client could not run and its user would have to read, nor the record of an output, which small models repeat.
+If no call is wanted, an answer is right only if its text contains neither a call, which the client could not run and
+its user would see, nor the record of an output, which small models repeat.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from toolsim.request.record import OUTPUT
 from toolsim.wire.json_codec import dump
 
 BLOCK = 6
-"""Questions under one setting before the other one's turn: a server that caches one prompt processes the manifest again
-when that changes.
+"""The number of consecutive questions with one setting before the other setting's turn: a server that caches only one
+prompt has to process the manifest again whenever the setting changes.
 """
 
 
@@ -34,8 +35,8 @@ when that changes.
 class Question:
     """``calls``: the right calls, each with ``name`` and ``arguments``: lists of right values by argument.
 
-    ``says``: alternatives of which a plain-text answer must contain one; none for any text. ``never``: what it must not
-    contain.
+    ``says``: alternatives, one of which a plain-text answer must contain; empty if any text is right. ``never``: texts
+    that it must not contain.
     """
 
     id: str
@@ -92,7 +93,7 @@ def _question(entry: Mapping[str, Any], catalogs: Mapping[str, tuple[Tool, ...]]
 
 
 def _later(single: Sequence[Question], outputs: Mapping[str, Mapping[str, Any]]) -> Iterator[Question]:
-    """Yield each question after the one before it with the same tools, which was answered correctly."""
+    """Yield each question as a continuation of the previous question with the same tools and its right answer."""
     last: dict[str, Question] = {}
     for question in single:
         before, last[question.catalog] = last.get(question.catalog), question
@@ -107,13 +108,13 @@ def _done(question: Question, outputs: Mapping[str, Mapping[str, Any]]) -> Quest
 
 
 def _right(question: Question, outputs: Mapping[str, Mapping[str, Any]]) -> list[Message]:
-    """Return the right call of a question, and its output."""
+    """Return the right call of a question and the call's output."""
     name = question.calls[0]["name"]
     return _made([(name, _arguments(question.calls[0]))], [outputs.get(name, {"ok": True})])
 
 
 def _which(asked: Sequence[Question]) -> Iterator[Question]:
-    """Ask for the output of one of two calls, then for that of one of four whose outputs come in another order."""
+    """Yield questions for the output of one of two calls, and of one of four calls with reordered outputs."""
     for question in asked:
         yield _whose([question], (0, 1))
     for first, second in pairwise(sorted(asked, key=lambda question: question.catalog)):
@@ -125,7 +126,7 @@ _CODES = ("K417", "R902", "T635", "M281")
 
 
 def _whose(asked: Sequence[Question], order: Sequence[int]) -> Question:
-    """Ask for the output of one of the calls of ``asked``; ``order``: of the outputs, by the numbers of calls."""
+    """Return a question for the output of one of the calls of ``asked``; ``order``: the order of the outputs."""
     question = asked[-1]
     calls = [(call["name"], _arguments(call)) for one in asked for call in one.calls]
     place = int(question.id[-2:]) % len(calls)
@@ -154,18 +155,18 @@ def _made(
     outputs: Sequence[Mapping[str, Any]],
     order: Sequence[int] | None = None,
 ) -> list[Message]:
-    """Return finished calls and their outputs; ``order``: the order of the outputs, if it differs."""
+    """Return finished calls and their outputs; ``order``: the order of the outputs if it differs."""
     made = tuple(Call(f"call_{number}", name, dump(arguments)) for number, (name, arguments) in enumerate(calls, 1))
     results = [output_message(call, dump(output)) for call, output in zip(made, outputs, strict=True)]
     return [Answer("", made).message(), *(results if order is None else [results[number] for number in order])]
 
 
 def blocks(asked: Sequence[Question], kinds: Collection[str]) -> list[Sequence[Question]]:
-    """Return the questions of these kinds in blocks of one manifest each, the kinds mixed, the manifests in turn."""
+    """Return the questions of these kinds in blocks with one manifest each. Kinds mix, and manifests alternate."""
     by_catalog: dict[str, list[Question]] = {}
     for catalog in dict.fromkeys(question.catalog for question in asked):
         own = [question for question in asked if question.catalog == catalog and question.kind in kinds]
-        # Spread evenly: each by its position among its own kind.
+        # Spread each kind evenly by ordering questions by their relative position within their kind.
         count = {kind: sum(question.kind == kind for question in own) for kind in kinds}
         seen = dict.fromkeys(kinds, 0)
         placed: list[tuple[float, int, Question]] = []

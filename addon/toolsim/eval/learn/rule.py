@@ -1,27 +1,28 @@
 """The rule for preferring one setting to another: a sequential sign test.
 
-Two settings answer the same questions. A question that both get right, or both wrong, says nothing about which is
-better; of the others the challenger wins W and loses L. If it is not better, each of these is a loss with a probability
-of a half or more, regardless of the question. The evidence against that is the result of a bet on "it wins a share of
-them, anything from a half to all, each share as likely" with a stake of 1::
+Two settings answer the same questions. A question that both get right, or both get wrong, does not show which setting
+is better. Of the other questions, the challenger wins W and loses L. If it is not better, each of these is a loss with
+a probability of at least one half, regardless of the question. The evidence against that hypothesis is the payoff of a
+bet with a stake of 1 that the challenger wins a share s of these questions, with s uniform between 1/2 and 1::
 
     E(W, L) = 2 · ∫ (2s)^W · (2 - 2s)^L ds, s from 1/2 to 1
 
 If the challenger is not better, the bet is unfavorable, and the probability that E *ever* reaches 1/a is at most a
-(Ville's inequality). So the result can be checked after each question, and the test stopped for any reason: the time is
-over, the backend fails, somebody interrupts. The rule:
+(Ville's inequality). So the result can be checked after each question, and the test can be stopped for any reason: the
+time limit, a failing backend, an interruption. The rule:
 
-1. *Preferred* as soon as E reaches N/ALPHA, where N is the number of challengers that can be asked. So the probability
-   that any setting is preferred although none is better than its opponent is at most ALPHA, over all comparisons
-   (Bonferroni). With 8 challengers that takes 10 wins without a loss, or 14 with one.
-2. *Not worse in any kind of question*: while the same evidence against it, from the questions of one kind alone, is at
-   least ``BEHIND``, it is not preferred: two lost and none won, or five and one. This makes the rule stricter.
-3. *Dropped* when it could not get there even by winning all remaining questions.
-4. *Dropped* early, by ``PATIENCE``, when it has not gained enough: that can miss a small gain but cannot prefer
-   anything.
-5. A question that one of the two did not answer (an error, a timeout) is not a pair.
+1. *Preferred.* A challenger is preferred as soon as E reaches N/ALPHA, where N is the number of possible challengers.
+   So the probability that any setting is preferred although none is better than its opponent is at most ALPHA, over all
+   comparisons (Bonferroni). With 8 challengers, this takes 10 wins without a loss, or 14 wins with one.
+2. *Not worse in any kind of question.* A challenger is not preferred while the same evidence against it, from questions
+   of a single kind, is at least ``BEHIND``: two losses without a win, or five with one win. This makes the rule
+   stricter.
+3. *Dropped.* A challenger is dropped when it could not be preferred even by winning all remaining questions.
+4. *Dropped early.* A challenger is dropped according to ``PATIENCE`` when it has not gained enough. This can miss a
+   small gain, but cannot cause a wrong preference.
+5. *No pair.* A question that one of the two did not answer (an error, a timeout) does not count.
 
-Without a preferred challenger the default stays.
+Without a preferred challenger, the default is kept.
 """
 
 from __future__ import annotations
@@ -34,17 +35,17 @@ from typing import Literal
 ALPHA = 0.05
 """The probability that anything is preferred by chance."""
 PATIENCE = ((12, 1), (24, 3), (48, 6))
-"""After so many pairs, the lead that a challenger needs to continue."""
+"""Pairs of a number of questions and the lead that a challenger then needs to continue."""
 BEHIND = 2.0
-"""The evidence that a challenger is worse in one kind of questions."""
+"""The evidence from which on a challenger counts as worse in one kind of question."""
 
 Verdict = Literal["preferred", "dropped"]
 
 
 def evidence(wins: int, losses: int) -> float:
-    """Return E: 1 at the start, more the more a challenger wins.
+    """Return E, which is 1 at the start and increases when the challenger wins.
 
-    The integral is that of a beta density, and its share above 1/2 a sum of binomial coefficients.
+    The integrand is a beta density up to a factor; its integral above 1/2 is a sum of binomial coefficients.
     """
     pairs = wins + losses
     return sum(comb(pairs + 1, count) for count in range(wins + 1)) / ((pairs + 1) * comb(pairs, wins))
@@ -72,7 +73,7 @@ class Comparison:
         return evidence(self.wins, self.losses)
 
     def add(self, challenger: bool, incumbent: bool, kind: str = "") -> None:
-        """Count a question of a kind that both have answered, by whether each was right."""
+        """Count a question that both have answered, by its kind and whether each answer was right."""
         self.of_kinds[kind, True] += challenger and not incumbent
         self.of_kinds[kind, False] += incumbent and not challenger
         self.pairs += 1
@@ -80,7 +81,7 @@ class Comparison:
         self.losses += incumbent and not challenger
 
     def verdict(self, left: int) -> Verdict | None:
-        """Return the verdict, None while undecided; ``left``: questions that can still become pairs."""
+        """Return the verdict, or None while undecided. ``left``: the number of questions that can still be won."""
         if self.evidence >= self.boundary and not self._is_behind():
             return "preferred"
         if evidence(self.wins + left, self.losses) < self.boundary:

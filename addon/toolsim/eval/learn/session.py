@@ -1,8 +1,8 @@
-"""Goes through the decisions: asks each challenger and the current setting the same questions, until the rule decides.
+"""Makes the decisions: asks each challenger and the current setting the same questions until the rule decides.
 
-Each answer is requested once: a setting that was the default in one comparison can be the incumbent of the next, and
-the answers of an interrupted run count in its continuation. Errors do not count as wrong answers, but ``MAX_ERRORS`` in
-a row end everything. Decisions made until then are kept; no others are made.
+Each question is asked only once per setting: the incumbent of one comparison can be the incumbent of the next, and the
+answers of an interrupted run are reused when it continues. Errors do not count as wrong answers, but ``MAX_ERRORS`` in
+a row end the session. Decisions made until then are kept.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ MAX_ERRORS = 3
 
 
 class Unavailable(Exception):
-    """The backend rejects a setting as such; the message has the reason."""
+    """The backend does not support a setting; the message states the reason."""
 
 
 class Ended(Exception):
-    """Nothing more can be asked; the message has the reason."""
+    """No more questions can be asked; the message states the reason."""
 
 
 Ask = Callable[[Setting, Question], Awaitable[bool | None]]
-"""Returns whether the answer was right, None for an error. Raises Unavailable and Ended."""
+"""Returns whether the answer was right, or None for an error. Raises Unavailable and Ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A finished comparison. ``why``: why a challenger could not be asked."""
+    """A finished comparison. ``why``: the reason why a challenger was unavailable."""
 
     what: str
     challenger: Setting
@@ -44,20 +44,19 @@ class Choice:
 
 @dataclass(slots=True)
 class Course:
-    """The result. ``ended``: why it ended early, "" if all decisions were made."""
+    """The result. ``ended``: the reason for an early end, "" if all decisions were made."""
 
     setting: Setting = field(default_factory=Setting)
     choices: list[Choice] = field(default_factory=list)
     ended: str = ""
     confirmation: Comparison | None = None
-    """Of the chosen setting with the defaults, by other questions than those by which it was chosen."""
+    """The comparison of the chosen setting with the defaults, with questions that were not used to choose it."""
     unconfirmed: Setting | None = None
-    """The setting that was chosen, if it was not confirmed. Then ``setting`` is the defaults."""
+    """The chosen setting if it was not confirmed; ``setting`` then contains the defaults."""
 
 
 Watch = Callable[[str, Setting, Comparison, int], None]
-"""Called after each pair: the decision, the challenger, the comparison so far, and how many questions it can still win.
-"""
+"""Called after each pair with the decision, challenger, comparison so far, and number of questions it can still win."""
 
 
 async def learn(
@@ -72,9 +71,9 @@ async def learn(
 ) -> Course:
     """Make all decisions, or as many as possible.
 
-    ``close``: called with a setting that is no longer needed. ``course``: filled meanwhile, for callers that interrupt
-    it. ``confirming``: further questions, by which the chosen setting has to be better than the defaults as well. Then
-    a challenger is chosen as if it were the only one, since chance is excluded by the confirmation.
+    ``close``: called with each setting that is no longer needed. ``course``: updated continuously, for callers that
+    interrupt the function. ``confirming``: further questions, with which the chosen setting also has to beat the
+    defaults. A challenger is then chosen as if it were the only one, since the confirmation rules out chance.
     """
     course, asker = course or Course(), _Asker(ask)
     challengers = count(decided) if confirming is None else 1
@@ -94,7 +93,7 @@ async def learn(
     except Ended as end:
         course.ended = str(end)
     finally:
-        # Cancelled, too: a setting that was chosen by few questions must not stay without its confirmation.
+        # Also after cancellation: a setting chosen with few questions must not be kept without its confirmation.
         compared, is_new = course.confirmation, course.setting != Setting()
         if confirming is not None and is_new and (compared is None or compared.evidence < compared.boundary):
             course.unconfirmed, course.setting = course.setting, Setting()
@@ -102,7 +101,7 @@ async def learn(
 
 
 async def _confirm(course: Course, confirming: Sequence[Question], asker: _Asker, watch: Watch) -> None:
-    """Compare the chosen setting with the defaults, by all questions: the figures are for people too."""
+    """Compare the chosen setting with the defaults, with all questions, since people read the figures too."""
     course.confirmation = comparison = Comparison(1)
     for number, question in enumerate(confirming, 1):
         was_right = await asker.of_incumbent(Setting(), question)
@@ -127,7 +126,7 @@ async def _compare(
         before = [await asker.of_incumbent(incumbent, question) for question in block]
         for question, was_right in zip(block, before, strict=True):
             remaining = remaining[1:]
-            # A question that the incumbent is known to get right cannot be a win.
+            # The challenger cannot win a question that the incumbent got right.
             left = sum(asker.known(incumbent, question) is not True for question in remaining)
             try:
                 is_right = await asker(challenger, question)
@@ -142,7 +141,7 @@ async def _compare(
 
 
 class _Asker:
-    """Asks each question once under each setting."""
+    """Asks each question once with each setting."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -155,11 +154,11 @@ class _Asker:
             self._known[key] = await self._ask(setting, question)
             self._errors = self._errors + 1 if self._known[key] is None else 0
             if self._errors == MAX_ERRORS:
-                raise Ended(f"{MAX_ERRORS} questions in a row got no answer")
+                raise Ended(f"{MAX_ERRORS} consecutive questions got no answer")
         return self._known[key]
 
     def known(self, setting: Setting, question: Question) -> bool | None:
-        """Return whether the answer was right, None if there is none yet."""
+        """Return whether the answer was right, or None if there is no answer yet."""
         return self._known.get((setting, question.id))
 
     async def of_incumbent(self, setting: Setting, question: Question) -> bool | None:

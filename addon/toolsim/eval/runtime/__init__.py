@@ -1,1 +1,1 @@
-"""A small tool loop that an application can import: tools, their dispatch, one model turn, the loop, its trace."""
+"""A small tool loop for applications to import: tools, their dispatcher, model turns, the loop, and its trace."""

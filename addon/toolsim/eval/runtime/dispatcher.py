@@ -1,14 +1,14 @@
-"""Runs a model's calls: checks the mask and the arguments, then runs the tool. A model's mistake is a result.
+"""Runs a model's calls: checks the mask and the arguments, then runs the tool. A model's mistake becomes a result.
 
-The order matters. A call to a masked tool is rejected before its arguments are read, so that the error cannot reveal
-what the tool is; oversized arguments are rejected before they are parsed; nothing runs unless it fits the tool's
+The order matters. A call to a masked tool is rejected before its arguments are read, so that the error reveals nothing
+about the tool. Oversized arguments are rejected before they are parsed. A tool runs only if the arguments fit its
 schema.
 
 | code | when |
 |---|---|
 | ``UNKNOWN_TOOL`` | no such tool, or one that this model must not call |
 | ``ARGUMENTS_TOO_LARGE`` | over ``max_tool_args_bytes``; not run |
-| ``INVALID_JSON`` | the arguments are not one JSON object |
+| ``INVALID_JSON`` | the arguments are not a single JSON object |
 | ``INVALID_ARGUMENTS`` | they do not fit the schema; the text gives the location |
 | ``EXECUTION_FAILED`` | the tool raised; only the exception's type is named |
 | ``TOOL_OUTPUT_TOO_LARGE`` | over ``max_tool_output_bytes``; the tool has run, its output is withheld |
@@ -31,8 +31,8 @@ MAX_TOOL_BYTES = 200_000
 class ToolDispatcher:
     """Runs calls against a registry.
 
-    ``allowed``: the only tools that may be called (None: every model-facing one). ``context``: values from the
-    application, such as the id of the current workspace, for properties that a tool declares and a call omits.
+    ``allowed``: the only tools that may be called (None: all model-facing tools). ``context``: values from the
+    application, such as the id of the current workspace, for properties that a tool declares but a call omits.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ToolDispatcher:
         self._max_output = max_tool_output_bytes
 
     async def dispatch(self, call: Call) -> ToolResult:
-        """Run one call. Never raises, regardless of the model and the tool."""
+        """Run one call. Never raises, regardless of errors by the model or the tool."""
         entry = self._registry.get(call.name)
         if entry is None or not entry.model_facing or (self._allowed is not None and call.name not in self._allowed):
             offered = ", ".join(tool.name for tool in self._registry.offered(self._allowed)) or "none"

@@ -5,19 +5,19 @@ It ends in one of these ways (``Outcome.stop``):
 | stop | when |
 |---|---|
 | ``answer`` | an answer without calls |
-| ``no_call`` | the same, in mode ``enforced``, when no tool was ever called |
-| ``tool_failed`` | an answer without calls, in mode ``enforced``, when the failure policy is not met |
-| ``max_turns`` | the model was still calling after ``max_turns`` questions |
+| ``no_call`` | an answer without calls, in mode ``enforced``, if no tool was ever called |
+| ``tool_failed`` | an answer without calls, in mode ``enforced``, if the failure policy is violated |
+| ``max_turns`` | the model was still calling tools after ``max_turns`` questions |
 
 Modes: ``enforced`` requires a call until one was made; ``relaxed`` leaves it to the model, and retries without tools
 (up to ``fallback_retry_count`` times) if the provider rejects the request; ``disabled`` offers no tools and runs no
 calls. A failed call never ends the loop, since the model might recover.
 
-The failure policy judges the executions at the end of an ``enforced`` loop, and applies to no other mode. ``fatal``:
-the last result of each tool must be a success. ``tolerated``: at least one result must be a success.
+The failure policy applies only to mode ``enforced``, at the end of the loop. ``fatal``: the last result of each tool
+must be a success. ``tolerated``: at least one result must be a success.
 
-A call's id is the only link from a result to its call, and models repeat ids: a call whose id is already in the
-conversation gets a new id in the history, so that results never mix.
+A call's id is the only link from a result to its call, but models repeat ids. So a call whose id is already in the
+conversation gets a new id in the history.
 
 Each step can be traced: question, answer, call and result (``JsonLines``).
 """
@@ -36,7 +36,7 @@ from toolsim.eval.runtime.registry import ToolResult
 from toolsim.eval.runtime.turn import Answer, Call, Message, ProviderError, Request, Tool, output_message
 
 Step = dict[str, Any]
-"""``step`` names the kind: ``request``, ``answer``, ``error``, ``result``, ``end``."""
+"""Receives the steps of a loop, whose kind is ``request``, ``answer``, ``error``, ``result`` or ``end``."""
 
 Trace = Callable[[Step], None]
 
@@ -71,7 +71,7 @@ FINAL_PROMPT = "Answer now in words; use no more tools."
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """The settings of a loop. ``fix_empty_final``: retry an empty answer after tool results, asking for text."""
+    """The settings of a loop. ``fix_empty_final``: retry an empty answer after tool results with a request for text."""
 
     max_turns: int = MAX_TURNS
     tool_use_mode: ToolUseMode = "relaxed"
@@ -105,7 +105,7 @@ class Outcome:
 
 
 class ToolLoopRunner:
-    """Runs one conversation after another; holds no state between them."""
+    """Runs conversations, without any state between them."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class ToolLoopRunner:
         self._trace = trace
 
     async def run(self, messages: Sequence[Message]) -> Outcome:
-        """Run a conversation to its end. Raises ProviderError when the fallbacks are used up."""
+        """Run a conversation to its end. Raises ProviderError when all fallbacks have failed."""
         conversation = _Conversation(list(messages))
         settings = self._settings
         stop: Stop = "max_turns"
@@ -147,7 +147,7 @@ class ToolLoopRunner:
         return () if self._settings.tool_use_mode == "disabled" else self._tools
 
     def _stop(self, conversation: _Conversation) -> Stop:
-        """Return how a loop ends whose last answer has no calls."""
+        """Return the stop reason of a loop whose last answer has no calls."""
         if self._settings.tool_use_mode != "enforced":
             return "answer"
         if not conversation.executions:
@@ -174,7 +174,7 @@ class ToolLoopRunner:
                 asked = await self._runner.run(request)
             except ProviderError as error:
                 self._trace({"step": "error", "status": error.status, "message": str(error)})
-                # A retry after a timeout would only wait again; and without tools there is nothing left to omit.
+                # A retry after a timeout would only wait again, and a request without tools has nothing to omit.
                 if retries <= 0 or error.timed_out or error.status is None or not tools:
                     raise
                 retries -= 1
@@ -217,12 +217,12 @@ class _Conversation:
         return answer
 
     def ended_empty(self) -> bool:
-        """Return whether the model had results and answered nothing."""
+        """Return whether the model gave an empty answer after tool results."""
         last = self.answers[-1]
         return bool(self.executions) and not last.calls and not last.text.strip()
 
     def ask_again(self, prompt: str) -> None:
-        """Replace the empty answer with a prompt."""
+        """Replace the empty answer with a request for text."""
         self.messages[-1] = {"role": "user", "content": prompt}
 
     def _unused_id(self, id: str) -> str:

@@ -1,9 +1,9 @@
 """Sends requests to a model with the ``openai`` package: chat completions and Responses, streamed and non-streamed.
 
-Both translate from and to the chat messages of ``turn``. A stream is read as applications read it: text and calls are
-assembled from the deltas (chat) or taken from the terminal event (Responses), so that the results of streaming clients
-are measured. Create the client with ``max_retries=0`` if the caller wants to see every failure; ``Retry-After`` is part
-of the error.
+Both APIs are translated from and to the chat messages of ``turn``. A stream is read as applications do: text and calls
+are assembled from the deltas (chat) or read from the terminal event (Responses), so that the evaluation measures the
+results of streaming clients. Create the client with ``max_retries=0`` to see every failure. The error contains
+``Retry-After``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FINISHES: dict[str, Finish] = {
 
 
 def sender(client: openai.AsyncOpenAI, model: str, *, api: Api = "chat", stream: bool = False) -> Send:
-    """Return a Send that queries ``model`` of ``client``. It raises ProviderError."""
+    """Return a Send that queries ``model`` with ``client``. It raises ProviderError."""
     ask = _chat if api == "chat" else _responses
 
     async def send(request: Request) -> Answer:
@@ -55,7 +55,7 @@ async def _provider_errors() -> AsyncIterator[None]:
         code = error.code if isinstance(error.code, str) else ""
         raise ProviderError(f"{type(error).__name__}: {error.message}", code=code) from error
     except (AttributeError, TypeError, ValueError) as error:
-        # The package does not validate responses: a body of another shape, or an HTML page, fails here.
+        # The package does not validate responses, so a body with another shape, or an HTML page, fails here.
         raise ProviderError(f"not an answer of the API: {error}") from error
 
 
@@ -87,7 +87,7 @@ async def _chat(client: openai.AsyncOpenAI, model: str, request: Request, stream
 def _body(
     model: str, request: Request, tools: list[dict[str, Any]], named: Callable[[str], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the fields of both APIs, with their own ``tools``; ``named``: how they require a tool by its name."""
+    """Return the fields common to both APIs. ``tools``, ``named``: the API's form of tools and of a required tool."""
     if not tools:
         return {"model": model}
     choice = request.tool_choice
@@ -154,7 +154,7 @@ async def _responses(client: openai.AsyncOpenAI, model: str, request: Request, s
     extra = dict(request.options)
     if not stream:
         return _whole_response(await client.responses.create(**body, extra_body=extra))
-    # Closed as soon as the last event has been read: the connection must not wait for the garbage collector.
+    # Closed as soon as the last event has been read, so that the connection does not wait for garbage collection.
     async with await client.responses.create(**body, stream=True, extra_body=extra) as events:
         async for event in events:
             if event.type in ("response.completed", "response.incomplete", "response.failed"):

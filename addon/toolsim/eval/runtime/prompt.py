@@ -1,4 +1,4 @@
-"""One question to a model: transforms on the way out, the request, transforms on the way back."""
+"""One question to a model: transforms of the request, the request itself, and transforms of the answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AnswerTransform = Callable[[Answer], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An answer with the request that was actually sent; equal prompts have equal ``fingerprint``s."""
+    """An answer with the request that was actually sent. Equal prompts have the same ``fingerprint``."""
 
     request: Request
     answer: Answer
@@ -68,8 +68,8 @@ _TAGGED = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 def calls_from_content_tags(answer: Answer) -> Answer:
     """Parse ``<tool_call>{…}</tool_call>`` in the text of an answer without calls as calls.
 
-    The simplest fallback for servers whose own tool parser misses calls. The addon's parser does more: it checks
-    schemas and repairs.
+    This is the simplest fallback for servers whose own tool parser misses calls. Unlike the addon's parser, it neither
+    validates schemas nor repairs calls.
     """
     if answer.calls:
         return answer

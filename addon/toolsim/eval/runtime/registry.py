@@ -1,4 +1,4 @@
-"""The tools of an application: injected, named, and either shown to the model or hidden from it."""
+"""The tools of an application, each of which is either shown to the model or hidden from it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Executor = Callable[[Mapping[str, Any]], Any | Awaitable[Any]]
 class ToolResult:
     """The result of a tool call, in the only form that the model sees.
 
-    ``errors``: a bare code, then its explanation.
+    ``errors``: a code, followed by an explanation.
     """
 
     ok: bool
@@ -30,12 +30,12 @@ class ToolResult:
 
     @classmethod
     def failed(cls, code: str, *explanation: str) -> ToolResult:
-        """Return a failure with this code, which is in capitals."""
+        """Return a failure with this code, which is in uppercase."""
         return cls(False, errors=(code, *explanation))
 
     @property
     def code(self) -> str:
-        """The code of a failure, "" for success."""
+        """The error code, "" for success."""
         return self.errors[0] if self.errors else ""
 
     def envelope(self) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class ToolResult:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredTool:
-    """A tool and its executor. ``model_facing=False`` hides it from every model: only the application calls it."""
+    """A tool and its executor. With ``model_facing=False``, only the application can see and call it."""
 
     tool: Tool
     execute: Executor
@@ -60,7 +60,7 @@ class ToolRegistry:
         self._tools: dict[str, RegisteredTool] = {}
 
     def add(self, tool: Tool, execute: Executor, *, model_facing: bool = True) -> None:
-        """Add a tool. Raises ValueError: a name that is taken or not snake_case, or a schema that cannot be used."""
+        """Add a tool. Raises ValueError if the name is taken or not snake_case, or the schema cannot be used."""
         if not _NAME.fullmatch(tool.name):
             raise ValueError(f"a tool's name is snake_case without dots, got {tool.name!r}")
         if tool.name in self._tools:
@@ -72,11 +72,11 @@ class ToolRegistry:
         self._tools[tool.name] = RegisteredTool(tool, execute, model_facing, validator)
 
     def get(self, name: str) -> RegisteredTool | None:
-        """Return the tool of that name, None if there is none."""
+        """Return the tool with that name, or None."""
         return self._tools.get(name)
 
     def offered(self, allowed: Collection[str] | None = None) -> tuple[Tool, ...]:
-        """Return the tools to show to a model; ``allowed``: only these (None: every model-facing one)."""
+        """Return the tools to show to a model. ``allowed``: only these (None: all model-facing tools)."""
         return tuple(
             entry.tool
             for name, entry in self._tools.items()

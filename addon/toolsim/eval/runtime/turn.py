@@ -1,4 +1,4 @@
-"""One model turn as data, for any API: the request, the answer, and how a provider fails."""
+"""One model turn as data, for any API: the request, the answer, and a provider's error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Finish = Literal["stop", "tool_calls", "length", "content_filter", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool as the model can see it; ``parameters`` is a JSON schema of an object."""
+    """A tool as shown to the model; ``parameters`` is the JSON schema of an object."""
 
     name: str
     description: str
@@ -30,7 +30,7 @@ class Tool:
     strict: bool = False
 
     def declaration(self) -> dict[str, Any]:
-        """Return the tool as an API declares it, but for ``strict``."""
+        """Return the tool's declaration in an API, without ``strict``."""
         return {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
 
 
@@ -46,7 +46,7 @@ class Call:
         return f"{self.name}({self.arguments})"
 
     def parsed(self) -> dict[str, Any] | None:
-        """Return the arguments, None if they are not a JSON object; missing ones are an empty object."""
+        """Return the arguments, or None if they are not a JSON object. Missing arguments are an empty object."""
         return parse_object((self.arguments or "{}").encode(errors="surrogatepass"))
 
 
@@ -82,19 +82,19 @@ class Answer:
         return {"role": "assistant", "content": self.text or None, "tool_calls": calls}
 
     def in_short(self) -> str:
-        """Return the calls in one line, or the text if there are none; not all of a long one."""
+        """Return the calls, or the text if there are none, in one line, truncated if it is long."""
         return ("; ".join(map(str, self.calls)) or self.text)[:_MAX_SHORT]
 
 
 def output_message(call: Call, output: str) -> Message:
-    """Return the output of a call as the message that follows it."""
+    """Return the output of a call as the message that follows the call."""
     return {"role": "tool", "tool_call_id": call.id, "content": output}
 
 
 class ProviderError(Exception):
     """The provider gave no answer: an HTTP error (``status``), no connection (None), or no answer in time.
 
-    ``code`` is the API's own error code, "" if there was none; ``retry_after`` is in seconds.
+    ``code`` is the API's error code, "" if there was none; ``retry_after`` is in seconds.
     """
 
     def __init__(

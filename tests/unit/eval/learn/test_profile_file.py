@@ -84,8 +84,8 @@ def test_what_justifies_it() -> None:
         "needed": 160.0,
     }
     assert choices[1]["why"] == 'HTTP 500: "no"\n'
-    partial = tomllib.loads(profile_file.text("m", "vllm", course("the time was over"), SPENT))["tuned"]
-    assert (partial["complete"], partial["ended"]) == (False, "the time was over")
+    partial = tomllib.loads(profile_file.text("m", "vllm", course("the time limit was reached"), SPENT))["tuned"]
+    assert (partial["complete"], partial["ended"]) == (False, "the time limit was reached")
     alone = tomllib.loads(profile_file.text("m", "vllm", course(), SPENT, only=["form"]))["tuned"]
     assert (alone["complete"], alone["only"]) == (False, ["form"])
 

@@ -142,7 +142,7 @@ async def test_errors_are_no_answers() -> None:
     course = await learned(breaks)
     assert course.setting.changed() == {"manifest": "hermes"}
     assert [choice.outcome for choice in course.choices] == ["preferred"]
-    assert course.ended == f"{MAX_ERRORS} questions in a row got no answer"
+    assert course.ended == f"{MAX_ERRORS} consecutive questions got no answer"
 
 
 async def test_a_setting_that_the_backend_refuses() -> None:
@@ -174,13 +174,13 @@ async def test_an_end_keeps_what_was_decided() -> None:
         nonlocal left
         left -= 1
         if left < 0:
-            raise Ended("the time was over")
+            raise Ended("the time limit was reached")
         return only(manifest="hermes")(setting, question)
 
     course = await learned(ask)
     assert course.setting.changed() == {"manifest": "hermes"}
     assert [choice.outcome for choice in course.choices] == ["preferred", "dropped"]
-    assert course.ended == "the time was over"
+    assert course.ended == "the time limit was reached"
 
 
 def test_the_defaults_are_those_of_the_options() -> None:
@@ -218,10 +218,10 @@ async def test_what_is_interrupted_is_not_confirmed() -> None:
 
     async def ask(setting: Setting, question: Question) -> bool | None:
         if question.id == other[3].id:
-            raise Ended("the time was over")
+            raise Ended("the time limit was reached")
         return setting.manifest == "hermes"
 
     course = await learn([decisions("")[0]], asked, ask, confirming=other)
-    assert course.ended == "the time was over"
+    assert course.ended == "the time limit was reached"
     assert course.setting == Setting()
     assert course.unconfirmed == Setting(manifest="hermes")

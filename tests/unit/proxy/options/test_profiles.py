@@ -113,7 +113,9 @@ def test_off_and_a_folder(tmp_path: Path) -> None:
     assert read_profiles("off", environment) == ()
     assert [profile.name for profile in read_profiles(str(elsewhere), environment)] == ["other"]
     assert "small" in [profile.name for profile in read_profiles("auto", environment)]
-    with pytest.raises(OptionsError, match="toolsim_profiles: got 'strict', expected auto, off, strict-tags or an existing fold"):
+    with pytest.raises(
+        OptionsError, match="toolsim_profiles: got 'strict', expected auto, off, strict-tags or an exist"
+    ):
         settings(environment, "toolsim_profiles=strict")
 
 
