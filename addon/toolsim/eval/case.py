@@ -43,7 +43,7 @@ Label = Literal[
     "timeout",
     "internal_error",
 ]
-"""The reason why a run failed: the first that applies, in the order of a call's life cycle.
+"""The reason for a failed run: the first that applies, in the order of a call's life cycle.
 
 parallel_collapse: fewer calls than required; needless_call: an unwanted call; wrong_value: a call that fits its schema
 but has an unexpected argument; wrong_state: the calls succeeded but did not have the required effect; turn_limit: the
@@ -159,7 +159,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """The run's identity within its evaluation. In resumed or compared reports, equal keys mean equal questions."""
+        """The run's identity within its evaluation. Across resumed or compared reports, equal keys mean equal questions."""
         cell = self.cell
         where = (cell.model, cell.profile, cell.method, cell.api_name, cell.setting)
         return "|".join((self.suite, self.case, *where, str(self.trial)))

@@ -38,7 +38,7 @@ def shared_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def named(runs: Sequence[Run], name: str) -> list[Run]:
-    """Return the runs renamed to another method. ``name``: a method and a suffix. Raises UsageError."""
+    """Return the runs with another method name. ``name``: a method and a suffix. Raises UsageError."""
     method, _, rest = name.partition(" ")
     for known in METHODS:
         if method == known:

@@ -26,7 +26,7 @@ FIRST_WAIT_SECONDS = 1.0
 
 
 class Asking:
-    """A Send for one run, with its record."""
+    """A Send that records the questions and answers of one run."""
 
     def __init__(self, send: Send, options: Mapping[str, Any], seconds: float | None) -> None:
         self._send = send

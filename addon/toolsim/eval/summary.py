@@ -61,7 +61,7 @@ class Figures:
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Figures:
-        """Compute the figures of runs. Latency excludes errors and timeouts, which would only show the limit.
+        """Compute the figures of runs. Latency excludes runs that ended with an error or a timeout.
 
         ``as_text`` is None if it was not counted for all runs; ``failures`` are in the order of the labels.
         """

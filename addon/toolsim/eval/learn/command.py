@@ -117,7 +117,7 @@ async def _learn(args: argparse.Namespace) -> int:
     try:
         profile_file.check_place(out)
     except OSError as problem:
-        # Checked before the model is queried for minutes.
+        # Checked now, rather than after querying the model for minutes.
         raise UsageError(f"--out: {out} cannot be written: {problem}") from problem
     about = {
         "url": found.url,

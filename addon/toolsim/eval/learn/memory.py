@@ -36,7 +36,7 @@ class Spent:
 
 
 class Memory:
-    """The open and locked file. Raises Busy and OSError."""
+    """The file, which is opened and locked. Raises Busy and OSError."""
 
     def __init__(self, folder: Path, about: Mapping[str, str]) -> None:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", about["model"])[:80]

@@ -116,7 +116,7 @@ def problem() -> str:
 
 
 def _backup(flow: HTTPFlow) -> dict[str, Any] | None:
-    # Typed as a flow, it holds the flow's state.
+    # mitmproxy annotates the attribute as a flow, but it contains the flow's state.
     backup: Any = flow._backup
     return backup if isinstance(backup, dict) else None
 

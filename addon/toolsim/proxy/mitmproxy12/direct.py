@@ -96,7 +96,7 @@ class DirectWay:
             slices = self._answer.slices(read)
             for chunks in slices:
                 if chunks is None or self._answer.has_read_all or self._answer.cut:
-                    # At a pause and at the end of an answer, the stream has more to do than to send chunks.
+                    # At a pause and at the end of an answer, the stream has to do more than send chunks.
                     self._wake(chain((chunks,), slices))
                     return
                 for chunk in chunks:

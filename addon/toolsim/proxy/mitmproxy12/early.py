@@ -2,8 +2,8 @@
 
 A model can take minutes to read a long prompt, but clients give up after about 20 s without a byte. So a streaming
 client that has received nothing for a while gets a 200, the first frames of its answer, and then keep-alives
-(``Exchange.open_early``). The backend's later output goes into that stream, whether it is a stream, a non-streamed
-answer, or an error, which becomes the API's error event.
+(``Exchange.open_early``). Whatever the backend sends later is sent over that stream: a streamed or non-streamed answer,
+or an error, which becomes the API's error event.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2, in addition to those of ``response_pump``:
 

@@ -68,7 +68,7 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
         return True
 
     def forget_failed_connections(self) -> None:
-        """Let the next request of this client connection connect again (rule 2)."""
+        """Allow the client connection's next request to reconnect to the backend (rule 2)."""
         for connection in (*self.layer.connections, self.context.server):
             if isinstance(connection, Server) and not connection.connected:
                 connection.error = None

@@ -1,4 +1,4 @@
-"""Exempts objects that exist after startup from garbage collection: they stay until the process exits.
+"""Exempts objects created during startup from garbage collection, since they live until the process exits.
 
 A full collection stops the process while it visits every object. With mitmproxy and this addon in memory there are a
 hundred thousand objects, so every stream pauses for 40 ms or more. The collector skips frozen objects. Many modules are

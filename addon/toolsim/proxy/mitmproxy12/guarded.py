@@ -97,7 +97,7 @@ class GuardedStream(ExchangeStream):
     has_end = False
     """Whether the end of the answer has been sent to the client."""
     failure: Response | None = None
-    """The error that answers the request, until it is sent."""
+    """The error response that has not been sent yet."""
     rescue: RequestWakeup | None = None
     """The command with which ``Net`` wakes the stream."""
 

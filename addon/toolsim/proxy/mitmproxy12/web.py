@@ -1,4 +1,4 @@
-"""The flow lists of mitmweb and the console: their columns, and the flows that they omit.
+"""Adapts the flow lists of mitmweb and the console: selects columns, and removes flows.
 
 toolsim writes the outcome of a turn to the flow's comment. mitmweb has a column for comments, but hides it by default,
 and makes it only two words wide. So the column is selected, and a few rules are added to the style sheet.

@@ -30,7 +30,7 @@ class Option:
 
     @property
     def full_name(self) -> str:
-        """The name in mitmproxy."""
+        """The option's name in mitmproxy, with the prefix."""
         return PREFIX + self.name
 
     @property

@@ -1,4 +1,4 @@
-"""Profiles: settings for certain models, in TOML files, one per model (``toolsim tune`` writes them)::
+"""Profiles: settings for specific models, in one TOML file per model, which ``toolsim tune`` writes::
 
     models = ["qwen2.5-coder-1.5b*"]
 

@@ -301,7 +301,7 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
 
 _DEMANDED = ("json_schema", "gbnf", "structural_tag")
 
-# Useless combinations: a test of all parsed values by their short names, and the message with the remedy.
+# Useless combinations: a predicate for the parsed values by short name, and a message with the remedy.
 USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     (
         lambda given: bool(_included(given)) and _included(given) <= _excluded(given),

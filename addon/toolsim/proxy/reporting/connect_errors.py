@@ -1,4 +1,4 @@
-"""Explains why a server could not be reached, with the remedy."""
+"""Explains why a server could not be reached, and how to fix that."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ FIELDS = "toolsim_fields"
 _CONNECTIONS = logging.getLogger("mitmproxy.proxy.server")
 # This logger warns about a certificate for each probed page of a backend; the banner has one line about it.
 _TORNADO = logging.getLogger("tornado.general")
-# Requests that mitmdump logs with its own two lines: those that toolsim does not log, except polling requests.
+# Requests for which mitmdump logs its own two lines: those that toolsim does not log, except polling requests.
 _COUNTS = [f"{api.path_suffix}{api.token_count.path_suffix}" for api in APIS.values() if api.token_count]
 _TURNS = "|".join(map(re.escape, [*(api.path_suffix for api in APIS.values()), *_COUNTS]))
 _PAGES = "|".join(re.escape(path.rstrip("/")) for path in PAGES)
@@ -106,7 +106,7 @@ class Log:
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object per record, in ASCII."""
+    """Formats each record as one JSON object in ASCII."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record."""

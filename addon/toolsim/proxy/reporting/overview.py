@@ -1,8 +1,8 @@
-"""The page at ``/toolsim/``: this proxy, the addresses for clients, and the outcome of the last turns.
+"""The page at ``/toolsim/``, which shows the backend, the base URLs for clients, and the outcomes of recent turns.
 
-For people it is HTML: one file without scripts or external resources, in which all text from clients, models and
-servers is escaped. A program that accepts JSON gets the same facts as an object. If a key is set, a request without it
-gets only the name, the base URLs and the fact that a key is required.
+People get HTML: one file without scripts or external resources, in which all text from clients, models and servers is
+escaped. Programs that accept JSON get the same data as an object. If a key is set, requests without it get only the
+name, the base URLs and the fact that a key is required.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class StartupBanner:
             self._task = asyncio.get_running_loop().create_task(self._greet(settings, started))
 
     def stop(self) -> None:
-        """Stop the banner and its request for the models."""
+        """Cancel the banner and its request for the models."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
