@@ -159,7 +159,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """The run's identity within its evaluation. Across resumed or compared reports, equal keys mean equal questions."""
+        """The run's identity within its evaluation. In resumed or compared reports, equal keys mean equal questions."""
         cell = self.cell
         where = (cell.model, cell.profile, cell.method, cell.api_name, cell.setting)
         return "|".join((self.suite, self.case, *where, str(self.trial)))
