@@ -16,7 +16,7 @@ SAMPLE = 6
 OUTERMOST = (
     "guarded.py:GuardedStream._handle_event:",
     "guarded.py:GuardedStream.watched:",
-    "direct.py:DirectWay.data_received:",
+    "fast_path.py:FastPath.data_received:",
     "chunks.py:JoiningReader.__call__:",
     "addon.py:ToolSim.requestheaders:",
     "addon.py:ToolSim.request:",

@@ -41,8 +41,8 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
             yield from self.receive(self.fed, event.data)
             return
         if isinstance(event, Wakeup):
-            if self.fed is not None and self.direct is not None and event.command is self.direct.resumption:
-                yield from self.feed(self.fed, self.direct.take_rest())
+            if self.fed is not None and self.fast_path is not None and event.command is self.fast_path.resumption:
+                yield from self.feed(self.fed, self.fast_path.take_rest())
             else:
                 yield from self.poll(self.fed) if event.command is self.next_look else self.wake()
             return

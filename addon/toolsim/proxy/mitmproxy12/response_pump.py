@@ -31,7 +31,7 @@ from mitmproxy.proxy.layers.http._http1 import Http1Server
 
 from toolsim.proxy.head import by_name
 from toolsim.proxy.mitmproxy12.backpressure import HIGH_WATER_BYTES, writer_of
-from toolsim.proxy.mitmproxy12.direct import DirectWay, direct_way
+from toolsim.proxy.mitmproxy12.fast_path import FastPath, open_fast_path
 from toolsim.proxy.mitmproxy12.stream import OwnStream
 from toolsim.proxy.streamed import StreamedAnswer
 
@@ -74,7 +74,7 @@ class ResponsePump(OwnStream):
     """Whether this class frames the chunks of HTTP/1 itself (rule 2)."""
     stores_bytes = False
     """Whether mitmproxy stores the bytes of the answer; set when the answer begins."""
-    direct: DirectWay | None = None
+    fast_path: FastPath | None = None
     """The fast path that bypasses the layers, if it is in use."""
     next_look: RequestWakeup | None = None
     """The pending wake-up to check on a further round (rule 4), or None."""
@@ -106,7 +106,7 @@ class ResponsePump(OwnStream):
         self.stores_bytes = self.context.options.store_streamed_bodies
         self.frame_chunks(response)
         if self.frames_chunks:
-            self.direct = direct_way(self, answer, self.layer, self.framed)
+            self.fast_path = open_fast_path(self, answer, self.layer, self.framed)
 
     def frame_chunks(self, response: Response) -> None:
         """Enable framing of chunks if these headers require it and the client uses HTTP/1 (rule 2)."""
@@ -161,9 +161,9 @@ class ResponsePump(OwnStream):
 
     def ask(self, answer: StreamedAnswer) -> CommandGenerator[None]:
         """Start a further round."""
-        if self.direct is not None:
-            self.direct.close()
-            self.direct = None
+        if self.fast_path is not None:
+            self.fast_path.close()
+            self.fast_path = None
         yield ToolsimAskHook(self.flow)
         yield from self.resume(answer)
 
@@ -223,9 +223,9 @@ class ResponsePump(OwnStream):
     def stop_feeding(self) -> None:
         """Stop reading the backend's answer."""
         self.fed = None
-        if self.direct is not None:
-            self.direct.close()
-            self.direct = None
+        if self.fast_path is not None:
+            self.fast_path.close()
+            self.fast_path = None
 
     def end(self) -> CommandGenerator[None]:
         """End the streamed answer, and stop the backend."""

@@ -1,4 +1,4 @@
-"""The direct path, compared with mitmproxy's own layers: each read of the backend's bytes sends the client the same."""
+"""The fast path, compared with mitmproxy's own layers: each read of the backend's bytes sends the client the same."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from toolsim.core.report import Report
 from toolsim.proxy.exchange import Exchange, Exchanges
 from toolsim.proxy.guard import Guard
 from toolsim.proxy.jobs import run
-from toolsim.proxy.mitmproxy12 import chunks, direct, guarded, patches, response_pump
+from toolsim.proxy.mitmproxy12 import chunks, fast_path, guarded, patches, response_pump
 from toolsim.proxy.options.settings import Limits
 from toolsim.response.rewrite import ResponseRewriter
 
@@ -318,10 +318,10 @@ def sent_by(
             return found
 
     with pytest.MonkeyPatch.context() as patch:
-        read_body = direct.Http1Client.read_body
-        patch.setattr(direct.Http1Client, "read_body", reading)
+        read_body = fast_path.Http1Client.read_body
+        patch.setattr(fast_path.Http1Client, "read_body", reading)
         if long:
-            patch.setattr(response_pump, "direct_way", lambda *_: None)
+            patch.setattr(response_pump, "open_fast_path", lambda *_: None)
         # To close the backend's connection may take a step of the loop more or less than to end the client's answer.
         return [sorted(sent, key=operator.itemgetter(0)) for sent in asyncio.run(play())], reached
 
@@ -421,7 +421,7 @@ async def test_a_bug_that_cannot_be_reported_ends_the_stream(
         raise ZeroDivisionError
 
     if not shortly:
-        monkeypatch.setattr(response_pump, "direct_way", lambda *_: None)
+        monkeypatch.setattr(response_pump, "open_fast_path", lambda *_: None)
     reads = chunked(frames_of("chat", TEXTS["prose"], 4))
     async with asked(*installed, "chat") as proxy:
         for data in (HEAD, *reads[:30]):
@@ -433,7 +433,7 @@ async def test_a_bug_that_cannot_be_reported_ends_the_stream(
 
 @pytest.mark.parametrize("name", ["data_received", "_is_free", "_wake"])
 @pytest.mark.parametrize("eager", [True, False])
-async def test_a_bug_in_the_direct_path_ends_the_stream(
+async def test_a_bug_in_the_fast_path_ends_the_stream(
     installed: Installed, monkeypatch: pytest.MonkeyPatch, name: str, eager: bool
 ) -> None:
     """Whatever of it raises, its client gets an error at once, or no end if that is lost, and it is counted."""
@@ -449,7 +449,7 @@ async def test_a_bug_in_the_direct_path_ends_the_stream(
         for data in (HEAD, *chunked(frames[:30])):
             await proxy.read(data)
         failures = guarded.GuardedStream.guard.failures
-        monkeypatch.setattr(direct.DirectWay, name, bug)
+        monkeypatch.setattr(fast_path.FastPath, name, bug)
         last = await proxy.read(b"".join(chunked(frames[30:] if name == "_wake" else frames[30:31])))
         is_told = b'"error"' in b"".join(data for who, data in last if who == "client")
         assert is_told or (name == "_wake" and ("client", b"0\r\n\r\n") not in last)
@@ -471,7 +471,7 @@ async def test_a_backend_that_dies_is_noticed(installed: Installed) -> None:
     async with asked(*installed, "chat") as proxy:
         for data in (HEAD, *reads[:30]):
             await proxy.read(data)
-        assert proxy.stream.direct is not None
+        assert proxy.stream.fast_path is not None
         proxy.sent.clear()
         assert proxy.backend is not None
         proxy.backend.lose(ConnectionResetError())
@@ -486,9 +486,9 @@ async def test_there_is_none_around_another_layer(installed: Installed, between:
         await proxy.read(HEAD)
         stream = proxy.stream
         stream.stop_feeding()
-        assert stream.direct is None
+        assert stream.fast_path is None
         stream.context.layers[1:1] = [layers.ClientTLSLayer] * between
         assert proxy.exchange is not None
         assert proxy.exchange.streamed is not None
-        found = direct.direct_way(stream, proxy.exchange.streamed, stream.layer, stream.framed)
+        found = fast_path.open_fast_path(stream, proxy.exchange.streamed, stream.layer, stream.framed)
         assert (found is None) == bool(between)

@@ -46,7 +46,7 @@ from toolsim.proxy.streamed import StreamedAnswer
 _TASKS: set[asyncio.Task[None]] = set()
 
 
-class DirectWay:
+class FastPath:
     """A protocol for the backend's connection while ``stream`` feeds ``answer``; the usual protocol does the rest.
 
     ``http``: mitmproxy's reader of the answer. ``framed`` returns the bytes to send to the client for a part of the
@@ -140,13 +140,13 @@ def _raising(problem: Exception) -> Iterator[list[bytes] | None]:
     yield
 
 
-def direct_way(
+def open_fast_path(
     stream: OwnStream, answer: StreamedAnswer, layer: HttpLayer, framed: Callable[[bytes], bytes]
-) -> DirectWay | None:
+) -> FastPath | None:
     """Open the fast path for a stream of ``layer`` if rule 3 allows it. The client must use HTTP/1."""
     client = layer.connections.get(stream.context.server)
     http = client.child_layer if type(client) is HttpClient else None
     handler = handler_of(stream.context.client)
     if not isinstance(http, Http1Client) or stream.context.layers[1:] != [layer, stream] or handler is None:
         return None
-    return DirectWay(stream, answer, http, handler, framed)
+    return FastPath(stream, answer, http, handler, framed)
