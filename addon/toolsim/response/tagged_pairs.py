@@ -138,10 +138,10 @@ class _Values:
 def _wrong_closer(value: str) -> re.Match[str] | None:
     """Return the closing tag in any spelling with which a value ends, unless it closes an element of the value."""
     found = _WRONG_CLOSER.search(value, max(0, len(value) - _MAX_CLOSER))
-    if found is None or not found["name"]:
-        return found
-    is_closing = f"<{found['name']}" in value[: found.start()] or f"&lt;{found['name']}" in value[: found.start()]
-    return None if is_closing else found
+    if found is None:
+        return None
+    before, name = value[: found.start()], found["name"] or ">"  # "</>" closes "<>", as in JSX.
+    return None if f"<{name}" in before or f"&lt;{name}" in before else found
 
 
 def _on_lines(value: str) -> str:

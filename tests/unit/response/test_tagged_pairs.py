@@ -48,6 +48,8 @@ def test_pairs(body: str, calls: list[tuple[str | None, list[tuple[str, str]] | 
         ("<f=a><p=k>\nv\n</f>", [("k", "\nv\n")]),
         ("<f=a><p=k>\nv\n</q>\n</f>", [("k", "\nv\n")]),
         ("<f=a><p=k>v < <b>w</b><p=l>x</p></f>", [("k", "v < <b>w</b>"), ("l", "x")]),
+        ("<f=a><p=k><>v</></f>", [("k", "<>v</>")]),
+        ("<f=a><p=k><b>v</></f>", [("k", "<b>v")]),
     ],
 )
 def test_a_value_without_its_end(body: str, pairs: list[tuple[str, str]] | None) -> None:
