@@ -344,7 +344,7 @@ A request's `server_url`
     unit/mcp/test_server_config.py::test_what_a_request_may_not
     unit/mcp/test_web.py::test_no_other_place_is_asked
     unit/proxy/test_mcp_servers.py::test_nobody_is_asked_by_default
-Redirects stay at that host, scheme
+Redirects are followed only within
     unit/rounds/test_searches.py::test_a_host_that_is_not_allowed
     unit/mcp/test_server_config.py::test_what_a_request_may_not
     unit/mcp/test_web.py::test_no_other_place_is_asked

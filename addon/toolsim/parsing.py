@@ -147,5 +147,5 @@ def _plan(tools: Iterable[Mapping[str, Any]], forms: tuple[CustomForm, ...]) -> 
     asked = {"model": "", "tools": [dict(tool) for tool in tools]}
     api = api_of_request({**asked, "messages": []})
     if api is CHAT:
-        api = RESPONSES  # It accepts the same tools, and more kinds.
+        api = RESPONSES  # Responses accepts the same tools, plus other kinds.
     return plan(api.read(api.append_reply(asked, "", "?")), api, replace(_POLICY, forms=forms), Report())

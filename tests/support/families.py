@@ -140,8 +140,8 @@ keys = {{ name = "fn", arguments = "with" }}
 
 Now `@@CALL {{"fn": "get_weather", "with": {{"city": "Oslo"}}}} @@END` is a call in answers of `my-model`. The same
 rules apply as for the forms above, streamed or non-streamed: the tool's schema, `toolsim_repair` and
-`toolsim_untagged`. Text that is not a call stays text. `toolsim tune` keeps these tables. The library accepts the same
-tables:
+`toolsim_untagged`. Text that is not a call stays text. `toolsim tune` leaves these tables in the profile. The
+library accepts the same tables:
 `parse(text, tools, forms=[{{"opening": "@@CALL", "closing": "@@END"}}])`.
 
 - `opening` and `closing` are literal text of 3 to 64 characters on one line. The first character must not be a letter,

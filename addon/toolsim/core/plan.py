@@ -70,7 +70,7 @@ class Tool:
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """The schemas of its parameters by name, as far as the tool's schema defines them."""
+        """The schemas of its parameters by name, for those that the tool's schema defines."""
         properties = (self.parameters or {}).get("properties")
         return properties if isinstance(properties, Mapping) else {}
 

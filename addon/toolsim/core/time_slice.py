@@ -53,7 +53,7 @@ class TimeSlice:
         return time.monotonic() - self._began > left and time.thread_time() - self._busy > left
 
     def restart(self) -> None:
-        """End the slice, because others are getting a pause now."""
+        """End the slice, because others are about to get their turn."""
         self._taken, self._ended = 0.0, time.monotonic()
 
     async def yield_to_others(self) -> None:

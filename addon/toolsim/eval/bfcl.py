@@ -47,7 +47,7 @@ _RUNS = itertools.count()
 def cases(category: str) -> Sequence[Case]:
     """Return all cases of a category, in the order of the package's file. Raises UsageError."""
     if category not in CATEGORIES:
-        raise UsageError(f"no such category: {category}; there are {', '.join(CATEGORIES)}")
+        raise UsageError(f"no such category: {category}; expected one of {', '.join(CATEGORIES)}")
     entries = bfcl_package.load_entries(category)
     answers = {} if category in IRRELEVANCE else bfcl_package.load_answers(category)
     made = []

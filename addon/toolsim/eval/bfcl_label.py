@@ -37,7 +37,7 @@ def decode(calls: Sequence[Call]) -> list[Decoded] | None:
 
 
 def label_unread(answer: Answer) -> Label:
-    """Return why an answer contains no call, or a call whose arguments are not JSON."""
+    """Return why an answer has no readable call: it contains none, or its arguments are not JSON."""
     if answer.finish == "length":
         return "truncation"
     return "malformed_json" if answer.calls or _ATTEMPT.search(answer.text) else "no_call"

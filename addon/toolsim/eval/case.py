@@ -202,7 +202,7 @@ class _Enough(BaseException):
 
 
 def sample(cases: Sequence[Case], size: int | None, seed: int) -> list[Case]:
-    """Return ``size`` of the cases (None: all) in their original order. Equal seeds select equal cases of a suite."""
+    """Return ``size`` of the cases (None: all) in their original order. The same seed always selects the same cases."""
     if size is None or size >= len(cases):
         return list(cases)
     chance = random.Random(f"{seed}:{cases[0].suite if cases else ''}")

@@ -68,7 +68,7 @@ def common_settings(folders: Sequence[Path]) -> dict[str, object]:
 def main(argv: Sequence[str]) -> int:
     """Run the command; return its exit code. Raises UsageError."""
     parser = Parser(prog="toolsim eval join", description="Join reports over the same cases.")
-    parser.add_argument("out", type=Path, metavar="OUT", help="folder for the joined report; must be new")
+    parser.add_argument("out", type=Path, metavar="OUT", help="folder for the joined report; must not contain a report")
     parser.add_argument("parts", type=Path, nargs="+", metavar="REPORT", help="a report folder")
     parser.add_argument(
         "--name",

@@ -160,7 +160,7 @@ class Backend:
         self._log(logging.INFO, f"APIs {apis_line([found], self.missing)}")
 
     def has_none(self) -> None:
-        """Log that the backend has no API. This is not remembered: the backend might still be starting."""
+        """Log that the backend offers none of the APIs. Not cached: the backend might still be starting."""
         self._log(logging.WARNING, f"it {NO_API}: is the base URL correct?")
 
     def _log(self, level: int, line: str) -> None:

@@ -234,7 +234,7 @@ def both_sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
     """Return both sides of a finished exchange (see ``mitmproxy12/backup.py``), each with a note."""
     note = flow.metadata[NOTE]
     if "side" in note:
-        raise ValueError("this flow is one side of a recorded exchange already")
+        raise ValueError("this flow is already one side of a recorded exchange")
     backend, client = backup.split(flow)
     if note["refused"]:
         backend.response = None

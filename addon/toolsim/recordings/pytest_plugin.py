@@ -244,7 +244,7 @@ def _recorder(path: Path, url: str, settings: Sequence[str], folder: Path) -> Re
 
 
 def _pattern(name: str) -> str:
-    """Return the pattern of a normaliser, given by name or as a pattern."""
+    """Return the pattern of a normalizer, which is given by name or as a pattern."""
     pattern = NORMALISERS.get(name, name)
     try:
         re.compile(pattern)

@@ -76,7 +76,7 @@ class RecordedTurn:
     kind: Kind
 
     def with_content(self, body: Mapping[str, Any], reply: Reply) -> RecordedTurn:
-        """Return the turn with another conversation and answer. Raises Unusable."""
+        """Return a copy of the turn with its conversation and answer replaced. Raises Unusable."""
         request = _read(self.api, body)
         return replace(self, body=body, request=request, tools=tools_on_offer(request, Policy()), reply=reply)
 

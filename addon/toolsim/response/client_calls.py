@@ -198,7 +198,7 @@ class CallOutcome:
 
 
 class ClientCalls:
-    """The calls of one choice, and its other output. ``has_broken``: whether a call ended as incomplete.
+    """The calls of one choice, and its other output. ``has_broken``: whether any call was left incomplete.
 
     ``made``: the number of complete calls emitted.
     ``preview``: the preview of the open block, or None.

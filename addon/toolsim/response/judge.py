@@ -321,7 +321,7 @@ class Judge:
         return function_arguments(written, tool, self._checker, repair=self._repair)
 
     def _mismatch(self, tool: Tool, found: Arguments) -> CheckResult | None:
-        """Return the reason arguments do not match; any input of a custom tool does."""
+        """Return the reason the arguments do not match, or None. A custom tool's input always matches."""
         if tool.kind == "custom":
             return None
         broken = self._checker.mismatch(tool, found.value)

@@ -192,12 +192,12 @@ class OutputSequencer:
         self.end("tool_calls" if self._calls.made else "stop")
 
     def fail(self) -> None:
-        """End the choice with a failure, or with a fault, which the client gets instead of an end."""
+        """End the choice because of a failure or a fault, which the client receives instead of a normal end."""
         self.is_cut = True
         self.end(None)
 
     def end_of_text(self) -> None:
-        """Process the end of the text: whitespace alone is the answer; next to a call it is dropped."""
+        """Process the end of the text: only whitespace is the answer, but next to a call it is dropped."""
         gap = self._gap.take()
         if gap and not self._calls.made and not self.has_ended:
             self._calls.emit(TextDelta(gap, self._choice))

@@ -49,7 +49,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         super().__init__(sentinel, [])
         self._line = _Line()
         self._tail = ""  # The text after it.
-        self._closing = _MARK  # The mark that is awaited.
+        self._closing = _MARK  # The mark to wait for.
         self._bare: Block | None = None  # A block that counts only if it stands alone, while that is unknown.
         self._space = ""  # The whitespace after that block.
 

@@ -200,7 +200,7 @@ class RetryingAnswer(Answer):
 
     def checked(self, choice: Choice, events: list[ClientEvent]) -> list[ClientEvent]:
         """Check whether a choice is at fault or has failed, or whether all have ended early."""
-        # A fault at the end of the text waits for the usage; an earlier one ends the answer immediately.
+        # A fault at the end of the text is held until the token usage arrives; an earlier one ends the answer.
         if choice.sequencer.is_cut and (end := self._ask(events)):
             return end
         return super().checked(choice, events)

@@ -149,7 +149,7 @@ class Sentinel:
         self._meant = ""  # The intended opening tag if it is misspelled (rule 15), otherwise the same tag.
         self._codes: tuple[str, ...] = ()  # The repairs of the tags.
         self._is_foreign = False  # Whether the tags belong to a model family's form.
-        self._pieces: list[str] = []  # The parts of the block from earlier texts, including the opening tag.
+        self._pieces: list[str] = []  # The parts of the block from earlier chunks, including the opening tag.
         self._start = 0  # The start of the rest of it in the current text.
         self._size = 0  # Number of bytes of its body in these pieces.
         self._json: JsonBody  # Its body, if it is JSON.

@@ -5,8 +5,9 @@ are produced in parallel: the backend's bytes, and the rewritten answer.
 
 1. The stream is withheld until its text begins. If the text begins like JSON, the bytes are passed on; otherwise
    the rewritten answer is sent, in which a further round can follow.
-2. If bytes have passed and the answer then turns out to be invalid, the bytes that would end it are replaced by an
-   error. So only complete events pass.
+2. If bytes have passed and the answer then turns out to be invalid or truncated, its end is replaced by an error
+   event. So only complete events pass, and no event refers to ids of the rewritten answer, which its client has
+   never seen.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class VerbatimRewriter(ResponseRewriter):
         if self._passes is False:
             yield from super().steps(data)
             return
-        is_over = self.has_read_all or not data
+        is_over, had_failed = self.has_read_all or not data, self._writer.error is not None
         frames = [frame for step in super().steps(data) for frame in step]
         self._bytes += data
         if self._passes is None:
@@ -49,17 +50,20 @@ class VerbatimRewriter(ResponseRewriter):
         self._frames = ()
         if self.waits is not None and self._passes:
             frames = self.conclude()
-        if self._passes and self.is_as_demanded:
+        is_truncated = not data and self._writer.error is not None and not had_failed
+        if self._passes and self.is_as_demanded and not is_truncated:
             end = len(self._bytes) if is_over or self.has_read_all else _end_of_events(self._bytes)
             passed, self._bytes = self._bytes[:end], self._bytes[end:]
             frames = [passed] if passed else []
         else:
+            # Only complete events have passed, so nothing is before the error on its line.
             self._bytes = b""
+            frames = self._after_passed(frames) if self._passes else frames
         yield frames
 
     def _decision(self) -> bool | None:
         if self.has_read_all:
-            # None of it has passed yet, so an invalid answer can still be replaced.
+            # None of it has been passed on yet, so an invalid answer can still be replaced.
             return self.is_as_demanded
         return self._json.starts if self._json is not None else True
 
@@ -80,7 +84,13 @@ class VerbatimRewriter(ResponseRewriter):
 
     def _rewritten(self, frames: list[bytes]) -> list[bytes]:
         """Return the rewritten answer, including the latest ``frames``, if nothing has passed yet."""
+        if self._passes:
+            return self._after_passed(frames)
         if self._passes is None:
             frames = [*self._frames, *frames]
             self._passes, self._bytes, self._frames = False, b"", ()
         return frames
+
+    def _after_passed(self, frames: list[bytes]) -> list[bytes]:
+        """Return the error in place of the rewritten ``frames`` that report it (rule 2)."""
+        return [self._writer.error_event(self._writer.error)] if frames and self._writer.error is not None else []

@@ -85,7 +85,7 @@ class WebSocket:
     # -- the upgrade --
 
     async def upgrade(self) -> Request | None:
-        """Return the upgrade request; None if there is none, after rejecting it."""
+        """Return the upgrade request, or None if no valid one arrived; an invalid one has then been rejected."""
         async with asyncio.timeout(HANDSHAKE_SECONDS):
             while data := await self._reader.read(READ_BYTES):
                 try:

@@ -87,6 +87,10 @@ class Writer(ABC):
     def write(self, event: ClientEvent) -> list[bytes]:
         """Return the frames of one event (none when the answer is not streamed)."""
 
+    @abstractmethod
+    def error_event(self, error: ApiError) -> bytes:
+        """Return an event that ends a stream with an error, whoever wrote the events before it."""
+
     def whole(self) -> bytes:
         """Return the body, or the error's body, as JSON once it is complete."""
         return error_body(self.error) if self.error is not None else dump(self.body).encode()

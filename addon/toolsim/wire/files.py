@@ -137,7 +137,7 @@ def _size(count: int) -> str:
 
 
 def legible(block: Mapping[str, Any]) -> str:
-    """Return a block of an unknown type as JSON, without ciphertext; binary parts in it are named."""
+    """Return a block of an unknown type as JSON, without ciphertext; a short description replaces each binary part."""
     return dump({key: _legible(value) for key, value in block.items() if key not in _SEALED})
 
 

@@ -91,7 +91,7 @@ class Template:
         return self.event
 
     def texts(self, data: bytes) -> list[str] | None:
-        """Return the texts of ``data`` if it consists only of repeats of this frame."""
+        """Return the strings in ``data`` if it consists only of repetitions of this frame."""
         if not data.startswith(self.head) or not data.endswith(self.end):
             return None
         try:

@@ -171,7 +171,7 @@ class Joiner[Key]:
         return whole_text(text)
 
     def end(self, key: Key) -> str:
-        """Return the replacement for a half of ``key`` that was never completed; "" if there is none."""
+        """Return the replacement for half a character of ``key`` that was never completed; "" if there is none."""
         return "\N{REPLACEMENT CHARACTER}" if self._halves.pop(key, "") else ""
 
     def open_keys(self) -> list[Key]:

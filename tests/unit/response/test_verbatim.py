@@ -8,9 +8,11 @@ import pytest
 from support.answers import plan, read
 from support.wire import DONE, chat_frame
 from toolsim.core.errors import ApiError
-from toolsim.core.plan import Plan
+from toolsim.core.events import Ended, Opened, TextDelta
+from toolsim.core.plan import AnswerForm, ApiName, Plan
 from toolsim.core.report import Report
 from toolsim.response.verbatim import VerbatimRewriter
+from toolsim.wire.apis import APIS
 
 GOOD = '{"a": 1}'
 PROSE = "It is one."
@@ -84,3 +86,20 @@ def test_a_failure_before_the_text() -> None:
         assert reader.feed(chat_frame("")) == []
         out = getattr(reader, method)(ApiError("gone", code="gone"))
         assert read("chat", True, out).error == "gone"
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 10_000])
+@pytest.mark.parametrize("api", APIS)
+def test_the_error_refers_to_nothing_that_the_client_has_not_seen(api: ApiName, size: int) -> None:
+    """The events before it are the backend's, with ids of its own, so the end is a bare error event."""
+    fields = {"answer_format": {"type": "json_object"}, "json_only": True, "attempts": frozenset({"format"})}
+    the_plan = replace(plan(api, api, True, **fields), is_verbatim=True)
+    writer = APIS[api].writer(AnswerForm(model="m", stream=True))
+    events = (Opened(), *map(TextDelta, ("[1, ", "2, ", "3]")), Ended({0: "stop"}))
+    frames = [frame for event in events for frame in writer.write(event)]
+    for data, error in ((b"".join(frames), "invalid_answer"), (b"".join(frames[:-4]), "backend_truncated")):
+        reader = rewriter(the_plan)
+        out = [b"".join(reader.feed(data[start : start + size])) for start in range(0, len(data), size)]
+        out += reader.feed(b"")
+        assert read(api, True, out).error == ("api_error" if api == "messages" else error)
+        assert b"".join(out).count(b"event: error") == (api != "chat")

@@ -43,7 +43,7 @@ async def _provider_errors() -> AsyncIterator[None]:
     try:
         yield
     except openai.APITimeoutError as error:
-        raise ProviderError("no answer in time", timed_out=True) from error
+        raise ProviderError("timed out waiting for an answer", timed_out=True) from error
     except openai.APIStatusError as error:
         raise ProviderError(
             error.message,

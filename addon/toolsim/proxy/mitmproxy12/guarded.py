@@ -164,7 +164,7 @@ class GuardedStream(ExchangeStream):
             yield from self.break_off()
 
     def fail(self, *, is_rescued: bool = False) -> CommandGenerator[None]:
-        """End the exchange with an error. ``is_rescued``: the client's connection cannot be reused."""
+        """End the exchange with an error. ``is_rescued``: an exception escaped, so its connection cannot be reused."""
         if self.is_failed:
             yield from self.break_off()
             return

@@ -374,7 +374,7 @@ OPTIONS = (
         "memory?answers=100000&bytes=268435456&days=30&background=16: the number of answers and conversations, of "
         "which the least recently used are deleted first; their total size; days after their last use; and "
         "simultaneous background answers, of which a single client key can use at most half while another key is "
-        "waiting. With required=1, /toolsim/ready answers 503 while the store fails.",
+        "waiting. With required=1, /toolsim/ready returns 503 while the store is failing.",
     ),
     Option(
         "mcp_config",

@@ -31,6 +31,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Literal, override
 
+from toolsim.core.errors import ApiError
 from toolsim.core.events import (
     CallDelta,
     CallEnded,
@@ -103,11 +104,15 @@ class ChatWriter(Writer):
                 self._start(Opened())
                 self.error = event.error
                 if self._stream:
-                    self._frames.append(encode(dump({"error": event.error.body()})))
+                    self._frames.append(self.error_event(event.error))
             case _:
                 pass  # A chat message has no place for the items of built-in tools.
         frames, self._frames = self._frames, []
         return frames
+
+    @override
+    def error_event(self, error: ApiError) -> bytes:
+        return encode(dump({"error": error.body()}))
 
     def _keep_alive(self) -> None:
         if self._head:
@@ -115,7 +120,7 @@ class ChatWriter(Writer):
             self._choice(0, "null")
             self._delta(0, "{}")
         elif self._stream:
-            # A chunk needs the model and the time, which the backend has not named yet.
+            # A chunk needs the model and the time, which the backend has not sent yet.
             self._frames.append(b": keepalive\n\n")
 
     def _start(self, event: Opened) -> None:

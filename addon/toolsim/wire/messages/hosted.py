@@ -64,7 +64,7 @@ class ServedBlocks:
     def end(
         self, output: str | None, error: Mapping[str, Any] | None, found: Sequence[Mapping[str, Any]] = ()
     ) -> list[ClientEvent]:
-        """Return the events of its outcome."""
+        """Return the events that report its outcome."""
         content: Any
         if self.kind == "mcp":
             text = output if output is not None else error_text(error).removeprefix(_ERROR)

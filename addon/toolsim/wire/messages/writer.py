@@ -30,6 +30,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any, Literal, override
 
+from toolsim.core.errors import ApiError
 from toolsim.core.events import (
     CallDelta,
     CallEnded,
@@ -134,11 +135,15 @@ class MessagesWriter(Writer):
             case Failed():
                 self.error = event.error
                 if self._form.stream:
-                    self._frames.append(encode(dump(error_body(event.error)), "error"))
+                    self._frames.append(self.error_event(event.error))
             case _:
                 pass  # Rule 9.
         frames, self._frames = self._frames, []
         return frames
+
+    @override
+    def error_event(self, error: ApiError) -> bytes:
+        return encode(dump(error_body(error)), "error")
 
     @override
     def whole(self) -> bytes:

@@ -59,6 +59,6 @@ def response_now(response: Mapping[str, Any], state: str, *, cancel: bool = Fals
 
 
 def with_response(record: Mapping[str, Any], response: Mapping[str, Any]) -> bytes:
-    """Return the value of a stored answer with another Response."""
+    """Return a stored answer's value with its Response replaced."""
     stream = mapping(record.get("background")).get("stream") is True
     return value_of(dump(response).encode(), dump(record.get("input") or []).encode(), stream=stream)

@@ -126,6 +126,11 @@ class ResponsesWriter(Writer):
                 self._fail(event.error)
         return self._events.take()
 
+    @override
+    def error_event(self, error: ApiError) -> bytes:
+        self._events.emit("error", error_fields(error))
+        return b"".join(self._events.take())
+
     # -- the response
 
     def queue(self) -> tuple[dict[str, Any], list[bytes]]:
