@@ -105,5 +105,5 @@ def test_the_same_seed_gives_the_same_cases() -> None:
 
 def test_an_unknown_category_is_refused() -> None:
     """The message names the categories that exist."""
-    with pytest.raises(UsageError, match="no such category: java; there are simple_python, multiple"):
+    with pytest.raises(UsageError, match="no such category: java; expected one of simple_python, multiple"):
         bfcl.cases("java")
