@@ -576,13 +576,20 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
 
     def _with(self, segments: Sequence[Segment]) -> str:
         """Return the end of the text before this place, whose last segments are ``segments``; "" after a call."""
-        before = self._before
-        for segment in segments:
+        ends: list[str] = []
+        size = 0
+        # From the end: this is called for each block, and there may be thousands of segments before it.
+        for segment in reversed(segments):
+            if size >= MAX_SENTENCE:
+                break
             if isinstance(segment, str):
-                before = f"{before}{segment}"[-MAX_SENTENCE:]
+                ends.append(segment[-MAX_SENTENCE:])
+                size += len(segment)
             elif not isinstance(segment, Fragment) and not (isinstance(segment, FenceMark) and segment.opening):
-                before = ""  # Neither a preview nor text that belongs to the next block adds to the text.
-        return before
+                break  # Neither a preview nor text that belongs to the next block adds to the text.
+        else:
+            ends.append(self._before)
+        return "".join(reversed(ends))[-MAX_SENTENCE:]
 
     def _emit(self, text: str) -> None:
         """Emit visible text."""
