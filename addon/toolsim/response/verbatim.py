@@ -38,8 +38,11 @@ class VerbatimRewriter(ResponseRewriter):
         if self._passes is False:
             yield from super().steps(data)
             return
-        is_over, had_failed = self.has_read_all or not data, self._writer.error is not None
+        is_over = self.has_read_all or not data
         frames = [frame for step in super().steps(data) for frame in step]
+        if not data and frames and self._writer.error is not None:
+            yield self._rewritten(frames)
+            return
         self._bytes += data
         if self._passes is None:
             self._frames += tuple(frames)
@@ -50,15 +53,12 @@ class VerbatimRewriter(ResponseRewriter):
         self._frames = ()
         if self.waits is not None and self._passes:
             frames = self.conclude()
-        is_truncated = not data and self._writer.error is not None and not had_failed
-        if self._passes and self.is_as_demanded and not is_truncated:
+        if self._passes and self.is_as_demanded:
             end = len(self._bytes) if is_over or self.has_read_all else _end_of_events(self._bytes)
             passed, self._bytes = self._bytes[:end], self._bytes[end:]
             frames = [passed] if passed else []
         else:
-            # Only complete events have passed, so nothing is before the error on its line.
-            self._bytes = b""
-            frames = self._after_passed(frames) if self._passes else frames
+            frames = self._rewritten(frames)
         yield frames
 
     def _decision(self) -> bool | None:
@@ -83,14 +83,13 @@ class VerbatimRewriter(ResponseRewriter):
         return self._rewritten(super().abandon(error))
 
     def _rewritten(self, frames: list[bytes]) -> list[bytes]:
-        """Return the rewritten answer, including the latest ``frames``, if nothing has passed yet."""
-        if self._passes:
-            return self._after_passed(frames)
-        if self._passes is None:
-            frames = [*self._frames, *frames]
-            self._passes, self._bytes, self._frames = False, b"", ()
-        return frames
+        """Return the rewritten answer from its beginning to the latest ``frames``, in place of the bytes.
 
-    def _after_passed(self, frames: list[bytes]) -> list[bytes]:
-        """Return the error in place of the rewritten ``frames`` that report it (rule 2)."""
-        return [self._writer.error_event(self._writer.error)] if frames and self._writer.error is not None else []
+        If bytes have passed, the error that the frames report is returned instead (rule 2).
+        """
+        self._bytes = b""
+        if self._passes:
+            error = self._writer.error
+            return [self._writer.error_event(error)] if frames and error is not None else []
+        frames, self._frames, self._passes = [*self._frames, *frames], (), False
+        return frames

@@ -80,7 +80,11 @@ def test_json_that_turns_wrong(size: int) -> None:
 
 
 def test_a_failure_before_the_text() -> None:
-    """The rewritten beginning comes first, so that the error is a stream of its own."""
+    """The rewritten beginning comes first, so that the error is a stream of its own; a truncation is a failure too."""
+    reader = rewriter(checked())
+    assert reader.feed(chat_frame("")) == []
+    assert read("chat", True, reader.feed(b"")).error == "backend_truncated"
+    assert reader.feed(b"") == []
     for method in ("fail", "abandon"):
         reader = rewriter(checked())
         assert reader.feed(chat_frame("")) == []
@@ -103,3 +107,4 @@ def test_the_error_refers_to_nothing_that_the_client_has_not_seen(api: ApiName, 
         out += reader.feed(b"")
         assert read(api, True, out).error == ("api_error" if api == "messages" else error)
         assert b"".join(out).count(b"event: error") == (api != "chat")
+        assert reader.feed(b"") == []
