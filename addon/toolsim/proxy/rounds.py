@@ -181,7 +181,7 @@ class Rounds:
         is_over = False
         try:
             while (event := await arrived.get()) is not None:
-                load.remove(event)
+                load.remove()
                 if arrived.empty():
                     handler.reading.set()
                 if isinstance(event, Ended | Failed | Retry):

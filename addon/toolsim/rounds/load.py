@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 MAX_EVENTS = 32
 MAX_CHARS = 64 * 1024
-"""One event can have more: it is taken as a whole."""
+"""A single event can have more: it is taken as a whole."""
 
 
 class Load:
-    """The events that wait."""
+    """The events that wait. They are taken in the order in which they were added."""
 
     def __init__(self) -> None:
-        self._events = self._chars = 0
+        self._sizes: deque[int] = deque()
+        self._chars = 0
 
     def add(self, event: object) -> None:
         """Count an event that waits."""
-        self._events += 1
-        self._chars += _size(event)
+        size = _size(event)
+        self._sizes.append(size)
+        self._chars += size
 
-    def remove(self, event: object) -> None:
-        """Count an event that was taken."""
-        self._events -= 1
-        self._chars -= _size(event)
+    def remove(self) -> None:
+        """Count the oldest event as taken."""
+        self._chars -= self._sizes.popleft()
 
     @property
     def is_full(self) -> bool:
         """Whether their producer has to wait."""
-        return self._events >= MAX_EVENTS or self._chars >= MAX_CHARS
+        return len(self._sizes) >= MAX_EVENTS or self._chars >= MAX_CHARS
 
 
 def _size(event: object) -> int:

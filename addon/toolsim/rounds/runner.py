@@ -139,12 +139,12 @@ async def with_keepalives[Event](
             if ahead:
                 patience = seconds
                 event = ahead.popleft()
-                load.remove(event)
+                load.remove()
                 yield event
                 await pace.yield_to_others()
                 continue
             if not taken.is_set():
-                # The producer has waited for this: the work of both without a pause counts as one piece of work.
+                # The producer waits until all is taken. Its work and ours share a time slice, since neither pauses.
                 taken.set()
                 await asyncio.sleep(0)
                 continue
