@@ -149,6 +149,7 @@ class Job[R: JobResult](ABC):
     report: Report = field(default_factory=Report)
     owner: str = ""
     """The owner (see ``Exchange``); workers alternate between the jobs of different owners."""
+    subject = "a request"  # What is rewritten, in an error.
 
     @property
     @abstractmethod
@@ -241,6 +242,7 @@ class AnswerJob(Job[AnswerResult]):
     with_events: bool = False
     sent: bytes = b""
     result = AnswerResult
+    subject = "the backend's answer"
 
     @override
     def run(self, *, long_budget: bool) -> AnswerResult:
@@ -313,8 +315,7 @@ def run[R: JobResult](job: Job[R], *, long_budget: bool = False) -> R:
 
 def failed[R: JobResult](job: Job[R], crash: str) -> R:
     """Return the result of a job that failed because of a bug in toolsim; ``crash``: a traceback or description."""
-    what = "the backend's answer" if isinstance(job, AnswerJob) else "a request"
-    return job.result(job.report, ApiError(f"toolsim failed to rewrite {what}.", code="internal_error"), crash)
+    return job.result(job.report, ApiError(f"toolsim failed to rewrite {job.subject}.", code="internal_error"), crash)
 
 
 def _rewrite_request(job: RequestJob, body: bytes) -> RequestResult:

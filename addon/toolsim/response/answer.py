@@ -138,7 +138,7 @@ class Answer:
                 choice = self._choice(event.choice)
                 return self.checked(choice, choice.structured(event))
             case StructuredCallStarted():
-                self._choice(event.choice).sequencer.calls_started += 1
+                self._choice(event.choice).call_started()
                 return []
             case StructuredDelta():
                 choice = self._choice(event.choice)

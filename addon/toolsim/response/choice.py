@@ -144,6 +144,10 @@ class Choice:
             self.sequencer.item(event)
         return self._calls.take()
 
+    def call_started(self) -> None:
+        """Note that the backend has started to emit a structured call, which ``structured`` completes."""
+        self.sequencer.calls_started += 1
+
     def structured(self, call: StructuredCall) -> list[ClientEvent]:
         """Process a structured call from the backend."""
         self.sequencer.calls_started = max(0, self.sequencer.calls_started - 1)

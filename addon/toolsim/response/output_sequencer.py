@@ -122,9 +122,10 @@ class OutputSequencer:
         """After a call, with no text since (rule 2)."""
         if self._gap.hold(text):
             return
-        if self._stops and not self.calls_started:
-            self.end_early("text after tools")
-        elif self._stops or self._drops:
+        if self._stops:
+            self._gap.take()
+            self._stop("text after tools")
+        elif self._drops:
             self._gap.take()
         else:
             self._speak(text)
@@ -143,8 +144,7 @@ class OutputSequencer:
     def item(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> None:
         """Emit another item, unless it ends the turn (rule 3)."""
         if isinstance(event, RefusalDelta) and self._has_called and self._stops:
-            if not self.calls_started:
-                self.end_early("refusal after tools")
+            self._stop("refusal after tools")
             return
         self._calls.emit(event)
         self.interrupt()
@@ -184,6 +184,11 @@ class OutputSequencer:
         self.reason = "length" if self._calls.has_broken and reason is not None else reason
         self.state = self.state_ended
         self.has_ended = True
+
+    def _stop(self, why: str) -> None:
+        """End the turn at what follows a call, unless another call is on its way and would be lost (rule 2)."""
+        if not self.calls_started:
+            self.end_early(why)
 
     def end_early(self, why: str) -> None:
         """End the turn before the backend does: all further output is dropped."""
