@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.each import each
+from support.growth import LINEAR, growth
 from support.library import Tools, by_proxy, items, streamed
 from toolsim.parsing import BadRequest, Call, Prose, StreamParser, parse
 
@@ -262,3 +263,12 @@ def test_the_pages_first_lines_hold() -> None:
     """Run as printed."""
     code = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0]
     exec(compile(code, "parsing.md", "exec"), {})
+
+
+@pytest.mark.parametrize("before", ["", "```python\nx = "])
+@pytest.mark.parametrize("between", [" ", "\n", " y\n"])
+def test_many_blocks_in_one_text_take_linear_time(before: str, between: str) -> None:
+    """Of a tool that is not on offer, so that each is text; the text before a block is looked at for each."""
+    tools = [{"type": "function", "name": "search"}]
+    block = '<tool_call>{"name": "missing", "arguments": {"query": "x"}}</tool_call>'
+    assert growth(lambda count: parse(before + between.join([block] * count), tools), 1_000) < LINEAR
