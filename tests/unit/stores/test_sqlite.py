@@ -189,6 +189,7 @@ async def test_much_that_is_deleted_goes_bit_by_bit(tmp_path: Path, monkeypatch:
     store = SqliteStore(tmp_path / "store", StoreLimits())
     for id in "xy":
         await store.put("p", [Record(id, bytes(101))])
+    await rest(store)  # A checkpoint, which sweeps too.
     monkeypatch.setattr(sqlite, "_SWEPT_AT_ONCE", 8)
     assert await store.delete("p", "x")
     for left in ((14, 1), (11, 0)):
