@@ -132,6 +132,22 @@ def open_store(place: str, bounds: StoreLimits) -> Store:
     return SqliteStore(Path(place) if place else None, bounds)
 
 
+def file_problem(path: Path) -> str:
+    """Return why an existing file cannot be used as a store, or "". A locked file can be used later.
+
+    SQLite has to open the file, even only to check its first bytes: see ``_make``.
+    """
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=0.0)) as base:
+            _schema_version(base, path)
+    except StoreError as problem:
+        return str(problem)
+    except sqlite3.DatabaseError as problem:
+        is_damaged = getattr(problem, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+        return f"{path}: {problem}" if is_damaged else ""
+    return ""
+
+
 class SqliteStore:
     """Stores records in the file ``path``, created on first use, or in memory if it is None.
 
@@ -438,16 +454,21 @@ def _open(path: Path | None) -> sqlite3.Connection:
             "wal_autocheckpoint=0",
         ):
             base.execute(f"PRAGMA {pragma}")
-        with closing(base.execute("PRAGMA user_version")) as rows:
-            (version,) = rows.fetchone()
-        if version > _VERSION:
-            raise StoreError(f"{path}: it has version {version}, which was written by a newer toolsim")
-        if version < _VERSION:
+        if _schema_version(base, path) < _VERSION:
             base.executescript(_SCHEMA)
     except BaseException:
         base.close()
         raise
     return base
+
+
+def _schema_version(base: sqlite3.Connection, path: Path | None) -> int:
+    """Return the version of a file's tables, 0 for an empty file. Raises StoreError."""
+    with closing(base.execute("PRAGMA user_version")) as rows:
+        version: int = rows.fetchone()[0]
+    if version > _VERSION:
+        raise StoreError(f"{path}: it has version {version}, which was written by a newer toolsim")
+    return version
 
 
 def _make(path: Path) -> None:

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shlex
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from mitmproxy.exceptions import OptionsError
 
 from toolsim.core.plan import Policy
-from toolsim.plugins import BUILTIN
+from toolsim.plugins import BUILTIN, STORES
 from toolsim.proxy.address import Upstream, is_loopback, parse_url
 from toolsim.proxy.cors import Origins
 from toolsim.proxy.options.api_keys import FILE, ApiKeys
@@ -209,6 +210,8 @@ def _store(value: str) -> StoreUrl | None:
         _check_folder(file.parent, value)
         if file.exists() and not os.access(file, os.R_OK | os.W_OK):
             raise ValueError(f"got {value!r}, expected a writable file: {file} is not")
+        if file.exists() and (problem := importlib.import_module(STORES["sqlite"].module).file_problem(file)):
+            raise ValueError(f"got {value!r}, expected a file that toolsim has created: {problem}; use another path")
     return url
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -118,6 +120,15 @@ def test_bad_values_are_refused(spec: str, reason: str) -> None:
     [
         ("store=sqlite:FOLDER", "expected a file: FOLDER is a folder"),
         ("store=sqlite:FOLDER/text/x", "expected a writable folder: FOLDER/text is a file"),
+        (
+            "store=sqlite:FOLDER/text",
+            "expected a file that toolsim has created: FOLDER/text: file is not a database; use another path",
+        ),
+        (
+            "store=sqlite:FOLDER/newer",
+            "expected a file that toolsim has created: FOLDER/newer: it has version 99, which was written by a newer "
+            "toolsim; use another path",
+        ),
         ("capture=FOLDER/text", "expected a writable folder: FOLDER/text is a file"),
         ("capture=FOLDER/text/x/y", "expected a writable folder: FOLDER/text is a file"),
     ],
@@ -125,6 +136,8 @@ def test_bad_values_are_refused(spec: str, reason: str) -> None:
 def test_files_that_cannot_be_written(spec: str, reason: str, tmp_path: Path) -> None:
     """A store and a folder of recordings are checked before the start, not with the first answer."""
     (tmp_path / "text").write_text("not a store")
+    with closing(sqlite3.connect(tmp_path / "newer")) as base:
+        base.execute("PRAGMA user_version = 99")
     with pytest.raises(OptionsError) as refused:
         load(f"toolsim_{spec.replace('FOLDER', str(tmp_path))}")
     value = spec.partition("=")[2].replace("FOLDER", str(tmp_path))
@@ -132,12 +145,16 @@ def test_files_that_cannot_be_written(spec: str, reason: str, tmp_path: Path) ->
 
 
 def test_files_that_can_be_written(tmp_path: Path) -> None:
-    """They need not exist, and an empty file is a store."""
+    """A file need not exist; an empty file is a store, and so is one that another process has locked."""
     (tmp_path / "empty").write_text("")
-    for place in ("empty", "new/store"):
+    lock = sqlite3.connect(tmp_path / "locked", isolation_level=None)
+    lock.execute("PRAGMA locking_mode = EXCLUSIVE")
+    lock.execute("CREATE TABLE records (id TEXT)")
+    for place in ("empty", "new/store", "locked"):
         assert load(f"toolsim_store=sqlite:{tmp_path}/{place}").store == StoreUrl("sqlite", f"{tmp_path}/{place}")
     assert load(f"toolsim_capture={tmp_path}/new/folder").capture == f"{tmp_path}/new/folder"
     assert not (tmp_path / "new").exists()
+    lock.close()
 
 
 def test_choice_that_mitmproxy_did_not_check() -> None:
