@@ -110,6 +110,42 @@ class Sentinel:
     is a block even if it does not begin like a call (rule 13).
     """
 
+    # CPython reads the attributes of an instance with more than 30 of them more slowly.
+    __slots__ = (
+        "_closing",
+        "_codes",
+        "_content",
+        "_drops_surplus",
+        "_ends",
+        "_final",
+        "_fragments",
+        "_held",
+        "_ignores_values",
+        "_is_behind",
+        "_is_foreign",
+        "_is_idle",
+        "_is_plain",
+        "_json",
+        "_keeps_unread",
+        "_last",
+        "_limit",
+        "_lost",
+        "_meant",
+        "_opening",
+        "_out",
+        "_pieces",
+        "_pos",
+        "_reads_families",
+        "_row",
+        "_size",
+        "_start",
+        "_tags",
+        "_text",
+        "_value",
+        "_was_cut",
+        "state",
+    )
+
     def __init__(
         self,
         tag: str = "tool_call",
