@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 from memory.conftest import connect
-from memory.test_references import ask
+from memory.test_references import DAMAGED, ask
 from support.mitmdump import Mitmdump
 from support.text_backend import TextBackend, says
 
@@ -59,12 +59,12 @@ def test_a_locked_store(failing: Mitmdump, backend: TextBackend, file: Path, str
 def test_a_corrupt_store(backend: TextBackend, tmp_path: Path, stream: bool) -> None:
     """If nothing can be read or written, a plain turn is answered, and one that refers to something is a 503."""
     file = tmp_path / "store"
-    file.write_bytes(b"This is no database. " * 500)
     backend.play([says("One."), says("Two.")])
     with (
         Mitmdump(backend.url, toolsim_backend="chat", toolsim_store=f"sqlite:{file}") as proxy,
         connect(proxy) as client,
     ):
+        file.write_bytes(DAMAGED)  # Earlier, the proxy would not have started.
         first = ask(client, stream, input="Hello")
         assert (first.output_text, first.store) == ("One.", False)
         with pytest.raises(openai.InternalServerError) as caught:

@@ -18,6 +18,7 @@ TOOLS: list[Any] = [
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
     }
 ]
+DAMAGED = b"This is no database. " * 500
 CALL = '<tool_call>{"name":"get_weather","arguments":{"city":"Bonn"}}</tool_call>'
 pytestmark = pytest.mark.slow
 both_modes = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from memory.conftest import connect
-from memory.test_references import CALL, TOOLS, ask, both_modes, shown
+from memory.test_references import CALL, DAMAGED, TOOLS, ask, both_modes, shown
 from support.mitmdump import Mitmdump
 from support.text_backend import TextBackend, says
 
@@ -52,10 +52,10 @@ def test_a_call_that_was_asked_for_again(asking: Mitmdump, backend: TextBackend,
 @both_modes
 def test_a_store_that_fails(backend: TextBackend, tmp_path: Path, stream: bool) -> None:
     """An answer of several rounds that cannot be stored reports it too."""
-    (tmp_path / "store").write_bytes(b"This is no database. " * 500)
     backend.play([says(CALL.replace('"Bonn"', "5")), says(CALL)])
     options: dict[str, Any] = {"toolsim_retry": 1, "toolsim_store": f"sqlite:{tmp_path / 'store'}"}
     with Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy, connect(proxy) as client:
+        (tmp_path / "store").write_bytes(DAMAGED)
         answer = ask(client, stream, input="Weather?", tools=STRICT)
         assert (answer.store, answer.output[-1].type) == (False, "function_call")
         assert len(backend.exchanges) == 2
