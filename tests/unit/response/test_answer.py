@@ -28,7 +28,7 @@ from toolsim.response.answer import Answer
 
 
 def test_numbers_go_on_from_the_history() -> None:
-    """Call numbers continue after the highest in the conversation, so that no id repeats."""
+    """Call numbers continue after the highest number in the conversation, so that no call ID repeats."""
     emitted, report, _ = run_events(responses(first_number=8), [TextDelta(CALL * 2), Finished("stop"), Closed()])
     assert emitted == [*whole_call(8), *whole_call(9), Ended({0: "tool_calls"})]
     assert report.calls == ["add", "add"]
@@ -36,7 +36,7 @@ def test_numbers_go_on_from_the_history() -> None:
 
 
 def test_each_choice_has_its_own_parser() -> None:
-    """A call in one choice and text in the other, interleaved piece by piece, do not disturb each other."""
+    """Interleaved pieces of a call in one choice and of text in another choice do not disturb each other."""
     events = [TextDelta(CALL[:20], 0), TextDelta("<tool_", 1), TextDelta(CALL[20:], 0), TextDelta("call is text", 1)]
     emitted, _, _ = run_events(chat(choices=2), [*events, Finished("stop", 0), Finished("length", 1), Closed()])
     assert [event for event in emitted if not isinstance(event, TextDelta)] == [
@@ -47,7 +47,7 @@ def test_each_choice_has_its_own_parser() -> None:
 
 
 def test_one_choice_that_stops_does_not_stop_the_other() -> None:
-    """The backend is cut only when every requested choice has ended early."""
+    """The backend stream is cut off only after every requested choice has ended early."""
     emitted, _, answer = run_events(chat(choices=2), [TextDelta(f"{CALL} tail", 0)])
     assert not answer.is_cut
     assert emitted == whole_call(1)
@@ -59,7 +59,7 @@ def test_one_choice_that_stops_does_not_stop_the_other() -> None:
 
 
 def test_a_backend_that_ends_by_itself_is_not_cut() -> None:
-    """Whitespace after the calls does not count as text; usage is passed on if the backend sent it."""
+    """Whitespace after the calls does not count as text, and usage is passed on if the backend sent it."""
     usage = Usage(1, 2, 3)
     emitted, report, answer = run_events(chat(), [TextDelta(f"{CALL}\n\n"), Finished("stop"), Counted(usage), Closed()])
     assert emitted[-1] == Ended({0: "tool_calls"}, usage)
@@ -68,7 +68,7 @@ def test_a_backend_that_ends_by_itself_is_not_cut() -> None:
 
 
 def test_a_failure_releases_what_was_held_back_and_nothing_more() -> None:
-    """The tail that was held back precedes the failure; after it the answer is over."""
+    """If the backend fails, the held-back text is emitted before the error, which ends the answer."""
     error = ApiError("gone", code="x")
     emitted, report, answer = run_events(
         responses(), [TextDelta("a <tool_call>{"), Failed(error), TextDelta("b"), Closed()]
@@ -81,7 +81,7 @@ def test_a_failure_releases_what_was_held_back_and_nothing_more() -> None:
 
 
 def test_a_strict_failure_cuts_the_backend() -> None:
-    """Nothing that the backend sends after a violation can repair the answer, so it is stopped."""
+    """A violation of a strict tool's schema ends the answer with an error and cuts off the backend stream."""
     the_plan = plan("responses", "responses", True, [STRICT])
     emitted, report, answer = run_events(
         the_plan, [Opened(), TextDelta("a "), TextDelta(CALL.replace("1", '"x"')), Closed()]
@@ -93,14 +93,14 @@ def test_a_strict_failure_cuts_the_backend() -> None:
 
 
 def test_a_block_is_held_back_until_its_end() -> None:
-    """Nothing of it is emitted before, and all of it then."""
+    """Text of a block is held back until the block ends, and the complete call is emitted then."""
     answer = Answer(responses(), Report())
     assert answer.feed(TextDelta(CALL[:-1])) == []
     assert [type(event) for event in answer.feed(TextDelta(CALL[-1]))] == [CallStarted, CallDelta, CallEnded]
 
 
 def test_whitespace_and_a_dropped_tail_are_not_emitted() -> None:
-    """Whitespace waits for text; what follows a call may be dropped."""
+    """Leading whitespace is held back until text follows, and text after a call is dropped if the policy says so."""
     answer = Answer(responses(policy={"suppress_tail_after_tools": True}), Report())
     assert answer.feed(TextDelta("\n\n")) == []
     assert answer.feed(TextDelta("x")) == [TextDelta("\n\nx")]
@@ -110,7 +110,7 @@ def test_whitespace_and_a_dropped_tail_are_not_emitted() -> None:
 
 
 def test_blocks_are_reported_by_choice() -> None:
-    """Positions count within a choice; a violation is reported as a failure."""
+    """Each choice reports its blocks with positions within that choice, and a violation is reported as a failure."""
     _, report, _ = run_events(chat(choices=2), [TextDelta(CALL, 1), TextDelta(f"ab{CALL}", 0), Finished("stop", 0)])
     assert [(block["choice"], block["start"]) for block in report.blocks] == [(1, 0), (0, 2)]
     _, report, _ = run_events(plan("chat", "chat", True, [STRICT]), [TextDelta(CALL.replace("1}", '"x"}'))])
@@ -120,7 +120,8 @@ def test_blocks_are_reported_by_choice() -> None:
 @pytest.mark.parametrize("client", ["chat", "messages"])
 @pytest.mark.parametrize("failed", [Failed(ApiError("out", code="backend_gone")), None])
 def test_a_failure_after_a_call_is_warned_of(client: ApiName, failed: Failed | None) -> None:
-    """A client whose answers end with their calls keeps its call; the report names the failure, or the cut stream."""
+    """If the backend fails after a call, a chat or messages client keeps the call, and the report warns of
+    the failure."""
     asked = replace(plan(client, "chat", True, [ADD]), stops_after_tools=True)
     report = Report()
     answer = Answer(asked, report)
@@ -133,7 +134,8 @@ def test_a_failure_after_a_call_is_warned_of(client: ApiName, failed: Failed | N
 
 
 def test_a_failure_after_a_call_of_a_list_of_items() -> None:
-    """In the Responses API text and calls can follow a call, so a cut answer is an error."""
+    """If a Responses stream breaks off after a call, the answer ends with an error, because more output could have
+    followed."""
     answer = Answer(plan("responses", "chat", True, [ADD]), Report())
     assert answer.feed(TextDelta(CALL)) == whole_call(1)
     (failed,) = answer.end_of_input()
@@ -141,13 +143,13 @@ def test_a_failure_after_a_call_of_a_list_of_items() -> None:
 
 
 def test_a_failure_of_one_choice_fails_all() -> None:
-    """If one choice has no call yet, the answer cannot end as whole."""
+    """A backend failure ends the answer with an error if one of its choices has no call yet."""
     emitted, _, _ = run_events(chat(choices=2), [TextDelta(CALL, 0), TextDelta("x", 1), Failed(ApiError("out"))])
     assert isinstance(emitted[-1], Failed)
 
 
 def test_answers_that_look_like_success_and_are_none() -> None:
-    """A missing demanded call and an empty answer get a warning; anything else does not."""
+    """A missing required call and an empty answer cause warnings, and other answers do not."""
     required = ToolChoice("required")
     for made, events, warnings in (
         (chat(tool_choice=required), [TextDelta("No.")], ["NO_CALL"]),
@@ -163,14 +165,15 @@ def test_answers_that_look_like_success_and_are_none() -> None:
 @pytest.mark.parametrize("untagged", ["on", "off"])
 @pytest.mark.parametrize("form", [None, {"type": "json_object"}], ids=["words", "json"])
 def test_an_enforced_call_needs_no_tag(untagged: str, form: dict[str, str] | None) -> None:
-    """If the backend can write nothing but a call, its bare JSON is one, whatever else was requested."""
+    """Bare JSON is parsed as a call if the backend is constrained to calls, regardless of the requested
+    answer format."""
     made = chat(constraint={"type": "json_schema"}, answer_format=form, policy={"untagged": untagged})
     emitted, _, _ = run_events(made, [TextDelta('{"name": "add", "arguments": {"a":1}}'), Finished("stop"), Closed()])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
 
 
 def test_several_enforced_calls_need_no_tag_either() -> None:
-    """A list of calls, however it arrives, results in those calls and no text."""
+    """If calls are enforced, an untagged JSON list becomes calls without any text, wherever the list is split."""
     text = '[\n  {"name": "add", "arguments": {"a":1}},\n  {"name": "add", "arguments": {"a":1}}\n]'
     for cut in range(len(text)):
         pieces = [TextDelta(part) for part in (text[:cut], text[cut:]) if part]
@@ -179,7 +182,7 @@ def test_several_enforced_calls_need_no_tag_either() -> None:
 
 
 def test_a_call_behind_an_early_end_is_cut_off() -> None:
-    """It is no more than the rest of the text that ended the turn."""
+    """A structured call after the text that ended the turn is dropped without a warning."""
     late = StructuredCall("add", '{"a":1}')
     _, report, _ = run_events(chat(choices=2), [TextDelta(f"{CALL} tail", 0), late, Closed()])
     assert report.tool_cutoff == "text after tools"
@@ -187,7 +190,8 @@ def test_a_call_behind_an_early_end_is_cut_off() -> None:
 
 
 def test_a_violation_that_only_the_end_shows() -> None:
-    """A strict tool's broken call without its closing tag is only judged at the end, and still fails the answer."""
+    """A strict tool's invalid call without a closing tag is judged at the end of the input and still causes
+    an error."""
     bad = '<tool_call>{"name":"add","arguments":{"a":"x"}}'
     emitted, report, _ = run_events(plan("chat", "chat", True, [STRICT]), [TextDelta(bad), Closed()])
     assert isinstance(emitted[-1], Failed)
@@ -196,7 +200,7 @@ def test_a_violation_that_only_the_end_shows() -> None:
 
 
 def test_the_clients_name_for_a_model() -> None:
-    """If a model has another name at the backend, the answer has the client's; else it has what the backend says."""
+    """If the backend uses a different model name, the answer has the client's name; otherwise it has the backend's."""
     events = [Opened(model="qwen"), TextDelta("Hi"), Finished("stop"), Closed()]
     for name, model in (("qwen", None), ("", "qwen")):
         emitted, _, _ = run_events(chat(policy={"backend_model": name}), events)
@@ -204,7 +208,7 @@ def test_the_clients_name_for_a_model() -> None:
 
 
 def ended(answer: Answer, *events: BackendEvent) -> Ended:
-    """Return the end of an answer to these events."""
+    """Return the ``Ended`` event of the answer to these backend events, which is the last event."""
     last = [emitted for event in (*events, Closed()) for emitted in answer.feed(event)][-1]
     assert isinstance(last, Ended)
     return last
@@ -221,7 +225,7 @@ def ended(answer: Answer, *events: BackendEvent) -> Ended:
     ],
 )
 def test_missing_counts_are_estimated(counted: Usage | None, expected: Usage) -> None:
-    """Only those that the backend has not reported, from all that the model wrote: reasoning, text and calls."""
+    """Only missing token counts are estimated, from the entire reasoning, text and calls."""
     written: list[str] = []
 
     def estimate(text: str) -> Usage:
@@ -236,13 +240,13 @@ def test_missing_counts_are_estimated(counted: Usage | None, expected: Usage) ->
 
 
 def test_an_empty_answer_has_no_output_to_estimate() -> None:
-    """Zero output tokens are right if nothing was written."""
+    """A reported count of zero output tokens is kept if the answer is empty."""
     answer = Answer(plan("responses", "chat", True), Report(), estimate=lambda _: Usage(70, 0, 70, estimated=True))
     assert ended(answer, Counted(Usage(60, 0, 60))).usage == Usage(60, 0, 60)
 
 
 def test_no_estimate_for_a_stream_without_usage() -> None:
-    """A chat client that has not requested usage gets none, so that nothing has to be estimated."""
+    """Usage is neither returned nor estimated for a chat client that has not requested it."""
 
     def estimate(_: str) -> Usage:
         raise AssertionError

@@ -44,7 +44,7 @@ def plan_of(form: str, **fields: Any) -> Plan:
 def answer(
     the_plan: Plan, chunks: list[str], finish: FinishReason = "stop"
 ) -> tuple[list[list[str]], Report, Retry | None]:
-    """Return the texts and calls that the client gets, the report, and why the model is to be asked again."""
+    """Return the texts and calls that the client receives, the report, and the retry if one is needed."""
     whole = answer_for(the_plan, report := Report())
     emitted: list[ClientEvent] = [event for chunk in chunks for event in whole.feed(TextDelta(chunk))]
     emitted += [*whole.feed(Finished(finish)), *whole.feed(Closed())]
@@ -64,7 +64,8 @@ def answer(
 
 @every_case
 def test_case(case: dict[str, Any]) -> None:
-    """Each case has its items, and its warning, whole, character by character, and cut once at every third."""
+    """Each case has its items and warning, whether it arrives in one piece, character by character, or in two
+    pieces."""
     text = case["text"]
     for chunks in ([text], list(text), *([text[:cut], text[cut:]] for cut in range(1, len(text), 3))):
         items, report, retry = answer(plan_of(case["format"]), chunks)
@@ -78,7 +79,8 @@ def test_case(case: dict[str, Any]) -> None:
 
 @every_case
 def test_an_answer_that_is_not_as_demanded_is_asked_again(case: dict[str, Any]) -> None:
-    """If it may be, nothing of it is emitted before, and all of it if nobody asks; any other is as without asking."""
+    """If retries are allowed, a nonconforming answer is held back and retried, and conforming answers are not
+    affected."""
     text, the_plan = case["text"], plan_of(case["format"], retries_allowed=FAULTS)
     for chunks in ([text], list(text)):
         items, report, retry = answer(the_plan, chunks)
@@ -99,7 +101,8 @@ def test_an_answer_that_is_not_as_demanded_is_asked_again(case: dict[str, Any]) 
     st.lists(st.sampled_from([CALL, '{"sky": ', '"clear"}', "}", "\n", "words ", "```json\n", "```", " "]), max_size=6)
 )
 def test_any_text_any_cut(scraps: list[str]) -> None:
-    """Whether the text may be asked for again and how it is cut changes nothing of what the client gets."""
+    """The client receives the same output whether or not retries are allowed and however the text is split
+    into deltas."""
     text = "".join(scraps)
     for form in ("report", "loose", "object", "plan"):
         items, report, _ = answer(plan_of(form), [text])
@@ -110,7 +113,7 @@ def test_any_text_any_cut(scraps: list[str]) -> None:
 
 
 def test_what_is_held_back() -> None:
-    """JSON that cannot be a call is emitted from the first key on that no call has, as without a format."""
+    """Even with an answer format, JSON is emitted as soon as one of its keys shows that it is not a call."""
     whole = answer_for(plan_of("report"), Report())
     emitted = "".join(
         event.text for char in '{"city": "Bo' for event in whole.feed(TextDelta(char)) if isinstance(event, TextDelta)
@@ -119,7 +122,7 @@ def test_what_is_held_back() -> None:
 
 
 def test_an_answer_that_was_cut_off_is_not_asked_again() -> None:
-    """Nor does it get a warning: the client is told that it is incomplete."""
+    """An answer that the length limit cut off causes neither a retry nor a warning about its format."""
     items, report, retry = answer(plan_of("report", retries_allowed=FAULTS), ['{"city": "Bo'], "length")
     assert (items, retry) == ([["text", '{"city": "Bo']], None)
     assert "ANSWER_MISMATCH" not in report.warnings
@@ -128,7 +131,7 @@ def test_an_answer_that_was_cut_off_is_not_asked_again() -> None:
 @each("finish", ["stop", "length"])
 @each("words", ["", "Let me look.\n"])
 def test_a_call_without_its_end_is_asked_for_as_such(finish: FinishReason, words: str) -> None:
-    """Its fault is that of the call, whatever is demanded of an answer in words."""
+    """An incomplete call is retried as a faulty call, even if a format was requested for the answer."""
     text = f"{words}<tool_call>{CALL[:-9]}"
     _, _, retry = answer(plan_of("report", retries_allowed=FAULTS), list(text), finish)
     assert retry is not None
@@ -137,7 +140,7 @@ def test_a_call_without_its_end_is_asked_for_as_such(finish: FinishReason, words
 
 
 def test_an_answer_beside_something_else_is_not_held_back() -> None:
-    """Reasoning before it means nothing; reasoning after its beginning, or too much text, releases it."""
+    """An answer stays held back after earlier reasoning, but is released by later reasoning or by too much text."""
     whole = answer_for(plan_of("report", retries_allowed=FAULTS), Report())
     assert whole.feed(ReasoningDelta("Hm.")) == [ReasoningDelta("Hm.")]
     assert whole.feed(TextDelta("It is")) == []
@@ -152,6 +155,6 @@ def test_an_answer_beside_something_else_is_not_held_back() -> None:
 
 
 def test_without_tools_nothing_is_checked() -> None:
-    """Then the backend enforces the format itself."""
+    """Without tools, toolsim does not check the format of an answer, because the backend enforces the format."""
     the_plan = plan("chat", "chat", True, [], answer_format=TABLE["formats"]["report"])
     assert answer(the_plan, ["words"])[1].warnings == []

@@ -1,4 +1,4 @@
-"""Extracting arguments: each row of the module's table, for both kinds of tools."""
+"""Tests for each row of the module's table of arguments, for function tools and custom tools."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def found(written: ParsedCall, *, repair: bool = True) -> Arguments | None:
     ],
 )
 def test_json(written: ParsedCall, expected: Arguments | None) -> None:
-    """An object is verbatim, no arguments are ``{}``, and anything that is no object in any form is None."""
+    """An object is returned verbatim, missing arguments become ``{}``, and input that is not an object yields None."""
     assert found(written) == expected
 
 
 def test_without_repair_only_the_plain_forms_count() -> None:
-    """Without repairs, other keys, doubly encoded strings and slips are not arguments."""
+    """Without repairs, alternative keys, doubly encoded strings and syntax slips are not accepted as arguments."""
     for written in (
         ParsedCall("", "f", given=value("{}"), key="args"),
         ParsedCall("", "f", given=Json("", json.dumps("{}"))),
@@ -95,7 +95,7 @@ def test_without_repair_only_the_plain_forms_count() -> None:
     ],
 )
 def test_elements(elements: list[tuple[str, str]], expected: Any) -> None:
-    """Each is an argument, unless there is only one and it holds all of them."""
+    """Each element is one argument, unless a single element contains all arguments."""
     got = found(ParsedCall("", "f", given=Elements(tuple(elements))))
     assert (got and got.value) == expected
     assert got is None or json.loads(got.text) == expected
@@ -112,7 +112,7 @@ def test_elements(elements: list[tuple[str, str]], expected: Any) -> None:
     ],
 )
 def test_values_of_a_programmers_syntax(values: tuple[tuple[str | None, Json], ...], expected: str | None) -> None:
-    """Values are assigned to the schema's properties in order, or by keyword; none may be given twice."""
+    """Values are assigned to the schema's properties in order or by keyword, and duplicates are rejected."""
     got = found(ParsedCall("", "f", given=Values(values)))
     assert (got and got.text) == expected
     assert got is None or got.value == json.loads(got.text)
@@ -146,5 +146,5 @@ def test_values_of_a_programmers_syntax(values: tuple[tuple[str | None, Json], .
     ],
 )
 def test_custom_input(written: ParsedCall, expected: Arguments | None) -> None:
-    """The input of a custom tool is its parameter ``input``, or a string in place of the arguments."""
+    """The input of a custom tool is its parameter ``input``, or a string in place of the arguments object."""
     assert custom_input(written, repair=True) == expected

@@ -1,7 +1,7 @@
-"""The rows of call forms: each one positive, negative, broken, cut at every character, streamed and whole.
+"""Tests for all call forms: valid, invalid and broken calls, cut at every character, streamed and non-streamed.
 
-Many cases have the shape of those in the tests of vLLM's tool parsers and in Dynamo's parity fixtures; the texts are
-our own. Where our result differs, the architecture page's table of deviations gives the reason.
+Many cases resemble tests of vLLM's tool parsers and Dynamo's parity fixtures, but their texts were written for toolsim.
+Where toolsim's result differs, the table of deviations on the architecture page gives the reason.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CASES: dict[str, tuple[str, list[Any]]] = {case["case"]: (case["text"], case["it
 
 
 def seen(stream: bool, chunks: list[str]) -> list[list[Any]]:
-    """Return what the real client reads of an answer whose text comes in ``chunks``; arguments as values."""
+    """Return the items that a real client reads from an answer in these chunks, with arguments as parsed values."""
     the_plan = plan("responses", "chat", stream, [WRITE, LIST])
     rewriter, frames = rewrite(the_plan, *backend_answer("chat", stream, chunks))
     items = read("responses", stream, frames, rewriter.status).items
@@ -52,14 +52,14 @@ def seen(stream: bool, chunks: list[str]) -> list[list[Any]]:
 
 @each("name", CASES)
 def test_case(name: str) -> None:
-    """Each case results in its items for a real client, streamed and whole."""
+    """A real client reads the expected items from each case, streamed and non-streamed."""
     text, items = CASES[name]
     assert seen(False, [text]) == items
     assert seen(True, list(text)) == items
 
 
 def pieces(chunks: list[str]) -> list[Segment]:
-    """Return the sentinel's pieces of a text that arrives as ``chunks``, adjacent prose joined."""
+    """Return the sentinel's segments of a text that arrives in ``chunks``, with adjacent prose joined."""
     sentinel = Sentinel(foreign=True)
     found: list[Segment] = []
     for piece in [piece for chunk in chunks for piece in sentinel.feed(chunk)] + sentinel.finish():
@@ -72,7 +72,7 @@ def pieces(chunks: list[str]) -> list[Segment]:
 
 @each("name", CASES)
 def test_case_at_every_cut(name: str) -> None:
-    """Cut once anywhere, a case has the same blocks and the same prose."""
+    """A case that is split in two at any character has the same blocks and prose as the unsplit case."""
     text = CASES[name][0]
     whole = pieces([text])
     for cut in places(1, len(text)):
@@ -81,7 +81,8 @@ def test_case_at_every_cut(name: str) -> None:
 
 @each("text", [case[0] for case in CASES.values()])
 def test_begins_at_any_cut(text: str) -> None:
-    """A beginning is recognised as soon as it is complete, and is not given up while it is possible."""
+    """If only part of an opening has arrived, it is recognized as the same form as the complete opening, or is
+    undecided."""
     for opening in (TAG, *FOREIGN):
         body = text.partition(opening)[2]
         whole = row_at(body, 0, opening, behind_tag=True, final=True)
@@ -90,7 +91,7 @@ def test_begins_at_any_cut(text: str) -> None:
 
 
 def test_only_one_row_begins_like_a_word() -> None:
-    """After a space a word is prose at once: the form that starts with a name has no space there."""
+    """A word followed by a space is prose, because the call form that begins with a name allows no space there."""
     assert row_at("x", 0, TAG, behind_tag=True, final=False) is None
     assert row_at("x", 0, TAG, behind_tag=False, final=False) is False
     assert row_at("x y", 0, TAG, behind_tag=True, final=False) is False
@@ -99,7 +100,8 @@ def test_only_one_row_begins_like_a_word() -> None:
 
 @each("row", sorted({row.name for row in CALL_FORMS if row.name != "JSON"}))
 def test_every_row_has_cases(row: str) -> None:
-    """Each form has six cases at least, one with only calls, one with only text, and is in the module's table."""
+    """Each call form has at least six cases, one with only calls and one with only text, and a row in the module's
+    table."""
     word = row.lower()[:3]
     cases = [items for name, (_, items) in CASES.items() if name.startswith(word)]
     assert len(cases) >= 6
@@ -110,14 +112,14 @@ def test_every_row_has_cases(row: str) -> None:
 
 @each("opening", FOREIGN)
 def test_every_tag_has_cases(opening: str) -> None:
-    """Each tag of a form opens a call in one case, and is prose in another."""
+    """Each tag of a call form opens a call in one case and is prose in another."""
     assert any(opening in text and items[-1][0] == "call" for text, items in CASES.values())
     assert any(opening in text and items[-1][0] == "text" for text, items in CASES.values())
 
 
 @pytest.mark.parametrize("row", ["glm", "gemma", "use_tool"])
 def test_what_was_cut_stays_text(row: str) -> None:
-    """If the backend reports that it was cut off, a block that might continue is not a call."""
+    """If the backend reports that the answer was cut off, a block that could continue is not a call."""
     text, items = CASES[f"{row}, the end in the place of the closing tag"]
     body = backend_answer("chat", False, [text])
     cut = (body[0], body[1].replace(b'"finish_reason": "stop"', b'"finish_reason": "length"'))
@@ -128,7 +130,8 @@ def test_what_was_cut_stays_text(row: str) -> None:
 
 
 def test_a_strict_tool_and_a_name_that_nobody_offers() -> None:
-    """In a form's own tags an unknown name fails nothing, even beside a strict tool; a broken strict call does."""
+    """An unknown name in a foreign form is text even if a strict tool is offered, but a broken strict call is
+    an error."""
     strict = replace(WRITE, strict=True)
     for text, error in (
         ("[TOOL_CALLS]erase{}", None),
@@ -142,7 +145,7 @@ def test_a_strict_tool_and_a_name_that_nobody_offers() -> None:
 
 
 def test_without_untagged_calls_foreign_tags_are_text() -> None:
-    """The option that disables untagged calls disables foreign tags too."""
+    """The option that disables untagged calls also disables the tags of foreign call forms."""
     text = "[TOOL_CALLS]list{} <function=list></function>"
     the_plan = plan("responses", "chat", False, [LIST], policy={"untagged": "off"})
     rewriter, frames = rewrite(the_plan, *backend_answer("chat", False, [text]))
@@ -159,7 +162,7 @@ SCRAPS = ["<function=f>", "</function>", "<parameter=k>", "</parameter>", "f", "
     st.sampled_from([TAG, *FOREIGN]), st.lists(st.sampled_from(SCRAPS) | st.text(max_size=3), max_size=15).map("".join)
 )
 def test_any_body(opening: str, body: str) -> None:
-    """Any body after any tag: no exception, at least one call, and only the last may be broken."""
+    """Any body after any tag yields at least one call without an exception, and only the last call can be broken."""
     calls = read_form(opening, body)
     assert calls
     assert not any(call.broken for call in calls[:-1])
@@ -172,7 +175,8 @@ WORDS = [*FOREIGN, *filter(None, FOREIGN.values()), *SCRAPS, TAG, "</tool_call>"
 
 @given(st.lists(st.sampled_from(WORDS) | st.text(max_size=2), max_size=16).map("".join), st.data())
 def test_any_text_any_cuts(text: str, data: st.DataObject) -> None:
-    """Any text of tags and scraps, any cuts: nothing is lost, and the pieces do not depend on the cuts."""
+    """Any text of tags and scraps is segmented without loss, and the segments do not depend on how the text
+    is split."""
     whole = pieces([text])
     assert "".join(piece if isinstance(piece, str) else piece.raw for piece in whole) == text  # type: ignore[union-attr]
     assert pieces(list(text)) == whole
@@ -181,7 +185,7 @@ def test_any_text_any_cuts(text: str, data: st.DataObject) -> None:
 
 
 def test_long_blocks_take_linear_time() -> None:
-    """Values and blocks that never end are read a bounded number of times."""
+    """Values and blocks that never end are scanned only a bounded number of times."""
     scraps = [
         "<use_tool><name>f</name><k>",
         "<tool_call><function=f><parameter=k></tool_call>",
@@ -210,7 +214,7 @@ def test_long_blocks_take_linear_time() -> None:
     ],
 )
 def test_prose_is_held_back_no_longer_than_it_may_be_a_call(text: str, most: int) -> None:
-    """Text full of brackets and marks is held back for no more characters than it takes to decide."""
+    """Text full of brackets and tags is held back for only as many characters as are needed to rule out a call."""
     sentinel = Sentinel(foreign=True)
     given, waits = 0, []
     for fed, char in enumerate(text, 1):

@@ -69,7 +69,8 @@ NAMES = ["add", "add_all", "get.x", "get_x"]
     ],
 )
 def test_openings(text: str, opening: str | None) -> None:
-    """An opening is recognised from as few characters as possible, and a word that is no tool's is never waited for."""
+    """An opening is recognized from as few characters as possible, and words that are not tool names are never held
+    back."""
     assert find_call_start(text, 0, NAMES, final=False) == opening
     assert find_call_start("x " + text, 2, NAMES, final=False) == opening
     assert find_call_start(text, 0, NAMES, final=True) != "more"

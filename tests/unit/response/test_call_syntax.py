@@ -40,7 +40,7 @@ from toolsim.response.parsed_call import Json, Values
     ],
 )
 def test_values(text: str, values: list[tuple[str | None, Any]] | None) -> None:
-    """Literals by position and by keyword are read in order; anything that needs evaluation is not a call."""
+    """Literals are read in order, by position and by keyword; expressions that need evaluation are not calls."""
     got = read_call(text)
     if values is None:
         assert got is None
@@ -65,7 +65,7 @@ def test_values(text: str, values: list[tuple[str | None, Any]] | None) -> None:
     ],
 )
 def test_escapes_are_those_of_python(literal: str) -> None:
-    """A string's value is the one that it has in Python, at the top and inside lists and dicts."""
+    """Escapes in strings have the same value as in Python, including strings inside lists and dicts."""
     got = read_call(f"f(1, {literal})")
     assert got is not None
     assert isinstance(got.given, Values)
@@ -75,7 +75,7 @@ def test_escapes_are_those_of_python(literal: str) -> None:
 
 @pytest.mark.parametrize("escape", [r"\d", r"\x4", r"\U0011FFFF", r"\N{NO SUCH THING}", r"\N"])
 def test_an_escape_that_python_does_not_know_is_text(escape: str) -> None:
-    """Its backslash stays."""
+    """An escape that Python does not know keeps its backslash and is read as plain text."""
     got = read_call(f"f('a{escape}z')")
     assert got is not None
     assert isinstance(got.given, Values)
@@ -83,7 +83,7 @@ def test_an_escape_that_python_does_not_know_is_text(escape: str) -> None:
 
 
 def test_an_object_is_the_arguments() -> None:
-    """A single object in the parentheses is the arguments themselves, not a value."""
+    """A single object in the parentheses is the arguments object itself, not a positional value."""
     got = read_call('f({"a": 1.0})')
     assert got is not None
     assert isinstance(got.given, Json)
@@ -99,7 +99,7 @@ LITERALS = st.recursive(
 
 @given(st.dictionaries(st.from_regex(r"[a-z_]{1,6}", fullmatch=True), LITERALS, max_size=4))
 def test_python_literals(arguments: dict[str, Any]) -> None:
-    """Python's repr of a value is read as that value."""
+    """Python's ``repr`` of a value is read back as that value."""
     arguments = {key: value for key, value in arguments.items() if not keyword.iskeyword(key)}
     text = f"f({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
     got = read_call(text)
@@ -123,7 +123,7 @@ def test_python_literals(arguments: dict[str, Any]) -> None:
     ],
 )
 def test_records(text: str, name: str | None, arguments: Any) -> None:
-    """A record as shown in the history is parsed back, in the spellings that models use."""
+    """A ``[function_call …]`` record as shown in the history is parsed, in the spellings that models use."""
     got = read_record(text)
     assert (got and got.name) == name
     assert (got.given.value if got and isinstance(got.given, Json) else None) == arguments
@@ -131,7 +131,7 @@ def test_records(text: str, name: str | None, arguments: Any) -> None:
 
 @given(st.text(max_size=60))
 def test_no_text_raises(text: str) -> None:
-    """Any text in the parentheses or in the record is parsed or is None."""
+    """Parsing arbitrary text in the parentheses or in the record does not raise an exception."""
     read_call(f"f({text})")
     read_call(f"f({'[' * 9000}{text})")
     read_record(f"[function_call name=f arguments={text}]")
@@ -151,6 +151,6 @@ def test_no_text_raises(text: str) -> None:
     ],
 )
 def test_lists_of_calls(text: str, names: list[str] | None) -> None:
-    """A list is its calls, or one broken call if any item is not a call."""
+    """A list of calls is read as those calls, or as one broken call if any item is not a call."""
     got = read_calls(text)
     assert ([call.name for call in got] if not got[0].broken else None) == names

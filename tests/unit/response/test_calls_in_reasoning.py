@@ -41,7 +41,7 @@ KIMI = (
 
 
 def taken(reasoning: Sequence[str], *behind: BackendEvent) -> tuple[str, str]:
-    """Return the reasoning and the text that are left of reasoning in pieces, with other events behind it."""
+    """Return the remaining reasoning and the extracted text for these pieces of reasoning and later events."""
     calls = CallsInReasoning(Sentinel(foreign=True))
     emitted: list[BackendEvent] = []
     for event in (*map(ReasoningDelta, reasoning), *behind):
@@ -58,7 +58,7 @@ def taken(reasoning: Sequence[str], *behind: BackendEvent) -> tuple[str, str]:
 @each("call", [CALL, QWEN, KIMI, f"{CALL}\n{CALL}\n ", f"<tool_call>{JSON}"])
 @each("reasoning", ["", "I need the weather.\n", f"Not {CALL} as it is, but "])
 def test_calls_at_the_end_are_text(reasoning: str, call: str) -> None:
-    """Wherever the reasoning is cut, and whatever comes with the end."""
+    """Calls at the end of the reasoning become text, however the reasoning is split and whichever events follow."""
     for cut in range(len(reasoning + call)):
         pieces = (reasoning + call)[:cut], (reasoning + call)[cut:]
         for behind in ([Finished("stop"), Closed()], [Closed()], [Opened(), Counted(Usage(1, 2, 3)), Closed()]):
@@ -76,12 +76,12 @@ def test_calls_at_the_end_are_text(reasoning: str, call: str) -> None:
     ],
 )
 def test_it_stays_reasoning_beside_anything_else(behind: list[BackendEvent]) -> None:
-    """An answer that has something else, or is not known to be whole, does not end with its reasoning."""
+    """Reasoning stays reasoning if the answer has other content or might be incomplete."""
     assert taken([f"Hm. {CALL}\n"], *behind) == (f"Hm. {CALL}\n", "")
 
 
 def test_it_stays_reasoning_before_text() -> None:
-    """Whitespace is no text, and does not come before the call."""
+    """A call in the reasoning stays there if text follows; whitespace does not count as text and is emitted first."""
     assert taken([CALL], TextDelta("Hi"), Closed()) == (CALL, "Hi")
     calls = CallsInReasoning(Sentinel())
     events = [ReasoningDelta(CALL), TextDelta("\n"), Closed()]
@@ -91,14 +91,14 @@ def test_it_stays_reasoning_before_text() -> None:
 
 @given(st.lists(st.sampled_from([CALL, QWEN, "<tool_call>", " ", "\n", "so", "<", "</think>", "<think>"]), max_size=6))
 def test_nothing_is_lost(pieces: list[str]) -> None:
-    """What is no text is reasoning, in order, wherever it is cut."""
+    """Reasoning and extracted text together equal the input, however the input is split into deltas."""
     left, text = taken(pieces, Closed())
     assert left + text == "".join(pieces)
     assert taken(list("".join(pieces)), Closed()) == (left, text)
 
 
 def test_what_cannot_be_a_call_is_passed_on_at_once() -> None:
-    """Only a block that has begun is waited for, of which the client is told."""
+    """Reasoning that cannot be a call is passed on immediately; only a block that has begun is held back."""
     calls = CallsInReasoning(Sentinel())
     assert calls.take(ReasoningDelta("I ", "text")) == [ReasoningDelta("I ", "text")]
     assert calls.take(ReasoningDelta("<tool_call>{")) == []
@@ -110,7 +110,7 @@ def test_what_cannot_be_a_call_is_passed_on_at_once() -> None:
 @each("stream", [True, False])
 @each("call", [CALL, QWEN, KIMI])
 def test_the_client_gets_the_call(call: str, stream: bool, client: ApiName, backend: ApiName) -> None:
-    """And no markup in its reasoning: from answers in pieces, and from whole ones."""
+    """The client receives the call without markup in its reasoning, from streamed and non-streamed answers."""
     the_plan = plan(client, backend, stream, [WEATHER])
     steps: list[Step] = [Thought("I need the weather.\n"), Thought(call)]
     for kind, bodies, cuts in (("text/event-stream", BODIES, (0, 1, 40)), ("application/json", WHOLE, (0,))):
@@ -128,7 +128,8 @@ def items_of(steps: Sequence[Step], **fields: Any) -> list[list[Any]]:
 
 
 def test_what_is_no_call_in_the_end() -> None:
-    """An unknown tool is the answer's text; with calls, text or several choices, reasoning is only reasoning."""
+    """A call of an unknown tool in the reasoning becomes text; next to calls or text, or without tools, it stays
+    reasoning."""
     unknown = CALL.replace("get_weather", "get_time")
     for steps, text in (
         ([Thought(f"Hm. {unknown}")], [["text", unknown]]),
@@ -144,7 +145,7 @@ def test_what_is_no_call_in_the_end() -> None:
 
 
 def test_it_is_reported() -> None:
-    """As a warning; while a block is open it is held back; a failure releases it."""
+    """A call in the reasoning causes a warning, and a block that is still open is released if the backend is cut."""
     report = Report()
     answer = Answer(plan("chat", "chat", True, [WEATHER]), report)
     assert answer.feed(ReasoningDelta("<tool_call>")) == []

@@ -1,4 +1,4 @@
-"""Structured calls that are streamed as they arrive: the answer equals the one whose calls are emitted whole."""
+"""Tests for structured calls that are streamed as they arrive: the answer equals the answer with buffered calls."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ API_NAMES: tuple[ApiName, ...] = ("chat", "responses")
 
 @dataclass
 class Received:
-    """What a client made of an answer's events: its words, its calls with their status, and how it ended."""
+    """A client's view of an answer: its text, reasoning, calls with their status, and finish reason."""
 
     text: str = ""
     thought: str = ""
     calls: list[list[str]] = field(default_factory=list)
     pieces: int = 0
     end: str = ""
-    is_corrected: bool = False  # Whether the types of a call's arguments were corrected.
+    is_corrected: bool = False  # Whether the argument types of a call were corrected.
 
     def take(self, event: ClientEvent) -> None:
         match event:
@@ -76,9 +76,9 @@ class Received:
 
     @property
     def whole(self) -> tuple[str, str, list[list[str]], str]:
-        """The answer regardless of the order of its calls, since one in text counts before it is emitted.
+        """Return the answer with its calls sorted, because a call in text counts before it is emitted.
 
-        Of a call that came in both ways, either spelling of its end counts.
+        Surrounding whitespace in arguments is ignored, because a call can arrive both as text and as a structured call.
         """
         calls = sorted([name, arguments.strip(), status] for name, arguments, status in self.calls)
         return self.text, self.thought, calls, self.end
@@ -101,7 +101,7 @@ def receive(the_plan: Plan, body: bytes, cut: int = 0) -> Received:
 
 ARGUMENTS = (
     *('{"a":1}', '{"a": "b\\"}{ \\\\é🐢"}', '{"a":{"b":[1,{"c":"}"}]}}', "{}", '{"x":2}', '{"a":1} '),
-    *("", "null", ' {"a":1}', '"{\\"a\\":1}"', "[1]"),  # Judged as a whole.
+    *("", "null", ' {"a":1}', '"{\\"a\\":1}"', "[1]"),  # These arguments are judged only when they are complete.
     *(
         '{"a":1,}',
         '{"a":',
@@ -110,7 +110,7 @@ ARGUMENTS = (
         "{'a':1}",
         '{"a":1}{"a":2}',
         '{"a":1}{"a":1}',
-    ),  # Repaired, or no call.
+    ),  # These arguments are repaired, or are not a call.
 )
 CALLS = st.builds(
     Emitted,
@@ -130,7 +130,7 @@ PLANS: tuple[dict[str, Any], ...] = (
     {"policy": {"output_mode": "obsidian-xml"}},
     {"policy": {"repair": "off"}},
 )
-# Of concurrent calls, the one that was announced is among the first.
+# These plans limit the number of calls. Of concurrent calls, the call that is announced first is always kept.
 LIMITED: tuple[dict[str, Any], ...] = (
     {"one_call": True},
     {"policy": {"stop_after_tools": "on", "stop_after_tools_mode": "first"}},
@@ -173,13 +173,13 @@ def both(fields: dict[str, Any], client: ApiName, backend: ApiName, tools: Seque
 def test_the_answer_is_the_same(
     steps: list[Step], fields: dict[str, Any], client: ApiName, backend: ApiName, finish: str, mixed: bool, cut: int
 ) -> None:
-    """Streamed as it arrives, emitted whole, and cut anywhere; where they differ, a call has ended incomplete."""
+    """Incremental and buffered calls result in the same answer, unless an announced call ends incomplete."""
     tagged = [place for place, step in enumerate(steps) if step in (TAGGED, *HALVES)]
     emitted_first = any(isinstance(step, Emitted) for step in steps[: max(tagged, default=0)])
-    # Text that may become an untagged call is emitted as soon as a streamed block follows it.
+    # Text that could become an untagged call is emitted as soon as a streamed block follows it.
     assume(HALVES[0] not in steps or not (emitted_first or fields in LIMITED or BEGUN in steps))
-    # A call that the backend emits counts when it is complete, unless it was announced: of a limited number of calls,
-    # one in text that completes earlier is the first.
+    # An emitted call counts when it is complete, unless it was announced earlier. If the number of calls is limited, a
+    # call in text that completes earlier is therefore counted first.
     assume(not emitted_first or fields not in LIMITED or (backend == "responses" and not mixed))
     buffered, incremental = both(fields, client, backend)
     body = BODIES[backend](steps, finish, interleaved=mixed)
@@ -187,10 +187,10 @@ def test_the_answer_is_the_same(
     assert receive(incremental, body, cut).whole == seen.whole
     if seen.whole == expected.whole or seen.end == expected.end == "invalid_tool_call":
         return
-    if expected.is_corrected:  # What the client already has keeps the types that the model wrote.
+    if expected.is_corrected:  # Arguments that the client has already received keep the types that the model wrote.
         assert [call[0] for call in seen.calls] == [call[0] for call in expected.calls]
         return
-    # A call was announced that turned out to be none, and the client sees it end incomplete.
+    # A call was announced but turned out not to be a call, so the client sees it end incomplete.
     broken = [call for call in seen.calls if call[2] == "incomplete"]
     assert broken
     assert seen.end in ("length", "invalid_tool_call")
@@ -205,7 +205,7 @@ def test_the_answer_is_the_same(
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_calls_as_models_make_them_stay_the_same(client: ApiName, backend: ApiName, interleaved: bool) -> None:
-    """In any combination and under any plan, streaming them makes no difference."""
+    """Typical calls result in the same answer with incremental and buffered arguments, under every plan."""
     calls: list[Emitted] = [
         Emitted("add", '{"a":1}', 1),
         Emitted("note", '{"a": "b\\"}é🐢"}', 4),
@@ -233,7 +233,8 @@ WORDS, SUM, NOTE = "Hello é🐢 ", Emitted("add", '{"a":1}'), Emitted("note", '
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_it_is_the_whole_answer(client: ApiName, backend: ApiName) -> None:
-    """Streamed as it arrives, an answer is, to a real client, the one that the backend would send as one document."""
+    """To a real client, an incrementally streamed answer equals the answer that the backend would send in one
+    document."""
     shell = Emitted("run", '{"a":{"b":[]}}', 2, "shell")
     for steps in ([SUM], [WORDS, NOTE, SUM], [Thought("hm"), shell], [HALVES[0] + HALVES[1], NOTE], [WORDS, *HALVES]):
         for finish in ("tool_calls", "length"):
@@ -248,7 +249,7 @@ def test_it_is_the_whole_answer(client: ApiName, backend: ApiName) -> None:
 
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_it_may_be_cut_at_any_byte(backend: ApiName) -> None:
-    """However the bytes are cut in two, and byte by byte, the client gets the same events."""
+    """The client receives the same events if the bytes are split in two at any place, or arrive one by one."""
     _, incremental = both({}, "responses", backend)
     body = BODIES[backend]([Emitted("note", '{"a":"é🐢"}')], "tool_calls")
     expected = list(client_events(incremental, body))
@@ -261,11 +262,11 @@ def test_it_may_be_cut_at_any_byte(backend: ApiName) -> None:
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("how", ["buffered", "incremental"])
 def test_repeated_frames_mean_the_same(backend: ApiName, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Frames recognised by their bytes are not parsed, and the answer is the same as if they were."""
+    """Frames that are recognized by their bytes, without parsing, result in the same answer as parsed frames do."""
     the_plan = plan("responses", backend, True, TOOLS, policy={"stream_arguments": how})
     long = Emitted("note", json.dumps({"a": 'wörds "🐢" ' * 20}, ensure_ascii=False), 3)
     body = BODIES[backend]([long, SUM, Emitted("note", long.arguments[:-5], 3)], "length")
-    # A backend that never reports a call as done.
+    # Simulate a backend that never reports a call as done.
     frames = [frame for frame in body.split(b"\n\n") if b"output_item.done" not in frame and b"[DONE]" not in frame]
     bodies = [
         body,
@@ -282,7 +283,7 @@ def test_repeated_frames_mean_the_same(backend: ApiName, how: str, monkeypatch: 
 
 
 def joined(events: Iterable[ClientEvent]) -> list[ClientEvent]:
-    """Return events with adjacent texts of one kind as one: those of one write arrive as one or as many."""
+    """Return the events with adjacent texts joined, because one write can arrive as one event or as several."""
     found: list[ClientEvent] = []
     for event in events:
         last = found[-1] if found else None
@@ -298,7 +299,7 @@ def joined(events: Iterable[ClientEvent]) -> list[ClientEvent]:
 @each("named", ["every fragment", "the first fragment", "a fragment before them"])
 @each("before", range(3, 6))
 def test_calls_of_one_tool_without_ids(client: ApiName, place: dict[str, Any], named: str, before: int) -> None:
-    """They are two whole calls, streamed or not, and whichever of their frames are recognised by their bytes."""
+    """Two calls of one tool without IDs stay two complete calls, even if their frames are recognized by their bytes."""
     calls = [json.dumps({"a": f"{name} and what belongs to it"}) for name in ("one", "other")]
     for size in (2, 99):
         functions: list[dict[str, str]] = []
@@ -323,7 +324,7 @@ def test_calls_of_one_tool_without_ids(client: ApiName, place: dict[str, Any], n
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_it_is_streamed_as_it_arrives(client: ApiName, backend: ApiName) -> None:
-    """In as many pieces as the backend sent, before the call is complete."""
+    """An incremental call arrives in many small pieces, as the backend sends it, before the call is complete."""
     buffered, incremental = both({}, client, backend)
     body = BODIES[backend]([Emitted("note", json.dumps({"a": "words " * 20}), 4)], "tool_calls", interleaved=False)
     assert receive(buffered, body).pieces == 1
@@ -337,19 +338,19 @@ def test_it_is_streamed_as_it_arrives(client: ApiName, backend: ApiName) -> None
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("finish", ["tool_calls", "length"])
 def test_real_clients_read_it(client: ApiName, backend: ApiName, finish: str) -> None:
-    """The openai package's accumulators and types read the same answer, whole calls and broken ones."""
+    """The openai package reads the same answer from incremental and buffered calls, whether complete or broken."""
     plans = both({}, client, backend)
     for last in ('{"a":"b"}', '{"a":"b'):
         steps = ["Hello ", Emitted("add", '{"a":1}', 2), Emitted("note", last, 3)]
         body = BODIES[backend](steps, finish, interleaved=False)
         seen = [read(client, True, rewrite(a_plan, "text/event-stream", body)[1]) for a_plan in plans]
-        if last.endswith("}") or backend == "chat":  # Over chat only the first call is streamed.
+        if last.endswith("}") or backend == "chat":  # Chat answers stream only the first call incrementally.
             assert seen[0] == seen[1]
         else:
             call = [item for item in seen[1].items if item[0] == "call"][-1]
             assert call[1] == "note"
             assert last.startswith(call[2])
-            # In a chat answer, text that follows a call has no place.
+            # A chat answer has no place for text after a call.
             assert seen[1].items[-1][1].endswith(last) or client == "chat"
             assert seen[1].finish in ("length", "incomplete")
 
@@ -357,7 +358,7 @@ def test_real_clients_read_it(client: ApiName, backend: ApiName, finish: str) ->
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("last", ['{"a":"b"}', '{"a":"b'])
 def test_its_events_are_those_of_the_specification(backend: ApiName, last: str) -> None:
-    """They conform to the schemas published by Open Responses, for a call that is completed and one that breaks."""
+    """The events of completed and broken calls conform to the schemas published by Open Responses."""
     from support.open_responses import check_event
 
     _, incremental = both({}, "responses", backend)
@@ -376,7 +377,8 @@ def test_its_events_are_those_of_the_specification(backend: ApiName, last: str) 
     "step", [Emitted("add", '{"a":1,}'), '<tool_call>{"name":"add","arguments":{"a":"1"}}</tool_call>']
 )
 def test_an_answer_that_is_not_streamed_is_repaired(backend: ApiName, step: Step) -> None:
-    """Nothing of its calls has been sent before they are whole, so incremental arguments can be repaired there."""
+    """A non-streamed answer is repaired even with incremental arguments, because no call is sent before it is
+    complete."""
     the_plan = plan("responses", backend, False, TOOLS, policy={"stream_arguments": "incremental"})
     rewriter, chunks = rewrite(the_plan, "text/event-stream", BODIES[backend]([step], "tool_calls"), 40)
     seen = read("responses", False, chunks, rewriter.status)

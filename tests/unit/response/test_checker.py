@@ -21,7 +21,7 @@ def checker(seconds: float = 1.0) -> tuple[SchemaChecker, list[tuple[str, str]]]
 
 
 def test_a_mismatch_says_where() -> None:
-    """Conforming values have no mismatch; for others it names the place."""
+    """Conforming values have no mismatch; for other values, the mismatch names the place and the expected type."""
     checks, warnings = checker()
     assert checks.mismatch(tool("f", city="string"), {"city": "Bonn"}) is None
     found = checks.mismatch(tool("f", city="string"), {"city": 5})
@@ -31,7 +31,7 @@ def test_a_mismatch_says_where() -> None:
 
 
 def test_a_schema_is_compiled_once() -> None:
-    """A tool's schema is compiled on first use and cached; a tool without one has none."""
+    """A tool's schema is compiled on first use and cached; a tool without a schema has no check."""
     checks, _ = checker()
     city = tool("f", city="string")
     assert checks.schema(city) is checks.schema(city)
@@ -41,7 +41,7 @@ def test_a_schema_is_compiled_once() -> None:
 
 
 def test_an_unusable_schema_is_warned_of_once() -> None:
-    """A schema that cannot be compiled checks nothing, and causes one warning, when it is first needed."""
+    """A schema that cannot be compiled checks nothing and causes a single warning, when it is first needed."""
     checks, warnings = checker()
     remote = Tool("f", "f", parameters={"$ref": "https://example.com/x"})
     assert [checks.mismatch(remote, {"a": 1}) for _ in range(2)] == [None, None]
@@ -49,7 +49,7 @@ def test_an_unusable_schema_is_warned_of_once() -> None:
 
 
 def test_all_checks_share_one_budget() -> None:
-    """A hundred checks of an endless pattern stay within the budget, and each is reported as unsettled."""
+    """A hundred checks of an endless pattern stay within the shared time budget, and each is reported as timed out."""
     checks, warnings = checker(0.05)
     started = monotonic()
     for _ in range(100):
@@ -59,7 +59,7 @@ def test_all_checks_share_one_budget() -> None:
 
 
 def test_what_cannot_be_settled_is_nothing_that_conforms() -> None:
-    """Out of time, arguments of a strict tool count as breaking its schema, and no value as conforming or fitting."""
+    """If a check runs out of time, a strict tool's arguments are unsettled, and the value neither conforms nor fits."""
     checks, warnings = checker(0.02)
     strict = Tool("s", "s", parameters=ENDLESS, strict=True)
     value = {"a": "a" * 60 + "!"}
@@ -72,7 +72,7 @@ def test_what_cannot_be_settled_is_nothing_that_conforms() -> None:
 
 
 def test_checks_for_strict_tools_may_overdraw_the_budget() -> None:
-    """A strict tool's arguments are still checked if the budget has just run out, but not again and again."""
+    """A strict tool's arguments are checked even if the budget has just run out, but not if it is heavily overdrawn."""
     checks, _ = checker(0.015)
     strict = tool("s", True, city="string")
     checks.schema(strict)
@@ -83,7 +83,7 @@ def test_checks_for_strict_tools_may_overdraw_the_budget() -> None:
 
 
 def test_the_budget_fills_up_with_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An overdrawn budget regains a quarter of the time that passes, and never exceeds its initial value."""
+    """An overdrawn budget regains a quarter of the elapsed time and never exceeds its initial value."""
     now = 100.0
     monkeypatch.setattr("toolsim.response.checker.monotonic", lambda: now)
     checks, _ = checker(0.03)
@@ -101,7 +101,7 @@ def test_the_budget_fills_up_with_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_schema_beyond_the_limit_checks_nothing() -> None:
-    """An oversized schema causes a warning, and its calls pass."""
+    """An oversized schema causes a warning, and all calls of its tool pass."""
     warnings: list[tuple[str, str]] = []
     checks = SchemaChecker(lambda code, name: warnings.append((code, name)))
     large = {"type": "object", "description": "x" * MAX_SCHEMA_BYTES, "properties": {"city": {"type": "string"}}}
@@ -110,7 +110,7 @@ def test_a_schema_beyond_the_limit_checks_nothing() -> None:
 
 
 def test_conforms_asks_any_schema() -> None:
-    """The schema of a single property can be checked by itself."""
+    """A value can be checked against the schema of a single property."""
     checks, _ = checker()
     schema = checks.schema(tool("f", days="integer"))
     assert schema is not None
@@ -122,8 +122,8 @@ def test_conforms_asks_any_schema() -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_pause_leaves_no_call_unsettled(strict: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process collects its garbage while the schema is compiled, and again while arguments are checked: a strict
-    tool's call is not refused for it, and the next one is checked as well."""
+    """A garbage-collection pause while compiling or checking a schema does not count against the time budget: the
+    strict tool's call passes, and the next call is checked as well."""
 
     def interrupted(parameters: Mapping[str, Any]) -> Validator:
         pause()

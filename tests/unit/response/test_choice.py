@@ -34,7 +34,7 @@ from toolsim.response.retry import NO_CALL
 
 
 def test_a_refusal_after_a_call_ends_the_turn_too() -> None:
-    """To the client a refusal is words: with stop-after-tools it ends the turn, as text does."""
+    """With stop-after-tools, a refusal after a call ends the turn as text does, because the client sees it as text."""
     emitted, report, answer = run_events(chat(), [TextDelta(CALL), RefusalDelta("no")])
     assert emitted[-1] == Ended({0: "tool_calls"})
     assert answer.is_cut
@@ -43,7 +43,7 @@ def test_a_refusal_after_a_call_ends_the_turn_too() -> None:
 
 
 def test_reasoning_between_calls_ends_nothing() -> None:
-    """Models that think between their calls continue to call; so do built-in tools that run between them."""
+    """Reasoning and built-in tools between calls do not end the turn, because the model continues to call."""
     for other in (ReasoningDelta("hm"), PassThrough({"type": "mcp_call"})):
         emitted, _, answer = run_events(chat(), [TextDelta(CALL), other, TextDelta(CALL), Finished("stop"), Closed()])
         assert emitted == [*whole_call(1), other, *whole_call(2), Ended({0: "tool_calls"})]
@@ -51,7 +51,7 @@ def test_reasoning_between_calls_ends_nothing() -> None:
 
 
 def test_a_cap_is_no_end_by_itself() -> None:
-    """With one call allowed, a backend that ends after it is not cut, and its usage arrives."""
+    """With one call allowed, a backend that ends after the call is not cut off, and its usage is passed on."""
     events = [TextDelta(CALL), Finished("stop"), Counted(Usage(1, 2, 3)), Closed()]
     emitted, report, answer = run_events(chat(one_call=True), events)
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"}, Usage(1, 2, 3))]
@@ -60,7 +60,8 @@ def test_a_cap_is_no_end_by_itself() -> None:
 
 
 def test_a_dropped_call_cuts_nothing_off_if_the_turn_continues() -> None:
-    """Without stop-after-tools the backend runs on: the report names the dropped calls, and a truncated answer."""
+    """Without stop-after-tools, dropped calls do not cut off the backend, and the report names them and marks the
+    truncation."""
     emitted, report, answer = run_events(responses(one_call=True), [TextDelta(CALL * 3), Finished("stop"), Closed()])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert not answer.is_cut
@@ -70,7 +71,7 @@ def test_a_dropped_call_cuts_nothing_off_if_the_turn_continues() -> None:
 
 
 def test_a_turn_that_ends_at_a_dropped_call_lacks_it_too() -> None:
-    """Whether or not the dropped call was complete by then."""
+    """A turn that ends at a dropped call is reported as truncated, whether or not the dropped call was complete."""
     for pieces in ([CALL * 2], [CALL, "<tool_call>"]):
         _, report, answer = run_events(chat(one_call=True), [TextDelta(piece) for piece in pieces])
         assert answer.is_cut
@@ -79,7 +80,7 @@ def test_a_turn_that_ends_at_a_dropped_call_lacks_it_too() -> None:
 
 
 def test_a_call_beyond_the_cap_ends_the_turn_where_it_begins() -> None:
-    """The backend is stopped at the opening tag of a call that is not allowed, not when it is complete."""
+    """The backend stream is cut off at the opening tag of a call beyond the limit, before the call is complete."""
     emitted, _, answer = run_events(chat(one_call=True), [TextDelta(CALL), TextDelta("\n<tool_"), TextDelta("call>")])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert answer.is_cut
@@ -90,7 +91,8 @@ def test_a_call_beyond_the_cap_ends_the_turn_where_it_begins() -> None:
 @pytest.mark.parametrize("broken", [CALL.replace("add", "foo"), CALL.replace("1", '"one"')])
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_a_call_too_many_breaks_nothing(api: ApiName, broken: str) -> None:
-    """After the last allowed call, a strict tool's broken call is dropped, wherever the text is cut."""
+    """After the last allowed call, a strict tool's broken call is dropped without an error, however the text
+    is split."""
     the_plan, text = plan(api, "chat", True, [STRICT], one_call=True), CALL + broken
     for size in (1, 7, len(text)):
         pieces: list[BackendEvent] = [TextDelta(text[at : at + size]) for at in range(0, len(text), size)]
@@ -103,7 +105,7 @@ def test_a_call_too_many_breaks_nothing(api: ApiName, broken: str) -> None:
 
 @pytest.mark.parametrize("call", [StructuredCall("add", "oops"), StructuredCall("", ARGS)])
 def test_a_refused_structured_call_is_said_in_words(call: StructuredCall) -> None:
-    """The model never wrote it as text: it is no markup, and the report says that a call was withheld."""
+    """A rejected structured call is emitted as plain text without markup, and the report names the dropped call."""
     emitted, report, _ = run_events(chat(), [call, Finished("stop"), Closed()])
     words, end = emitted
     assert end == Ended({0: "stop"})
@@ -116,7 +118,7 @@ def test_a_refused_structured_call_is_said_in_words(call: StructuredCall) -> Non
 
 
 def test_a_call_with_nothing_in_it_is_dropped() -> None:
-    """Some backends send one beside their text: there is nothing to read in it."""
+    """An empty structured call, which some backends send next to text, is dropped and leaves an empty answer."""
     emitted, report, _ = run_events(chat(), [StructuredCall("", ""), Finished("stop"), Closed()])
     assert emitted == [Ended({0: "stop"})]
     assert "EMPTY_ANSWER" in report.warnings
@@ -124,7 +126,7 @@ def test_a_call_with_nothing_in_it_is_dropped() -> None:
 
 @pytest.mark.parametrize("call", [StructuredCall("add", "oops"), StructuredCall("own", ARGS)])
 def test_a_refused_structured_call_is_asked_about(call: StructuredCall) -> None:
-    """If the model can be asked to repair_json it, its words tell the model what it called."""
+    """If a rejected structured call is retried, the retry contains the arguments that the model wrote."""
     the_plan = dataclasses.replace(responses(), retries_allowed=frozenset({"MALFORMED_JSON", "UNKNOWN_TOOL"}))
     _, report, answer = run_events(the_plan, [call])
     assert answer.retry is not None
@@ -133,7 +135,7 @@ def test_a_refused_structured_call_is_asked_about(call: StructuredCall) -> None:
 
 
 def test_xml_follows_its_call() -> None:
-    """In mode obsidian-xml each call is emitted before its text, whatever ends the turn after it."""
+    """In mode obsidian-xml, each call is emitted before its XML text, regardless of what ends the turn."""
     xml = "<use_tool>\n  <name>add</name>\n  <a>1</a>\n</use_tool>"
     xml_mode = {"output_mode": "obsidian-xml"}
     emitted, _, _ = run_events(chat(policy=xml_mode), [TextDelta(CALL * 2), Finished("stop"), Closed()])
@@ -152,7 +154,7 @@ def test_xml_follows_its_call() -> None:
 
 
 def test_white_space_alone_is_the_answer() -> None:
-    """It is the answer if there is nothing else; beside a call it is dropped."""
+    """Whitespace is emitted if the answer has no other content, and dropped if the answer has a call."""
     assert run_events(chat(), [TextDelta(" \n"), Finished("stop"), Closed()])[0] == [
         TextDelta(" \n"),
         Ended({0: "stop"}),
@@ -166,14 +168,14 @@ def test_white_space_alone_is_the_answer() -> None:
 def test_a_call_without_its_end_counts_unless_the_text_was_cut(
     text: str, reason: FinishReason, calls: list[str]
 ) -> None:
-    """How a call, or a list of calls, would have continued after the length limit is unknown."""
+    """A call without its end counts if the backend stopped normally, but not if the length limit cut the text."""
     emitted, _, _ = run_events(chat(), [TextDelta(text), Finished(reason), Closed()])
     assert [event.name for event in emitted if isinstance(event, CallStarted)] == calls
     assert calls or emitted[0] == TextDelta(text)
 
 
 def test_why_a_turn_ended_early() -> None:
-    """The report names the reason; the finish reason is "tool_calls" only if there were calls."""
+    """The report names the reason for an early end, and the finish reason is "tool_calls" only if there were calls."""
     emitted, report, _ = run_events(chat(policy={"stop_after_tools_mode": "first"}), [TextDelta(CALL)])
     assert (emitted[-1], report.tool_cutoff) == (Ended({0: "tool_calls"}), "first call")
     strict = plan("chat", "chat", True, [STRICT], policy={"strict_policy": "message"})
@@ -184,14 +186,14 @@ def test_why_a_turn_ended_early() -> None:
 
 
 def test_structured_calls_join_the_turn() -> None:
-    """Calls that the backend emits as structured calls get our ids, in the order of appearance among the others."""
+    """Structured calls are numbered together with the calls in text, in order of appearance."""
     other = '{"a":2}'
     emitted, _, _ = run_events(responses(), [TextDelta(CALL), StructuredCall("add", other), Finished("stop"), Closed()])
     assert emitted == [*whole_call(1), *whole_call(2, arguments=other), Ended({0: "tool_calls"})]
 
 
 def test_text_after_the_finish_is_ignored() -> None:
-    """A choice that has ended accepts nothing more."""
+    """A choice that has finished ignores further text and calls."""
     emitted, _, _ = run_events(
         chat(), [TextDelta("a"), Finished("stop"), TextDelta("b"), StructuredCall("add", ARGS), Closed()]
     )
@@ -199,7 +201,7 @@ def test_text_after_the_finish_is_ignored() -> None:
 
 
 def test_each_choice_emits_its_own_events() -> None:
-    """Text, whitespace and calls of a second choice are emitted as its own."""
+    """Text, whitespace and calls of a second choice are emitted with that choice's index."""
     events = [TextDelta(text, choice=1) for text in ("x", "y", CALL, " ", "z")]
     emitted, _, _ = run_events(responses(), [*events, Finished("stop", 1), Closed()])
     texts = [TextDelta(text, 1) for text in ("x", "y")]
@@ -207,14 +209,14 @@ def test_each_choice_emits_its_own_events() -> None:
 
 
 def test_legacy_functions_make_one_call() -> None:
-    """The legacy form has room for one call."""
+    """The legacy function form has room for a single call, so the turn ends after the first call."""
     emitted, _, answer = run_events(chat(legacy_functions=True), [TextDelta(CALL * 2)])
     assert emitted == [*whole_call(1), Ended({0: "tool_calls"})]
     assert answer.is_cut
 
 
 def test_endless_white_space_is_text() -> None:
-    """A model stuck in line ends: they are held back up to a bound, then emitted; after a call they end the turn."""
+    """Endless line breaks are held back up to a limit and then emitted; after a call they end the turn."""
     emitted, _, _ = run_events(responses(), [TextDelta("\n" * 30_000)] * 3)
     assert "".join(event.text for event in emitted if isinstance(event, TextDelta)) == "\n" * 90_000
     emitted, _, answer = run_events(chat(), [TextDelta(CALL), *[TextDelta("\n" * 30_000)] * 3])
@@ -223,7 +225,7 @@ def test_endless_white_space_is_text() -> None:
 
 
 def test_without_tools_markup_is_text() -> None:
-    """With nothing on offer the sentinel is off: text stays text, byte for byte."""
+    """Without tools, markup is passed on as text, byte for byte."""
     emitted, _, _ = run_events(
         dataclasses.replace(responses(), tools=()), [TextDelta(CALL[:9]), TextDelta(CALL[9:]), Closed()]
     )
@@ -234,7 +236,7 @@ INCREMENTAL = {"stream_arguments": "incremental"}
 
 
 def test_arguments_stream_as_they_arrive() -> None:
-    """Incremental: the call is announced once its header is complete; the fragments together are verbatim."""
+    """Incremental calls are announced once their header is complete, and the fragments together equal the arguments."""
     the_plan = responses(policy=INCREMENTAL)
     emitted, _, _ = run_events(the_plan, [TextDelta(char) for char in CALL])
     assert emitted[0] == CallStarted(1, "add")
@@ -245,7 +247,7 @@ def test_arguments_stream_as_they_arrive() -> None:
 
 
 def test_the_first_call_of_a_list_streams() -> None:
-    """The manifest asks for a list: its first call is streamed, the others follow when the block is complete."""
+    """The first call of a list is streamed, and the remaining calls follow when the block is complete."""
     text = CALL.replace(">{", ">\n[{").replace("}<", '}, {"name": "add", "arguments": {"a": 2}}]\n<')
     emitted, _, _ = run_events(responses(policy=INCREMENTAL), [TextDelta(char) for char in text])
     starts = [at for at, event in enumerate(emitted) if isinstance(event, CallStarted)]
@@ -257,7 +259,7 @@ def test_the_first_call_of_a_list_streams() -> None:
 
 
 def test_a_strict_tool_is_never_announced_early() -> None:
-    """The judge must accept a strict tool's call before the client sees any of it."""
+    """A strict tool's call is emitted only after the complete call has been judged."""
     the_plan = plan("responses", "responses", True, [STRICT], policy=INCREMENTAL)
     answer = Answer(the_plan, Report())
     assert [out for char in CALL[:-1] for out in answer.feed(TextDelta(char))] == []
@@ -265,7 +267,7 @@ def test_a_strict_tool_is_never_announced_early() -> None:
 
 
 def test_a_late_break_ends_the_item_incomplete() -> None:
-    """A call that breaks after it was announced ends incomplete, and so does the answer; its raw text is emitted."""
+    """If an announced call breaks, the call and the answer end incomplete, and its raw text is emitted."""
     text = '<tool_call>{"name":"add","arguments":{"a":1, ~~~ </tool_call> ok'
     emitted, _, _ = run_events(responses(policy=INCREMENTAL), [*(TextDelta(char) for char in text), Closed()])
     assert emitted[0] == CallStarted(1, "add")
@@ -279,7 +281,8 @@ def test_a_late_break_ends_the_item_incomplete() -> None:
     [ReasoningDelta("hm"), RefusalDelta("no"), PassThrough({"type": "web_search_call"}), StructuredCall("add", "{}")],
 )
 def test_what_comes_within_an_announced_call_is_emitted_after_it(other: BackendEvent) -> None:
-    """The client gets one thing at a time: an item that starts within the call waits until the call ends."""
+    """An item that arrives within an announced call is emitted after the call, because clients receive items in
+    sequence."""
     behind = whole_call(2, arguments="{}") if isinstance(other, StructuredCall) else [other]
     emitted, _, _ = run_events(
         responses(policy=INCREMENTAL), [TextDelta(CALL[:-16]), other, TextDelta(CALL[-16:]), Closed()]
@@ -296,7 +299,7 @@ def test_what_comes_within_an_announced_call_is_emitted_after_it(other: BackendE
 
 @pytest.mark.parametrize(("waiting", "reason"), [(client_calls.MAX_WAITING, "tool_calls"), (2_000, "length")])
 def test_only_so_many_calls_wait_for_one(waiting: int, reason: EndReason) -> None:
-    """They are emitted after it; if more wait, it counts as broken. So no step takes long, and none is lost."""
+    """Waiting calls are emitted after the open call, which is broken off if too many wait; no step takes long."""
     calls = [StructuredCall("add", f'{{"a":{number}}}') for number in range(2, waiting + 2)]
     answer = Answer(responses(policy=INCREMENTAL), Report())
     steps = [answer.feed(event) for event in (TextDelta(CALL[:-16]), *calls, TextDelta(CALL[-16:]), Closed())]
@@ -308,7 +311,7 @@ def test_only_so_many_calls_wait_for_one(waiting: int, reason: EndReason) -> Non
 
 
 def test_texts_that_wait_for_a_call_are_emitted_as_one() -> None:
-    """There may be any number of them, and they are emitted in one step."""
+    """Adjacent texts that arrive within an open call are joined and emitted after the call in one step."""
     behind: list[BackendEvent] = [TextDelta("a"), TextDelta("b"), ReasoningDelta("hm"), TextDelta("c")]
     first = StructuredDelta("0", "add", '{"a"', is_first=True)
     emitted, _, _ = run_events(
@@ -318,13 +321,13 @@ def test_texts_that_wait_for_a_call_are_emitted_as_one() -> None:
 
 
 def test_an_early_end_breaks_the_announced_call() -> None:
-    """A refusal after a call ends the turn, within the next call too: the client sees that one end incomplete."""
+    """A refusal within the second call ends the turn, and the client sees the open call end incomplete."""
     emitted, _, _ = run_events(chat(policy=INCREMENTAL), [TextDelta(CALL), TextDelta(CALL[:-16]), RefusalDelta("no")])
     assert emitted[-2:] == [CallEnded("incomplete"), Ended({0: "length"})]
 
 
 def test_nothing_is_asked_again_behind_a_broken_call() -> None:
-    """The client has seen it and must run nothing: neither a later fault nor the lack of a call causes a retry."""
+    """After a broken call that the client has already seen, neither a later fault nor a missing call causes a retry."""
     asks = frozenset({NO_CALL, "SCHEMA_MISMATCH", "MALFORMED_JSON"})
     the_plan = responses(policy=INCREMENTAL, retries_allowed=asks, tool_choice=ToolChoice("required"))
     broken = TextDelta(CALL[:-17] + " ~~~ </tool_call>")
@@ -336,7 +339,7 @@ def test_nothing_is_asked_again_behind_a_broken_call() -> None:
 
 
 def test_a_failure_at_the_very_end_is_the_last_event() -> None:
-    """Whitespace that was held back is not emitted after it, and there is no other end."""
+    """If the answer fails at the end of the input, the error is the only event, and held-back whitespace is dropped."""
     broken = CALL.removesuffix("</tool_call>").replace("1", '"x"')
     the_plan = plan("responses", "responses", True, [STRICT])
     emitted, report, _ = run_events(the_plan, [TextDelta(" "), TextDelta(broken), Finished("stop"), Closed()])
@@ -345,7 +348,7 @@ def test_a_failure_at_the_very_end_is_the_last_event() -> None:
 
 
 def test_blocks_are_reported_with_their_place_and_fate() -> None:
-    """Each block is reported with its position in its choice's text, however that was cut, and its outcome."""
+    """Each block is reported with its outcome and its position in the choice's text, however the text is split."""
     comma = CALL.replace("1}", "1,}")
     unknown = CALL.replace("add", "gone")
     text = f"a{CALL}é{comma}{unknown}{CALL}"
@@ -365,14 +368,14 @@ def test_blocks_are_reported_with_their_place_and_fate() -> None:
 
 
 def test_the_report_stays_small() -> None:
-    """Thousands of blocks would be unreadable, and would fill the memory."""
+    """The report lists at most 1,000 blocks, so that a very long answer does not exhaust the memory."""
     _, report, _ = run_events(responses(), [TextDelta(CALL * 1100), Finished("stop"), Closed()])
     assert len(report.blocks) == 1000
     assert len(report.calls) == 1100
 
 
 def test_an_untagged_call_is_reported_as_a_block_is() -> None:
-    """With its position and its outcome."""
+    """An untagged call is reported with its position and outcome, as a tagged block is."""
     text = '{"name":"add","arguments":{"a":1}}'
     emitted, report, _ = run_events(responses(), [TextDelta(text), Finished("stop"), Closed()])
     assert emitted[:-1] == whole_call(1)
@@ -381,7 +384,7 @@ def test_an_untagged_call_is_reported_as_a_block_is() -> None:
 
 
 def test_what_is_open_when_a_backend_fails_is_no_call() -> None:
-    """After a proper end, a call without its closing tag counts; after a failure, its continuation is unknown."""
+    """A call without its closing tag counts after a normal end, but is text if the backend fails."""
     held = "<use_tool><name>add</name><a>1</a>"
     assert run_events(responses(), [TextDelta(held), Finished("stop"), Closed()])[0][:-1] == whole_call(1)
     _, report, answer = run_events(responses(), [TextDelta(held)])
@@ -392,7 +395,8 @@ def test_what_is_open_when_a_backend_fails_is_no_call() -> None:
 
 
 def test_a_violation_in_words_belongs_to_its_choice() -> None:
-    """With several choices, each has its own."""
+    """With several choices, the message about a strict violation is emitted in the choice where the violation
+    occurred."""
     strict = plan("chat", "chat", True, [STRICT], choices=2, policy={"strict_policy": "message"})
     emitted, _, _ = run_events(strict, [TextDelta(CALL.replace("1", '"one"'), 1)])
     [words] = [event for event in emitted if isinstance(event, TextDelta)]
@@ -400,7 +404,8 @@ def test_a_violation_in_words_belongs_to_its_choice() -> None:
 
 
 def test_a_broken_call_is_the_reason_whatever_ends_the_turn() -> None:
-    """A chat client does not see an item's status: "tool_calls" would make it run half a call."""
+    """After a broken call, the finish reason is "length", because "tool_calls" would make a chat client run a partial
+    call."""
     broken = '<tool_call>{"name":"add","arguments":{"a":1, ~~~ </tool_call>'
     emitted, report, _ = run_events(
         chat(policy=INCREMENTAL), [*(TextDelta(char) for char in broken), TextDelta(f" or {CALL} text")]

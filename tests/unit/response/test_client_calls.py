@@ -22,7 +22,7 @@ Made = tuple[CallOutcome, list[ClientEvent]]
 
 
 def make(calls: ClientCalls, arguments: str = ARGS, key: str | None = None) -> Made:
-    """Return the outcome of a call, and the client's events."""
+    """Return the outcome of a call and the client's events."""
     return calls.make(JudgedCall(ADD, arguments), key), calls.take()
 
 
@@ -32,7 +32,7 @@ def fragment(calls: ClientCalls, text: str) -> list[ClientEvent]:
 
 
 def test_a_call_is_emitted_whole() -> None:
-    """Its start, its arguments, its end; numbers continue over all calls."""
+    """A call is emitted as its start, arguments and end, and call numbers continue across calls."""
     calls, report = client_calls(responses(), first=7)
     assert make(calls) == (CallOutcome(made=True), whole_call(7))
     assert make(calls, "") == (CallOutcome(made=True), [CallStarted(8, "add"), CallEnded("completed")])
@@ -40,7 +40,7 @@ def test_a_call_is_emitted_whole() -> None:
 
 
 def test_a_call_too_many_is_dropped() -> None:
-    """It ends the turn if other text after a call would; if the turn continues, the report names it."""
+    """A call beyond the limit ends the turn if text after calls would; otherwise, the report names the dropped call."""
     for the_plan, end, dropped in (
         (chat(one_call=True), "more than 1 calls", "OVER_LIMIT"),
         (responses(one_call=True), "", "OVER_LIMIT:add"),
@@ -53,14 +53,14 @@ def test_a_call_too_many_is_dropped() -> None:
 
 
 def test_the_first_call_may_be_the_end() -> None:
-    """If the operator wants it, and only if text after a call is an end too."""
+    """The policy can end the turn after the first call, but only where text after a call would also end the turn."""
     policy = {"stop_after_tools_mode": "first"}
     assert make(client_calls(chat(policy=policy))[0])[0].end == "first call"
     assert make(client_calls(responses(policy=policy))[0])[0].end == ""
 
 
 def test_a_call_that_came_as_text_is_not_made_twice() -> None:
-    """The backend repeated it as a structured call: nothing is emitted, and the report warns."""
+    """If the backend repeats a call in text as a structured call, the duplicate is dropped with a warning."""
     calls, report = client_calls(responses())
     make(calls)
     assert make(calls, key="") == (CallOutcome(), [])
@@ -68,7 +68,7 @@ def test_a_call_that_came_as_text_is_not_made_twice() -> None:
 
 
 def test_its_text_follows_a_call() -> None:
-    """In obsidian-xml, separated from whatever precedes it."""
+    """In mode obsidian-xml, a call's XML text follows the call and is separated from the text before it."""
     calls, _ = client_calls(chat(policy={"output_mode": "obsidian-xml"}))
     xml = "<use_tool>\n  <name>add</name>\n  <a>1</a>\n</use_tool>"
     first, second = make(calls)[1], make(calls)[1]
@@ -77,7 +77,7 @@ def test_its_text_follows_a_call() -> None:
 
 
 def test_a_call_is_announced_by_its_header() -> None:
-    """Then its arguments as they arrive, and with the verdict the rest of them."""
+    """A complete header announces a call, fragments follow as they arrive, and the verdict adds the rest."""
     calls, _ = client_calls(responses())
     assert fragment(calls, HEADER[:-1]) == []
     assert not calls.is_open
@@ -90,7 +90,7 @@ def test_a_call_is_announced_by_its_header() -> None:
 
 
 def test_what_continues_otherwise_ends_incomplete() -> None:
-    """An announced call cannot be taken back, neither for another call nor for text."""
+    """An announced call that turns into another call or into text ends incomplete, because it cannot be retracted."""
     calls, _ = client_calls(responses())
     calls.fragment(HEADER + '{"a":1,')
     calls.take()
@@ -104,7 +104,7 @@ def test_what_continues_otherwise_ends_incomplete() -> None:
 
 
 def test_a_block_that_was_not_announced_breaks_silently() -> None:
-    """The client knows nothing of it, and the next block is parsed from its beginning."""
+    """A block that breaks before it was announced is not shown to the client, and the next block is parsed afresh."""
     calls, _ = client_calls(responses())
     calls.fragment(HEADER)
     assert not calls.end_block()
@@ -113,7 +113,7 @@ def test_a_block_that_was_not_announced_breaks_silently() -> None:
 
 
 def test_a_call_too_many_is_not_announced() -> None:
-    """Nor is anything emitted of the rest of its block."""
+    """A call beyond the limit is not announced, and its block is not emitted."""
     calls, _ = client_calls(plan("responses", "responses", True, [ADD], one_call=True))
     make(calls)
     assert fragment(calls, HEADER + '{"a"') == []
@@ -127,7 +127,8 @@ def arriving(calls: ClientCalls, text: str, tool: Tool | None = None, *, key: st
 
 
 def test_a_call_is_announced_while_it_arrives() -> None:
-    """By its first piece; pieces of other calls are not emitted meanwhile, and the verdict brings the rest."""
+    """A structured call is announced by its first piece and streamed until its verdict, while other calls'
+    pieces wait."""
     calls, _ = client_calls(responses())
     assert arriving(calls, '{"a"', ADD) == [CallStarted(1, "add"), CallDelta('{"a"')]
     assert arriving(calls, "{", ADD, key="1") == []
@@ -140,7 +141,7 @@ def test_a_call_is_announced_while_it_arrives() -> None:
 
 
 def test_a_call_that_arrives_otherwise_ends_incomplete() -> None:
-    """If it turns out to be a different call, or none."""
+    """An announced structured call ends incomplete if it turns out to be a different call or not a call."""
     calls, _ = client_calls(responses())
     for end in (lambda: make(calls, "{}", key="0")[0].broke, calls.break_off):
         calls.has_broken = False
@@ -152,7 +153,8 @@ def test_a_call_that_arrives_otherwise_ends_incomplete() -> None:
 
 
 def test_all_else_is_emitted_after_the_open_call() -> None:
-    """Text and other calls wait until the open one completes or breaks; the end of a block does not end it."""
+    """Text and other calls wait until the open call completes or breaks, and the end of a text block does not
+    end it."""
     for is_whole in (True, False):
         calls, _ = client_calls(responses())
         arriving(calls, ARGS, ADD)
@@ -171,7 +173,7 @@ def test_all_else_is_emitted_after_the_open_call() -> None:
 
 
 def test_what_may_come_to_nothing_is_not_announced() -> None:
-    """An excess call, one that may repeat a call in text, a strict tool's, and arguments that are not an object."""
+    """Excess calls, possible duplicates, strict tools' calls and arguments that are not an object are not announced."""
     calls, _ = client_calls(responses(one_call=True))
     make(calls, key="")
     assert arriving(calls, '{"a"', ADD) == []

@@ -10,7 +10,7 @@ CUT = '<tool_call>{"name":"f","arguments":{"a":"Bo'
 
 
 class Recorder:
-    """A parser that returns all text, as one without tools would."""
+    """A parser that returns all text unchanged, like the parser for requests without tools."""
 
     in_block, open_size = False, 0
 
@@ -25,7 +25,7 @@ class Recorder:
 
 
 def joined(begun: str, text: str, size: int = 1) -> str:
-    """Return what is parsed if the text arrives in pieces."""
+    """Return the text that the parser receives if the continuation arrives in pieces."""
     parser = Continuation(Recorder(), begun)
     pieces = [text[start : start + size] for start in range(0, len(text), size)]
     found = [piece for part in pieces for piece in parser.feed(part)]
@@ -47,21 +47,21 @@ def joined(begun: str, text: str, size: int = 1) -> str:
     ],
 )
 def test_a_call_is_continued_or_started_over(begun: str, text: str, read: str) -> None:
-    """Text that starts like the call replaces it; anything else continues it, at the exact character."""
+    """Text that starts a new call replaces the partial call, and any other text is appended to the partial call."""
     for size in (1, 3, 100):
         assert joined(begun, text, size) == read
 
 
 @given(st.text(min_size=1), st.text(), st.integers(1, 9))
 def test_nothing_is_lost_wherever_it_is_cut(begun: str, text: str, size: int) -> None:
-    """All of the text is read, once, with or without the call's beginning before it."""
+    """All text is parsed exactly once, with or without the partial call before it, however the text is split."""
     whole = joined(begun, text, max(len(text), 1))
     assert joined(begun, text, size) == whole
     assert whole in (text, begun + text)
 
 
 def test_what_is_undecided_is_held_back() -> None:
-    """While it is, and while the call is open, its size includes what the earlier round wrote."""
+    """A possible opening tag is held back until it is decided, and the open size includes the earlier round's text."""
     parser = Continuation(Sentinel(), CUT)
     assert parser.in_block
     assert parser.open_size == len(CUT)

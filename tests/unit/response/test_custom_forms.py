@@ -1,4 +1,4 @@
-"""Custom call forms: declared in a profile, read like those of model families, and text without the declaration."""
+"""Tests for custom call forms, which a profile declares; without the declaration, their text is not read as calls."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ FORMS = {
 
 
 def declared(folder: Path) -> tuple[CustomForm, ...]:
-    """Return the forms of the profile, as the proxy reads them at its start."""
+    """Return the forms of the profile as the proxy reads them at startup."""
     (folder / "my-model.toml").write_text(PROFILE, encoding="utf-8")
     return dict(read_profiles(str(folder), {})[0].fields)["forms"]  # type: ignore[no-any-return]
 
 
 def library(forms: tuple[CustomForm, ...], chunks: list[str]) -> Parsed:
-    """Return what the library reads of a text in pieces."""
+    """Return the library's result for a text that arrives in pieces."""
     parser = StreamParser(TOOLS, forms=[form.table() for form in forms])
     parts: list[Part] = []
     for part in [part for chunk in chunks for part in parser.feed(chunk)] + parser.finish():
@@ -76,13 +76,13 @@ def library(forms: tuple[CustomForm, ...], chunks: list[str]) -> Parsed:
 
 
 def calls(parsed: Parsed) -> list[Any]:
-    """Return the calls with their arguments as values."""
+    """Return the calls with their arguments as parsed values."""
     return [[call.name, json.loads(call.arguments)] for call in parsed.calls]
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_one_call_and_two_are_read(tmp_path: Path, form: str) -> None:
-    """With whitespace moved, the closing marker doubled, and text before; without the declaration each is text."""
+    """Calls in a declared form are read despite extra whitespace, a doubled closing marker or preceding text."""
     opening, body, closing = FORMS[form]
     forms = declared(tmp_path)
     one = opening + body + closing
@@ -103,7 +103,7 @@ def test_one_call_and_two_are_read(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_splits_make_no_difference(tmp_path: Path, form: str) -> None:
-    """In the library, and for a client of the proxy, streamed and whole."""
+    """How a text is split changes neither the library's result nor the items that a client of the proxy receives."""
     opening, body, closing = FORMS[form]
     forms = declared(tmp_path)
     text = f"First.\n{opening}{body}{closing}\n{opening} none {closing}\n{opening}{body}{closing}"
@@ -125,7 +125,7 @@ def test_splits_make_no_difference(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_no_call_is_text(tmp_path: Path, form: str) -> None:
-    """Another body, another tool, arguments that are none, a marker in a sentence, no closing marker: byte for byte."""
+    """A different body, an unknown tool, a marker within a sentence and a quoted call stay text, byte for byte."""
     opening, body, closing = FORMS[form]
     forms = declared(tmp_path)
     for text in (
@@ -140,13 +140,13 @@ def test_what_is_no_call_is_text(tmp_path: Path, form: str) -> None:
 
 
 def test_a_marker_in_a_value_is_data(tmp_path: Path) -> None:
-    """The closing marker in a string of JSON closes nothing."""
+    """The closing marker inside a JSON string does not close the call."""
     text = '@@CALL{"fn": "write", "with": {"path": "@@END"}}@@END'
     assert calls(library(declared(tmp_path), list(text))) == [["write", {"path": "@@END"}]]
 
 
 def test_only_the_declared_kind_of_body_is_read() -> None:
-    """And any kind if none is declared."""
+    """Only the declared kind of body is read, or any kind if the form declares none."""
     text = '%%run{"name": "write", "arguments": {"path": "a"}}%%end'
     form = {"opening": "%%run", "closing": "%%end"}
     assert len(parse(text, TOOLS, forms=[form]).calls) == 1
@@ -156,7 +156,7 @@ def test_only_the_declared_kind_of_body_is_read() -> None:
 
 @each("form", FORMS)
 def test_time_is_linear(form: str) -> None:
-    """For openings without an end, and for bodies without one."""
+    """Reading takes linear time for openings without an end and for incomplete bodies."""
     opening, body, _ = FORMS[form]
     forms = tuple(CustomForm(*(FORMS[name][0], FORMS[name][2])) for name in FORMS)
     for unit in (opening, opening + body[: len(body) // 2]):
@@ -170,7 +170,7 @@ def test_time_is_linear(form: str) -> None:
 
 
 def test_the_profile_of_the_model_decides(tmp_path: Path) -> None:
-    """Only requests for a model that the profile fits have its forms."""
+    """Custom forms apply only to requests for a model that the profile matches."""
     declared(tmp_path)
     policy = replace(Policy(), known_profiles=read_profiles(str(tmp_path), {}))
     assert [form.opening for form in policy.for_model("my-model-7b").forms] == ["@@CALL", "«tool»", "<<act>>"]

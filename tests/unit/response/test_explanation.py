@@ -1,4 +1,4 @@
-"""Sentences that introduce an example, and those that announce a call."""
+"""Tests for distinguishing sentences that introduce an example from sentences that announce a call."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ from toolsim.response.explanation import introduces_example
     ],
 )
 def test_an_example(before: str) -> None:
-    """However it is introduced."""
+    """Introductions of an example are recognized in many wordings and languages."""
     assert introduces_example(before)
     assert introduces_example(f"First.\n\n{before}")
     assert not introduces_example(f"{before}\nI call it now:")
@@ -101,10 +101,10 @@ def test_an_example(before: str) -> None:
     ],
 )
 def test_an_announcement(before: str) -> None:
-    """What models say before calls that they make."""
+    """Sentences that models write before actual calls are not mistaken for introductions of an example."""
     assert not introduces_example(before)
 
 
 def test_time_does_not_grow() -> None:
-    """Only the end of a long text is inspected."""
+    """Checking a long text takes linear time, because only its end is inspected."""
     assert growth(lambda size: introduces_example("an example " * size), 30_000) < LINEAR

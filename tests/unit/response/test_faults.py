@@ -1,4 +1,4 @@
-"""An answer that is nothing but a broken call without the tag: retried, or emitted unchanged; whole and cut."""
+"""Tests for answers that consist of a broken untagged call: they are retried, or emitted unchanged."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def asking(
 def run(
     the_plan: Plan, pieces: list[Any], finish: FinishReason = "stop"
 ) -> tuple[list[ClientEvent], Retry | None, Report]:
-    """Return the events of an answer, adjacent texts joined and without usage; why it is retried; and the report."""
+    """Return the events (adjacent texts joined, no usage), the retry and the report."""
     answer = answer_for(the_plan, report := Report())
     emitted: list[ClientEvent] = []
     for piece in (*pieces, Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
@@ -107,7 +107,7 @@ def run(
 
 @pytest.mark.parametrize(("text", "reason", "name", "expected"), BROKEN)
 def test_an_answer_that_is_a_broken_call_is_asked_again(text: str, reason: str, name: str, expected: str) -> None:
-    """The fault names exactly what is wrong; if nobody asks again, the text is the same as without the feature."""
+    """The fault describes the exact error, and without retries the text is emitted unchanged."""
     for pieces in ([text], list(text), re.findall(r"\s*\S+\s*", text)):
         emitted, retry, report = run(asking(), pieces)
         assert retry is not None
@@ -122,7 +122,7 @@ def test_an_answer_that_is_a_broken_call_is_asked_again(text: str, reason: str, 
 @each("key", ARGUMENTS_KEYS)
 @each("head", ['{"name": "add"', '{"tool": "add"', '{"function": {"name": "add"'])
 def test_every_spelling_of_the_keys(head: str, key: str) -> None:
-    """The keys of a call are the same as everywhere."""
+    """A broken call is recognized with any of the accepted spellings of its keys."""
     text = f'{head}, "{key}": {{"a": "x"}}}}' + ("}" if "function" in head else "")
     for pieces in ([text], list(text)):
         _, retry, _ = run(asking(), pieces)
@@ -131,7 +131,7 @@ def test_every_spelling_of_the_keys(head: str, key: str) -> None:
 
 
 def test_a_copied_slot_in_a_tagged_call_is_named_too() -> None:
-    """If a slot makes a tagged call unparsable, the fault explains what the slot stands for."""
+    """If a copied placeholder makes a tagged call unparsable, the fault names the placeholder."""
     _, retry, _ = run(asking(), ['<tool_call>{"name": "add", "arguments": {"a": <number>}}</tool_call>'])
     assert retry is not None
     assert retry.fault.expected.endswith("<number> is a placeholder for a value")
@@ -139,14 +139,16 @@ def test_a_copied_slot_in_a_tagged_call_is_named_too() -> None:
 
 @each("text", TEXTS)
 def test_what_is_no_broken_call_is_text(text: str) -> None:
-    """With words beside it, an ellipsis, another tool or another key, nobody is asked."""
+    """A call next to other text, or with an ellipsis, an unknown tool or an unknown key, is text and causes
+    no retry."""
     for pieces in ([text], list(text)):
         emitted, retry, _ = run(asking(), pieces)
         assert retry is None
         assert emitted[0] == TextDelta(text)
 
 
-# Nothing in these distinguishes them from failed calls: they are the price. The last one uses our own tags.
+# These answers are indistinguishable from failed calls, so their retries are an accepted cost. The last answer contains
+# toolsim's own tags.
 PRICE = (
     '{"name": "add", "arguments": {"a": "one", "b": "two"}}',
     '{"name": "add", "arguments": {"a": 1}}',
@@ -156,7 +158,7 @@ PRICE = (
 
 @each("text", [text for text in (*TALK["answers"], *TALK["read_as_calls"]) if text not in PRICE])
 def test_talk_is_never_asked_about(text: str) -> None:
-    """Answers that talk about JSON, tools or calls are the same with and without asking again."""
+    """Answers that talk about JSON, tools or calls are not retried and are emitted unchanged."""
     offered = tuple(Tool(wire_name=fields["name"], **fields) for fields in TALK["tools"])
     for pieces in ([text], list(text)):
         emitted, retry, report = run(asking(offered=offered), pieces)
@@ -166,7 +168,7 @@ def test_talk_is_never_asked_about(text: str) -> None:
 
 
 def test_the_price_of_asking() -> None:
-    """Of all the talk, only these answers cause a retry; if nobody asks, those without a tag are text."""
+    """Of the answers about calls, only these cause a retry, and those without a tag are otherwise emitted as text."""
     offered = tuple(Tool(wire_name=fields["name"], **fields) for fields in TALK["tools"])
     reasons = []
     for text in PRICE:
@@ -180,7 +182,7 @@ def test_the_price_of_asking() -> None:
 
 
 def test_a_call_beside_it_is_made() -> None:
-    """An answer that also contains a good call is the same as without asking again."""
+    """An answer that also contains a valid call is not retried, and its call is made."""
     for text in (SLOTS[0] + "\n" + CALL, SLOTS[0] + "\n" + FIT, FIT + "\n\nThen:\n" + SLOTS[0]):
         emitted, retry, report = run(asking(), list(text))
         assert retry is None
@@ -198,7 +200,7 @@ def test_a_call_beside_it_is_made() -> None:
     ],
 )
 def test_the_order_stays(item: Any) -> None:
-    """Another item after such a text is emitted after it, and the answer is no longer retried."""
+    """An item after a broken call is emitted after the call's text, and the answer is not retried."""
     emitted, retry, _ = run(asking(), [MISFIT, item])
     assert retry is None
     assert emitted == run(asking(retries_allowed=frozenset()), [MISFIT, item])[0]
@@ -206,7 +208,7 @@ def test_the_order_stays(item: Any) -> None:
 
 
 def test_at_the_length_limit() -> None:
-    """What was broken before the limit starts over; what the limit broke is continued; a filtered answer is emitted."""
+    """At the length limit, a call that was broken earlier starts over, and a call that the limit cut is continued."""
     _, retry, _ = run(asking(), [SLOTS[0][:-3]], "length")
     assert retry is not None
     assert (retry.fault.reason, retry.fault.partial_call) == ("MALFORMED_JSON", "")
@@ -220,7 +222,7 @@ def test_at_the_length_limit() -> None:
 
 
 def test_a_backend_that_breaks_off_has_failed() -> None:
-    """What was held back is emitted before the failure."""
+    """If the backend connection breaks off, held-back text is emitted before the error, without a retry."""
     answer = answer_for(asking(), Report())
     assert answer.feed(TextDelta(MISFIT)) == []
     emitted = answer.end_of_input()
@@ -230,7 +232,7 @@ def test_a_backend_that_breaks_off_has_failed() -> None:
 
 
 def test_nothing_is_held_back_if_nobody_asks() -> None:
-    """Without ``toolsim_retry`` this parser is not used; with it, words beside the call release what is held back."""
+    """Without ``toolsim_retry`` this parser is not used; with it, text next to the call releases the held-back text."""
     for retries_allowed, is_used in (
         (frozenset[str](), False),
         (frozenset({"UNKNOWN_TOOL"}), False),
@@ -245,7 +247,7 @@ def test_nothing_is_held_back_if_nobody_asks() -> None:
 
 
 def test_more_than_a_call_may_have_is_text() -> None:
-    """What is held back has the size limit of a call."""
+    """Held-back text has the same size limit as a call, and longer text is emitted."""
     the_plan = asking(policy={"max_tool_bytes": 10})
     text = '{"name": "add", "arguments": {"a": <' + "x" * 5000
     assert run(the_plan, list(text))[1] is None
@@ -258,7 +260,7 @@ PARTS = [FIT, MISFIT, SLOTS[0], CALL, "```json\n", "\n```", "\n", "[", "]", ",",
 
 @given(st.lists(st.sampled_from(PARTS), max_size=6), st.data())
 def test_where_it_is_cut_does_not_matter(parts: list[str], data: st.DataObject) -> None:
-    """In any pieces an answer is the same, and is retried for the same reason; if nobody asks, it is as without."""
+    """How the text is split changes neither the answer nor the reason for a retry."""
     text = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     pieces = [text[a:b] for a, b in pairwise([0, *cuts, len(text)])]

@@ -25,7 +25,7 @@ TOOLBOX = Toolbox(
 def read(
     text: str, kind: Kind = "json", mark: str = "", size: int = 0, *, repair: bool = True
 ) -> tuple[int, bool | None]:
-    """Return where a form is decided, and how, for a text in pieces of ``size`` characters."""
+    """Return the position where a form is decided, and the decision, for a text in pieces of ``size`` characters."""
     form = Form(kind, TOOLBOX, mark, repair=repair)
     done, rest = 0, ""
     head = text.index("{") + 1 if kind in ("braces", "gemma") else 0  # The head is complete before a form is started.
@@ -65,7 +65,7 @@ WHOLE: list[tuple[Kind, str]] = [
 @each(("kind", "text"), WHOLE)
 @each("size", [0, 1, 3])
 def test_whole_forms_end_where_they_end(kind: Kind, text: str, size: int) -> None:
-    """A form is decided at its last bracket, whatever follows it and however it is cut."""
+    """A form is decided at its last bracket, however its text is split and whatever text follows."""
     assert read(text + " tail }", kind, size=size) == (len(text), True)
 
 
@@ -116,7 +116,7 @@ def test_whole_forms_end_where_they_end(kind: Kind, text: str, size: int) -> Non
 )
 @each("size", [0, 1])
 def test_what_is_no_call_is_given_up_at_once(kind: Kind, text: str, at: int, size: int) -> None:
-    """The first key, name or character that no call can have ends the reading (rules 1 to 3)."""
+    """The first key, name or character that cannot belong to a call ends the reading (rules 1 to 3)."""
     end, is_form = read(text + " more", kind, size=size)
     assert is_form is False
     assert end <= at
@@ -124,12 +124,12 @@ def test_what_is_no_call_is_given_up_at_once(kind: Kind, text: str, at: int, siz
 
 @pytest.mark.parametrize("text", ["", '{"name": "f"', '{"name": "f\\', '{"na', "{", '{"arguments": {"a": "x'])
 def test_unfinished_forms_wait(text: str) -> None:
-    """While it may still become a call, nothing is decided."""
+    """A form stays undecided as long as its text can still become a call."""
     assert read(text or " ")[1] is None
 
 
 def test_a_mark_ends_json_with_brackets_missing() -> None:
-    """In a fence the closing mark ends the form, unless a value is missing (rule 4)."""
+    """In a fence, the closing mark ends the form despite missing brackets, unless a value is missing (rule 4)."""
     text = '{"name": "f", "arguments": {"a": 1}\n```'
     for size in (0, 1):
         assert read(text, mark="```", size=size) == (len(text) - 3, True)
@@ -147,7 +147,7 @@ def test_closing_brackets_may_be_of_the_wrong_kind() -> None:
 
 
 def test_depth_is_bounded() -> None:
-    """Deeper nesting than any call has is not a call."""
+    """Text that is nested deeper than the limit is not a call."""
     assert read('{"arguments": ' + "[" * 600)[1] is False
 
 
@@ -160,13 +160,13 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=3), VALUES, max_size=4), st.sampled_from([None, 2]), st.integers(1, 9))
 def test_any_arguments(arguments: dict[str, object], indent: int | None, size: int) -> None:
-    """Whatever the arguments and the layout, the form ends at its last brace."""
+    """The form ends at its last brace, for any arguments and any layout."""
     text = json.dumps({"name": "f", "arguments": arguments}, indent=indent)
     assert read(text + "}", size=size) == (len(text), True)
 
 
 @given(st.text(), st.sampled_from(["json", "syntax", "record", "list", "braces"]), st.integers(1, 4))
 def test_any_text(text: str, kind: Kind, size: int) -> None:
-    """Any text: no exception, and the decision does not depend on the cuts."""
+    """Any text is read without an exception, and the decision does not depend on how the text is split."""
     opened = {"json": "{", "syntax": "(", "record": "[", "list": "[", "braces": "{"}[kind] + text
     assert read(opened, kind, size=size)[1] == read(opened, kind)[1]

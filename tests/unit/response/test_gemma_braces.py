@@ -1,4 +1,4 @@
-"""Gemma 4's braces. The values have the shapes of those in vLLM's and Dynamo's own tests of the format."""
+"""Tests for the format of Gemma 4's calls, with values shaped like those in vLLM's and Dynamo's tests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(KEYS, VALUES, max_size=4))
 def test_any_value(value: dict[str, Any]) -> None:
-    """What the template writes for a value is read as that value, whatever its strings contain."""
+    """A value as written by the template is read back as that value, regardless of the contents of its strings."""
     (call,) = read_gemma(f"call:f{as_template(value)}")
     assert not call.broken
     assert isinstance(call.given, Json)
@@ -91,19 +91,19 @@ def test_any_value(value: dict[str, Any]) -> None:
     ],
 )
 def test_slips(body: str, value: Any) -> None:
-    """Unquoted strings are read as strings; unclosed brackets, keys and quotes are beyond repair."""
+    """Unquoted strings are read as strings, but unclosed brackets, keys and quotes are beyond repair."""
     *_, call = read_gemma(body)
     assert (call.given.value if isinstance(call.given, Json) and not call.broken else None) == value
 
 
 @given(st.text('{}[]:,<|">ab1 \n', max_size=40))
 def test_any_text(text: str) -> None:
-    """Any text: no exception, and the result is JSON."""
+    """Any text is read as a broken call or as valid JSON, without an exception."""
     *_, call = read_gemma("call:f{" + text)
     assert call.broken or json.loads(call.given.source if isinstance(call.given, Json) else "") is not None
 
 
 def test_linear() -> None:
-    """Long bodies take linear time."""
+    """Long bodies are read in linear time."""
     for scrap in ("a:b,", "b, ", f"a:{QUOTE}x{QUOTE},", "x"):
         assert growth(lambda count, scrap=scrap: read_gemma("call:f{" + scrap * count + "}"), 2_000) < LINEAR

@@ -1,4 +1,4 @@
-"""Answers without tools that have to be JSON."""
+"""Tests for answers that have to be JSON, to requests without tools."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ UNWRAPPED = {
 @pytest.mark.parametrize("trusts", [False, True])
 @pytest.mark.parametrize("case", UNWRAPPED)
 def test_what_passes(case: str, trusts: bool) -> None:
-    """The JSON passes, without what surrounds it, wherever the text is cut."""
+    """Conforming JSON is passed on without the text that surrounds it, however the text is split."""
     text, expected = UNWRAPPED[case]
     for size in range(1, len(text) + 1):
         checked = answer(trusts=trusts)
@@ -59,7 +59,7 @@ def test_what_passes(case: str, trusts: bool) -> None:
     ["", "Well.", '{"a": "x"}', '{"a": 1, "b": 2}', f"{GOOD} {GOOD}", f"```\n{GOOD}\n```\n```\n{GOOD}\n```", '{"a": 1'],
 )
 def test_what_is_a_mismatch(text: str) -> None:
-    """Nothing of any other answer passes; the error and the model's text are in the retry."""
+    """A nonconforming answer is withheld, and the retry contains the error and the model's text."""
     checked = answer()
     passed = checked.take([Opened(), TextDelta(text), END])
     assert passed == [Opened()]
@@ -72,7 +72,7 @@ def test_what_is_a_mismatch(text: str) -> None:
 
 
 def test_any_object() -> None:
-    """Without a schema any object will do, but nothing else."""
+    """Without a schema, any JSON object is accepted, but no other JSON value."""
     wanted = {"type": "json_object"}
     assert answer(wanted).take([TextDelta('{"b": []}'), END]) == [TextDelta('{"b": []}'), END]
     checked = answer(wanted)
@@ -81,7 +81,7 @@ def test_any_object() -> None:
 
 
 def test_what_is_not_checked() -> None:
-    """An answer that was cut off, failed or refused keeps its text."""
+    """An answer that was cut off, failed or refused keeps its text and is not checked."""
     cut = Ended({0: "length"})
     assert answer().take([TextDelta('{"a"'), cut]) == [TextDelta('{"a"'), cut]
     failed = Failed(ApiError("gone"))
@@ -93,7 +93,7 @@ def test_what_is_not_checked() -> None:
 
 
 def test_trusted_json_passes_at_once() -> None:
-    """A backend that enforces the format streams; if it does not, only the error can follow."""
+    """A trusted backend's JSON is streamed immediately; if it does not conform, only a retry or an error can follow."""
     checked = answer(trusts=True)
     assert checked.take([TextDelta(" ")]) == []
     assert checked.take([TextDelta("{")]) == [TextDelta(" {")]

@@ -37,7 +37,7 @@ from toolsim.response.sentinel import JsonBody
     ],
 )
 def test_what_is_met(text: str, closes: bool, met: str, at: int) -> None:
-    """The reading stops where the module's docstring says, at once and character by character."""
+    """Reading stops at the documented place, whether the text arrives in one piece or character by character."""
     assert JsonBody("{", "" if closes else "</t>").read(text, 0, len(text)) == (at, met)
     body = JsonBody("{", "" if closes else "</t>")
     pos, last = 0, "more"
@@ -65,7 +65,7 @@ def test_what_is_met(text: str, closes: bool, met: str, at: int) -> None:
     ],
 )
 def test_tags(body: str, text: str, final: bool, met: tuple[str, int]) -> None:
-    """A tag outside strings closes the block, opens another one, is incomplete, or is none."""
+    """A tag outside strings closes the block, opens another block, is incomplete, or is not a tag of the form."""
     read = JsonBody("{")
     read.read(body, 0, len(body))
     assert read.read_tag(text, 0, "<t>", "</t>", final=final) == met
@@ -75,7 +75,7 @@ def test_tags(body: str, text: str, final: bool, met: tuple[str, int]) -> None:
     st.dictionaries(st.text(max_size=3), st.integers() | st.text(max_size=4) | st.lists(st.none())), st.integers(1, 9)
 )
 def test_any_object(value: dict[str, Any], size: int) -> None:
-    """Any object closes at its last bracket, however it is cut."""
+    """Any object closes at its last bracket, however its text is split."""
     text = json.dumps(value)
     body = JsonBody("{", "")
     pos, met = 1, "more"

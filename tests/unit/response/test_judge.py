@@ -1,4 +1,4 @@
-"""The judge: its table as data, and what must hold for any text."""
+"""Tests for the judge: the cells of its table, and properties that hold for any text."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ SPACES = st.text(" \t\r\n", max_size=3)
 
 @st.composite
 def object_texts(draw: st.DrawFn) -> str:
-    """A JSON object as text, with whitespace anywhere between its tokens."""
+    """Draw a JSON object as text, with whitespace anywhere between its tokens."""
 
     def write(value: Any) -> str:
         gap = draw(SPACES)
@@ -103,7 +103,7 @@ def object_texts(draw: st.DrawFn) -> str:
 
 @given(object_texts(), SPACES, st.booleans(), st.booleans())
 def test_arguments_are_verbatim(source: str, space: str, as_string: bool, strict: bool) -> None:
-    """Whatever object the model writes, as an object or in a string, the client gets the very same text."""
+    """The client receives the exact text of the arguments, whether the model wrote an object or a string."""
     written = json.dumps(source) if as_string else source
     judge = Judge(plan_for(Tool("f", "f", strict=strict)), report := Report())
     verdicts = judge.block(json_block(f'{space}{{"name"{space}:"f","arguments":{space}{written}{space}}}{space}'))
@@ -128,7 +128,7 @@ FRAGMENTS = st.lists(
 @example('{"name":"f","arguments":{"city":' + "9" * 100_000 + "}}", "json", True, "safe", True)
 @example("{'name':'f','arguments':{'city':'\\\ud800\n'}}", "json", False, "safe", True)
 def test_no_text_raises(body: str, form: Any, strict: bool, repair: str, closed: bool) -> None:
-    """Any body in any form has verdicts: calls contain an object, errors can be encoded, a violation comes last."""
+    """Any body in any form has verdicts: calls contain an object, errors can be encoded, and a violation is last."""
     tools = (Tool("f", "f", parameters=CITY, strict=strict), Tool("g", "g", kind="custom"))
     judge = Judge(plan_for(*tools, masked_tools=("m",), repair=repair), Report())
     verdicts = judge.block(Block(form, "<t>", body, "</t>" if closed else ""))
@@ -144,7 +144,7 @@ def test_no_text_raises(body: str, form: Any, strict: bool, repair: str, closed:
 
 
 def test_digits_beyond_the_limit() -> None:
-    """An integer with more digits than Python converts is an integer to the schema, and complete for the client."""
+    """An integer with more digits than Python converts is an integer to the schema and reaches the client in full."""
     source = '{"n":-' + "9" * 5000 + "}"
     schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 0}}}
     judge = Judge(plan_for(Tool("f", "f", parameters=schema, strict=True)), Report())
@@ -152,7 +152,7 @@ def test_digits_beyond_the_limit() -> None:
 
 
 def test_violation_names_tool_value_and_expectation() -> None:
-    """A violation is OpenAI's error, with status 422, and names the tool, what came and what was expected."""
+    """A violation has OpenAI's error format with status 422, and names the tool, the value and the expectation."""
     judge = Judge(plan_for(Tool("f", "f", parameters=CITY, strict=True)), report := Report())
     [violation] = judge.block(json_block('{"name":"f","arguments":{"city":5}}'))
     assert isinstance(violation, Violation)
@@ -169,14 +169,14 @@ def test_violation_names_tool_value_and_expectation() -> None:
 
 
 def test_a_name_made_up_is_not_logged() -> None:
-    """A name that the model wrote is only reported if it is a possible tool name."""
+    """A name that the model wrote is logged only if it is a possible tool name."""
     judge = Judge(plan_for(Tool("f", "f")), report := Report())
     judge.block(json_block('{"name":"my secret is 42"}'))
     assert report.parse_failures == ["UNKNOWN_TOOL:?"]
 
 
 def test_name_that_fits_two_tools() -> None:
-    """A name with a slip that fits two tools, or a tool and a masked one, is neither."""
+    """A misspelled name that matches two tools, or an offered and a masked tool, is treated as unknown."""
     block = json_block('{"name":"FIND","arguments":{}}')
     for plan in (
         plan_for(Tool("find", "find"), Tool("Find", "Find")),
@@ -186,7 +186,7 @@ def test_name_that_fits_two_tools() -> None:
 
 
 def test_namespaced_names() -> None:
-    """The model may write a namespaced tool with a dot, or bare if only one tool has that name."""
+    """The model can write the name of a namespaced tool with a dot, or without the namespace if that is unambiguous."""
     tool = Tool("mcp__fs__read", "read", namespace="mcp__fs")
     judge = Judge(plan_for(tool, Tool("other", "other")), Report())
     for name in ("mcp__fs__read", "mcp__fs.read", "read"):
@@ -202,7 +202,7 @@ def test_more_calls_than_a_block_may_hold() -> None:
 
 
 def test_arguments_over_the_limit() -> None:
-    """Arguments over the limit fail, strict or not; the limit counts bytes and is inclusive."""
+    """Arguments over the limit fail for strict and other tools, and the inclusive limit counts bytes."""
     source = '{"a":"éé"}'
     for strict, limit, expected in ((False, 12, JudgedCall), (False, 11, Rejected), (True, 11, Violation)):
         judge = Judge(plan_for(Tool("f", "f", strict=strict), max_tool_bytes=limit), Report())
@@ -224,7 +224,8 @@ def test_arguments_over_the_limit() -> None:
     ],
 )
 def test_oversize(raw: str, expected: type) -> None:
-    """An oversized block is judged by the tool named at its beginning; if unknown, by whether any tool is strict."""
+    """An oversized block is judged by the tool named at its start, or, without a known name, by whether any tool is
+    strict."""
     judge = Judge(plan_for(Tool("lax", "lax"), Tool("tight", "tight", strict=True)), Report())
     [verdict] = judge.block(Oversize(raw))
     assert isinstance(verdict, expected)
@@ -235,7 +236,7 @@ def test_oversize(raw: str, expected: type) -> None:
 
 
 class TestStructured:
-    """Calls that the backend emitted as structured calls."""
+    """Tests for calls that the backend emitted as structured calls."""
 
     lax = Tool("f", "f", parameters=CITY)
     spaced = Tool("ns__f", "f", namespace="ns", parameters=CITY)
@@ -248,7 +249,7 @@ class TestStructured:
         ), report
 
     def test_known_names(self) -> None:
-        """A known name is found plain, as the model's name, and as namespace and name; arguments are verbatim."""
+        """Tools are found by plain name, model name, or namespace and name, and their arguments stay verbatim."""
         judge, report = self.judge()
         arguments = '{ "city":"x"}'
         assert StructuredCalls(judge).verdicts(StructuredCall("f", arguments)) == [JudgedCall(self.lax, arguments)]
@@ -261,7 +262,7 @@ class TestStructured:
         assert report == Report()
 
     def test_masked_names_are_refused(self) -> None:
-        """A masked call never reaches the client as one, nor does any if the client forbade calls; both are counted."""
+        """Calls of masked tools, and all calls with tool choice "none", are rejected, reported and counted."""
         judge, report = self.judge()
         for call, name in (
             (StructuredCall("gone", "{}"), "gone"),
@@ -278,7 +279,8 @@ class TestStructured:
         assert report.dropped_calls == ["STRUCTURED_CALL:f"]
 
     def test_unknown_names(self) -> None:
-        """A call of a tool that was never declared is refused, unless the operator wants it: then it is a warning."""
+        """A call of an undeclared tool is rejected, or passed on with a warning if the operator's policy
+        allows that."""
         call = StructuredCall("own", "not json", kind="custom", namespace="x")
         judge, report = self.judge()
         [verdict] = StructuredCalls(judge).verdicts(call)
@@ -292,7 +294,7 @@ class TestStructured:
         assert report.warnings == ["UNKNOWN_TOOL:own"]
 
     def test_a_name_with_a_slip(self) -> None:
-        """It is repaired as it would be in text, if the arguments fit the schema; no call is announced by it."""
+        """A misspelled tool name is repaired if the arguments fit the schema, but the call is not announced early."""
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall("functions.f", '{"city":"x"}')) == [
             JudgedCall(self.lax, '{"city":"x"}')
@@ -315,7 +317,7 @@ class TestStructured:
         ],
     )
     def test_what_servers_leave_in_a_call(self, name: str, arguments: str, repairs: list[str]) -> None:
-        """Markup in names and arguments, doubled arguments and ids for names are repaired, unless repairs are off."""
+        """Leftover markup, doubled arguments and IDs in place of names are repaired, unless repairs are off."""
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall(name, arguments)) == [
             JudgedCall(self.lax, '{"city":"x"}')
@@ -328,7 +330,8 @@ class TestStructured:
         assert not report.repairs
 
     def test_a_refused_call_is_named_up_to_the_token(self) -> None:
-        """Text and counts name the tool that the model meant; what nobody can log is still a question mark."""
+        """Messages about a rejected call use the tool name up to a leaked token, or a question mark for an unprintable
+        name."""
         for name, shown in (("read<|channel|>commentary", "read"), ("<|channel|>", "?"), ("a b", "?")):
             judge, report = self.judge()
             [verdict] = StructuredCalls(judge).verdicts(StructuredCall(name, "{}"))
@@ -338,7 +341,8 @@ class TestStructured:
             assert report.dropped_calls == [f"STRUCTURED_CALL:{shown}"]
 
     def test_validated_like_others(self) -> None:
-        """A mismatch warns; malformed arguments are repaired, or the call refused; empty ones are {}."""
+        """A schema mismatch causes a warning, malformed arguments are repaired or rejected, and empty arguments become
+        {}."""
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall("f", "")) == [JudgedCall(self.lax, "{}")]
         assert report.warnings == ["SCHEMA_MISMATCH:f"]
@@ -353,7 +357,7 @@ class TestStructured:
         assert (report.parse_failures, report.dropped_calls) == (["MALFORMED_JSON:f"], ["STRUCTURED_CALL:f"])
 
     def test_cut_off(self) -> None:
-        """A truncated call is never completed by a guess: it is refused, unless its JSON turns out to be complete."""
+        """A truncated call is rejected instead of completed by a guess, unless its JSON turns out to be complete."""
         judge, report = self.judge()
         assert StructuredCalls(judge).verdicts(StructuredCall("f", '{"city":"x"}', whole=False)) == [
             JudgedCall(self.lax, '{"city":"x"}')
@@ -368,7 +372,7 @@ class TestStructured:
         assert report.parse_failures == ["MALFORMED_JSON:f", "MALFORMED_JSON:apply_patch"]
 
     def test_without_a_name(self) -> None:
-        """A call with nothing in it is dropped, one without a name refused; one that passes always has arguments."""
+        """Empty calls are dropped, calls without a name are rejected, and accepted calls always have arguments."""
         judge, report = self.judge(unknown_tool="call")
         assert StructuredCalls(judge).verdicts(StructuredCall("", "")) == []
         assert report.dropped_calls == ["STRUCTURED_CALL:?"]
@@ -378,7 +382,7 @@ class TestStructured:
         assert StructuredCalls(judge).verdicts(StructuredCall("own", "")) == [JudgedCall(Tool("own", "own"), "{}")]
 
     def test_custom(self) -> None:
-        """A custom call's input is verbatim; from a function call to a custom tool it is extracted."""
+        """A custom call's input stays verbatim, and the input is extracted from a function call of a custom tool."""
         judge, _ = self.judge()
         odd = '{"input":"x"}'
         assert StructuredCalls(judge).verdicts(StructuredCall("apply_patch", odd, kind="custom")) == [
@@ -387,14 +391,14 @@ class TestStructured:
         assert StructuredCalls(judge).verdicts(StructuredCall("apply_patch", odd)) == [JudgedCall(self.patch, "x")]
 
     def test_strict(self) -> None:
-        """A strict tool's structured call that breaks the schema ends the turn."""
+        """A structured call that breaks a strict tool's schema is a violation, which ends the turn."""
         tool = Tool("f", "f", parameters=CITY, strict=True)
         [verdict] = StructuredCalls(Judge(plan_for(tool), Report())).verdicts(StructuredCall("f", "{}"))
         assert isinstance(verdict, Violation)
 
     @pytest.mark.parametrize(("name", "reason"), [("own", "UNKNOWN_TOOL"), ("gone", "MASKED_TOOL")])
     def test_names_beside_strict_tools(self, name: str, reason: str) -> None:
-        """If any tool is strict, a call of a tool that is not on offer ends the turn, as it does in text."""
+        """If any tool is strict, a call of a tool that is not offered is a violation, as it is in text."""
         strict = Tool("s", "s", strict=True)
         judge = Judge(plan_for(self.lax, strict, masked_tools=("gone",)), report := Report())
         [verdict] = StructuredCalls(judge).verdicts(StructuredCall(name, "{}"))
@@ -403,7 +407,7 @@ class TestStructured:
 
 
 def test_unusable_schema_is_no_validation() -> None:
-    """A schema that cannot be compiled validates nothing, causes one warning, and never raises."""
+    """A schema that cannot be compiled validates nothing, causes one warning and raises no exception."""
     judge = Judge(plan_for(Tool("f", "f", parameters={"$ref": "https://example.com/x"})), report := Report())
     for _ in range(2):
         [verdict] = judge.block(json_block('{"name":"f","arguments":{"a":1}}'))
@@ -412,7 +416,8 @@ def test_unusable_schema_is_no_validation() -> None:
 
 
 def test_catastrophic_patterns_share_one_budget() -> None:
-    """However many calls meet an endless pattern, one answer's checks stop: each passes, or is a strict violation."""
+    """All checks of an answer share one time budget; on timeout a call passes, or is a violation if the tool
+    is strict."""
     schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a|a)*$"}}}
     judge = Judge(plan_for(Tool("f", "f", parameters=schema)), report := Report())
     judge._checker._seconds = 0.05
@@ -434,7 +439,7 @@ def test_catastrophic_patterns_share_one_budget() -> None:
     ],
 )
 def test_a_tool_that_nobody_declared_is_handed_over(written: str, arguments: str) -> None:
-    """If the operator wants it, the client gets the call as from any server, and the report has a warning."""
+    """If the policy allows unknown tools, a call of an undeclared tool is passed on with a warning."""
     judge = Judge(plan_for(Tool("f", "f", strict=True), unknown_tool="call"), report := Report())
     [call] = judge.block(json_block(written))
     assert call == JudgedCall(Tool("search", "search"), arguments)
@@ -442,7 +447,7 @@ def test_a_tool_that_nobody_declared_is_handed_over(written: str, arguments: str
 
 
 def test_what_is_never_handed_over() -> None:
-    """A masked name, an impossible name, invalid arguments, and a call that the model is asked to correct."""
+    """Masked names, impossible names, invalid arguments and calls to be retried are not passed on as unknown calls."""
     plan = plan_for(Tool("f", "f"), masked_tools=("hidden",), unknown_tool="call")
     for body, reason in (
         ('{"name":"hidden","arguments":{}}', "MASKED_TOOL"),
@@ -462,7 +467,7 @@ def test_what_is_never_handed_over() -> None:
     ("arguments", "made"),
     [
         ('{"commands": ["ls"], "timeout_ms": 1e3}', True),
-        ('{"commands": "ls"}', True),  # As ["ls"].
+        ('{"commands": "ls"}', True),  # Repaired to ["ls"].
         ('{"commands": {"ls": 1}}', False),
         ("{}", False),
         ('{"commands" ["ls"]}', False),
@@ -471,7 +476,8 @@ def test_what_is_never_handed_over() -> None:
     ],
 )
 def test_a_call_that_is_an_item_of_its_own_must_fit(arguments: str, made: bool) -> None:
-    """A shell's call has no shape for what does not fit, so such a block stays text, though the tool is not strict."""
+    """A shell call that does not fit its schema stays text even if the tool is not strict, because shell items cannot
+    represent it."""
     schema = {"type": "object", "properties": {"commands": {"type": "array", "minItems": 1}}, "required": ["commands"]}
     judge = Judge(plan_for(Tool("shell", "shell", kind="shell", parameters=schema)), Report())
     (verdict,) = judge.block(json_block(f'{{"name": "shell", "arguments": {arguments}}}'))
@@ -483,7 +489,8 @@ def test_a_call_that_is_an_item_of_its_own_must_fit(arguments: str, made: bool) 
 
 
 def test_the_bound_on_schemas_counts() -> None:
-    """A larger schema is not compiled: its calls pass with a warning, whatever their arguments."""
+    """A schema over the size limit is not compiled, and its calls pass with a warning, regardless of their
+    arguments."""
     report = Report()
     large = {**CITY, "description": "x" * MAX_SCHEMA_BYTES}
     judge = Judge(plan_for(Tool("f", "f", parameters=large)), report)
@@ -494,7 +501,7 @@ def test_the_bound_on_schemas_counts() -> None:
 
 
 def test_an_untagged_call_of_a_custom_tool() -> None:
-    """Its input is not checked against a function's schema; without an input it is no call."""
+    """A custom tool's input is not checked against a schema, and arguments without an input are not a call."""
     judge = Judge(plan_for(Tool("run", "run", kind="custom")), Report())
     (accepted,) = judge.untagged([ParsedCall("", "run", given=Json('{"input":"x"}', {"input": "x"}))], "CODE") or ()
     assert (accepted.call.arguments, accepted.form, accepted.call.repairs) == ("x", "CODE", ())
@@ -502,7 +509,7 @@ def test_an_untagged_call_of_a_custom_tool() -> None:
 
 
 def test_a_violation_names_the_tool() -> None:
-    """Or that its name cannot be read."""
+    """A violation names the tool, or states that the tool's name cannot be read."""
     judge = Judge(plan_for(Tool("f", "f", parameters=CITY, strict=True)), Report())
     for body, meant in (('{"name":"f","arguments":{}}', "the tool f"), ("{}", "a tool whose name cannot be read")):
         (verdict,) = judge.block(json_block(body))
@@ -515,7 +522,8 @@ def test_a_violation_names_the_tool() -> None:
     [(True, True, FIND_TOOLS), (True, False, "f"), (False, True, "f")],
 )
 def test_a_wrong_guess_stands_for_a_look_up(named: bool, asks: bool, stands_for: str) -> None:
-    """Only for a tool whose entry the model has not seen, and only if look-ups are answered."""
+    """A call with guessed arguments becomes a look-up only if the model has not seen the tool's schema and look-ups are
+    answered."""
     plan = plan_for(FINDER, Tool("f", "f", parameters=CITY))
     asking = frozenset({GUESSED_CALL} if asks else ())
     plan = replace(plan, tools_to_look_up=frozenset({"f"} if named else ()), retries_allowed=asking, finder=FIND_TOOLS)
@@ -526,7 +534,7 @@ def test_a_wrong_guess_stands_for_a_look_up(named: bool, asks: bool, stands_for:
 
 
 def test_a_missing_input_is_named() -> None:
-    """For a custom tool's call without its input, the one argument is named."""
+    """If a custom tool's call lacks its input, the rejection names the expected argument."""
     [rejected] = Judge(plan_for(Tool("f", "f", kind="custom")), Report()).block(
         json_block('{"name":"f","arguments":{"in":1}}')
     )
@@ -536,7 +544,7 @@ def test_a_missing_input_is_named() -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_an_input_over_the_limit(strict: bool) -> None:
-    """A custom tool's input is bounded like arguments."""
+    """The input of a custom tool has the same size limit as arguments."""
     plan = plan_for(Tool("f", "f", kind="custom", strict=strict), max_tool_bytes=4)
     fits, over = (
         Judge(plan, Report()).block(json_block(f'{{"name":"f","input":"{text}"}}'))[0] for text in ("éé", "ééx")
@@ -547,7 +555,7 @@ def test_an_input_over_the_limit(strict: bool) -> None:
 
 
 def test_an_untagged_call_may_hold_a_schema() -> None:
-    """Untagged arguments that look like a declaration are one, unless the tool has such properties."""
+    """Untagged arguments that look like a tool declaration are not a call, unless the tool has such properties."""
     declared = {"type": "object", "properties": {"city": {}}}
     text = json.dumps({"name": "f", "arguments": declared})
     for properties, made in (({"type": {}, "properties": {}}, 1), ({"city": {"type": "string"}}, 0)):

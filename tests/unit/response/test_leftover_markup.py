@@ -1,4 +1,4 @@
-"""A model's own markup in the arguments of a call that its server emits: what goes, and what is data."""
+"""Tests for a model's own markup in structured calls: leftover markers are removed, and data is kept."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ READ = tool("read", path="string", limit="integer")
     ],
 )
 def test_what_goes(arguments: str, becomes: str | None) -> None:
-    """Markers at the ends of strings, and in keys that are declared without them; all else stays as it is."""
+    """Markers are removed from the ends of strings and from keys that are declared without them; other text stays."""
     assert without_leftovers(arguments, READ) == becomes
 
 
@@ -54,13 +54,13 @@ EMITTED = [
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("policy", [{}, {"stream_arguments": "incremental"}], ids=["buffered", "incremental"])
 def test_every_api(client: ApiName, backend: ApiName, policy: dict[str, Any]) -> None:
-    """Official clients get the call that was meant, streamed or not, whatever the server did to it."""
+    """Official clients receive the intended call in spite of leftover markup, streamed and non-streamed."""
     for call in EMITTED:
         for stream, bodies, kind in ((True, BODIES, "text/event-stream"), (False, WHOLE, "application/json")):
             the_plan = plan(client, backend, stream, [PATH], policy=policy)
             rewriter, frames = rewrite(the_plan, kind, bodies[backend]([call], "tool_calls"))
             seen = read(client, stream, frames, rewriter.status)
-            # A key is streamed as it arrives, and what has been streamed cannot be repaired.
+            # A key is streamed as it arrives, and keys that have been streamed cannot be repaired.
             if policy and stream and "arg_key" in call.arguments:
                 assert seen.items[0][:2] == ["call", "read"]
                 continue
@@ -69,7 +69,7 @@ def test_every_api(client: ApiName, backend: ApiName, policy: dict[str, Any]) ->
 
 
 def test_long_arguments_take_linear_time() -> None:
-    """Neither a long value of markers nor a long key takes longer than its length."""
+    """Long values and long keys that consist of markers are cleaned in linear time."""
 
     def read(size: int) -> None:
         without_leftovers('{"path": "' + "<arg_key></arg_value>" * size + '"}', READ)

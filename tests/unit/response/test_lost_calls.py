@@ -15,7 +15,7 @@ END = "</tool_call>"
 )
 @pytest.mark.parametrize("size", [1, 3, 10_000])
 def test_one_end_for_each_tag(text: str, count: int, size: int) -> None:
-    """The first end within reach counts, once; after that nothing is searched."""
+    """For each opening tag, only the first closing tag within reach counts."""
     found: list[int] = []
     lost = LostCalls(lambda: found.append(1))
     lost.feed(text)
@@ -33,7 +33,7 @@ def test_one_end_for_each_tag(text: str, count: int, size: int) -> None:
 @pytest.mark.parametrize(
     ("text", "finish", "count"),
     [
-        ("Now <tool_call>not json</tool_call>", "stop", 1),  # Alone it fails if a tool is strict.
+        ("Now <tool_call>not json</tool_call>", "stop", 1),  # Without other text, this block fails if a tool is strict.
         ("Now <tool_call>add(1)</tool_call> and <tool_call> {x} </tool_call>.", "stop", 2),
         ("<use_tool>add it</use_tool>", "stop", 1),
         ("<tool_call>a <tool_call>b", "stop", 0),
@@ -45,7 +45,7 @@ def test_one_end_for_each_tag(text: str, count: int, size: int) -> None:
 )
 @pytest.mark.parametrize("strict", [True, False])
 def test_what_nobody_judges_is_counted(text: str, finish: str, count: int, strict: bool) -> None:
-    """A block that cannot begin, or never ends, stays text byte for byte, and counts; however it is cut."""
+    """A block that cannot begin or never ends stays text and counts as a parse failure, however the text is split."""
     the_plan = plan("chat", "chat", True, [STRICT]) if strict else chat()
     for size in (1, 2, 7, len(text)):
         pieces = [TextDelta(text[i : i + size]) for i in range(0, len(text), size)]

@@ -1,6 +1,6 @@
-"""Calls of tools that may not be called, in every form: read by the real clients, whole and streamed.
+"""Tests that calls of masked tools never reach real clients, in any form, streamed or non-streamed.
 
-The plan is that of a real request. The backend's answers are built by tests/support, or written out here.
+The plan comes from a real request. The backend's answers are built by tests/support or spelled out here.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ LIMITS: dict[str, tuple[list[str], dict[str, Callable[[], Any]] | str | None, di
 @each("form", FORMS)
 @each("client", API_NAMES)
 def test_a_masked_call_never_passes(client: ApiName, form: str, limit: str) -> None:
-    """No spelling, no form, no way of sending and no option makes a call of it; and it is never silence."""
+    """A call of a masked tool becomes text, regardless of its spelling, form and delivery and of other options."""
     backend, body = FORMS[form]
     declared, choice, policy = LIMITS[limit]
     wanted = choice[client]() if isinstance(choice, dict) else choice
@@ -130,7 +130,7 @@ def test_a_masked_call_never_passes(client: ApiName, form: str, limit: str) -> N
 @pytest.mark.parametrize("mode", ["native", "inject"])
 @pytest.mark.parametrize("api_name", API_NAMES)
 def test_a_backend_with_tools_of_its_own(api_name: ApiName, mode: str) -> None:
-    """A backend that was given the tools itself gets no more of them through."""
+    """A call of a masked tool is dropped even if the backend received the tools natively."""
     options = {"mode": mode, "unknown_tool": "call", "tool_denylist": frozenset({"rm"})}
     for stream in (False, True):
         the_plan = request(api_name, stream, ["add", "rm"], None, options)
@@ -143,7 +143,7 @@ def test_a_backend_with_tools_of_its_own(api_name: ApiName, mode: str) -> None:
 @each("client", API_NAMES)
 @each("unknown", ["text", "call"])
 def test_an_undeclared_call(client: ApiName, form: str, unknown: str) -> None:
-    """A backend's own call of a tool that nobody declared is words, or a call if toolsim_unknown_tool says so."""
+    """A structured call of an undeclared tool becomes text, or a call if toolsim_unknown_tool allows it."""
     backend, body = FORMS[form]
     if form == "custom" and client == "chat" and unknown == "call":
         pytest.skip("support.answers reads no custom calls of a chat completion")
@@ -175,7 +175,7 @@ BROKEN = {
 @each("client", API_NAMES)
 @each("kind", BROKEN)
 def test_a_broken_call_is_readable(client: ApiName, backend: ApiName, kind: str, stream: bool) -> None:
-    """Its name and its arguments, as they came, are the answer, with a warning; at any cut it is the same."""
+    """A broken structured call becomes text with its name and original arguments, and causes a warning."""
     options = {"max_tool_bytes": 100, "backend": backend}
     the_plan = request(client, stream, ["add"], None, options)
     body = (BODIES if stream else WHOLE)[backend](["Well.", Emitted("add", BROKEN[kind])], "tool_calls")
@@ -199,7 +199,7 @@ def _other(backend: ApiName, stream: bool, kind: str) -> bytes:
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_broken_call_harms_no_neighbour(client: ApiName, backend: ApiName, stream: bool) -> None:
-    """The calls before and after it are made; over chat, where a text after a call has no place, it is counted."""
+    """Calls next to a broken call are made, and chat clients do not receive the broken call."""
     steps = [Emitted("add", ARGUMENTS), Emitted("add", "oops"), Emitted("sub", ARGUMENTS)]
     the_plan = request(client, stream, ["add", "sub"], None, {"backend": backend})
     seen, report = answer(the_plan, (BODIES if stream else WHOLE)[backend](steps, "tool_calls"))

@@ -1,4 +1,4 @@
-"""Misspelled markers: which spellings there are, and how they are found and corrected."""
+"""Tests for misspelled markers: the accepted spellings, and how they are found and corrected."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from toolsim.response.misspelled import Spellings, corrected, misspelled, spelle
 
 @pytest.mark.parametrize("spelling", ["<toolcall>", "<tooll_call>", "<tool_call", "<tool", "_call>", "<tool_c"])
 def test_a_marker_has_spellings_with_one_slip(spelling: str) -> None:
-    """A character less or twice, no end, one half."""
+    """Spellings with one slip are accepted: a missing or doubled character, a missing end, or half a marker."""
     assert spelling in misspelled("<tool_call>")
 
 
 @pytest.mark.parametrize("other", ["<tool_call>", "<to", "ll>", "<tool_calls>", "<tools>", "<tolcal>"])
 def test_other_words_are_no_spellings(other: str) -> None:
-    """The marker itself, less than a half, other characters, two slips."""
+    """The marker itself, less than half of it, other characters and two slips are not accepted spellings."""
     assert other not in misspelled("<tool_call>")
 
 
 def test_spellings_are_found_at_a_place() -> None:
-    """The longest one counts, exact markers are none, and what may still become one is known."""
+    """The longest spelling counts, exact markers are excluded, and possible beginnings of a spelling are recognized."""
     found = Spellings(["<tool_call>", "<tool_calls>"], ["<toolcall>"])
     assert found.at("a <tool_cal> b", 2) == "<tool_cal>"
     assert found["<tool_cal>"] == "<tool_call>"
@@ -34,7 +34,7 @@ def test_spellings_are_found_at_a_place() -> None:
 
 
 def test_a_body_is_corrected() -> None:
-    """Closing markers, and openers with a name in them; what is right stays; a half that may be two markers goes."""
+    """Misspelled closing markers and openers are corrected, correct text is kept, and ambiguous halves are removed."""
     markers, openers = ("</parameter>", "</function>"), (("<function=", ">"), ("<parameter=", ">"))
     right = "<function=f><parameter=k>v</parameter></function>"
     for wrong in (
@@ -48,7 +48,7 @@ def test_a_body_is_corrected() -> None:
 
 
 def test_a_pattern_matches_the_longest_spelling() -> None:
-    """Only spellings that start and end as asked are matched."""
+    """The pattern matches the longest spelling, and only spellings with the specified start and end."""
     assert re.fullmatch(spelled("[ARGS]"), "[ARG]")
     assert re.match(spelled("[ARGS]"), "[ARGS]]]")[0] == "[ARGS]]"  # type: ignore[index]
     assert not re.fullmatch(spelled("<parameter=", "<", "="), "meter=")

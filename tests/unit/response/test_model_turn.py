@@ -28,7 +28,7 @@ def feed(turn: ResponseRewriter, data: bytes) -> list[ClientEvent]:
 
 
 def read(api_name: ApiName, stream: bool, cut: int) -> list[ClientEvent]:
-    """Return the events of a backend's answer, parsed in pieces of ``cut`` bytes."""
+    """Return the events of a backend's answer that is parsed in pieces of ``cut`` bytes."""
     kind, body = backend_answer(api_name, stream, ["Hello ", CALL])
     turn = ResponseRewriter(plan("responses", api_name, True, [tool("f")]), Report(), content_type=kind)
     emitted = [event for at in range(0, len(body), cut) for event in feed(turn, body[at : at + cut])]
@@ -41,7 +41,7 @@ def read(api_name: ApiName, stream: bool, cut: int) -> list[ClientEvent]:
 @pytest.mark.parametrize("api_name", ["responses", "chat"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_a_turn_is_the_same_however_it_arrives(api_name: ApiName, stream: bool) -> None:
-    """Text, call and end, from either API, streamed or whole, at once or byte by byte."""
+    """Text, call and end are the same from either API, streamed or non-streamed, in one piece or byte by byte."""
     emitted = [event for event in read(api_name, stream, 10**6) if not isinstance(event, Opened)]
     assert emitted == [event for event in read(api_name, stream, 1) if not isinstance(event, Opened)]
     assert [type(event) for event in emitted][:2] == [TextDelta, CallStarted]
@@ -49,12 +49,12 @@ def test_a_turn_is_the_same_however_it_arrives(api_name: ApiName, stream: bool) 
 
 
 def test_several_turns_can_share_a_client() -> None:
-    """A turn has no state outside itself: a second one has the same events."""
+    """A turn has no state outside itself, so that a second turn has the same events."""
     assert read("chat", True, 7) == read("chat", True, 7)
 
 
 def test_what_is_no_answer_fails() -> None:
-    """A body that is not a JSON object ends the turn as failed; a later failure from outside adds nothing."""
+    """A body that is not a JSON object ends the turn as failed, and a later external failure is ignored."""
     turn = ResponseRewriter(plan("chat", "chat", False), Report(), content_type="application/json")
     feed(turn, b"<html>")
     (failed,) = feed(turn, b"")
@@ -66,7 +66,7 @@ def test_what_is_no_answer_fails() -> None:
 @pytest.mark.parametrize("before", [b"", b"\xef\xbb\xbf", b"\n\n", b"\xef\xbb\xbf\n"])
 @pytest.mark.parametrize("api_name", ["responses", "chat"])
 def test_an_event_stream_that_its_header_calls_json(api_name: ApiName, before: bytes) -> None:
-    """It is parsed as what it is, even after a byte order mark and empty lines."""
+    """An event stream declared as JSON is parsed as an event stream, even after a byte order mark and empty lines."""
     _, body = backend_answer(api_name, True, ["Hello ", CALL])
     turn = ResponseRewriter(plan("chat", api_name, False, [tool("f")]), Report(), content_type="application/json")
     feed(turn, before + body)
@@ -76,7 +76,7 @@ def test_an_event_stream_that_its_header_calls_json(api_name: ApiName, before: b
 
 
 def test_unknown_events_reach_the_report() -> None:
-    """Each type once, and no more than a person would read."""
+    """Each unknown event type is reported once, up to a limited number of types."""
     report = Report()
     turn = ResponseRewriter(plan("responses", "responses", True), report, content_type="text/event-stream")
     for number in [*range(20), 1]:
@@ -86,16 +86,16 @@ def test_unknown_events_reach_the_report() -> None:
 
 
 def test_a_large_event_takes_a_step_though_it_adds_nothing() -> None:
-    """Events that only repeat earlier content, 100 KB each, are separate steps: other work can run in between."""
+    """Large events that only repeat earlier content are separate steps, so that other work can run in between."""
     answer = ResponsesAnswer(counts=usage("responses", 3, 4))
     data = b"".join([*answer.begin(), *answer.add_text("word " * 20_000), *answer.end()])
     turn = ResponseRewriter(plan("responses", "responses", True), Report(), content_type="text/event-stream")
     steps = list(turn.events(data))
     behind = list(itertools.takewhile(lambda step: not any(isinstance(e, TextDelta) for e in step), steps[::-1]))
-    assert sum(not step for step in behind) >= 3  # The text, its part and its item are repeated.
+    assert sum(not step for step in behind) >= 3  # The text, the part and the item repeat the same content.
 
 
-# ─ frames that arrive together are processed together: the slow path is the reference ─
+# ─ frames that arrive together are processed together; the results are compared with the slow path ─
 
 WORDS = ("Hel", "lo ", "a < b", "<", "tool_", "<tool_call>", "</tool_call>", CALL, CALL[:30], CALL[30:], "\n", "\n\n  ")
 WORDS += (
@@ -136,7 +136,7 @@ POLICIES: tuple[dict[str, Any], ...] = (
     {"suppress_tail_after_tools": True, "output_mode": "obsidian-xml"},
     {"max_tool_bytes": 40, "tool_block_dedup": True},
 )
-Run = tuple[str, list[str]]  # "say" or "think", and the deltas.
+Run = tuple[str, list[str]]  # The first value is "say" or "think", and the list contains the deltas.
 
 runs_of_deltas: st.SearchStrategy[list[Run]] = st.lists(
     st.tuples(
@@ -153,7 +153,7 @@ runs_of_deltas: st.SearchStrategy[list[Run]] = st.lists(
 
 
 def backend_frames(backend: ApiName, runs: list[Run], choices: int) -> list[bytes]:
-    """Return the frames of an answer whose frames repeat from the start."""
+    """Return the frames of an answer whose first frames repeat, so that the decoder learns them."""
     answer = ANSWERS[backend](counts=usage(backend, 3, 4))
     frames = [*answer.begin()]
     for way, texts in [("say", ["So "] * 6), *runs]:
@@ -171,7 +171,7 @@ TEXT_KEYS = ("delta", "content", "reasoning_content", "arguments", "text", "thin
 
 
 def place_of(document: dict[str, Any]) -> tuple[dict[str, Any], str] | None:
-    """Return where a client's frame holds a piece of something, None if it does not."""
+    """Return the object and key of the text fragment in a client's frame, or None if the frame has no fragment."""
     found = document if isinstance(document.get("delta"), str) else document.get("delta")
     for choice in document.get("choices") or ():
         found = choice["delta"]
@@ -182,7 +182,7 @@ def place_of(document: dict[str, Any]) -> tuple[dict[str, Any], str] | None:
 
 
 def collapsed(body: bytes) -> list[object]:
-    """Return a client's frames, with those joined that continue each other, and without their numbers."""
+    """Return a client's frames without sequence numbers, with the fragments of consecutive frames joined."""
     frames: list[object] = []
     pieces: list[str] = []
     for frame in body.split(b"\n\n"):
@@ -206,7 +206,7 @@ def collapsed(body: bytes) -> list[object]:
 
 
 def client_answer(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tuple[list[object], dict[str, Any]]:
-    """Return what a client reads and the report; ``slowly``: with a decoder that recognises no repeats."""
+    """Return the client's frames and the report; with ``slowly``, every frame is parsed in full."""
     report = Report()
     with (
         mock.patch("secrets.token_hex", lambda size: "0" * 2 * size),
@@ -216,10 +216,11 @@ def client_answer(the_plan: Plan, chunks: Sequence[bytes], slowly: bool) -> tupl
         rewriter = ResponseRewriter(the_plan, report, content_type="text/event-stream")
         written = [data for chunk in (*chunks, b"") for data in rewriter.feed(chunk)]
     found = report.as_dict()
-    # A lost call is counted when it is read, others when they are judged: in one write that is another order.
+    # Lost calls are counted when they are read, and other calls when they are judged, so the order depends on the
+    # writes.
     found["parse_failures"] = sorted(found["parse_failures"])
     if report.tool_cutoff:
-        del found["parse_failures"]  # They may be in what came in the same write as the end of the turn.
+        del found["parse_failures"]  # The failures can be from the write that ended the turn.
     return collapsed(b"".join(written)), found
 
 
@@ -239,7 +240,8 @@ def test_together_as_one_by_one(
     choices: int,
     stream: bool,
 ) -> None:
-    """Whatever is sent, cut anywhere: answer and report are those of frames that are parsed in full, one by one."""
+    """The answer and the report are the same as if each frame had been parsed separately, however the bytes
+    are split."""
     client, backend = apis
     the_plan = plan(client, backend, stream, [tool("f"), tool("write")], policy=policy, choices=choices)
     frames = backend_frames(backend, runs, choices)
@@ -254,9 +256,9 @@ def test_together_as_one_by_one(
 
 @pytest.mark.parametrize(("api", "arguments"), [("chat", "incremental"), ("responses", "buffered")])
 def test_together_wherever_it_is_cut(api: ApiName, arguments: str) -> None:
-    """One answer with thoughts, prose and calls, in two pieces, cut at every 23rd byte, and byte by byte.
+    """An answer with reasoning, prose and calls stays the same if its bytes are split in two, or arrive one by one.
 
-    The effect of a cut depends on the reader, which `test_repeats` cuts at every byte.
+    The effect of a split depends on the reader, which `test_repeats` splits at every byte.
     """
     runs: list[Run] = [("think", ["Let ", "me ", "see "]), ("say", [LONG[at : at + 7] for at in range(0, 35, 7)])]
     runs += [("say", ["Hm.\n", "a < b"] * 2), ("say", [CALL, "\n"])]
@@ -270,7 +272,7 @@ def test_together_wherever_it_is_cut(api: ApiName, arguments: str) -> None:
 
 @pytest.mark.parametrize("api", ANSWERS)
 def test_texts_of_one_write_reach_the_client_as_one(api: ApiName) -> None:
-    """Texts that were read together are joined: the same text in fewer events."""
+    """Texts that arrive in one write are joined, so that the client receives the same text in fewer events."""
     pieces = [f"{number} " for number in range(40)]
     kind, body = backend_answer(api, True, pieces)
     one_by_one = [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]

@@ -19,7 +19,7 @@ from toolsim.schema import compile_schema
     ],
 )
 def test_repeated_keys_are_several_objects(text: str, objects: list[str]) -> None:
-    """Keys repeated equally often become as many objects; keys that occur once are in each of them."""
+    """If keys repeat equally often, the object is split into that many objects, each with the unrepeated keys."""
     got = split_repeated(text)
     assert [part.source for part in got] == objects
     assert [part.value for part in got] == [json.loads(text) for text in objects]
@@ -33,7 +33,7 @@ def test_repeated_keys_are_several_objects(text: str, objects: list[str]) -> Non
     ],
 )  # fmt: skip
 def test_what_is_one_object(text: str) -> None:
-    """No repetition, the same value again, unequal counts, not an object, or a long text: nothing is split."""
+    """Objects are not split if they have no repetition, equal values or unequal counts, or if the text is long."""
     assert split_repeated(text) == []
 
 
@@ -68,7 +68,7 @@ SCHEMA = compile_schema(
     ],
 )
 def test_numbered_keys_that_the_schema_takes_are_its_own(others: dict[str, object]) -> None:
-    """A schema that says it takes keys without naming them takes ``city2`` as it is: one call, as written."""
+    """A numbered key such as ``city2`` stays in a single call if the schema explicitly allows additional keys."""
     text = '{"city": "a", "city2": "b"}'
     for told in (others, {}, {"additionalProperties": False}):
         schema = compile_schema({"type": "object", "properties": {"city": {"type": "string"}}, **told})

@@ -46,7 +46,7 @@ def act(the_choice: Choice, name: str) -> None:
 @each("state", ["before_text", "text", "call", "ended"])
 @each("event", EVENTS)
 def test_the_diagram_is_the_code(state: str, event: str) -> None:
-    """Each cell of the table in the module's docstring is what the choice does, under some policy and history."""
+    """Each cell of the table in the module's docstring lists the states that the choice can actually reach."""
     head, rows = cells(DIAGRAM[0]), {cells(line)[0]: cells(line) for line in DIAGRAM[2:]}
     seen = set()
     for history in (["text"], ["call"], ["call", "text"], ["end"], []):
@@ -74,7 +74,7 @@ def test_whitespace_is_held_back() -> None:
 
 
 def test_endless_whitespace_is_not_held_back() -> None:
-    """Beyond the bound, whitespace is no longer a gap."""
+    """Whitespace beyond the size limit is not held back."""
     gap = Gap()
     assert gap.hold(" " * 65_536)
     assert not gap.hold(" ")
@@ -83,7 +83,7 @@ def test_endless_whitespace_is_not_held_back() -> None:
 
 
 def test_a_mark_goes_with_the_whitespace() -> None:
-    """The mark of a fence around a block is held back like whitespace."""
+    """The mark of a fence around a block is held back together with the whitespace."""
     gap = Gap()
     gap.hold_mark("```xml\n")
     assert gap.hold("\n")
@@ -91,7 +91,7 @@ def test_a_mark_goes_with_the_whitespace() -> None:
 
 
 def said(client: str, *steps: str, **policy: str) -> str:
-    """Return the text that the client gets: for each step a text, "|" for a message's end, "?" for a thought."""
+    """Return the text that the client receives; among the steps, "|" ends a message and "?" is reasoning."""
     choice = new_choice((chat if client == "chat" else responses)(policy=policy))
     events = []
     for step in steps:
@@ -119,13 +119,13 @@ def said(client: str, *steps: str, **policy: str) -> str:
     ],
 )
 def test_an_empty_line_parts_two_messages(steps: tuple[str, ...], as_chat: str, as_list: str) -> None:
-    """Unless something else does, for a client with a list of items; and never in a call."""
+    """An empty line separates two messages, except within a call, or if a list of items separates them already."""
     assert said("chat", *steps) == as_chat
     assert said("responses", *steps) == as_list
 
 
 def test_a_call_between_two_messages_parts_them() -> None:
-    """Only a chat client, whose message has one text, needs the empty line then."""
+    """After a call between two messages, only a chat client needs the empty line, because its message has one text."""
     steps = ("Hi", "|", CALL, "|", "you")
     assert said("chat", *steps, stop_after_tools="off") == "Hi\n\nyou"
     assert said("responses", *steps) == "Hiyou"

@@ -1,4 +1,4 @@
-"""Bodies: what the model wrote in them, as source text."""
+"""Tests for parsing the bodies of calls into their members, as source text."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text(), VALUES, max_size=5), st.sampled_from([None, 2]), st.text(max_size=3))
 def test_members_keep_their_source(value: dict[str, Any], indent: int | None, after: str) -> None:
-    """The members are those that json reads, each with the very text it was parsed from."""
+    """The members equal those that ``json`` parses, and each keeps its source text."""
     text = json.dumps(value, indent=indent)
     got = read_object(text + after, 0)
     assert got is not None
@@ -46,31 +46,31 @@ def test_members_keep_their_source(value: dict[str, Any], indent: int | None, af
 
 @each("text", ["", "{", '{"a"', '{"a":', '{"a":1', '{"a":1,}', "{a:1}", '{"a" 1}', "[]", '{"a":1]'])
 def test_no_object(text: str) -> None:
-    """Anything but a complete object is None, never part of one."""
+    """Text that is not a complete object yields None, not a partial object."""
     assert read_object(text, 0) is None
 
 
 @pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "[1,NaN]", "[" * 200_000, '"\n"', "1x", ""])
 def test_no_value(text: str) -> None:
-    """What is not valid JSON is no value, even if Python would parse it or run out of stack."""
+    """Text that is not valid JSON yields None, even if Python's parser would accept it or overflow its stack."""
     assert read_value(text) is None
 
 
 def test_integers_of_any_length() -> None:
-    """Integers beyond Python's limit are still integers, with their sign; all others are exact."""
+    """Integers beyond Python's digit limit become large integers with the same sign, and other integers are exact."""
     digits = "7" * 5000
     assert decode(f"[{digits},-{digits},12]", 0) == ([10**4299, -(10**4299), 12], 10_007)
 
 
 def test_members_are_bounded() -> None:
-    """An object with more members than any call has is not parsed as a call."""
+    """An object with more members than the limit is not parsed as a call."""
     assert read_object("{" + ",".join(f'"{i}":0' for i in range(256)) + "}", 0) is not None
     assert read_object("{" + ",".join(f'"{i}":0' for i in range(257)) + "}", 0) is None
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), min_size=2, max_size=6), st.text(" \n,;"))
 def test_several_objects_split_at_their_borders(objects: list[dict[str, Any]], between: str) -> None:
-    """Adjacent objects are parsed one by one, in order, each with its own source."""
+    """Adjacent objects are parsed one by one, in order, each with its source text."""
     sources = [json.dumps(value) for value in objects]
     assert [call.source for call in read_json(between.join(sources), closed=True, repair=True)] == sources
     assert [call.source for call in read_json(f"[{between.join(sources)}]", closed=True, repair=True)] == sources
@@ -78,7 +78,7 @@ def test_several_objects_split_at_their_borders(objects: list[dict[str, Any]], b
 
 @given(st.lists(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), min_size=1, max_size=6))
 def test_a_list_needs_no_repair(objects: list[dict[str, Any]]) -> None:
-    """A list of calls is what the manifest asks for: it is parsed without repairs, and none is counted."""
+    """A list of calls in the form that the manifest requests is parsed without repairs."""
     body = f" {json.dumps(objects)}\n"
     plain, mended = (read_json(body, closed=True, repair=repair) for repair in (False, True))
     assert [call.source for call in plain] == [json.dumps(value) for value in objects]
@@ -89,14 +89,14 @@ def test_a_list_needs_no_repair(objects: list[dict[str, Any]]) -> None:
     "body", ["[]", "[1]", '[{"name":"a"},]', '[{"name":"a"}', '[{"name":"a"}] more', '{"name":"a"},']
 )
 def test_what_is_no_list_needs_one(body: str) -> None:
-    """Without repairs it is one broken call."""
+    """Without repairs, text that is neither an object nor a complete list of objects is one broken call."""
     (call,) = read_json(body, closed=True, repair=False)
     assert call.broken
     assert call.source == body
 
 
 def test_array_without_its_end() -> None:
-    """Each object of an array counts, whether or not the array is closed."""
+    """Each object of an array is a call, even if the array is not closed properly."""
     for body, lossy_repairs in (
         ('[{"name":"a"},{"name":"b"}', ("MISSING_BRACE",)),
         ('[{"name":"a"},{"name":"b"},]', ()),
@@ -107,7 +107,7 @@ def test_array_without_its_end() -> None:
 
 
 def test_rest_that_cannot_be_read() -> None:
-    """What follows the last object that can be parsed is one broken piece, to the end."""
+    """Text after the last parsable object is one broken call that extends to the end."""
     calls = read_json('{"name":"a"} and more {"name":"b"}', closed=True, repair=True)
     assert [(call.source, call.broken) for call in calls] == [
         ('{"name":"a"}', False),
@@ -129,39 +129,39 @@ def test_rest_that_cannot_be_read() -> None:
     ],
 )
 def test_name_of(source: str, name: str | None) -> None:
-    """The name of a broken call is only read from its beginning: elsewhere it may be an argument."""
+    """The name of a broken call is read only from its beginning, because elsewhere it might be an argument."""
     assert name_of(source) == name
 
 
 @given(st.lists(st.tuples(st.from_regex(r"[a-z_][a-z0-9_.-]*", fullmatch=True), st.text()), max_size=6))
 def test_elements_round_trip(elements: list[tuple[str, str]]) -> None:
-    """Elements come out as written; no value here contains a closing tag."""
+    """Elements are read back as they were written if their values contain no closing tags."""
     elements = [(name, value.replace("</", "< /")) for name, value in elements]
     assert read_elements("\n".join(f"<{name}>{value}</{name}>" for name, value in elements)) == elements
 
 
 @pytest.mark.parametrize("text", ["x", "<a>", "<a>1</b>", "<a>1</a>x", "</a>", "<>1</>", "<a b</a>", "<a/>" * 300])
 def test_no_elements(text: str) -> None:
-    """Anything besides elements and whitespace makes the whole unreadable."""
+    """Text other than elements and whitespace makes all elements unreadable."""
     assert read_elements(text) is None
 
 
 def test_xml_without_name() -> None:
-    """The first element must be the name."""
+    """The first XML element must be the name of the tool."""
     assert read_xml("<a>1</a><name>f</name>").broken
     assert read_xml("<name> f </name>").name == "f"
 
 
 @given(st.text())
 def test_escaped_text_comes_back(text: str) -> None:
-    """Unescaping the five entities reverses escaping them, even if the text was escaped before."""
+    """Unescaping reverses the escaping of the five entities, even if the text was escaped before."""
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
     assert unescape(escaped.replace("'", "&apos;")) == text
 
 
 @given(st.text("a&;<>]![CDAT \n", max_size=30))
 def test_a_value_without_escapes_survives_them(text: str) -> None:
-    """Escaping and unescaping returns the value; of a CDATA section it returns what stands inside, ends included."""
+    """Unescaping an escaped value returns the value, or, for a CDATA section, its content."""
     section = f"<![CDATA[{text.replace(']]>', ']]]]><![CDATA[>')}]]>"
     assert unescape(escape(section)) == text
     if not text.strip().startswith("<![CDATA["):
@@ -183,7 +183,7 @@ def test_a_value_without_escapes_survives_them(text: str) -> None:
     ],
 )
 def test_trim(text: str, trimmed: str) -> None:
-    """One newline is removed from each end, but only if both are there."""
+    """One newline is removed from each end, but only if both ends have one."""
     assert trim(text) == trimmed
 
 

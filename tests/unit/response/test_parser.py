@@ -21,7 +21,7 @@ from toolsim.response.segments import Calls
     ],
 )
 def test_the_plan_chooses_the_parser(fields: dict[str, Any], counts: bool) -> None:
-    """What is untagged counts unless that is switched off and the backend was not constrained to write a call."""
+    """Untagged calls are parsed if the option is on, or if the backend is constrained to write calls."""
     the_plan = plan("chat", "chat", True, [ADD], **fields)
     parser = parser_for(the_plan, Judge(the_plan, Report()))
     assert parser is not None
@@ -30,6 +30,6 @@ def test_the_plan_chooses_the_parser(fields: dict[str, Any], counts: bool) -> No
 
 
 def test_without_tools_all_text_is_text() -> None:
-    """There is nothing to look for."""
+    """A request without tools has no parser, because its text contains no calls."""
     the_plan = plan("chat", "chat", True)
     assert parser_for(the_plan, Judge(the_plan, Report())) is None

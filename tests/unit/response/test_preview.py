@@ -26,7 +26,7 @@ def preview(body: str, size: int = 1) -> tuple[Preview, str]:
 
 @given(OBJECTS, st.integers(1, 12), st.booleans(), st.booleans(), st.sampled_from(["", "[", "\n [ "]))
 def test_previews_are_verbatim(value: dict[str, object], size: int, quoted: bool, ascii_only: bool, head: str) -> None:
-    """For any object, encoding, cuts and enclosing list, the fragments together are the arguments."""
+    """For any object, encoding, cuts and enclosing list, the previewed fragments together equal the arguments."""
     arguments = json.dumps(value, ensure_ascii=ascii_only)
     inner = json.dumps(arguments, ensure_ascii=ascii_only) if quoted else arguments
     after = ', {"name": "f", "arguments": {"z": 1}}]' if head else ""
@@ -41,7 +41,7 @@ def test_previews_are_verbatim(value: dict[str, object], size: int, quoted: bool
 @pytest.mark.parametrize("key", ARGUMENTS_KEYS)
 @pytest.mark.parametrize("head", ['{"name": "f"', '{"tool": "f"', '{"function": {"name": "f"'])
 def test_every_spelling_of_the_keys(head: str, key: str) -> None:
-    """The keys of a call are the same as everywhere; without repairs only our own are read."""
+    """A preview accepts every spelling of a call's keys; without repairs it accepts only toolsim's spelling."""
     body = f'{head}, "{key}": {{"a": "x"}}}}'
     reader, seen = preview(body)
     assert (seen, reader.tool) == ('{"a": "x"}', TOOLS[0])
@@ -65,7 +65,7 @@ def test_every_spelling_of_the_keys(head: str, key: str) -> None:
     ],
 )
 def test_gives_up_silently(body: str) -> None:
-    """Any other shape, an unknown or a strict tool, arguments that are not an object: nothing is emitted."""
+    """There is no preview for other shapes, unknown or strict tools, or arguments that are not an object."""
     reader, seen = preview(body)
     assert seen == ""
     assert reader.tool is None
@@ -73,7 +73,7 @@ def test_gives_up_silently(body: str) -> None:
 
 @pytest.mark.parametrize("tail", ["\\q", "\n", "\\u12x"])
 def test_a_bad_escape_stops_it(tail: str) -> None:
-    """An invalid JSON string stops the preview; what it emitted before is a prefix of the arguments."""
+    """An invalid JSON string stops the preview, and the text emitted before it is a prefix of the arguments."""
     reader, seen = preview(f'{{"name":"f","arguments":"{{\\"a\\":{tail} more')
     assert seen == '{"a":'
     assert reader.feed("more") == ""
@@ -81,7 +81,7 @@ def test_a_bad_escape_stops_it(tail: str) -> None:
 
 
 def test_giving_up_ends_it() -> None:
-    """A preview that was given up emits nothing more."""
+    """A preview that was abandoned emits no further text."""
     reader, _ = preview('{"name":"f","arguments":{"a":1')
     reader.give_up()
     assert reader.tool is None
@@ -90,7 +90,7 @@ def test_giving_up_ends_it() -> None:
 
 @given(st.text(alphabet='{}[]",:\\ nameargumentsf1u\ud83d'), st.integers(1, 5))
 def test_any_text(text: str, size: int) -> None:
-    """Any text, any cuts: no exception."""
+    """Any text is previewed without an exception, however it is split."""
     preview(text, size)
     preview('{"name":"f","arguments":"{' + text, size)
     preview('{"name":"f","arguments":{' + text, size)

@@ -8,7 +8,7 @@ from toolsim.response.prose import CodeFence, Cursor, Place, ProseReader
 
 
 def places(text: str, *, bytewise: bool) -> tuple[str, ProseReader]:
-    """Return ``text`` with a mark wherever a call may begin, though none does."""
+    """Return ``text`` with a mark at each place where a call could begin, and treat each place as text."""
     prose, at, seen = ProseReader(), Cursor(), ""
     chunks = [*text] if bytewise else [text]
     for number, chunk in enumerate(chunks, 1):
@@ -32,20 +32,20 @@ def places(text: str, *, bytewise: bool) -> tuple[str, ProseReader]:
     ],
 )
 def test_a_call_may_begin_where_a_line_does(text: str, marked: str) -> None:
-    """After the indentation of each line."""
+    """A call can begin at the start of each line, after its indentation."""
     assert places(text, bytewise=False)[0] == marked
     assert places(text, bytewise=True)[0] == marked
 
 
 @pytest.mark.parametrize(("text", "begun"), [(" \n\t", False), ("a", True)])
 def test_white_space_begins_no_answer(text: str, begun: bool) -> None:
-    """Only visible text does."""
+    """An answer starts with its first visible text, and whitespace does not count."""
     assert places(text, bytewise=False)[1].has_started == begun
 
 
 @pytest.mark.parametrize("bytewise", [False, True])
 def test_nothing_begins_in_code(bytewise: bool) -> None:
-    """Between a place in a fence without a call and its closing mark; a block inside changes nothing."""
+    """A call cannot begin within a code fence, even after another block in the fence."""
     prose, at, emitted = ProseReader(), Cursor(), ""
     prose.resume("info", "```")
     for chunk in [*"sql\n{\n"] if bytewise else ["sql\n{\n"]:
@@ -54,7 +54,7 @@ def test_nothing_begins_in_code(bytewise: bool) -> None:
             text, may_begin = prose.read(at)
             emitted += text
             assert not may_begin
-    prose.resume("line")  # After the block.
+    prose.resume("line")  # Resume after the block.
     assert repr(prose) == "Prose(state_code)"
     at.feed("\n```\nx")
     seen = []
@@ -68,7 +68,7 @@ def test_nothing_begins_in_code(bytewise: bool) -> None:
 
 
 def read(text: str, mark: str = "```", place: Place = "info", size: int = 0) -> tuple[int, bool]:
-    """Return where the fence ends, for a text in pieces of ``size`` characters."""
+    """Return the position of the fence's end, and whether it has ended, for a text in pieces of ``size`` characters."""
     fence = CodeFence(mark, place)
     done, rest = 0, ""
     for start in range(0, len(text), size or len(text) or 1):
@@ -96,12 +96,12 @@ def read(text: str, mark: str = "```", place: Place = "info", size: int = 0) -> 
 )
 @each("size", [0, 1, 2])
 def test_a_fence_ends_at_its_mark(text: str, inside: str, over: bool, size: int) -> None:
-    """A mark alone on its line ends a fence; so does a backtick on the opening line, which then was inline code."""
+    """A fence ends at a mark on its own line, and a backtick in the opening line shows that it was inline code."""
     assert read(text, size=size) == (len(inside), over)
 
 
 def test_a_longer_mark_is_needed_for_a_longer_fence() -> None:
-    """Only a mark of the same kind, and at least as long as the opening one, closes a fence."""
+    """Only a mark of the same kind that is at least as long as the opening mark closes a fence."""
     assert read("\n```\n````\n", "````") == (9, True)
     assert read("a`b\n```\n~~~\n", "~~~") == (11, True)
     assert read("```\n", place="start") == (3, True)
@@ -110,5 +110,5 @@ def test_a_longer_mark_is_needed_for_a_longer_fence() -> None:
 
 @given(st.text("`~ x\n\t", max_size=30), st.sampled_from(["```", "~~~"]), st.integers(1, 4))
 def test_any_cuts(text: str, mark: str, size: int) -> None:
-    """Wherever the text is cut, the fence ends at the same place."""
+    """The fence ends at the same place, however the text is split."""
     assert read(text, mark, size=size) == read(text, mark)

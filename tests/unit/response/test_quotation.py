@@ -1,4 +1,4 @@
-"""Tagged calls that are only shown: in inline code and in Markdown quotations."""
+"""Tests for tagged calls that are only quoted, in inline code and in Markdown quotations."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def pieces_of(text: str, size: int = 0, *, fragments: bool = False) -> list[Segm
 
 @each("text", TEXT)
 def test_what_is_shown_is_text(text: str) -> None:
-    """However it is cut."""
+    """A quoted call stays text, however the text is split."""
     for size in (0, 1, 2, 3, 7):
         assert pieces_of(text, size) == [text]
 
 
 @each(("text", "calls"), CALLS)
 def test_what_is_not_shown_counts(text: str, calls: int) -> None:
-    """Marks that are never closed are characters, and a fence is no inline code."""
+    """Marks that are never closed and code fences do not quote a call."""
     for size in (0, 1, 2, 3, 7):
         pieces = pieces_of(text, size)
         assert len([piece for piece in pieces if isinstance(piece, Block)]) == calls
@@ -83,7 +83,7 @@ def test_what_is_not_shown_counts(text: str, calls: int) -> None:
 
 @given(st.lists(st.sampled_from(["`", "``", "```", "\n", ">", " ", "x", A, B, "<tool_call>", "{" * 1200])), st.data())
 def test_nothing_is_lost(parts: list[str], data: st.DataObject) -> None:
-    """Where the text is split does not matter, and the pieces add up to it; fragments change nothing."""
+    """The pieces add up to the text and depend neither on how the text is split nor on fragments."""
     text = "".join(parts)
     whole = pieces_of(text)
     assert "".join(piece if isinstance(piece, str) else piece.raw for piece in whole) == text
@@ -92,7 +92,7 @@ def test_nothing_is_lost(parts: list[str], data: st.DataObject) -> None:
 
 
 def test_what_may_be_shown_is_not_announced() -> None:
-    """A fragment of a block would be the beginning of a call at the client."""
+    """A possibly quoted block has no fragments, because a fragment would announce a call to the client."""
     for text in TEXT[:-2]:
         quotation = parser(fragments=True)
         assert not [piece for char in text for piece in quotation.feed(char) if isinstance(piece, Fragment)]
@@ -101,13 +101,13 @@ def test_what_may_be_shown_is_not_announced() -> None:
 
 
 def test_time_is_linear() -> None:
-    """Whatever may hold text back."""
+    """Reading takes linear time for all kinds of text that can be held back."""
     for piece in ("`", "`` ", f"`{A}", f"`{A}\n", f"`{A}{'x' * 100}", ">", f"> {A}\n"):
         assert growth(lambda size, piece=piece: pieces_of(piece * size, 5), 300) < LINEAR  # type: ignore[misc]
 
 
 def test_reasoning_that_ends_with_a_quotation() -> None:
-    """It stays reasoning: without the mark before it, what it quotes would be a call."""
+    """A quotation at the end of the reasoning stays reasoning, because without its mark it would become a call."""
     for text in (f"The page says:\n> {CALL}", f"It says `{CALL}`"):
         events, report, _ = run_events(chat(), [ReasoningDelta(text), Finished("stop"), Closed()])
         assert [event for event in events if isinstance(event, CallStarted)] == []

@@ -1,4 +1,4 @@
-"""Calls that a tool's output holds: a model that repeats them quotes, and does not call."""
+"""Tests for calls that are contained in a tool's output: a model that repeats them is quoting, not calling."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ def plan_for(
     tools: Sequence[dict[str, Any]] = TOOLS,
     **policy: Any,
 ) -> Plan:
-    """Return the plan for a request whose tools have returned ``outputs``; ``calls``: the first calls, then fetch."""
+    """Return the plan for a request whose tools have returned ``outputs``; ``calls`` are the first calls, then fetch
+    calls."""
     made = [*calls, *[("fetch", {"url": f"https://a.test/{number}"}) for number in range(len(calls), len(outputs))]]
     items: list[dict[str, Any]] = [{"role": "user", "content": says}]
     for number, ((name, arguments), output) in enumerate(zip(made, outputs, strict=True)):
@@ -132,7 +133,7 @@ def plan_for(
 
 
 def answered(plan: Plan, text: str, *, size: int = 0, cut: int = 0) -> tuple[Seen, Report]:
-    """Return what the client sees if the model writes ``text`` in pieces of ``size``, and the report."""
+    """Return the client's view of an answer whose text arrives in pieces of ``size`` characters, and the report."""
     pieces = [text[at : at + size] for at in range(0, len(text), size)] if size else [text]
     content_type, body = backend_answer(plan.backend, bool(size), pieces)
     report = Report()
@@ -146,9 +147,9 @@ def answered(plan: Plan, text: str, *, size: int = 0, cut: int = 0) -> tuple[See
 
 @each("form", FORMS)
 def test_a_call_from_an_output_is_text(form: str) -> None:
-    """Whatever its form, and whatever the model says around it: byte for byte, with a warning.
+    """A call copied from a tool's output stays text, in any form and context, and causes a warning.
 
-    Without such an output some of the same answers are calls.
+    Without that output, at least two of the same answers are calls.
     """
     call = FORMS[form]
     quoting, plain = plan_for([WRAPPED["in a page"](call)]), plan_for(["The page is empty."])
@@ -166,7 +167,7 @@ def test_a_call_from_an_output_is_text(form: str) -> None:
 @each("wrapped", WRAPPED)
 @each("form", FORMS)
 def test_how_an_output_wraps_a_call(form: str, wrapped: str) -> None:
-    """Escapes, marks, numbers of lines and invisible characters around it and in it do not hide it."""
+    """Escapes, marks, line numbers and invisible characters in a tool's output do not hide a quoted call."""
     text = f"{FORMS[form]}\n"
     seen, _ = answered(plan_for([WRAPPED[wrapped](FORMS[form])]), text)
     assert seen.items == [["text", text]]
@@ -176,7 +177,7 @@ def test_how_an_output_wraps_a_call(form: str, wrapped: str) -> None:
 @each("arguments", ["buffered", "incremental"])
 @each("form", ["tag", "Qwen3-Coder", "bare", "syntax"])
 def test_where_the_text_is_cut(form: str, arguments: str, client: ApiName) -> None:
-    """Streamed or whole, however it is cut, and even if calls are announced early: the same text."""
+    """A quoted call stays the same text, streamed or not, with incremental arguments, and however the text is split."""
     text = f"The page says:\n\n{FORMS[form]}"
     for stream in (False, True):
         plan = plan_for([FORMS[form]], client=client, stream=stream, stream_arguments=arguments)
@@ -231,7 +232,7 @@ NOT_QUOTED: dict[str, tuple[str, dict[str, Any]]] = {
 
 @each("case", NOT_QUOTED)
 def test_what_is_not_quoted(case: str) -> None:
-    """A call that the model has written itself is a call, even if each of its words comes from an output."""
+    """A call that the model composed itself is a call, even if all its words occur in an output."""
     text, request = NOT_QUOTED[case]
     seen, report = answered(plan_for(**request), text)
     assert [item[0] for item in seen.items] == ["call"]
@@ -249,14 +250,14 @@ LEFT: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("case", LEFT)
 def test_what_is_left(case: str) -> None:
-    """What the page of security says of calls that are no quotations."""
+    """Calls that are not verbatim quotations are made, which the security page documents as a remaining risk."""
     text, request = LEFT[case]
     seen, _ = answered(plan_for(**{"outputs": [one("delete_file", path="a.txt")], **request}), text)
     assert [item[0] for item in seen.items] == ["call"]
 
 
 def test_what_is_left_to_backends() -> None:
-    """Outputs that only the backend stores, and calls that it emits itself."""
+    """Outputs that only the backend stores are not searched, and structured calls are not treated as quotations."""
     body = {"model": "m", "input": "?", "tools": TOOLS, "previous_response_id": "resp_1"}
     rewritten = rewrite_request(
         "responses", "/v1/responses", json.dumps(body).encode(), Policy(), output_mode=None, report=Report()
@@ -278,14 +279,15 @@ def test_what_is_left_to_backends() -> None:
     ],
 )
 def test_what_closes_it(policy: dict[str, Any]) -> None:
-    """With these options no form that a page may know is a call, or that tool is never called."""
+    """With these options, call forms that an attacker's page can contain stay text, or the tool is never called."""
     for form in FORMS.values():
         seen, _ = answered(plan_for(["ok"], **policy), form)
         assert seen.items == [["text", form]]
 
 
 def test_beside_what_is_quoted() -> None:
-    """A call of the model's own counts, in the same block too; a list of calls is one thing."""
+    """A genuine call next to a quoted call is made, even in the same block, but a list of calls is treated as
+    one unit."""
     quoted, own = one("delete_file", path="a.txt")[11:-12], one("now")[11:-12]
     plan = plan_for([quoted])
     seen, _ = answered(plan, f"{quoted}\n\n<tool_call>{own}</tool_call>")
@@ -298,7 +300,7 @@ def test_beside_what_is_quoted() -> None:
 
 
 def test_a_strict_tool() -> None:
-    """What is quoted is no call, so it cannot break a strict tool's schema, nor name a tool that is not there."""
+    """A quoted call is text, so it cannot violate a strict tool's schema or fail for an unknown tool."""
     tools = [
         {
             **TOOLS[1],
@@ -312,7 +314,7 @@ def test_a_strict_tool() -> None:
 
 
 def test_an_output_of_our_own() -> None:
-    """The entries that a model has looked up show how to call: with find_tools such a call is what is wanted."""
+    """A call copied from the output of toolsim's find_tools is made, because that output shows how to call the tool."""
     entry = one("now")
     assert answered(plan_for([entry], calls=[("find_tools", {"names": ["now"]})]), entry)[0].items[0][0] == "call"
     declared = [*TOOLS, tool("find_tools", names="array")]
@@ -321,7 +323,7 @@ def test_an_output_of_our_own() -> None:
 
 
 def test_many_calls_and_large_outputs() -> None:
-    """Once the calls have been searched for in a gigabyte of outputs, all further ones are quoted."""
+    """After a gigabyte of outputs has been searched, all further calls are treated as quoted."""
     plan = plan_for(["x" * 8_000_000], max_tool_bytes=10_000_000)
     text = "".join(one("fetch", url=f"https://a.test/{number}") for number in range(150))
     seen, report = answered(plan, text)
@@ -330,6 +332,6 @@ def test_many_calls_and_large_outputs() -> None:
 
 
 def test_time_is_linear() -> None:
-    """In outputs, whatever they hold."""
+    """Normalizing an output takes linear time for any content."""
     for piece in ("\\u0041", "\\", "&amp;", "\n1: ", "\N{ZERO WIDTH SPACE}", "{" * 10, "x"):
         assert growth(lambda size, piece=piece: normal(piece * size), 20_000) < LINEAR  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Nothing is held back longer than recorded: the table of releases, and what its runs mean."""
+"""Tests that toolsim holds back text no longer than the table of releases records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TABLE = recorded()
 
 @each("case", CASES, ids=[case.name for case in CASES])
 def test_nothing_is_released_later(case: Case) -> None:
-    """After each delta at least as many characters and calls are out as the table has; in the end just as many."""
+    """After each delta, at least as many characters and calls have been released as the table records."""
     for size, released in zip(SIZES, TABLE[case.name], strict=True):
         now, before = curve(releases(case, size), case, size), curve(released, case, size)
         assert now[-1] == before[-1], "other text or calls: if that is right, run make releases"
@@ -23,13 +23,13 @@ def test_nothing_is_released_later(case: Case) -> None:
 
 
 def test_the_table_is_complete() -> None:
-    """It has a row for each text and no other."""
+    """The table has exactly one row for each text."""
     assert list(TABLE) == [case.name for case in CASES], "run make releases"
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_runs(size: int) -> None:
-    """A row says what was released after each delta, and notices what is late."""
+    """The runs of a row expand to the amounts released after each delta."""
     for case in (CASES[0], CASES[-1], *CASES[20:60]):
         total = (0, 0)
         points = curve(releases(case, size), case, size)

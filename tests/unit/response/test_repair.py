@@ -1,4 +1,4 @@
-"""Repairs: what counts as a slip, and that nothing else is touched."""
+"""Tests for repairs: slips are corrected, and other text stays unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOTS = st.lists(VALUES, max_size=5) | st.dictionaries(st.text(), VALUES, max_si
 
 @given(ROOTS, st.booleans(), st.sampled_from([None, 1]), st.text(max_size=3))
 def test_sound_json_is_untouched(value: Any, ascii_only: bool, indent: int | None, after: str) -> None:
-    """Valid JSON is returned unchanged, without a code, up to its end."""
+    """Valid JSON is returned unchanged up to its end, without a repair code."""
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     assert repair_json(text + after) == RepairedJson(text, len(text), ())
 
@@ -30,7 +30,7 @@ PRINTABLE = st.text(st.characters(max_codepoint=0x2FF).filter(str.isprintable))
 
 @given(st.dictionaries(PRINTABLE, st.none() | st.booleans() | st.lists(PRINTABLE | st.integers(), max_size=4)))
 def test_python_is_mended(value: Any) -> None:
-    """Python's repr of a value is mended into JSON of that value."""
+    """Python's ``repr`` of a value is repaired into JSON of that value."""
     mended = repair_json(repr(value))
     assert mended is not None
     assert json.loads(mended.text) == value
@@ -38,7 +38,7 @@ def test_python_is_mended(value: Any) -> None:
 
 @given(ROOTS)
 def test_missing_brackets_at_the_end(value: Any) -> None:
-    """All brackets missing at the end are added, but only if the text is known to be complete."""
+    """All missing brackets at the end are added, but only if the text is known to be complete."""
     text = json.dumps(value)
     cut = text.rstrip("]}")
     mended = repair_json(cut) if cut else None
@@ -67,7 +67,7 @@ def test_missing_brackets_at_the_end(value: Any) -> None:
     ],
 )
 def test_slips(text: str, mended: str) -> None:
-    """Each slip is corrected in place, and its surroundings stay."""
+    """Each slip is corrected in place, and the surrounding text stays unchanged."""
     got = repair_json(text)
     assert got is not None
     assert got.text == mended
@@ -90,19 +90,19 @@ def test_wrong_brackets_at_the_end(value: Any, data: st.DataObject) -> None:
     ["", "x", '"a"', '{"a', "{'a", "[1},2]", '{"a":[1},"b":2}', "[Nope]", "[TrueX]", "[" * 514 + "]" * 514],
 )
 def test_beyond_repair(text: str) -> None:
-    """Ambiguous text, or what is not an object or array, is not mended."""
+    """Ambiguous text and text that is not an object or array cannot be repaired."""
     assert repair_json(text) is None
 
 
 def test_bounded() -> None:
-    """A text with too many slips is given up."""
+    """A text with too many slips is not repaired."""
     assert repair_json("[" + "'a'," * 5_000 + "1]") is not None
     assert repair_json("[" + "'a'," * 50_000 + "1]") is None
 
 
 @given(st.text(alphabet="{}[],:\"'\\ \n\x00\ud800TrueNonaFls0"), st.booleans())
 def test_no_text_raises(text: str, closed: bool) -> None:
-    """Any text is mended or None; the end lies within the text."""
+    """Any text is repaired or yields None, and the end lies within the text."""
     got = repair_json(text, closed=closed)
     assert got is None or 0 < got.end <= len(text)
 
@@ -149,7 +149,7 @@ NAMES = [
         ("functionsstep2", "step2"),
         ("functionsstep2:0", "step2"),
         ("functionsstep25", "step2"),
-        ("functionsexec2", None),  # The second call of exec, or a call of exec2?
+        ("functionsexec2", None),  # This could be the second call of exec, or a call of exec2.
         ("write5", None),
         ("writewrite", "write"),
         ("write:write", "write"),
@@ -170,5 +170,5 @@ NAMES = [
     ],
 )
 def test_fit_name(written: str, fit: str | None) -> None:
-    """A name with a slip stands for the one tool that it fits; the smallest slip that fits decides."""
+    """A misspelled name is matched only if it fits a single tool, and the smallest slip decides."""
     assert fit_name(written, NAMES) == fit

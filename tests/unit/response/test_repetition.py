@@ -30,7 +30,7 @@ SCRAPS = [f"{D6}, " * 40, D6, D20, ", ", " ", "[", "]", "```json\n", "```python\
 def client_output(
     chunks: list[str], reason: FinishReason = "length", client: ApiName = "chat", strict: bool = False, **fields: Any
 ) -> tuple[str, list[str], object, Report]:
-    """Return what the client gets for a text in ``chunks``: text, arguments, the finish reason; and the report."""
+    """Return the client's text, arguments and finish reason for a text in ``chunks``, and the report."""
     report = Report()
     tools = [Tool("roll", "roll", parameters=SCHEMA, strict=strict)]
     answer = Answer(plan(client, "chat", True, tools, **fields), report)
@@ -47,7 +47,7 @@ def client_output(
 
 
 def same_however_cut(text: str, reason: FinishReason = "length") -> tuple[str, list[str], object]:
-    """Return what the client gets, which is the same whole, character by character and in two parts."""
+    """Return the client's output after checking that it does not depend on how the text is split."""
     whole = client_output([text], reason)[:3]
     assert client_output(list(text), reason)[:3] == whole
     for at in {1, len(text) // 3, len(text) // 2, len(text) - 1}:
@@ -58,7 +58,8 @@ def same_however_cut(text: str, reason: FinishReason = "length") -> tuple[str, l
 @pytest.mark.parametrize("kind", LISTS)
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_list_cut_off_in_a_loop_calls_once(kind: str, strict: bool) -> None:
-    """Cut anywhere after the third identical call, it is that call and those before; cut earlier, it is text."""
+    """A list that was cut off in a loop contains the repeated call once; with fewer than three repetitions,
+    it is text."""
     head = f"{LISTS[kind][0]}{D20},\n    "
     text = head + ",\n    ".join([D6] * (CUT + 2))
     third = len(head) + CUT * len(D6) + (CUT - 1) * len(",\n    ")
@@ -75,7 +76,7 @@ def test_a_list_cut_off_in_a_loop_calls_once(kind: str, strict: bool) -> None:
     [', {"name": "roll", "arguments": {"sides": 8', ", [", ', {"type"', ', {"name": "roll", "arguments": {}'],
 )
 def test_another_item_is_no_loop(rest: str) -> None:
-    """If the list continues differently, its rest is unknown: it is text, like any call that was cut off."""
+    """If the list continues with a different item, its rest is unknown, so it stays text like any truncated call."""
     text = "[" + ", ".join([D6] * CUT) + rest
     assert same_however_cut(text) == (text, [], "length")
 
@@ -83,14 +84,15 @@ def test_another_item_is_no_loop(rest: str) -> None:
 @each("kind", LISTS)
 @each("times", [1, 2, CUT, ENDLESS - 1])
 def test_a_list_that_ends_by_itself_stands(kind: str, times: int) -> None:
-    """Two throws of a die are two calls, and so are thirty: a list that was ended is as long as was meant."""
+    """A complete list keeps all its calls, even if they repeat, because the model ended it."""
     head, tail = LISTS[kind]
     for reason in ("stop", "length"):
         assert same_however_cut(head + ", ".join([D6] * times) + tail, reason)[1] == [A] * times
 
 
 def test_a_list_that_nobody_cut_off_is_no_loop() -> None:
-    """A model that stops within an item has not run into a limit; after one, only the bracket is missing."""
+    """A list counts as a loop only if a limit cut it; if the model stopped after an item, only the bracket is
+    missing."""
     text = "[" + ", ".join([D6] * CUT)
     assert same_however_cut(f"{text}, {D6[:9]}", "stop")[1] == []
     assert same_however_cut(text, "stop")[1] == [A] * CUT
@@ -99,7 +101,7 @@ def test_a_list_that_nobody_cut_off_is_no_loop() -> None:
 @pytest.mark.parametrize("client", ["chat", "responses"])
 @pytest.mark.parametrize("kind", LISTS)
 def test_a_loop_without_end_is_ended(client: ApiName, kind: str) -> None:
-    """An endless repetition ends the answer and counts once, whatever follows; the log gives the reason."""
+    """An endless repetition ends the answer and counts as one call, regardless of the text that follows."""
     text = f"{LISTS[kind][0]}{D20}, " + ", ".join([D6] * ENDLESS)
     for chunks in ([text], list(text), [f"{text}, {D20}]"], list(f"{text}, {D6}, {D6}]\n```\nDone.")):
         prose, calls, reason, report = client_output(chunks, "stop", client)
@@ -111,19 +113,19 @@ def test_a_loop_without_end_is_ended(client: ApiName, kind: str) -> None:
 
 @pytest.mark.parametrize("times", [CUT + 1, ENDLESS + 2])
 def test_without_repairs_it_is_text(times: int) -> None:
-    """A single call is not what the model wrote; without repairs nothing in the list is a call by itself."""
+    """Without repairs, a repetitive list that was cut off stays text."""
     text = "[" + ", ".join([D6] * times)
     assert client_output([text], policy={"repair": "off"})[:3] == (text, [], "length")
 
 
 def test_blocks_are_emitted_one_by_one() -> None:
-    """Calls in separate tags are emitted as soon as they are complete: limiting their number is up to the operator."""
+    """Repeated calls in separate tags are emitted as soon as they are complete, without a built-in limit."""
     assert client_output([f"<tool_call>{D6}</tool_call>\n"] * (ENDLESS + 9))[1] == [A] * (ENDLESS + 9)
 
 
 @given(st.sampled_from([head for head, _ in LISTS.values()]), st.lists(st.sampled_from(SCRAPS), max_size=9), st.data())
 def test_nothing_is_lost_however_it_is_cut(head: str, scraps: list[str], data: st.DataObject) -> None:
-    """With loops too, the pieces add up to the text, and do not depend on the cuts."""
+    """Even with loops, the pieces add up to the text and do not depend on how the text is split."""
     text = head + "".join(scraps)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=5)))
     found = []
@@ -137,7 +139,7 @@ def test_nothing_is_lost_however_it_is_cut(head: str, scraps: list[str], data: s
 
 
 def test_linear() -> None:
-    """Lists of many calls, all but one in thirty identical, take linear time."""
+    """Lists of many calls that are almost all identical take linear time."""
 
     def read(size: int) -> None:
         items = [D20 if number % 30 == 0 else D6 for number in range(size)]

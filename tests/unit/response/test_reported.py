@@ -18,7 +18,7 @@ def noted(api: Api, form: AnswerForm, *events: ClientEvent) -> Report:
 
 
 def test_calls_are_noted_by_the_ids_that_clients_send_back() -> None:
-    """Only complete calls, in order; chat's legacy functions have no ids."""
+    """The IDs of complete calls are recorded in order, as clients send them back; legacy functions have no IDs."""
     events = [*whole_call(1), CallStarted(2, "x"), CallEnded("incomplete"), *whole_call(3, choice=1)]
     assert noted(CHAT, AnswerForm(), *events).tool_call_ids == ["call_001", "call_003"]
     assert noted(RESPONSES, AnswerForm(), *events).tool_call_ids == ["fc_001", "fc_003"]
@@ -26,7 +26,7 @@ def test_calls_are_noted_by_the_ids_that_clients_send_back() -> None:
 
 
 def test_tokens_are_the_backends() -> None:
-    """By kind, if the backend counts them."""
+    """Token counts are recorded by kind, if the backend reports them."""
     assert noted(CHAT, AnswerForm(), Ended({}, Usage(1, 2, 3))).tokens == {
         "input": 1,
         "output": 2,

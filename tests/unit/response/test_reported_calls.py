@@ -1,7 +1,7 @@
-"""Texts that models wrote and people reported, each with the calls that a careful reader wants of it.
+"""Tests for texts that models wrote and users reported, each with the calls that a careful reader expects.
 
-``tests/cases/reported.json`` has the texts, ``tests/cases/known_failures.json`` the ids of those that are not read as
-wanted yet, and among them those whose calls run with wrong arguments instead of staying text.
+``tests/cases/reported.json`` contains the texts. ``tests/cases/known_failures.json`` lists the texts that are not yet
+read as expected, and those whose calls run with wrong arguments instead of staying text.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ SPLITS = 8
 
 
 def without_spelling(seen: Seen) -> list[Any]:
-    """Return an answer's items with arguments as values: only a stream has them as the model wrote them."""
+    """Return an answer's items with parsed arguments, because only streams keep the model's spelling of the
+    arguments."""
     return [[*item[:2], json.loads(item[2])] if item[0] == "call" else item for item in seen.items]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_read_as_wanted(name: str) -> None:
-    """Exactly the cases that are not listed as failing are read as wanted."""
+    """All cases are read as expected, except exactly those that are listed as failing."""
     case = CASES[name]
     parsed = parse(case["text"], case["tools"])
     if name in FAILING:
@@ -44,7 +45,7 @@ def test_it_is_read_as_wanted(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_call_that_is_not_read_runs_as_no_other(name: str) -> None:
-    """A case that fails stays text, in whole or in part: exactly the listed ones run a call that nobody wants."""
+    """A case that is read incorrectly stays text, and only the listed cases run a call that is not expected."""
     case = CASES[name]
     surplus = [call for call in calls(parse(case["text"], case["tools"])) if call not in calls_wanted(case)]
     if name in WRONG:
@@ -55,7 +56,7 @@ def test_a_call_that_is_not_read_runs_as_no_other(name: str) -> None:
 
 @each("name", CASES)
 def test_every_split_gives_the_same(name: str) -> None:
-    """Letter by letter and at random splits a text is read as a complete one."""
+    """A text is parsed identically in one piece, character by character and at random splits."""
     text, tools = CASES[name]["text"], CASES[name]["tools"]
     whole = parse(text, tools)
     assert streamed(list(text), tools) == whole
@@ -65,7 +66,7 @@ def test_every_split_gives_the_same(name: str) -> None:
 
 @each(("name", "api"), [(name, api) for name in CASES for api in APIS])
 def test_every_client_gets_the_same(name: str, api: ApiName) -> None:
-    """The official clients read the same calls from streamed and non-streamed answers, at every split of the bytes."""
+    """Official clients read the same calls from streamed and non-streamed answers, however the bytes are split."""
     text, tools = CASES[name]["text"], CASES[name]["tools"]
     complete = by_proxy(api, tools, [text], stream=False)
     called = [json.dumps(item[1:], sort_keys=True) for item in without_spelling(complete) if item[0] == "call"]
@@ -77,7 +78,7 @@ def test_every_client_gets_the_same(name: str, api: ApiName) -> None:
 
 
 def test_the_failing_cases_exist() -> None:
-    """Each id in the list is a case, once; no case that was decided differently lacks its reason."""
+    """Each listed ID belongs to one case, and each case with a different decision gives a reason."""
     assert len(FAILING) == len(set(FAILING))
     assert len(WRONG) == len(set(WRONG))
     assert set(WRONG) <= set(FAILING) <= set(CASES)

@@ -1,4 +1,4 @@
-"""Retries, and what the client gets before them; with complete answers, the real parser and judge."""
+"""Tests for retries, and for the output that the client receives before and without them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def round_of(*tools: Any, retries_allowed: frozenset[str] = CALL_FAULTS, **field
 def run(
     the_plan: Plan, *pieces: str, finish: FinishReason = "stop"
 ) -> tuple[list[ClientEvent], Retry | None, Report, Answer]:
-    """Return the events for a text, why the model is to be asked again, the report and the answer."""
+    """Return the events for a text, the retry, the report and the answer object."""
     answer = answer_for(the_plan, report := Report())
     emitted = [event for piece in pieces for event in answer.feed(TextDelta(piece))]
     for event in (Finished(finish), Counted(Usage(1, 2, 3)), Closed()):
@@ -68,7 +68,8 @@ FAULTS = [
 def test_a_call_that_fails_is_asked_again(
     text: str, offered: Any, reason: str, name: str | None, expected: str
 ) -> None:
-    """Nothing of the call is emitted; the fault has the reason and what was expected, ``otherwise`` the rest."""
+    """A failed call is withheld and retried, and ``otherwise`` contains the output that is sent if there is
+    no retry."""
     fields = {"masked_tools": frozenset({"hidden"}), "policy": {"max_tool_bytes": 200}}
     emitted, retry, report, answer = run(round_of(offered, **fields), "Well. ", text)
     assert emitted[0] == TextDelta("Well. ")
@@ -85,7 +86,7 @@ def test_a_call_that_fails_is_asked_again(
 
 
 def _without_usage(events: list[ClientEvent]) -> list[ClientEvent]:
-    """Return events without usage, with adjacent texts joined."""
+    """Return the events without usage and with adjacent texts joined."""
     out: list[ClientEvent] = []
     for event in events:
         if isinstance(event, TextDelta) and out and isinstance(out[-1], TextDelta):
@@ -96,7 +97,7 @@ def _without_usage(events: list[ClientEvent]) -> list[ClientEvent]:
 
 
 def test_what_was_emitted_stays() -> None:
-    """A call before the one that fails is emitted at once, and is no part of what follows if nobody asks again."""
+    """A call before the failed call is emitted immediately and is not repeated if there is no retry."""
     emitted, retry, report, _ = run(round_of(), CALL + UNKNOWN)
     assert emitted[:-1] == whole_call(1)
     assert retry is not None
@@ -105,7 +106,8 @@ def test_what_was_emitted_stays() -> None:
 
 
 def test_an_announced_call_is_not_asked_again() -> None:
-    """The client already has its arguments: it ends incomplete, as without asking again."""
+    """An announced call that breaks is not retried but ends incomplete, because the client already has its
+    arguments."""
     the_plan = round_of(policy={"stream_arguments": "incremental"})
     text = '<tool_call>{"name":"add","arguments":{"a" 1}}</tool_call>'
     emitted, retry, *_ = run(the_plan, *text)
@@ -114,7 +116,7 @@ def test_an_announced_call_is_not_asked_again() -> None:
 
 
 def test_talk_about_the_syntax_is_talk() -> None:
-    """A block that holds no call is text, and the answer continues after it."""
+    """A block without a call is text, and the answer continues after it."""
     text = "Write <use_tool>…</use_tool>, or <tool_call>, and then JSON."
     emitted, retry, *_ = run(round_of(), text)
     assert retry is None
@@ -123,7 +125,7 @@ def test_talk_about_the_syntax_is_talk() -> None:
 
 @pytest.mark.parametrize("text", ['<tool_call>{"name":"add","arguments":{"a":', '{"name": "add", "arguments": {"a"'])
 def test_a_call_that_is_cut_off_can_go_on(text: str) -> None:
-    """A call cut by the length limit is stored unchanged; the answer that continues it yields the whole call."""
+    """A call cut by the length limit is stored unchanged, and the answer that continues it yields the complete call."""
     emitted, retry, *_ = run(round_of(), "So:\n" + text, finish="length")
     assert retry is not None
     assert (retry.fault.reason, retry.fault.partial_call) == ("CALL_CUT_OFF", text)
@@ -147,7 +149,7 @@ def test_a_call_that_is_cut_off_can_go_on(text: str) -> None:
     ],
 )
 def test_what_stands_before_a_call_is_no_part_of_it(before: str, emitted: list[ClientEvent], how: str) -> None:
-    """Even if it was held back to the end of the text: a model that starts the call over does not repeat it."""
+    """Text before a cut call is not part of the partial call, even if it was held back until the end."""
     half = '<tool_call>{"name":"sub","arguments":{"a":'
     the_plan = round_of(policy={"stream_arguments": how})
     for pieces in ([before + half], [*(before + half)]):
@@ -165,7 +167,7 @@ def test_what_stands_before_a_call_is_no_part_of_it(before: str, emitted: list[C
 @pytest.mark.parametrize("policy", [{"suppress_tail_after_tools": True}, {"stop_after_tools": "on"}, {}])
 @pytest.mark.parametrize("broken", [MALFORMED, MALFORMED[:40]])
 def test_where_text_behind_calls_is_dropped_so_is_a_broken_call(broken: str, policy: dict[str, Any]) -> None:
-    """If nobody asks again, it is treated like any text there, wherever the text is cut."""
+    """If text after calls is dropped, a broken call after calls is dropped as well when there is no retry."""
     text = f"{CALL}\n {broken}"
     for pieces in ([text], [*text]):
         emitted, retry, *_ = run(round_of(policy=policy), *pieces, finish="length")
@@ -176,7 +178,7 @@ def test_where_text_behind_calls_is_dropped_so_is_a_broken_call(broken: str, pol
 
 
 def test_an_answer_that_had_to_call() -> None:
-    """Its text stays, and the model is asked for a call; but not if it made one, or was filtered."""
+    """If an answer lacks a required call, its text is emitted and the model is re-prompted, unless it was filtered."""
     required = {"tool_choice": ToolChoice("required")}
     emitted, retry, *_ = run(round_of(**required), "I cannot.")
     assert retry is not None
@@ -192,7 +194,8 @@ def test_an_answer_that_had_to_call() -> None:
 
 @pytest.mark.parametrize("content", ["", " \n", "<reasoning>"])
 def test_an_empty_answer_after_a_tools_output(content: str) -> None:
-    """Whitespace and reasoning count as empty; a refusal, a hosted tool's item and words do not."""
+    """After a tool output, whitespace and reasoning count as an empty answer; refusals, hosted items and text
+    do not."""
     after = round_of(retries_allowed=frozenset({EMPTY_ANSWER}), after_outputs=True)
     answer = answer_for(after, Report())
     answer.feed(ReasoningDelta("hm") if content == "<reasoning>" else TextDelta(content))
@@ -208,7 +211,7 @@ def test_an_empty_answer_after_a_tools_output(content: str) -> None:
 
 
 def test_a_backend_that_breaks_off_has_failed() -> None:
-    """Half a call in a truncated stream is not continued."""
+    """A partial call in a truncated stream is an error and is not continued."""
     answer = answer_for(round_of(), Report())
     answer.feed(TextDelta('<tool_call>{"name":"add","argu'))
     emitted = answer.end_of_input()
@@ -218,7 +221,7 @@ def test_a_backend_that_breaks_off_has_failed() -> None:
 
 @given(st.lists(st.sampled_from([CALL, BROKEN, UNKNOWN, MALFORMED, "text ", "<tool_call>", "{", "\n"])), st.data())
 def test_where_it_is_cut_does_not_matter(parts: list[str], data: st.DataObject) -> None:
-    """In any pieces, a round emits the same text and calls, and asks for the same reason."""
+    """A round emits the same text and calls, and is retried for the same reason, however the text is split."""
     text = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     edges = [0, *cuts, len(text)]
@@ -230,7 +233,7 @@ def test_where_it_is_cut_does_not_matter(parts: list[str], data: st.DataObject) 
 
 
 def test_nobody_is_asked_where_nothing_is_asked_for() -> None:
-    """Without reasons to ask, the words are not even stored."""
+    """Without allowed retries, the answer's text is not stored for a retry."""
     emitted, retry, _, answer = run(round_of(tool("f"), retries_allowed=frozenset()), UNKNOWN)
     assert retry is None
     assert emitted[0] == TextDelta(UNKNOWN)

@@ -26,11 +26,11 @@ API_NAMES: tuple[ApiName, ...] = get_args(ApiName)
 WEATHER = tool("get_weather", city="string")
 CALL = '<tool_call>{"name":"get_weather","arguments":"{\\"city\\":\\"Paris\\"}"}</tool_call>'
 
-# What a Messages client is told instead of OpenAI's codes.
+# Error types that a Messages client receives in place of OpenAI's codes.
 ERRORS = {"invalid_tool_call": "invalid_request_error", "rate_limit_exceeded": "rate_limit_error"}
 
-# The Messages API is read by the chat reader's rules and written by one writer: each of its sides is paired once with
-# each kind of the other, and the pairs that prove nothing new are left out.
+# The Messages API uses the chat reader's rules and a single writer. Each of its sides is therefore paired once with
+# each other kind, and pairs that prove nothing new are left out.
 PAIRS = [
     (client, backend)
     for client in API_NAMES
@@ -49,7 +49,7 @@ def error_for(client: ApiName, code: str) -> str:
 
 
 def end_of(backend: ApiName, body: bytes) -> int:
-    """Return where the end of a stream begins that ``backend_answer`` made: its finish reason."""
+    """Return the position where the end of a stream from ``backend_answer`` begins."""
     marks = {"chat": b'"stop"', "responses": b"event: response.completed", "messages": b"event: message_delta"}
     return body.index(marks[backend])
 
@@ -77,8 +77,8 @@ def expected(case: dict[str, Any], client: ApiName) -> Seen:
     return Seen(items, finish, ids)
 
 
-# If the client does not stream, neither do arguments. Each reader and each writer meets each way by the other pairs, so
-# the two that cross chat and Responses are streamed only.
+# Arguments do not stream if the client does not. Other pairs test each reader and writer in every way, so the two pairs
+# of chat and Responses are only streamed.
 WAYS = {"stream": (True, "buffered"), "incremental": (True, "incremental"), "whole": (False, "buffered")}
 CELLS = [
     pytest.param(client, backend, *WAYS[way], id=f"{way}-{client}-{backend}")
@@ -91,7 +91,7 @@ CELLS = [
 @each("name", CASES)
 @each(("client", "backend", "stream", "arguments"), CELLS)
 def test_case(name: str, client: ApiName, backend: ApiName, stream: bool, arguments: str) -> None:
-    """Every case has one answer: whatever the APIs, streamed or whole on either side, however it is cut."""
+    """Each case has the same answer over all APIs, streamed or not on either side, however the bytes are split."""
     case = CASES[name]
     if arguments == "incremental" and stream and "late" in case:
         pytest.skip(f"the call was announced too early: {case['late']}")
@@ -111,7 +111,7 @@ def test_case(name: str, client: ApiName, backend: ApiName, stream: bool, argume
         cut_early = case.get("cut") or (client != "responses" and case.get("chat_cut"))
         if "error" not in case:
             assert rewriter.is_cut == bool(cut_early)
-            # We do not wait for usage that the backend sends after the end of the turn.
+            # Usage that the backend sends after the end of the turn is not awaited.
             assert seen.usage in (None, 7) if cut_early else seen.usage == 7
         wanted = expected(case, client)
         if case.get("compare") == "json" or (client == "messages" and not stream):
@@ -136,7 +136,7 @@ def judged(case: dict[str, Any]) -> str | None:
 @each("case", [case for case in JUDGE["cases"] if judged(case)], ids=lambda case: case["case"])
 @each_stream
 def test_the_judges_table_end_to_end(case: dict[str, Any], stream: bool) -> None:
-    """Each cell of the judge's table, in an answer: the client gets its calls, text or error."""
+    """For each cell of the judge's table, the client receives the expected calls, text or error."""
     text = judged(case)
     assert text is not None
     strict = case.get("strict", [])
@@ -177,7 +177,8 @@ def test_the_judges_table_is_nearly_all_there() -> None:
 
 @each_pair
 def test_failures_of_whole_answers_are_http_errors(client: ApiName, backend: ApiName) -> None:
-    """A strict failure is a 422, a backend's failure in a 200 a 502, each with the four keys of an error object."""
+    """In non-streamed answers, a strict violation is a 422 and a backend failure a 502, with a complete error
+    object."""
     case = CASES["strict failure"]
     rewriter, chunks = rewrite(case_plan(case, client, backend, False), *backend_answer(backend, True, [case["text"]]))
     assert rewriter.status == 422
@@ -192,7 +193,7 @@ def test_failures_of_whole_answers_are_http_errors(client: ApiName, backend: Api
 @each_pair
 @each("text", ["Half an ans", f"Look {CALL[:40]}", ""], ids=["text", "in a block", "nothing"])
 def test_a_stream_without_its_terminator_fails(client: ApiName, backend: ApiName, text: str) -> None:
-    """A backend that stops anywhere before its terminator fails, and what was held back is emitted."""
+    """A stream that ends before its terminator is an error, and held-back text is emitted first."""
     kind, body = backend_answer(backend, True, [text] if text else [])
     end = end_of(backend, body)
     _, chunks = rewrite(plan(client, backend, True, [WEATHER]), kind, body[:end])
@@ -205,7 +206,8 @@ def test_a_stream_without_its_terminator_fails(client: ApiName, backend: ApiName
 @each_backend
 @each("rest", ["", "\n", " half an ans", CALL[:40]], ids=["nothing", "a gap", "text", "in a block"])
 def test_a_chat_stream_that_breaks_off_after_a_call_keeps_it(backend: ApiName, rest: str) -> None:
-    """What would have followed would have been cut anyway: the client gets its call, and a normal end."""
+    """If a stream breaks off after a call, a chat client receives the call and a normal end, because later text would
+    have been dropped anyway."""
     kind, body = backend_answer(backend, True, [CALL, rest] if rest else [CALL])
     end = end_of(backend, body)
     _, chunks = rewrite(plan("chat", backend, True, [WEATHER]), kind, body[:end])
@@ -216,7 +218,8 @@ def test_a_chat_stream_that_breaks_off_after_a_call_keeps_it(backend: ApiName, r
 
 @each_backend
 def test_a_responses_stream_that_breaks_off_after_a_call_fails(backend: ApiName) -> None:
-    """The output could have continued, and what was lost is unknown."""
+    """If a stream breaks off after a call, a Responses client receives an error, because more output could have
+    followed."""
     kind, body = backend_answer(backend, True, [CALL])
     end = end_of(backend, body)
     _, chunks = rewrite(plan("responses", backend, True, [WEATHER]), kind, body[:end])
@@ -224,7 +227,7 @@ def test_a_responses_stream_that_breaks_off_after_a_call_fails(backend: ApiName)
 
 
 def test_a_messages_client_of_a_backend_that_dies_at_any_byte() -> None:
-    """It gets the whole answer or one error, at the end; without an error each block that has started is stopped."""
+    """If the backend breaks off at any byte, a Messages client receives a complete answer or a single final error."""
     kind, body = backend_answer("chat", True, ["Hm. ", *(CALL[at : at + 9] for at in range(0, len(CALL), 9))])
     for end in range(len(body) + 1):
         rewriter = ResponseRewriter(plan("messages", "chat", True, [WEATHER]), Report(), content_type=kind)
@@ -237,7 +240,7 @@ def test_a_messages_client_of_a_backend_that_dies_at_any_byte() -> None:
 
 
 def test_chat_without_done_is_whole_if_it_has_finished() -> None:
-    """Many chat servers omit ``[DONE]``; a finish reason is enough."""
+    """A chat stream without ``[DONE]``, which many servers omit, is complete if it has a finish reason."""
     kind, body = backend_answer("chat", True, [CALL])
     _, chunks = rewrite(plan("chat", "chat", True, [WEATHER]), kind, body.replace(b"data: [DONE]\n\n", b""))
     assert read("chat", True, chunks).finish == "tool_calls"
@@ -247,7 +250,7 @@ def test_chat_without_done_is_whole_if_it_has_finished() -> None:
 @each_stream
 @each("kind", ["text/plain", "application/json", ""])
 def test_a_stream_under_another_name(client: ApiName, backend: ApiName, stream: bool, kind: str) -> None:
-    """An event stream with another content type is still read as one."""
+    """An event stream with a different content type is still read as an event stream."""
     _, body = backend_answer(backend, True, ["Hm.", CALL])
     _, chunks = rewrite(plan(client, backend, stream, [WEATHER]), kind, body, cut=9)
     assert read(client, stream, chunks).items == [["text", "Hm."], ["call", "get_weather", '{"city":"Paris"}']]
@@ -255,7 +258,7 @@ def test_a_stream_under_another_name(client: ApiName, backend: ApiName, stream: 
 
 @each_pair
 def test_an_error_in_mid_stream(client: ApiName, backend: ApiName) -> None:
-    """A backend's error in mid-stream reaches the client with its own code; nothing follows it."""
+    """A backend error in the middle of a stream reaches the client with its original code and is the last event."""
     kind, body = backend_answer(backend, True, ["Half an ans"])
     error = {"message": "Too much.", "type": "tokens", "code": "rate_limit_exceeded"}
     if backend == "chat":
@@ -273,7 +276,7 @@ def test_an_error_in_mid_stream(client: ApiName, backend: ApiName) -> None:
 
 
 def test_an_error_of_a_responses_stream_in_all_its_shapes() -> None:
-    """The error event is flat and nested, then comes ``response.failed``; a strict failure is final for its client."""
+    """A strict violation is sent as an error event, both flat and nested, followed by a final ``response.failed``."""
     case = CASES["strict failure"]
     _, chunks = rewrite(
         case_plan(case, "responses", "responses", True), *backend_answer("responses", True, [case["text"]])
@@ -290,7 +293,7 @@ def test_an_error_of_a_responses_stream_in_all_its_shapes() -> None:
 
 @each_pair
 def test_keepalives_anywhere_leave_the_answer_as_it_is(client: ApiName, backend: ApiName) -> None:
-    """A stream sends keep-alives from before its first event to its end, and they do not change the answer."""
+    """Keep-alives are sent from before the first event until the end of the stream and do not change the answer."""
     kind, body = backend_answer(backend, True, ["Hm.", CALL[:30], CALL[30:]])
     rewriter = ResponseRewriter(plan(client, backend, True, [WEATHER]), Report(), content_type=kind)
     chunks = rewriter.keepalive()
@@ -305,7 +308,7 @@ def test_keepalives_anywhere_leave_the_answer_as_it_is(client: ApiName, backend:
 
 @each_client
 def test_fail_from_outside(client: ApiName) -> None:
-    """A failure outside the backend's bytes ends the answer, once."""
+    """A failure from outside the backend's stream ends the answer, and later failures and bytes are ignored."""
     rewriter = ResponseRewriter(plan(client, "chat", True, [WEATHER]), Report(), content_type="text/event-stream")
     chunks = rewriter.fail(ApiError("No data for 300 s.", code="backend_timeout", status=504))
     assert rewriter.is_done
@@ -325,7 +328,7 @@ TEXT = st.lists(
     TEXT, st.sampled_from(API_NAMES), st.sampled_from(API_NAMES), st.integers(1, 9), st.integers(1, 40), st.booleans()
 )
 def test_stream_equals_whole(text: str, client: ApiName, backend: ApiName, size: int, cut: int, strict: bool) -> None:
-    """Any text, cut anywhere, by characters and bytes: the streamed answer equals the whole one, in order."""
+    """The streamed answer equals the non-streamed answer for any text, however text and bytes are split."""
     tools = [tool("get_weather", strict, city="string")]
     pieces = [text[i : i + size] for i in range(0, len(text), size)]
     whole, body = rewrite(plan(client, backend, False, tools), *backend_answer(backend, False, [text]))
@@ -345,7 +348,7 @@ def test_stream_equals_whole(text: str, client: ApiName, backend: ApiName, size:
     st.sampled_from(["text/event-stream", "application/json"]),
 )
 def test_any_bytes(data: bytes, client: ApiName, backend: ApiName, stream: bool, kind: str) -> None:
-    """Any bytes for an answer: no exception, the answer ends, and the client gets something."""
+    """For any bytes from the backend, the answer ends, and the client receives output."""
     rewriter, chunks = rewrite(plan(client, backend, stream, [WEATHER]), kind, data, 5)
     assert rewriter.is_done
     assert b"".join(chunks)
@@ -375,7 +378,7 @@ KEYS = [
     "output_index", "content_index", "summary_index", "summary", "message", "created", "created_at", "model",
     "incomplete_details", "input_tokens", "prompt_tokens", "refusal", "reasoning_content", "code", "item_id",
 ]  # fmt: skip
-# Objects of the right kind with arbitrary fields, nested as the APIs nest them.
+# These objects have correct types but arbitrary fields, nested as in the APIs.
 OBJECTS = st.recursive(
     JSON_VALUES,
     lambda values: (
@@ -392,7 +395,7 @@ OBJECTS = st.recursive(
 
 @given(st.lists(OBJECTS, max_size=5), st.sampled_from(API_NAMES), st.sampled_from(API_NAMES), st.booleans())
 def test_any_json(values: list[Any], client: ApiName, backend: ApiName, stream: bool) -> None:
-    """Events with arbitrary fields: no exception."""
+    """Events with arbitrary fields are processed without an exception."""
     body = b"".join(b"data: " + json.dumps(value).encode() + b"\n\n" for value in values)
     assert rewrite(plan(client, backend, stream, [WEATHER]), "text/event-stream", body)[0].is_done
     for value in values:
@@ -410,7 +413,7 @@ LONG_CALL = f"<tool_call>{json.dumps({'name': 'get_weather', 'arguments': LONG},
 
 @each_pair
 def test_long_arguments(client: ApiName, backend: ApiName) -> None:
-    """100 KB of arguments, full of emoji, quotes and tags, arrive verbatim; so does a part of them byte by byte."""
+    """100 KB of arguments full of emoji, quotes and tags arrive verbatim, and shorter arguments also byte by byte."""
     assert len(LONG.encode()) > 100_000
     pieces = [LONG_CALL[i : i + 1000] for i in range(0, len(LONG_CALL), 1000)]
     _, chunks = rewrite(plan(client, backend, True, [WEATHER]), *backend_answer(backend, True, pieces), cut=997)
@@ -423,9 +426,9 @@ def test_long_arguments(client: ApiName, backend: ApiName) -> None:
 
 @each_pair
 def test_cuts(client: ApiName, backend: ApiName) -> None:
-    """A stream in two pieces has the same result wherever the cut is.
+    """A stream in two pieces has the same result wherever it is split.
 
-    The effect of a cut depends on the reader, which `test_repeats` cuts at every byte.
+    The effect of a split depends on the reader, which `test_repeats` splits at every byte.
     """
     text = f'Hé 🐢 <tool_call>{{"name":"get_weather","arguments":{json.dumps(LONG[:60] + chr(34) + "}")}}}</tool_call>'
     kind, body = backend_answer(backend, True, [text[i : i + 9] for i in range(0, len(text), 9)])
@@ -439,7 +442,7 @@ def test_cuts(client: ApiName, backend: ApiName) -> None:
 
 @each("stream", [True, False])
 def test_two_choices(stream: bool) -> None:
-    """A call in one choice and text in the other, their chunks interleaved, read by the real client."""
+    """A real client reads a call in one choice and text in another, although their chunks are interleaved."""
     texts = [CALL, "Just <tool_call> words."]
     head = {"id": "c", "object": "chat.completion", "created": 1, "model": "m"}
     if stream:
@@ -470,7 +473,7 @@ def test_two_choices(stream: bool) -> None:
 )
 @each_stream
 def test_the_ids_and_tokens_of_an_answer_are_reported(client: Any, legacy: bool, ids: list[str], stream: bool) -> None:
-    """As the client got them, in order; a legacy function call has no id."""
+    """Call IDs are reported in order, as the client received them; a legacy function call has no ID."""
     the_plan = plan(client, "chat", stream, [WEATHER], first_number=7, legacy_functions=legacy)
     report = Report()
     kind, body = backend_answer("chat", True, [CALL, "\n", CALL.replace("Paris", "Rome")], "stop")
@@ -498,7 +501,7 @@ PARIS = ["call", "get_weather", '{"city":"Paris"}']
         (["Hi", f"```json\n{BARE}\n```"], [["text", "Hi"], PARIS]),
         (["Hi", CALL], [["text", "Hi"], PARIS]),
         ([BARE, CALL], [PARIS, PARIS]),
-        ([CALL[:20], CALL[20:]], [PARIS]),  # A block that is cut within its arguments too.
+        ([CALL[:20], CALL[20:]], [PARIS]),  # The block is also cut within its arguments.
         ([CALL[:-20], CALL[-20:]], [PARIS]),
         (["Hi" + CALL[:20], "Bye"], [["text", "Hi" + CALL[:20] + "Bye"]]),
         (["Hi", Emitted("get_weather", PARIS[2])], [["text", "Hi"], PARIS]),
@@ -509,7 +512,7 @@ PARIS = ["call", "get_weather", '{"city":"Paris"}']
 def test_messages_of_a_backend_do_not_run_together(
     steps: list[Step], items: list[list[str]], client: ApiName, stream: bool
 ) -> None:
-    """An empty line parts their texts, and begins a line where a call may stand; beside a call it is dropped."""
+    """The texts of two messages are separated by an empty line, which is dropped next to a call."""
     the_plan = plan(client, "responses", stream, [WEATHER])
     for kind, bodies, cuts in (("text/event-stream", BODIES, (0, 1)), ("application/json", WHOLE, (0,))):
         for cut in cuts:
@@ -520,7 +523,7 @@ def test_messages_of_a_backend_do_not_run_together(
 @each("between", [Thought("hm"), Emitted("get_weather", PARIS[2]), CALL])
 @each_stream
 def test_messages_with_something_between_them(between: Step, stream: bool) -> None:
-    """A list of items keeps their texts apart by itself; a chat message, which has one text, does not."""
+    """In a list of items, texts between other items are separate; in a chat message, they need an empty line."""
     for kind, bodies in (("text/event-stream", BODIES), ("application/json", WHOLE)):
         body = bodies["responses"](["One.", between, "Two."], "stop")
         listed, joined = (
@@ -534,7 +537,7 @@ def test_messages_with_something_between_them(between: Step, stream: bool) -> No
 
 @each_client
 def test_a_call_in_a_message_behind_something_else(client: ApiName) -> None:
-    """It stands on lines of its own, though no empty line reaches the client."""
+    """A call that begins a message is recognized after another item, although the client receives no empty line."""
     body = WHOLE["responses"](["Hi", Thought("hm"), BARE], "stop")
     seen = read(client, False, rewrite(plan(client, "responses", False, [WEATHER]), "application/json", body)[1])
     assert seen.items == [["text", "Hi"], PARIS]
@@ -543,7 +546,8 @@ def test_a_call_in_a_message_behind_something_else(client: ApiName) -> None:
 @each("with_items", [True, False])
 @each("size", [1, 300, 10**6])
 def test_messages_whose_frames_are_recognised_by_their_bytes(with_items: bool, size: int) -> None:
-    """They are kept apart, and so are those that only the indexes of their deltas tell apart."""
+    """Messages whose frames are recognized by their bytes stay separate, even if only the indexes of their deltas
+    differ."""
     frames = []
     for at in range(3):
         item = {"type": "message", "content": []}
@@ -558,14 +562,14 @@ def test_messages_whose_frames_are_recognised_by_their_bytes(with_items: bool, s
 
 @each_stream
 def test_messages_of_an_answer_without_tools(stream: bool) -> None:
-    """Nothing looks for calls in them, and they are kept apart all the same."""
+    """The messages of an answer without tools are separated too, although they are not searched for calls."""
     body = WHOLE["responses"](["One.", "Two."], "stop")
     seen = read("chat", stream, rewrite(plan("chat", "responses", stream), "application/json", body)[1])
     assert seen.items == [["text", "One.\n\nTwo."]]
 
 
 def test_obsidian_calls_behind_two_messages() -> None:
-    """A call's text follows the words before it as if they were one message."""
+    """A call's XML text follows the text of the previous message as if both were one message."""
     policy = {"output_mode": "obsidian-xml"}
     for steps in (["Hi", CALL], ["Hi" + CALL]):
         body = WHOLE["responses"](steps, "stop")
@@ -576,7 +580,8 @@ def test_obsidian_calls_behind_two_messages() -> None:
 
 @each("size", [0, 1, 13])
 def test_an_event_of_an_unknown_type_is_passed_on(size: int) -> None:
-    """With our number, in its place within the text, which it does not divide; a chat client has no place for it."""
+    """An unknown event is passed on, renumbered and in place, to a Responses client; a chat client does not
+    receive it."""
     deltas = [{"type": "response.output_text.delta", "output_index": 0, "delta": text} for text in ("One", " two")]
     news = {"type": "response.news.delta", "sequence_number": 90, "output_index": 0, "thing": {"a": 1}}
     end = {"type": "response.completed", "response": {"id": "r", "status": "completed", "output": []}}
@@ -598,7 +603,7 @@ def test_an_event_of_an_unknown_type_is_passed_on(size: int) -> None:
 @each("size", [1, 300, 10**6])
 @each_client
 def test_a_finish_reason_in_every_chunk(client: ApiName, size: int) -> None:
-    """The answer ends with the last one, not with the first."""
+    """If every chunk has a finish reason, the answer ends with the last chunk."""
     words = {"index": 0, "delta": {"content": "word "}, "finish_reason": "stop"}
     body = b"".join(f"data: {json.dumps({'choices': [words]})}\n\n".encode() for _ in range(30))
     seen = read(client, True, rewrite(plan(client, "chat", True, [WEATHER]), "text/event-stream", body, size)[1])

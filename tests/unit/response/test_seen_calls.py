@@ -24,7 +24,8 @@ from toolsim.response.verdict import JudgedCall
     ],
 )
 def test_the_limit(plan: Plan, limit: int) -> None:
-    """The smallest of the client's limit, the operator's, and that of the legacy form; 0 means none."""
+    """The limit of calls is the smallest of the client's, the operator's and the legacy form's limits; 0 means no
+    limit."""
     calls = ClientCalls(plan, Report(), count(1), 0)
     for _ in range(limit or 100):
         assert not calls.is_exhausted
@@ -34,7 +35,7 @@ def test_the_limit(plan: Plan, limit: int) -> None:
 
 
 def test_a_call_in_both_kinds_is_one() -> None:
-    """A call as text and as a structured call is one; the operator may want every repetition dropped."""
+    """A call as text and as a structured call counts once, and the operator can have all repetitions dropped."""
     once, never = SeenCalls(drops_all=False), SeenCalls(drops_all=True)
     kinds = (False, False, True)
     assert [once.take("f", "{}", structured=kind) for kind in kinds] == [False, False, True]
@@ -47,7 +48,7 @@ A_AGAIN = ("f", '{"b":[1],"a":1.0}')
 
 @given(st.lists(st.tuples(st.sampled_from([A, A_AGAIN, B]), st.booleans())))
 def test_as_many_calls_are_left_as_one_kind_made(calls: list[tuple[tuple[str, str], bool]]) -> None:
-    """In any order, each call remains as often as the kind that made it more often, compared by meaning."""
+    """Each call remains as often as it occurs in text or as a structured call, whichever is more, in any order."""
     seen = SeenCalls(drops_all=False)
     left = [call for call, structured in calls if not seen.take(*call, structured=structured)]
     for same in ((A, A_AGAIN), (B,)):
@@ -56,7 +57,7 @@ def test_as_many_calls_are_left_as_one_kind_made(calls: list[tuple[tuple[str, st
 
 
 def test_calls_of_one_kind_may_repeat() -> None:
-    """A model may want the same thing twice, unless the operator drops repeats."""
+    """A model can repeat a call in the same form, unless the operator drops repetitions."""
     assert not any(SeenCalls(drops_all=False).take(*A, structured=kind) for kind in (False, True))
     strict = SeenCalls(drops_all=True)
     assert [strict.take(*call, structured=False) for call in (A, A_AGAIN, B)] == [False, True, False]
@@ -65,7 +66,8 @@ def test_calls_of_one_kind_may_repeat() -> None:
 @pytest.mark.parametrize("client", ["responses", "chat"])
 @pytest.mark.parametrize("text_first", [True, False])
 def test_a_call_sent_as_text_and_as_a_call_runs_once(client: ApiName, text_first: bool) -> None:
-    """The client gets it once, whichever form came first; the report has a warning about the other."""
+    """A call that was sent both in text and as a structured call reaches the client once, and the report has
+    a warning."""
     report = Report()
     answer = Answer(plan(client, "chat", True, [tool("f")]), report)
     text = TextDelta('<tool_call>{"name":"f","arguments":{}}</tool_call>')
@@ -77,14 +79,15 @@ def test_a_call_sent_as_text_and_as_a_call_runs_once(client: ApiName, text_first
 
 
 def test_inputs_that_are_no_json_are_the_same_by_their_text() -> None:
-    """A custom tool's input is text: surrounding whitespace does not matter."""
+    """Inputs that are not JSON are compared as text, ignoring surrounding whitespace."""
     seen = SeenCalls(drops_all=False)
     texts = (("sh", "ls -l\n"), False), (("sh", "ls -a"), True), (("sh", "ls -l"), True)
     assert [seen.take(*call, structured=kind) for call, kind in texts] == [False, False, True]
 
 
 def test_whether_a_call_in_text_waits_for_its_twin() -> None:
-    """From the first call in text until structured ones have repeated them all."""
+    """``may_be_repeated`` is true from the first call in text until structured calls have repeated every call
+    in text."""
     seen = SeenCalls(drops_all=False)
     assert not seen.may_be_repeated
     for arguments in ("{}", '{"a":1}'):

@@ -8,13 +8,13 @@ from toolsim.response.segments import Block, characters_within, joined, split_en
 
 @pytest.mark.parametrize("closing", ["", "</t>", "</t", "</function>"])
 def test_a_block_is_its_parts(closing: str) -> None:
-    """A block's raw text is what the model wrote: both tags, whatever they are, and everything between them."""
+    """A block's raw text consists of both tags and the body, exactly as the model wrote them."""
     assert Block("json", "<t>", ' {"a":1}', closing).raw == f'<t> {{"a":1}}{closing}'
 
 
 @pytest.mark.parametrize("text", ["", "abc", "aé🐢b"])
 def test_characters_within(text: str) -> None:
-    """As many characters as fit, never part of one."""
+    """The result is the number of complete characters that fit within the given number of bytes."""
     for size in range(12):
         number = characters_within(text, size)
         assert utf8_length(text[:number]) <= size
@@ -38,12 +38,12 @@ BLOCK = Block("json", "<t>", "{}", "</t>")
     ],
 )
 def test_the_end_is_split_off(pieces: list[str | Block], size: int, before: list[Any], end: list[Any]) -> None:
-    """Counted in characters; if these are not all prose, nothing is split off."""
+    """The specified number of characters is split off at the end only if they are all prose."""
     assert split_end(pieces, size) == (before, end)
 
 
 def test_neighbouring_prose_is_one() -> None:
-    """Anything in between keeps it apart, and keeps its place."""
+    """Adjacent prose is joined, and other segments keep their places."""
     block = Block("json", "<t>", "{}", "</t>")
     assert list(joined(["a", "b", block, block, "c", "d"])) == ["ab", block, block, "cd"]
     assert list(joined([])) == []

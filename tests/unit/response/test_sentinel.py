@@ -16,7 +16,7 @@ E = "</tool_call>"
 
 
 def parse(chunks: list[str], **options: object) -> list[Segment]:
-    """Return the pieces of a text that arrives as ``chunks``, adjacent prose joined."""
+    """Return the segments of a text that arrives as ``chunks``, with adjacent prose joined."""
     parser = Thoughts(Sentinel(**options), Sentinel)  # type: ignore[arg-type]
     pieces = [piece for chunk in chunks for piece in parser.feed(chunk)] + [*parser.finish()]
     joined: list[Segment] = []
@@ -46,7 +46,7 @@ def X(body: str) -> Block:
 
 CALL = '{"name":"f","arguments":"{\\"k\\":\\"</tool_call>\\"}"}'
 
-# Each rule of the module's docstring, in order: the text, and its pieces.
+# Each rule of the module's docstring, in order, with a text and its segments.
 CASES: dict[str, tuple[str, list[Segment]]] = {
     "1 prose": ("Just words, a < b and <b>bold</b>.", ["Just words, a < b and <b>bold</b>."]),
     "1 call": (f"{T}{CALL}{E}", [J(CALL)]),
@@ -130,7 +130,7 @@ CASES: dict[str, tuple[str, list[Segment]]] = {
 @each("name", CASES)
 @each("size", [0, 1, 2, 3, 7], ids=lambda n: f"by-{n or 'whole'}")
 def test_rule(name: str, size: int) -> None:
-    """Each rule gives the same pieces for the whole text and for any size of chunk."""
+    """Each rule results in the same segments for the complete text and for chunks of any size."""
     text, pieces = CASES[name]
     chunks = [text[i : i + size] for i in range(0, len(text), size)] if size else [text]
     assert parse(chunks) == pieces
@@ -138,7 +138,7 @@ def test_rule(name: str, size: int) -> None:
 
 @each("name", CASES)
 def test_rule_at_every_cut(name: str) -> None:
-    """A single cut, at any place, changes nothing."""
+    """Splitting the text in two at any place does not change the segments."""
     text, pieces = CASES[name]
     for cut in range(len(text) + 1):
         assert parse([text[:cut], text[cut:]]) == pieces, cut
@@ -155,7 +155,7 @@ def test_rule_at_every_cut(name: str) -> None:
     ],
 )
 def test_oversize(body: str, kept: int, size: int) -> None:
-    """A block over the limit is emitted up to that byte, never with part of a character (rule 9)."""
+    """A block over the limit is emitted up to the limit in bytes, without splitting a character (rule 9)."""
     text = f"{T}{body}{E} {T}{CALL}{E}"
     pieces = parse([text[i : i + size] for i in range(0, len(text), size)], limit=50)
     assert pieces[0] == Oversize(T + body[:kept])
@@ -164,14 +164,14 @@ def test_oversize(body: str, kept: int, size: int) -> None:
 
 
 def test_a_private_tag_leaves_tool_call_alone() -> None:
-    """With another tag name, ``<tool_call>`` is text; without the fallback, ``<use_tool>`` is too."""
+    """With a different tag name, ``<tool_call>`` is text; without the fallback, ``<use_tool>`` is text too."""
     text = f"{T}{CALL}{E}<use_tool><name>f</name></use_tool><my-tag>{CALL}</my-tag>"
     pieces = parse([text], tag="my-tag", use_tool=False)
     assert pieces == [text[: text.index("<my-tag>")], Block("json", "<my-tag>", CALL, "</my-tag>")]
 
 
 def test_prose_is_not_held_back() -> None:
-    """Text that cannot become a tag is emitted at once, and a false tag as soon as it is recognised."""
+    """Text that cannot become a tag is emitted immediately, and a false tag as soon as it is recognized."""
     sentinel = Sentinel()
     assert sentinel.feed("Hello ") == ["Hello "]
     assert sentinel.feed("a<b <tool") == ["a<b "]
@@ -183,7 +183,7 @@ def test_prose_is_not_held_back() -> None:
 
 
 def test_fragments_preview_the_body() -> None:
-    """Fragments of an open JSON block are emitted as they arrive, and are a prefix of its body."""
+    """Fragments of an open JSON block are emitted as they arrive and are a prefix of its body."""
     sentinel = Sentinel(fragments=True)
     text = f"a{T} {CALL}{E}"
     pieces = [piece for char in text for piece in sentinel.feed(char)]
@@ -194,7 +194,7 @@ def test_fragments_preview_the_body() -> None:
 
 
 def test_state_shows_in_repr() -> None:
-    """The state in the repr is the diagram's."""
+    """The state in the ``repr`` has the name used in the diagram."""
     sentinel = Sentinel()
     seen = [repr(sentinel)]
     for text in ("a", T, "{", '"', "~"):
@@ -214,7 +214,7 @@ TEXTS = st.lists(st.sampled_from(WORDS) | st.text(max_size=3), max_size=25).map(
 @given(TEXTS, st.data(), st.sampled_from([5, 20, 60, 200_000]), st.booleans())
 @example(f"{T}{{{' ' * 30}x", None, 20, False)
 def test_any_text_any_cuts(text: str, data: st.DataObject | None, limit: int, fragments: bool) -> None:
-    """Any text, any cuts: no exception, nothing lost (rule 10), and the pieces do not depend on the cuts (rule 11)."""
+    """Any text is segmented without loss (rule 10), and independently of how the text is split (rule 11)."""
     whole = parse([text], limit=limit)
     assert raw(whole) == text
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text))))) if data else range(len(text))
@@ -228,7 +228,7 @@ def test_any_text_any_cuts(text: str, data: st.DataObject | None, limit: int, fr
 @pytest.mark.parametrize("block", [J('{"name":"é"}'), X("<name>é</name><a>1</a>")], ids=["json", "use_tool"])
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_the_limit_is_the_largest_block(block: Block, size: int) -> None:
-    """A body of exactly the limit in bytes is a block, however it arrives; with a limit one byte less it is not."""
+    """A body of exactly the limit in bytes is a block; with a limit one byte lower, it is oversized."""
     for text in (block.raw, f"a {block.raw} b", f"{block.raw}{block.raw}"):
         limit = len(block.body.encode())
         chunks = [text[at : at + size] for at in range(0, len(text), size)]
@@ -241,7 +241,7 @@ def test_the_limit_is_the_largest_block(block: Block, size: int) -> None:
 @pytest.mark.parametrize("body", ['{"éééééééééééé" x', '{"éééééééééééé" <tool_call>{}'], ids=["no JSON", "a tag"])
 @pytest.mark.parametrize("size", [1, 1000])
 def test_the_limit_counts_bytes_where_a_block_breaks(body: str, size: int) -> None:
-    """A body that breaks within the limit in characters, but beyond it in bytes, is over the limit (rule 9)."""
+    """A body that breaks within the limit in characters but beyond it in bytes is over the limit (rule 9)."""
     text = f"{T}{body}{E}"
     chunks = [text[at : at + size] for at in range(0, len(text), size)]
     first, *_ = parse(chunks, limit=20)

@@ -1,4 +1,4 @@
-"""Items of tools that the client runs, sent by a backend: they pass if the tool is on offer."""
+"""Tests for a backend's items of tools that the client runs, which are passed on only if the tool is offered."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def play(item: dict[str, Any], announced: bool, tools: list[Tool], **policy: Any
 def test_what_is_not_on_offer_is_text(
     item: dict[str, Any], tools: list[Tool], policy: dict[str, Any], announced: bool
 ) -> None:
-    """Nothing of the item reaches the client as one, nor do its events: it becomes words, and is counted."""
+    """An item of a tool that is not offered reaches the client as text instead of an item, and is counted as
+    dropped."""
     emitted, report = play(item, announced, tools, **policy)
     assert [type(event) for event in emitted] == [TextDelta, Ended]
     assert "rm x" in emitted[0].text or "click" in emitted[0].text
@@ -76,20 +77,20 @@ def test_what_is_not_on_offer_is_text(
 def test_what_is_on_offer_or_was_run_passes(
     item: dict[str, Any], tools: list[Tool], policy: dict[str, Any], announced: bool
 ) -> None:
-    """A declared tool's item passes as it came, and so does one of a tool that the backend itself has run."""
+    """The item of a declared tool, or of a tool that the backend has run, is passed on unchanged."""
     emitted, report = play(item, announced, tools, **policy)
     assert [event.item for event in emitted if isinstance(event, HostedEnded | PassThrough)] == [item]
     assert report.dropped_calls == []
 
 
 def test_beside_a_strict_tool_it_is_a_violation() -> None:
-    """As every call of a tool that is not on offer."""
+    """If a strict tool is offered, the item of a tool that is not offered is a violation."""
     emitted, _ = play(SHELL, True, [tool("add", True, a="number")])
     assert isinstance(emitted[0], Failed)
 
 
 def test_a_function_of_the_same_name_is_called_instead() -> None:
-    """If the client declared a function named shell, the item is a call of it, in the function's own form."""
+    """If the client declared a function named shell, the shell item becomes a call of that function."""
     emitted, report = play(SHELL, True, [Tool("shell", "shell")])
     assert report.calls == ["shell"]
     assert not any(isinstance(event, HostedEnded) for event in emitted)

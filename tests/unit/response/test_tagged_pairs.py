@@ -10,7 +10,7 @@ read = pairs_reader(rf"<f=({NAME})>", "<p=([^<>]+)>", "<p=?", "</p>", "</f>")
 
 
 def pairs_of(call: ParsedCall) -> list[tuple[str, str]] | None:
-    """Return the pairs of a call, None if it is broken."""
+    """Return the pairs of a call, or None if the call is broken."""
     return None if call.broken else list(call.given.items if isinstance(call.given, Elements) else ())
 
 
@@ -32,7 +32,7 @@ def pairs_of(call: ParsedCall) -> list[tuple[str, str]] | None:
     ],
 )
 def test_pairs(body: str, calls: list[tuple[str | None, list[tuple[str, str]] | None]]) -> None:
-    """Values end at the first closing mark after which the form continues; what cannot be parsed is broken."""
+    """A value ends at the first closing mark after which the form continues, and an unparsable call is broken."""
     got = read(body)
     assert [(call.name, pairs_of(call)) for call in got] == calls
     assert all(call.broken or call.is_clean for call in got)
@@ -53,20 +53,20 @@ def test_pairs(body: str, calls: list[tuple[str | None, list[tuple[str, str]] | 
     ],
 )
 def test_a_value_without_its_end(body: str, pairs: list[tuple[str, str]] | None) -> None:
-    """The next pair or the call's end closes the value; the end of the text does not."""
+    """A value without its end is closed by the next pair or by the call's end, but not by the end of the text."""
     (call,) = read(body)
     assert pairs_of(call) == pairs
     assert call.broken or call.codes == ("MISSING_CLOSE",)
 
 
 def test_an_object_in_the_place_of_pairs() -> None:
-    """JSON in place of pairs is the arguments, as written."""
+    """A JSON object in place of the pairs becomes the arguments, unchanged."""
     (call,) = read('<f=a> {"k": 1.0} </f>')
     assert isinstance(call.given, Json)
     assert call.given.source == ' {"k": 1.0} '
 
 
 def test_linear() -> None:
-    """Many pairs, and many stray marks, take linear time."""
+    """Many pairs and many stray marks are read in linear time."""
     for scrap in ("<p=k>v</p>", "<p=k>v", "<p=k>v</p>x", "<p=k>"):
         assert growth(lambda count, scrap=scrap: read("<f=a>" + scrap * count + "</p></f>"), 2_000) < LINEAR

@@ -7,7 +7,7 @@ from toolsim.response.tags import MORE, OpenValue, behind_fence, ends, foreign_e
 
 
 def test_tags() -> None:
-    """Each opening tag has its closing one, and ours is the configured tag's."""
+    """Each opening tag has its closing tag, including the configured tag."""
     both = tags("tool_call", True, False)
     assert both.closing == {"<tool_call>": "</tool_call>", "<use_tool>": "</use_tool>"}
     assert both.opening.findall("<tool_call> <tool_calls> <use_tool> </use_tool>") == ["<tool_call>", "<use_tool>"]
@@ -18,7 +18,7 @@ def test_tags() -> None:
 
 
 def test_foreign_tags() -> None:
-    """The forms' own tags are added to ours, and distinguished from them."""
+    """The tags of foreign forms are added to toolsim's tags and distinguished from them."""
     every = tags("tool_call", True, True)
     assert every.closing == {**FOREIGN, "<tool_call>": "</tool_call>", "<use_tool>": "</use_tool>"}
     assert every.ours == {"<tool_call>", "<use_tool>"}
@@ -32,14 +32,14 @@ def test_foreign_tags() -> None:
     [("", 0), ("a", 1), ("a<", 1), ("a<t", 1), ("a<x", 3), ("<<t", 1), ("a<tag>", 6), ("a </ta", 6), ("<t <ta", 3)],
 )
 def test_held_from(text: str, at: int) -> None:
-    """The longest end of the text that is a proper prefix of a tag is held back."""
+    """The longest suffix of the text that is a proper prefix of a tag is held back."""
     beginnings = frozenset(tag[:end] for tag in ("<tag>", "<two>", "[TAG]") for end in range(1, 5))
     assert held_from(text, 0, beginnings) == at
     assert held_from(text.replace("<", "[").upper(), 0, beginnings) == at
 
 
 def test_ends() -> None:
-    """A block's own two tags count, and the marks of a value."""
+    """A block's ends are its own two tags and the marks of its values."""
     assert ends("<t>", "</t>", "").findall("<t></t><u></v>") == ["<t>", "</t>"]
     assert [found[0] for found in ends("<t>", "</t>", "<v=").finditer("<t></t><v=a></v>")] == ["<t>", "</t>", "<v="]
     assert ends("[T]", "", "").findall("[T]") == ["[T]"]
@@ -61,7 +61,7 @@ def test_ends() -> None:
     ],
 )
 def test_values(body: str, ended: bool, passed: bool) -> None:
-    """A value ends at its own end; it has lost its end if another block opens after the closing tag."""
+    """A value ends at its end mark; if another block opens after the closing tag, the value's end mark is missing."""
     value, at, going = OpenValue(next(row for row in CALL_FORMS if row.name == "use_tool")), 0, True
     while going and (match := ends("<use_tool>", "</use_tool>", value.marks).search(body, at)):
         going = value.passes(match, "<use_tool>")
@@ -73,7 +73,7 @@ def test_values(body: str, ended: bool, passed: bool) -> None:
     ("text", "at"), [("", 0), ("a", 1), ("a<b", 1), ("a<b>", 4), ("<a><b c", 3), ("<" + "a" * 400, 401), ("<<", 1)]
 )
 def test_open_tag(text: str, at: int) -> None:
-    """What follows the last "<" may be a tag, unless it is closed or too long."""
+    """Text after the last "<" might be a tag, unless it is closed or too long."""
     assert open_tag(text, 0) == at
 
 
@@ -90,7 +90,7 @@ def test_open_tag(text: str, at: int) -> None:
     ],
 )
 def test_behind_fence(text: str, final: bool, end: int | None) -> None:
-    """The opening line of a fence is skipped when complete, and waited for until then; nothing else is skipped."""
+    """The opening line of a fence is skipped once it is complete, and no other text is skipped."""
     assert behind_fence(text, 0, final=final) == end
 
 
@@ -115,7 +115,7 @@ def test_behind_fence(text: str, final: bool, end: int | None) -> None:
     ],
 )
 def test_foreign_ends(text: str, end: int, at_last: int) -> None:
-    """A closing tag of another form ends a block, alone or with the right one; an incomplete one is waited for."""
+    """A closing tag of another form ends a block, and an incomplete closing tag is held back."""
     closing = "</t>"
     if text == "</function>\n</t>":
         end = at_last = 16

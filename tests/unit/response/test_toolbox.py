@@ -1,4 +1,4 @@
-"""Tools that a name means, in every spelling and for every user."""
+"""Tests for looking up tools by name, in every spelling and for every kind of call."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def box(
     ],
 )
 def test_calls_of_a_backend(name: str, namespace: str | None, tool: Tool | None, inexact: bool) -> None:
-    """A backend's own call means a tool by the model's name, by namespace and name, or with a slip."""
+    """A structured call is matched by the model's name, by namespace and name, or with a repaired slip."""
     assert box().called(name, namespace) == Lookup(tool, codes=(TOOL_NAME,) if inexact else ())
     strictly = box(repair="off").called(name, namespace)
     assert strictly == (UNKNOWN if inexact else Lookup(tool))
@@ -70,7 +70,7 @@ def test_calls_of_a_backend(name: str, namespace: str | None, tool: Tool | None,
     ],
 )
 def test_masked_in_every_spelling(name: str, namespace: str | None, repair: str) -> None:
-    """A tool of the denylist, declared or not, and one that was declared and masked have no spelling that passes."""
+    """A denied or masked tool is recognized as masked in every spelling."""
     tools = box(("fs__drop",), tool_denylist=frozenset({"rm"}), unknown_tool="call", repair=repair)
     assert tools.called(name, namespace) == MASKED
     if namespace is None:
@@ -78,7 +78,7 @@ def test_masked_in_every_spelling(name: str, namespace: str | None, repair: str)
 
 
 def test_a_masked_name_hides_no_tool_on_offer() -> None:
-    """A tool on offer is found by its own names, though a masked one of another namespace shares its last part."""
+    """An offered tool is found by its names even if a masked tool in another namespace has the same last part."""
     tools = box(("web__read", "web__add"))
     assert tools.called("read", None) == Lookup(READ)
     assert tools.called("add", None) == Lookup(ADD)
@@ -102,7 +102,8 @@ def test_a_masked_name_hides_no_tool_on_offer() -> None:
     ],
 )
 def test_unknown_tools_that_may_pass(limits: dict[str, Any], passes: bool) -> None:
-    """With unknown_tool=call an undeclared tool passes unless the choice or a list excludes it; else it never does."""
+    """With unknown_tool=call, an undeclared tool passes unless a tool choice or list excludes it; otherwise it never
+    does."""
     tools = box(unknown_tool="call", **limits)
     assert tools.called("own", None).may_pass is tools.written("own").may_pass is passes
     assert not box(**limits).called("own", None).may_pass
@@ -110,7 +111,7 @@ def test_unknown_tools_that_may_pass(limits: dict[str, Any], passes: bool) -> No
 
 
 def test_a_name_that_fits_two() -> None:
-    """A name that fits a masked tool as well as one on offer is neither, and never passes."""
+    """A name that fits both a masked and an offered tool is treated as unknown."""
     tools = box(("ADD",), unknown_tool="call")
     assert tools.written("Add") == UNKNOWN
     assert tools.offers("add")

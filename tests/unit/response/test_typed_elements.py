@@ -69,7 +69,8 @@ def typed(*elements: tuple[str, str], repair: bool = True) -> Json | None:
     ],
 )
 def test_elements_are_typed_by_the_schema(elements: list[tuple[str, str]], expected: Any) -> None:
-    """XML has no types, so the property's schema decides; a value that may be a string stays one."""
+    """Values of XML elements get their types from the property's schema, and stay strings if the schema
+    allows strings."""
     got = typed(*elements)
     assert (got and got.value) == expected
     assert got is None or json.loads(got.source) == expected
@@ -77,12 +78,12 @@ def test_elements_are_typed_by_the_schema(elements: list[tuple[str, str]], expec
 
 @pytest.mark.parametrize("element", [("place", "{'lat': 1.5}"), ("list", "[7,]")])
 def test_without_repair_a_slip_leaves_the_text(element: tuple[str, str]) -> None:
-    """It is what the model wrote; Python's words are no slip."""
+    """Without repairs, a value with a slip stays text, but Python's literals such as True are converted."""
     assert typed(element, repair=False) == Json("{" + ":".join(map(json.dumps, element)) + "}", dict([element]))
     assert typed(("flag", "True"), repair=False) == Json('{"flag":true}', {"flag": True})
 
 
-# A final carriage return would become half of the line end that is stripped.
+# A final carriage return is excluded, because it would become part of the line end that is stripped.
 @given(st.dictionaries(st.sampled_from(["text", "other"]), st.text().filter(lambda text: not text.endswith("\r"))))
 def test_text_of_elements_is_kept(values: dict[str, str]) -> None:
     """The text of an element of type string reaches the client unchanged."""
@@ -93,7 +94,7 @@ def test_text_of_elements_is_kept(values: dict[str, str]) -> None:
 
 
 def test_elements_are_written_as_they_are() -> None:
-    """Text in any script reaches the client as text, not as escapes."""
+    """Non-ASCII text reaches the client as characters, not as escapes."""
     for element in (("text", "é"), ("unit", " é ")):
         got = typed(element)
         assert got is not None
@@ -101,7 +102,7 @@ def test_elements_are_written_as_they_are() -> None:
 
 
 def test_where_no_time_is_left_for_checks() -> None:
-    """Even if there is no time left to check conformance, a number is not a string."""
+    """Even if the time for checks has run out, values are converted to their declared types."""
     spent = SchemaChecker(lambda code, name: None, seconds=0.0)
     elements = (("text", "5"), ("count", "5"), ("flag", "true"))
     got = ElementTypes(spent, repair=True).object(elements, spent.schema(TYPED))

@@ -1,4 +1,4 @@
-"""Greetings in JSON: which answers are one, what is withheld meanwhile, and that all others are as they were."""
+"""Tests for answers that consist of a call of an undeclared tool, such as a greeting, which are withheld."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ INVENTED = [
     GREETING.replace("arguments", "parameters"),
     GREETING.replace(" ", ""),
     GREETING.replace("Hello!", r"He said \"}\" ... and left"),
-    # Small models forget brackets.
+    # This call lacks its last bracket, because small models forget brackets.
     GREETING[:-1],
 ]
 TEXT = [
@@ -67,7 +67,7 @@ TEXT = [
     '{"name": "greet", "description": "Greets.", "parameters": {}}',
     '{"name": "greet", "arguments": {...}}',
     '{"name": "greet", "arguments": …}',
-    # A declared tool's, whatever is wrong with it.
+    # A call of a declared tool is not invented, even if the call is invalid.
     '{"name": "add", "arguments": {"a": "one"}}',
     '```typescript\n{"name": "add", "arguments": {"a": 1}}\n```',
     GREETING[:-4],
@@ -81,7 +81,7 @@ TEXT = [
 
 
 def told(the_plan: Plan, pieces: Sequence[str], *, finish: str = "stop") -> tuple[list[ClientEvent], Retry | None]:
-    """Return the events of a streamed answer, and why it waits if it does."""
+    """Return the events of a streamed answer, and the retry that the answer waits for, if any."""
     emitted: list[ClientEvent] = []
     kind, data = backend_answer("chat", True, pieces, finish)
     rewriter = ResponseRewriter(
@@ -101,7 +101,8 @@ def cut(text: str, size: int) -> list[str]:
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("text", INVENTED)
 def test_an_invented_call(text: str, size: int) -> None:
-    """Nothing of it is emitted, however it is cut; its retry says what it is, and what it was."""
+    """An invented call is withheld, however the text is split, and its retry contains the name and the
+    original text."""
     emitted, retry = told(PLAN, cut(text, size))
     assert emitted == []
     assert retry is not None
@@ -116,14 +117,14 @@ def test_an_invented_call(text: str, size: int) -> None:
 @pytest.mark.parametrize("size", [1, 3, 1000])
 @pytest.mark.parametrize("text", TEXT)
 def test_anything_else_is_as_it_was(text: str, size: int) -> None:
-    """The same events, however it is cut."""
+    """An answer that is not an invented call has the same events as it would have without the check."""
     assert told(PLAN, cut(text, size)) == told(replace(PLAN, may_invent=False), cut(text, size))
     assert told(PLAN, cut(text, size))[1] is None
 
 
 @pytest.mark.parametrize("text", INVENTED)
 def test_one_that_was_cut_off_is_text(text: str) -> None:
-    """Nobody knows how it would have continued."""
+    """An invented call that was cut off is text, because its continuation is unknown."""
     assert told(PLAN, [text], finish="length") == told(replace(PLAN, may_invent=False), [text], finish="length")
 
 
@@ -152,7 +153,7 @@ PARTS = [
 
 @given(st.lists(st.sampled_from(PARTS), max_size=7), st.integers(1, 9))
 def test_no_cut_makes_a_difference(parts: list[str], size: int) -> None:
-    """What is no invented call gives the same events as without the stage; and one is one at any cut."""
+    """How the text is split does not change whether it is an invented call, and other answers stay unchanged."""
     text = "".join(parts)
     emitted, retry = told(PLAN, cut(text, size))
     assert (retry is not None) == (told(PLAN, [text])[1] is not None)
@@ -162,11 +163,11 @@ def test_no_cut_makes_a_difference(parts: list[str], size: int) -> None:
         assert emitted == []
 
 
-# Earlier versions of hypothesis discard most of what they make of this pattern.
+# Earlier versions of Hypothesis discard most of the examples that they generate from this pattern.
 @settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(st.from_regex(re.compile(SoleCall(_ANY_MARK, bool).pattern, re.ASCII), fullmatch=True))
 def test_all_beginnings_of_a_call_are_withheld(head: str) -> None:
-    """Whatever may stand before its arguments."""
+    """Every beginning of an invented call is withheld."""
     for size in range(1, len(head) + 1):
         assert SoleCall(_ANY_MARK, bool).read(head[:size])
 
@@ -174,7 +175,7 @@ def test_all_beginnings_of_a_call_are_withheld(head: str) -> None:
 @pytest.mark.parametrize("arguments", ARGUMENTS_KEYS)
 @pytest.mark.parametrize("name", NAME_KEYS)
 def test_every_spelling_of_the_keys(name: str, arguments: str) -> None:
-    """The keys of a call are the same as everywhere."""
+    """An invented call is recognized with any of the accepted spellings of its keys."""
     _, retry = told(PLAN, cut(f'{{"{name}": "greet", "{arguments}": {{}}}}', 3))
     assert retry is not None
 
@@ -195,7 +196,7 @@ def test_every_spelling_of_the_keys(name: str, arguments: str) -> None:
     ],
 )
 def test_text_is_withheld_no_longer_than_needed(passes: str, rest: str) -> None:
-    """It comes out with the first character that shows what it is."""
+    """Withheld text is released at the first character that shows that it is not an invented call."""
     stage = UndeclaredCall(lambda name: name == "add")
     for character in passes[:-1]:
         assert stage.take([TextDelta(character)]) == []
@@ -227,7 +228,7 @@ ANSWER: list[Any] = [TextDelta(GREETING), Ended({0: "stop"}, Usage(1, 2, 3))]
     ],
 )
 def test_what_else_comes(events: list[Any], passed: list[Any] | None, is_asked: bool) -> None:
-    """Other items show that it is no such answer; all is emitted then, in its order."""
+    """An item other than a keep-alive after the withheld text releases it, in the original order."""
     stage = UndeclaredCall(lambda _: False)
     assert stage.take(events) == (events if passed is None else passed)
     assert (stage.retry is not None) is is_asked
@@ -238,7 +239,8 @@ def test_what_else_comes(events: list[Any], passed: list[Any] | None, is_asked: 
 @each("stream", [True, False])
 @each("words", [True, False])
 def test_how_it_goes_on(api: ApiName, stream: bool, words: bool) -> None:
-    """The words of a further round are the answer, or what the model had said; a keep-alive may come before."""
+    """The answer consists of the text of the further round, or of the original text, and a keep-alive can
+    precede it."""
     the_plan = replace(plan(api, "chat", stream, [tool("add", a="number")]), may_invent=True)
     kind, data = backend_answer("chat", stream, [GREETING])
     report = Report()
@@ -261,7 +263,8 @@ def test_how_it_goes_on(api: ApiName, stream: bool, words: bool) -> None:
 
 
 def test_a_long_answer_is_searched_once() -> None:
-    """What is no call for long is not read again with each character."""
+    """A long answer is not searched repeatedly, because the search ends if the text before the arguments is
+    too long."""
     stage = UndeclaredCall(lambda _: False)
     for character in '{"name": "' + string.ascii_letters * 20:
         stage.take([TextDelta(character)])

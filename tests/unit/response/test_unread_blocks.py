@@ -1,4 +1,6 @@
-"""Blocks that begin like no call, with a strict tool on offer: a failed call if they stand alone, else text."""
+"""Tests for malformed blocks while a strict tool is offered: on lines of their own they fail, elsewhere they
+are text.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ TEXT = [
 
 @each("text", FAILS)
 def test_standing_alone_it_fails(text: str) -> None:
-    """The answer ends with the error of a malformed call, at every split; nothing of the block is text."""
+    """A malformed block on its own lines ends the answer with an error, however the text is split."""
     parsed = parse(text, STRICT)
     assert "MALFORMED_JSON" in str(parsed.error)
     assert "this is not json" not in parsed.prose
@@ -75,7 +77,7 @@ def test_standing_alone_it_fails(text: str) -> None:
 
 @each("text", TEXT)
 def test_anywhere_else_it_is_text(text: str) -> None:
-    """In a sentence, a list, inline code, a quotation or a thought, unclosed or too long it is text, byte for byte."""
+    """A malformed block stays text in a sentence, list, quotation or thought, or if it is unclosed or too long."""
     parsed = parse(text, STRICT)
     assert (parsed.error, parsed.calls, parsed.prose) == (None, (), text)
     assert streamed(list(text), STRICT) == parsed
@@ -84,7 +86,7 @@ def test_anywhere_else_it_is_text(text: str) -> None:
 
 @each("text", [*FAILS, *TEXT])
 def test_without_a_strict_tool_it_is_text(text: str) -> None:
-    """A tool that is not strict changes nothing."""
+    """Without a strict tool, a malformed block stays text instead of failing the answer."""
     lax = [{**STRICT[0], "strict": False}]
     parsed = parse(text, lax)
     assert parsed.error is None
@@ -94,7 +96,7 @@ def test_without_a_strict_tool_it_is_text(text: str) -> None:
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("stream", [True, False])
 def test_every_client_gets_the_error(api: ApiName, stream: bool) -> None:
-    """422 in the API's own shape, or its failure event in a stream."""
+    """A client receives a 422 in its API's error format, or the API's failure event in a stream."""
     for text in FAILS:
         seen = by_proxy(api, STRICT, list(text), stream=stream)
         assert seen.error == ("invalid_request_error" if api == "messages" else "invalid_tool_call")
@@ -104,7 +106,7 @@ def test_every_client_gets_the_error(api: ApiName, stream: bool) -> None:
 
 
 def test_reasoning_that_is_sent_apart_holds_no_failure() -> None:
-    """What a backend sends as reasoning is weighed, not called."""
+    """A malformed block in separately sent reasoning does not fail the answer."""
     the_plan = plan("responses", "chat", False, [tool("f", True, a="string")])
     kind, body = backend_answer("chat", False, ["Hello."])
     assert b'"content"' in body
@@ -115,7 +117,7 @@ def test_reasoning_that_is_sent_apart_holds_no_failure() -> None:
 
 @pytest.mark.parametrize(("text", "failures", "violations"), [(BLOCK, 0, 1), (f"Say {BLOCK}", 1, 0)])
 def test_it_is_counted_once(text: str, failures: int, violations: int) -> None:
-    """As a strict failure, or as a lost call if it is text."""
+    """A malformed block is counted once, as a strict failure or, if it is text, as a parse failure."""
     report = Report()
     the_plan = plan("responses", "chat", True, [tool("f", True, a="string")])
     kind, body = backend_answer("chat", True, list(text))
@@ -130,14 +132,14 @@ SCRAPS = ["<tool_call>", "</tool_call>", "x", " ", "\n", "`", '{"name":"f","argu
 
 @given(st.lists(st.sampled_from(SCRAPS), max_size=12).map("".join), st.integers(1, 9))
 def test_any_text_any_split(text: str, size: int) -> None:
-    """Whatever is written, splits make no difference, and the text without calls and errors is the text itself."""
+    """Splits of the text do not change the result, and without a call or an error the prose equals the text."""
     parsed = parse(text, STRICT)
     assert streamed([text[at : at + size] for at in range(0, len(text), size)], STRICT) == parsed
     assert parsed.error or parsed.calls or parsed.prose == text
 
 
 def test_it_is_held_back_only_so_long() -> None:
-    """Up to its closing tag, another tag or 4,096 characters; then it is released and read no further."""
+    """A malformed block is held back up to its closing tag, another tag or 4,096 characters, and then released."""
     sentinel = Sentinel(keeps_unread=True)
     assert sentinel.feed("<tool_call>this ") == []
     assert sentinel.feed("is not json") == []
@@ -150,7 +152,7 @@ def test_it_is_held_back_only_so_long() -> None:
 
 
 def test_long_texts_take_linear_time() -> None:
-    """Openings that are never closed, and blocks side by side."""
+    """Unclosed openings and adjacent malformed blocks are read in linear time."""
 
     def read(size: int) -> None:
         for scrap in ("<tool_call>x", "<tool_call>x\n</tool_call>\n", "x<tool_call>" + "y" * 500):

@@ -26,7 +26,7 @@ FOLDER = Path(__file__).parents[2] / "cases"
 ROOT = Path(__file__).parents[3]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "addon" / "docs").glob("*.md")))
 CALLS = ("families.md", "parsing.md")
-"""Pages with a call in each line of a table: nearly all of it is held back, rightly."""
+"""Pages with a call in each line of a table, most of whose text is correctly held back."""
 TABLE = json.loads((FOLDER / "untagged.json").read_text(encoding="utf-8"))
 TALK = json.loads((FOLDER / "talk.json").read_text(encoding="utf-8"))
 
@@ -36,7 +36,7 @@ def tools_of(table: dict[str, Any], strict: bool = False) -> list[Tool]:
 
 
 def answer(the_plan: Plan, chunks: list[str]) -> tuple[list[list[Any]], Report]:
-    """Return the texts and calls that the client gets for a text in ``chunks``, and the report."""
+    """Return the texts and calls that the client receives for a text in ``chunks``, and the report."""
     report = Report()
     whole = Answer(the_plan, report)
     emitted: list[ClientEvent] = [event for chunk in chunks for event in whole.feed(TextDelta(chunk))]
@@ -57,7 +57,7 @@ def answer(the_plan: Plan, chunks: list[str]) -> tuple[list[list[Any]], Report]:
 
 
 def pieces(text: str, cuts: list[int] | range, limit: int = 200_000, fragments: bool = False) -> list[Segment]:
-    """Return the pieces of a text with these cuts, adjacent prose joined."""
+    """Return the segments of a text with these cuts, with adjacent prose joined."""
     parser = Untagged(Sentinel(limit=limit, fragments=fragments), Judge(PLAN, Report()), limit=limit)
     found = [piece for a, b in pairwise([0, *cuts, len(text)]) for piece in parser.feed(text[a:b])] + parser.finish()
     joined: list[Segment] = []
@@ -94,7 +94,7 @@ TEXTS = st.lists(st.sampled_from(SCRAPS) | st.text(max_size=3), max_size=14).map
 @example(f'{{"na>me\n```json\n{CALL}\n```', None, 200_000)
 @example(f"{CALL}{' ' * 120}\n", None, 120)
 def test_any_text_any_cuts(text: str, data: st.DataObject | None, limit: int) -> None:
-    """Any text, any cuts: no exception, nothing lost, and the pieces do not depend on the cuts (rule 9)."""
+    """Any text is segmented without loss, and the segments do not depend on how the text is split (rule 9)."""
     whole = pieces(text, [], limit)
     assert raw(whole) == text
     assert pieces(text, range(1, len(text)), limit) == whole
@@ -114,7 +114,7 @@ def test_any_text_any_cuts(text: str, data: st.DataObject | None, limit: int) ->
     ],
 )
 def test_white_space_beyond_the_limit(text: str, is_call: bool) -> None:
-    """The limit's last character decides, so a call counts if its line has ended by then."""
+    """A call counts only if its line ends within the size limit, including trailing whitespace."""
     whole = pieces(text, [], len(CALL) + 20)
     assert isinstance(whole[0], Calls) == is_call
     for cut in range(1, len(text)):
@@ -138,7 +138,7 @@ def case_plan(case: dict[str, Any]) -> Plan:
 
 @each("case", TABLE["cases"], ids=lambda case: case["case"])
 def test_case(case: dict[str, Any]) -> None:
-    """Each case has its items and repairs, whole, character by character, and cut once anywhere."""
+    """Each case has its items and repairs in one piece, character by character, and with a single cut anywhere."""
     text = case["text"]
     for chunks in ([text], list(text), *([text[:cut], text[cut:]] for cut in places(1, len(text)))):
         items, report = answer(case_plan(case), chunks)
@@ -157,7 +157,7 @@ TALK_PLAN = plan("responses", "responses", True, tools_of(TALK))
 
 @each("number", range(len(TALK["answers"])))
 def test_talk_is_no_call(number: int) -> None:
-    """An answer that talks about JSON, tools or calls reaches the client unchanged, and nothing is counted."""
+    """An answer that talks about JSON, tools or calls reaches the client unchanged and is not counted."""
     text = TALK["answers"][number]
     for chunks in ([text], list(text), re.findall(r"\s*\S+\s*", text)):
         items, report = answer(TALK_PLAN, chunks)
@@ -167,19 +167,19 @@ def test_talk_is_no_call(number: int) -> None:
 
 
 def test_talk_is_a_corpus() -> None:
-    """There are at least a hundred such answers, all different."""
+    """The corpus contains at least a hundred different answers that talk about calls."""
     assert len(set(TALK["answers"])) >= 100
 
 
 @pytest.mark.parametrize("text", TALK["read_as_calls"])
 def test_the_price(text: str) -> None:
-    """What is a call in position and form is read as one, whatever the surrounding words mean."""
+    """Text in the position and form of a call is read as a call, regardless of the meaning of the surrounding text."""
     assert [item[0] for item in answer(TALK_PLAN, [text])[0]].count("call") == 1
 
 
 @each("text", [*TALK["answers"], *(case["text"] for case in TABLE["cases"])])
 def test_nothing_is_held_back_within_a_line(text: str) -> None:
-    """Within a line of text, only what the sentinel holds back is held back (rule 4)."""
+    """Within a line of text, only text that the sentinel holds back is held back (rule 4)."""
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     sentinel = Sentinel()
     given = plain = 0
@@ -214,7 +214,8 @@ def test_nothing_is_held_back_within_a_line(text: str) -> None:
     ],
 )
 def test_what_is_no_call_is_released_at_once(text: str, most: int) -> None:
-    """Text full of braces, brackets, fences and names is held back for no more characters than it takes to decide."""
+    """Text full of braces, brackets, fences and names is held back for only as many characters as are needed
+    to decide."""
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     given, waits = 0, []
     for fed, char in enumerate(text, 1):
@@ -225,7 +226,8 @@ def test_what_is_no_call_is_released_at_once(text: str, most: int) -> None:
 
 @pytest.mark.parametrize(("size", "most", "most_of_sentinel"), [(1, 0.015, 0.005), (4, 0.0075, 0.0025)])
 def test_documentation_is_emitted_as_it_comes(size: int, most: float, most_of_sentinel: float) -> None:
-    """Of our own pages, full of fences and braces, at most 1.5 % of the characters wait for a later delta."""
+    """At most 1.5 % of the characters of toolsim's pages, which are full of fences and braces, wait for a
+    later delta."""
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES if page.name not in CALLS)
     for parser, bound in ((Untagged(Sentinel(), Judge(PLAN, Report())), most), (Sentinel(), most_of_sentinel)):
         emitted = late = 0
@@ -238,7 +240,7 @@ def test_documentation_is_emitted_as_it_comes(size: int, most: float, most_of_se
 
 
 def test_long_candidates_take_linear_time() -> None:
-    """A candidate that grows for long before it is rejected is read once, however small its pieces are."""
+    """A long candidate that is finally rejected is read only once, regardless of the size of its pieces."""
 
     def read(size: int) -> None:
         text = (
@@ -250,7 +252,7 @@ def test_long_candidates_take_linear_time() -> None:
 
 
 def test_states_show_in_repr() -> None:
-    """A debugger sees the state, and next to it those of the prose and the sentinel."""
+    """The ``repr`` shows the parser's state and, next to it, the states of the prose reader and the sentinel."""
     parser = Untagged(Sentinel(), Judge(PLAN, Report()))
     seen = []
     for text in ("\n", "x", "\n", "```", "json\n", CALL, "\n```", "\n", "```sq", "\n", "x"):
@@ -272,7 +274,7 @@ def test_states_show_in_repr() -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_a_preview_is_not_what_introduces_an_example(size: int) -> None:
-    """The sentence before a call is the same whether or not a block in it, which is none, was previewed."""
+    """A preview of a malformed block does not change the sentence that introduces an example."""
     text = f'An example of <tool_call>{{"name": "f" x:\n{CALL}'
     cuts = range(size, len(text), size)
     assert pieces(text, cuts) == pieces(text, cuts, fragments=True) == [text]

@@ -11,7 +11,8 @@ from toolsim.response.parsed_call import use_tool_text
 
 
 def test_canonical_text() -> None:
-    """Parameters in the schema's order, then the others; text is escaped, everything else is JSON."""
+    """Parameters follow the order of the schema, extra parameters come last, text is escaped, and other values are
+    JSON."""
     text = use_tool_text(tool("f", b="array", a="string"), '{"x":1.5,"a":"<1 & 2>","b":["ä",true]}')
     assert text == (
         '<use_tool>\n  <name>f</name>\n  <b>["ä",true]</b>\n  <a>&lt;1 &amp; 2&gt;</a>\n  <x>1.5</x>\n</use_tool>'
@@ -19,14 +20,15 @@ def test_canonical_text() -> None:
 
 
 def test_a_custom_tool_has_one_input() -> None:
-    """A custom tool's raw input is its one parameter."""
+    """A custom tool's raw input is its only parameter."""
     assert use_tool_text(Tool("p", "p", "custom"), "a <b>") == (
         "<use_tool>\n  <name>p</name>\n  <input>a &lt;b&gt;</input>\n</use_tool>"
     )
 
 
 def test_huge_integers_and_no_object() -> None:
-    """Numbers keep their source, even those that Python cannot represent; without an object there are no parameters."""
+    """Numbers keep their source text, even beyond Python's range, and arguments that are not an object yield no
+    parameters."""
     for number in ("9" * 5000, "1e400", "1.0"):
         assert f"<n>{number}</n>" in use_tool_text(tool("f"), f'{{"n":{number}}}')
     assert use_tool_text(tool("f"), "[1]") == "<use_tool>\n  <name>f</name>\n</use_tool>"
@@ -34,7 +36,7 @@ def test_huge_integers_and_no_object() -> None:
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "c"]), st.text(alphabet="a<>&\"'é🐢\n", min_size=1)))
 def test_an_xml_parser_reads_the_values(values: dict[str, str]) -> None:
-    """An independent XML parser gets every string back."""
+    """An independent XML parser reads every string value back."""
 
     root = ET.fromstring(use_tool_text(tool("f", a="string"), json.dumps(values)))
     assert root.findtext("name") == "f"

@@ -1,4 +1,4 @@
-"""Types corrected by the schema: the same rule for tagged, untagged and native calls, over all APIs."""
+"""Tests for argument types that are corrected by the schema, in tagged, untagged and native calls over all APIs."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ APIS: tuple[ApiName, ...] = ("chat", "responses", "messages")
 
 
 def tool_with(schema: dict[str, Any], *, strict: bool = False) -> Tool:
-    """Return a tool whose one argument ``value`` has this schema."""
+    """Return a tool with this schema for its only argument, ``value``."""
     parameters = {"$defs": TABLE["defs"], "type": "object", "properties": {"value": schema}, "required": ["value"]}
     return Tool("f", "f", parameters=parameters, strict=strict)
 
 
 def judged(tool: Tool, arguments: str, **policy: Any) -> dict[str, tuple[Sequence[Verdict], Report]]:
-    """Return the verdicts on the same call in each form, [] where an untagged call is text, and their reports."""
+    """Return the verdicts and reports for the same call in each form; [] means that an untagged call stays text."""
     text = f'{{"name": "f", "arguments": {arguments}}}'
     tagged, bare, native = (Judge(plan("responses", "chat", True, [tool], policy=policy), Report()) for _ in range(3))
     accepted = bare.untagged(read_json(text, closed=True, repair=True), "UNTAGGED_BARE") or []
@@ -52,7 +52,8 @@ def judged(tool: Tool, arguments: str, **policy: Any) -> dict[str, tuple[Sequenc
 
 @each("case", TABLE["cases"], ids=lambda case: case["case"])
 def test_case(case: dict[str, Any]) -> None:
-    """Each form of a call has the corrected value, counted as a repair; what cannot be corrected is left as it was."""
+    """Calls in each form have the corrected value, counted as a repair, and values that cannot be corrected stay
+    unchanged."""
     given_text = f'{{"value": {case["given"]}}}'
     becomes, is_right = case["becomes"], case["becomes"] == case["given"]
     for form, (verdicts, report) in judged(tool_with(case["schema"]), given_text).items():
@@ -71,7 +72,7 @@ def test_case(case: dict[str, Any]) -> None:
 
 @each("case", [case for case in TABLE["cases"] if case["becomes"] not in (None, case["given"])])
 def test_who_gets_no_correction(case: dict[str, Any]) -> None:
-    """A strict tool's values are never changed, and with the option ``repair=off`` nobody's are."""
+    """A strict tool's values are not corrected, and no values are corrected with ``repair=off``."""
     arguments = f'{{"value": {case["given"]}}}'
     for verdicts, report in judged(tool_with(case["schema"], strict=True), arguments).values():
         assert not any(isinstance(verdict, JudgedCall) for verdict in verdicts)
@@ -82,7 +83,7 @@ def test_who_gets_no_correction(case: dict[str, Any]) -> None:
 
 
 def test_with_another_repair() -> None:
-    """It is the last repair, after those of the text and of the name."""
+    """Types are corrected last, after repairs of the text and of the name."""
     tool = tool_with({"type": "integer"})
     for name, arguments in (("f", '{"value": "5",}'), ("functions.f", '{"value": "5"}')):
         judge = Judge(plan("responses", "chat", True, [tool]), Report())
@@ -93,7 +94,7 @@ def test_with_another_repair() -> None:
 
 
 def test_values_of_pairs_need_no_repair() -> None:
-    """Forms without types of their own are typed by the schema, for strict tools and with ``repair=off`` too."""
+    """Values in untyped forms get their types from the schema without a repair, even with ``repair=off``."""
     text = "<tool_call><function=f><parameter=value>5</parameter></function></tool_call>"
     for strict in (True, False):
         the_plan = plan("responses", "chat", False, [tool_with({"type": "integer"}, strict=strict)])
@@ -105,7 +106,7 @@ def test_values_of_pairs_need_no_repair() -> None:
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_every_api(client: ApiName, backend: ApiName, stream: bool) -> None:
-    """Official clients get the corrected call of a native backend and of a text backend."""
+    """Official clients receive the corrected call from native backends and from text backends."""
     the_plan = plan(client, backend, stream, [tool_with({"type": "array", "items": {"type": "integer"}})])
     arguments = '{"value": "[1, 2]"}'
     kind = "text/event-stream" if stream else "application/json"
@@ -119,7 +120,8 @@ def test_every_api(client: ApiName, backend: ApiName, stream: bool) -> None:
 
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 def test_what_has_been_streamed_is_not_corrected(backend: ApiName) -> None:
-    """With incremental arguments the client keeps what it has; the next call of the same block is corrected."""
+    """A streamed call keeps the types that the client has received, but the next call in the same block is
+    corrected."""
     tool = tool_with({"type": "integer"})
     the_plan = plan("responses", backend, True, [tool], policy={"stream_arguments": "incremental"})
     call = '{"name": "f", "arguments": {"value": "5"}}'
@@ -153,7 +155,7 @@ SCHEMAS = st.recursive(
 
 @given(SCHEMAS, VALUES)
 def test_any_value(schema: dict[str, Any], value: Any) -> None:
-    """A correction is made only where it is needed and helps, a second one never, and no value becomes a string."""
+    """A correction is made only if the value then fits its schema, and does not turn other values into strings."""
     checker = SchemaChecker(lambda *_: None, seconds=60)
     tool = tool_with(schema)
     validator = checker.schema(tool)
@@ -171,7 +173,7 @@ def test_any_value(schema: dict[str, Any], value: Any) -> None:
 
 
 def strings(value: Any) -> set[str]:
-    """Return all strings in a value, and those in the JSON that its strings spell."""
+    """Return all strings in a value, including those in JSON that its strings contain."""
     match value:
         case str():
             try:
@@ -188,7 +190,7 @@ def strings(value: Any) -> set[str]:
 
 @pytest.mark.parametrize("inner", ['"1"', '["1"]', '{"a": "1"}', '"x"'])
 def test_long_arguments_take_linear_time(inner: str) -> None:
-    """Thousands of values of the wrong type, or arrays nested as deep, are given up after a bounded effort."""
+    """Correcting thousands of wrong values, or deeply nested arrays, is abandoned after a bounded effort."""
 
     def wide(size: int) -> None:
         arguments = '{"value": [' + ", ".join([inner] * size) + "]}"
@@ -205,7 +207,7 @@ def test_long_arguments_take_linear_time(inner: str) -> None:
 
 
 def test_a_violation_stays_one() -> None:
-    """A strict tool's wrong type ends the turn as before; what is text stays text."""
+    """A strict tool's value of the wrong type is a violation, and malformed arguments stay text."""
     ((verdict,), report) = judged(tool_with({"type": "integer"}, strict=True), '{"value": "5"}')["tagged"]
     assert isinstance(verdict, Violation)
     assert report.strict_failures == ["SCHEMA_MISMATCH:f"]

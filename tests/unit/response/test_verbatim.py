@@ -1,4 +1,4 @@
-"""Streams that pass byte for byte as long as they are the demanded JSON."""
+"""Tests for streams that are passed on byte for byte as long as they are the requested JSON."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stream(text: str) -> bytes:
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 def test_json_passes_byte_for_byte(size: int) -> None:
-    """Wherever the bytes are cut, and what follows the end too."""
+    """Conforming JSON is passed on byte for byte, including bytes after its end, however the bytes are split."""
     data = stream(GOOD) + b"\n: bye\n\n"
     reader = rewriter(checked(may_retry=True))
     out = b"".join(b"".join(reader.feed(data[start : start + size])) for start in range(0, len(data), size))
@@ -46,7 +46,7 @@ def test_json_passes_byte_for_byte(size: int) -> None:
 
 
 def test_waiting_for_the_text() -> None:
-    """Until the text begins, a keep-alive is a comment, so that the bytes can still follow."""
+    """Before the text begins, a keep-alive is a comment, so that the original bytes can still follow."""
     reader = rewriter(checked())
     assert reader.feed(chat_frame("")) == []
     assert reader.keepalive() == [b": keepalive\n\n"]
@@ -56,7 +56,7 @@ def test_waiting_for_the_text() -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 def test_prose_is_an_error(size: int) -> None:
-    """None of it passes; without anybody to ask, the stream fails, and a caller that can ask is told to."""
+    """Prose is withheld; the stream fails with an error, or is held for a retry if the caller supports retries."""
     data = stream(PROSE)
     reader = rewriter(checked())
     out = [b"".join(reader.feed(data[start : start + size])) for start in range(0, len(data), size)]
@@ -72,7 +72,7 @@ def test_prose_is_an_error(size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 def test_json_that_turns_wrong(size: int) -> None:
-    """Its bytes have passed in whole events, wherever they were cut, so that the error is an event of its own."""
+    """JSON that becomes invalid has been sent in complete events, so that the error is a separate event."""
     for may_retry in (False, True):
         reader, data = rewriter(checked(may_retry=may_retry)), stream("[1, 2, 3]")
         out = [b"".join(reader.feed(data[start : start + size])) for start in range(0, len(data), size)]
@@ -80,7 +80,7 @@ def test_json_that_turns_wrong(size: int) -> None:
 
 
 def test_a_failure_before_the_text() -> None:
-    """The rewritten beginning comes first, so that the error is a stream of its own; a truncation is a failure too."""
+    """If the stream fails before the text, the client receives the beginning of a stream and then the error."""
     reader = rewriter(checked())
     assert reader.feed(chat_frame("")) == []
     assert read("chat", True, reader.feed(b"")).error == "backend_truncated"
@@ -95,7 +95,7 @@ def test_a_failure_before_the_text() -> None:
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 @pytest.mark.parametrize("api", APIS)
 def test_the_error_refers_to_nothing_that_the_client_has_not_seen(api: ApiName, size: int) -> None:
-    """The events before it are the backend's, with ids of its own, so the end is a bare error event."""
+    """The final error is a single error event, because earlier events contain the backend's IDs."""
     fields = {"answer_format": {"type": "json_object"}, "json_only": True, "attempts": frozenset({"format"})}
     the_plan = replace(plan(api, api, True, **fields), is_verbatim=True)
     writer = APIS[api].writer(AnswerForm(model="m", stream=True))
