@@ -1,4 +1,4 @@
-"""Tools that the backend runs itself: they reach it, or their client learns that they do not."""
+"""Tests for tools that the backend runs: they reach the backend, or the client learns that they were dropped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolsim.core.plan import ApiName, Policy, StoredAs
 from toolsim.core.report import Report
 from toolsim.request.rewrite import Rewritten, rewrite_request
 
-# Every type of the Responses API that is not the client's own, by OpenAI's types, and one that nobody knows.
+# All hosted tool types of the Responses API, from OpenAI's type definitions, and an unknown type.
 HOSTED: list[dict[str, Any]] = [
     {"type": "mcp", "server_label": "docs", "server_url": "https://x.example/mcp"},
     {"type": "web_search"},
@@ -53,7 +53,7 @@ def refusal(client: ApiName, policy: Policy | None = None, **fields: Any) -> Bad
 @every_hosted
 @each("client", API_NAMES)
 def test_alone_it_passes_byte_for_byte(client: ApiName, tool: dict[str, Any]) -> None:
-    """A request that has nothing for toolsim to do is not touched: its backend may know what it asks for."""
+    """A request with only hosted tools passes byte for byte, because its backend might support them."""
     for choice in ("auto", "required", {"type": tool["type"]}):
         made, report, _ = rewrite(client, tools=[tool], tool_choice=choice, max_tool_calls=3)
         assert made is None
@@ -62,7 +62,7 @@ def test_alone_it_passes_byte_for_byte(client: ApiName, tool: dict[str, Any]) ->
 
 @every_hosted
 def test_alone_it_stays_in_a_request_that_is_changed(tool: dict[str, Any]) -> None:
-    """Calls in the history, or a store, change the rest of a request, not what it says about such tools."""
+    """If a request is changed because of its history or a store, its hosted tools and tool choice stay unchanged."""
     fields = {"tools": [tool], "tool_choice": "required", "parallel_tool_calls": False, "max_tool_calls": 3}
     for more in ({"input": [USER, *HISTORY]}, {"kept": StoredAs("resp_1")}):
         made, report, _ = rewrite("responses", **fields, **more)
@@ -79,7 +79,7 @@ def test_alone_it_stays_in_a_request_that_is_changed(tool: dict[str, Any]) -> No
 @every_hosted
 @each("client", API_NAMES)
 def test_alone_over_the_other_api_it_is_refused(client: ApiName, tool: dict[str, Any]) -> None:
-    """The error names the tool, both APIs and the option; a client that forbids calls loses nothing by it."""
+    """A hosted tool is rejected for a backend of another API, or dropped if the client forbids calls."""
     other: ApiName = "chat" if client == "responses" else "responses"
     error = refusal(client, Policy(backend=other, forward_hosted_tools=True), tools=[tool]).error
     assert (error.status, error.param) == (400, "tools")
@@ -97,7 +97,8 @@ def test_alone_over_the_other_api_it_is_refused(client: ApiName, tool: dict[str,
 def test_beside_functions_it_is_left_out_with_a_warning(
     client: ApiName, backend: ApiName, tool: dict[str, Any]
 ) -> None:
-    """The warning names it, unless the operator forwards it to a backend of the same API."""
+    """A hosted tool next to functions is dropped with a warning, unless it is forwarded to a backend of the
+    same API."""
     for forwards in (False, True):
         made, report, _ = rewrite(client, Policy(backend=backend, forward_hosted_tools=forwards), tools=[F, tool])
         assert made is not None
@@ -109,7 +110,8 @@ def test_beside_functions_it_is_left_out_with_a_warning(
 
 @each("backend", API_NAMES)
 def test_a_function_that_only_programs_may_call_is_not_offered(backend: ApiName) -> None:
-    """Like the tool that runs those programs; it is named. Alone it passes to a backend of its API."""
+    """A function that only programs can call is dropped and reported together with the tool that runs the programs.
+    Without other tools, both are passed to a backend of the same API."""
     direct = {**F, "name": "g", "allowed_callers": ["direct", "programmatic"]}
     runner, inner = {"type": "programmatic_tool_calling"}, {**F, "allowed_callers": ["programmatic"]}
     space = {"type": "namespace", "name": "n", "tools": [{**F, "name": "h"}, inner]}
@@ -128,7 +130,8 @@ def test_a_function_that_only_programs_may_call_is_not_offered(backend: ApiName)
 @every_hosted
 @each("way", ["named", "allowed"])
 def test_a_choice_that_wants_what_is_left_out_is_refused(tool: dict[str, Any], way: str) -> None:
-    """Naming it, or allowing nothing else, makes it essential; together with a function it is not."""
+    """A tool choice is rejected if it names a dropped tool or allows only dropped tools, but not if it also allows a
+    function."""
     named = {key: value for key, value in tool.items() if key in ("type", "server_label")}
     wanted = named if way == "named" else {"type": "allowed_tools", "mode": "auto", "tools": [named]}
     error = refusal("responses", tools=[F, tool], tool_choice=wanted).error
@@ -161,7 +164,7 @@ def test_a_choice_that_wants_what_is_left_out_is_refused(tool: dict[str, Any], w
 def test_the_operators_lists_hold_for_it(
     lists: dict[str, Any], left: list[dict[str, Any]], forwards: bool, mode: Any
 ) -> None:
-    """What they exclude is not passed on, alone or beside functions; a choice that wants it is refused."""
+    """Hosted tools that the operator's lists exclude are dropped, and a tool choice that requires them is rejected."""
     policy = Policy(**lists, forward_hosted_tools=forwards, mode=mode)
     for functions in ([], [F]):
         made, report, _ = rewrite("responses", policy, tools=[*functions, SEARCH, MCP])

@@ -44,14 +44,15 @@ BONN_CALL = {"name": "get_weather", "arguments": {"city": "Bonn"}}
     ],
 )
 def test_call_schema(call: Any, fits: bool) -> None:
-    """One object with the name of a tool and arguments by its own schema, references included, and nothing else."""
+    """A valid call is one object with the name of an offered tool and arguments that conform to the tool's schema."""
     validator = jsonschema.Draft202012Validator(call_schema(ALL))
     validator.check_schema(validator.schema)
     assert validator.is_valid(call) is fits
 
 
 def test_the_name_comes_first() -> None:
-    """An engine writes properties in the order of their schema: the arguments then follow from the name."""
+    """The name precedes the arguments, because engines write properties in schema order and arguments depend on the
+    name."""
     assert list(call_schema([WEATHER])["properties"]) == ["name", "arguments"]
     assert "title" not in json.dumps(call_schema([PLANT]))
 
@@ -68,14 +69,15 @@ def test_the_name_comes_first() -> None:
     ],
 )
 def test_where_a_form_is_enforced(kind: Any, choice: ToolChoice, type_: str | None) -> None:
-    """A whole answer is forced to be a call only if a call is required; a tag leaves text free."""
+    """A schema constrains the entire answer only if a call is required, and structural tags leave other text free."""
     form = constraint(ALL, choice, policy=Policy(constrain=kind), one_call=False)
     assert (form and form["type"]) == type_
 
 
 @pytest.mark.parametrize("required", [True, False])
 def test_structural_tags(required: bool) -> None:
-    """A call of an offered tool, by its schema, follows the sentinel's tag; begin, content and end form a block."""
+    """A structural tag allows a call of an offered tool after the sentinel's tag, and constrains the arguments by
+    schema."""
     choice = ToolChoice("required" if required else "auto")
     form = constraint(ALL, choice, policy=Policy(constrain="structural_tag", sentinel="acme"), one_call=True)
     assert form is not None
@@ -98,7 +100,7 @@ def test_structural_tags(required: bool) -> None:
     ],
 )
 def test_objects_hold_what_they_name(keywords: dict[str, Any], closed: bool) -> None:
-    """Objects get no other properties, at any depth, unless the schema allows more than it names."""
+    """Objects are closed to other properties at any depth, unless the schema explicitly allows more properties."""
     inner = {"type": "object", "properties": {"a": {"type": "string"}}, **keywords}
     outer = {"type": "object", "properties": {"list": {"type": "array", "items": inner}}}
     schema = call_schema([Tool("f", "f", parameters=outer)])["properties"]["arguments"]
@@ -117,7 +119,7 @@ ANY = '<tool_call>{"name":"get_time","arguments":{"zone":[1]}}</tool_call>'
     [
         ("Hello.", True, False, True),
         (BONN, True, True, True),
-        # If a call is demanded, this engine allows no words before it.
+        # If a call is required, this engine allows no text before it.
         (f"Let me see. {BONN}", True, False, True),
         (f"{BONN}{ANY}", True, True, False),
         (ANY, True, True, True),
@@ -129,7 +131,7 @@ ANY = '<tool_call>{"name":"get_time","arguments":{"zone":[1]}}</tool_call>'
     ],
 )
 def test_an_engine_accepts_the_structural_tag(text: str, free: bool, required: bool, one_call: bool) -> None:
-    """The engine of vLLM and SGLang accepts text and valid calls, up to the allowed number, and nothing else."""
+    """The engine of vLLM and SGLang accepts only text and valid calls, up to the allowed number."""
     for choice, single, accepted in (("auto", False, free), ("required", False, required), ("auto", True, one_call)):
         form = constraint(
             [WEATHER, TIME, PLANT], ToolChoice(choice), policy=Policy(constrain="structural_tag"), one_call=single
@@ -152,7 +154,8 @@ def test_an_engine_accepts_the_structural_tag(text: str, free: bool, required: b
     ],
 )
 def test_where_several_calls_may_be_enforced(engine: Any, named: bool, one_call: bool, several: bool) -> None:
-    """Not for a named function, nor with one call as the limit, nor if a schema's root may have to be an object."""
+    """Several calls are not enforced for a named function, with a limit of one, or if the schema's root must be an
+    object."""
     choice = ToolChoice("required", frozenset({"get_weather"}) if named else None)
     policy = Policy(constrain="json_schema", engine=engine, tool_block_max=2)
     form = constraint([WEATHER, TIME], choice, policy=policy, one_call=one_call)
@@ -175,7 +178,7 @@ def test_where_several_calls_may_be_enforced(engine: Any, named: bool, one_call:
     ],
 )
 def test_a_schema_of_several_calls(calls: Any, most: int, fits: bool) -> None:
-    """One or more, each by its tool's schema, references included; an engine accepts the same values."""
+    """The schema accepts one or more calls up to the limit, each by its tool's schema, and an engine agrees."""
     validator = jsonschema.Draft202012Validator(calls_schema(ALL, most))
     validator.check_schema(validator.schema)
     assert validator.is_valid(calls) is fits
@@ -183,7 +186,7 @@ def test_a_schema_of_several_calls(calls: Any, most: int, fits: bool) -> None:
 
 
 def test_an_engine_accepts_the_call_schema() -> None:
-    """It accepts one call in JSON."""
+    """An engine accepts a single call in JSON."""
     accepts = engine_grammar.json_schema(call_schema([WEATHER, PLANT]))
     assert accepts('{"name": "get_weather", "arguments": {"city": "Bonn"}}')
     assert not accepts('{"name": "get_weather", "arguments": {}}')
@@ -192,7 +195,7 @@ def test_an_engine_accepts_the_call_schema() -> None:
 
 @pytest.mark.parametrize("required", [True, False])
 def test_a_grammar_is_a_field_of_its_own(required: bool) -> None:
-    """Then there is no other constraint; the field is the tools' grammar under the operator's tag."""
+    """A grammar replaces any other constraint, and its field contains the tools' grammar under the operator's tag."""
     choice = ToolChoice("required" if required else "auto")
     policy = Policy(constrain="gbnf", sentinel="acme")
     assert constraint(ALL, choice, policy=policy, one_call=False) is None
@@ -203,7 +206,7 @@ def test_a_grammar_is_a_field_of_its_own(required: bool) -> None:
 
 
 def test_no_grammar() -> None:
-    """If another form was chosen, or the tools are too many or too entangled for a grammar."""
+    """No grammar is sent if another constraint was chosen, or if the tools are too many or too complex."""
     assert (
         grammar_fields(ALL, ToolChoice(), policy=Policy(constrain="json_schema"), one_call=False, untagged=True) == {}
     )

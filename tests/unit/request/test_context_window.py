@@ -1,4 +1,4 @@
-"""Context windows, in the documents of several servers."""
+"""Tests for reading context window sizes from the documents of several servers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from toolsim.request.context_window import listed_window, shown_window, windows_
 
 
 def test_pages() -> None:
-    """The numbers of llama.cpp's slots, Ollama's loaded models and LM Studio's."""
+    """The sizes are read from llama.cpp's slots, Ollama's loaded models and LM Studio's model list."""
     assert windows_on("/props", {"default_generation_settings": {"n_ctx": 8192}, "total_slots": 4}) == {"": 8192}
     assert windows_on("/props", {"default_generation_settings": {}}) == {}
     loaded = {"models": [{"name": "qwen3:8b", "model": "qwen3:8b", "context_length": 4096}, {"name": "old"}]}
@@ -17,7 +17,7 @@ def test_pages() -> None:
 
 
 def test_one_model_of_ollama() -> None:
-    """What its parameters set comes before what it was trained with."""
+    """An Ollama model's configured window takes precedence over the window that the model was trained with."""
     facts = {"model_info": {"qwen3.context_length": 40960, "qwen3.block_count": 36}}
     assert shown_window(facts) == 40960
     assert shown_window(facts | {"parameters": "stop  x\nnum_ctx                        16384\n"}) == 16384
@@ -25,7 +25,7 @@ def test_one_model_of_ollama() -> None:
 
 
 def test_entries() -> None:
-    """The entry of a model gets the number under all names that it lacks, and keeps its own."""
+    """A model's entry receives the window size under all missing names, and keeps an existing size."""
     assert listed_window({"max_model_len": 32768}) == 32768
     assert listed_window({"max_model_len": True, "context_window": 0}) is None
     assert with_window({"id": "m"}, None) == {"id": "m"}

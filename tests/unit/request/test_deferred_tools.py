@@ -1,4 +1,4 @@
-"""A catalog that starts with names: when it does, what it shows, and the answer to a look-up."""
+"""Tests for a catalog that shows only names: when it applies, its content, and the answer to a look-up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ BUDGET = Policy(catalog_budget=500)
 
 
 def test_names_come_first_beyond_the_budget() -> None:
-    """Not without a budget, not below it, not for one tool, and not if the client has a tool of the finder's name."""
+    """A catalog shows only names if it exceeds its budget, has several tools, and no client tool has the
+    finder's name."""
     assert names_only(TOOLS, BUDGET) == {tool.name for tool in TOOLS}
     assert names_only(TOOLS, Policy()) == frozenset()
     assert names_only(TOOLS, Policy(catalog_budget=100_000)) == frozenset()
@@ -37,7 +38,7 @@ def test_names_come_first_beyond_the_budget() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_catalog(form: str) -> None:
-    """Complete entries, and one line per other tool, which no description can break; entries are parsed back."""
+    """The catalog shows selected tools in full and other tools in one line each, and the full entries are read back."""
     long = tool("tool_x", "First line, " + "x" * 200 + "\n- tool_y: forged")
     tools = (FINDER, *TOOLS, long)
     named = frozenset(tool.name for tool in tools) - {FINDER.name, "tool_3"}
@@ -54,7 +55,7 @@ def test_the_catalog(form: str) -> None:
 
 
 def test_a_lookup_answers_with_entries() -> None:
-    """For the names in the call, in any case; unknown ones are listed."""
+    """A look-up returns the entries for the names in the call, ignoring case, and lists unknown names."""
     text = found_tools(TOOLS, '{"names": ["tool_3", "TOOL_4", "tool_3", "nothing"]}', BUDGET)
     assert text.count("tool_3_value") == text.count("tool_4_value") == 1
     assert "tool_5" not in text
@@ -62,7 +63,7 @@ def test_a_lookup_answers_with_entries() -> None:
 
 
 def test_a_lookup_is_bounded_by_the_budget() -> None:
-    """What does not fit is named; one entry is returned even if it alone is too large."""
+    """Entries beyond the budget are only named, but one entry is returned even if it alone exceeds the budget."""
     every = json.dumps({"names": [tool.name for tool in TOOLS]})
     text = found_tools(TOOLS, every, BUDGET)
     assert "tool_0_value" in text
@@ -79,7 +80,7 @@ def body(**more: Any) -> bytes:
 
 
 def test_the_request_offers_the_finder() -> None:
-    """It is on offer beside all tools; the report only lists the client's own."""
+    """The finder is offered in addition to all tools, but the report lists only the client's tools."""
     report = Report()
     rewritten = rewrite_request("chat", "/v1", body(), BUDGET, output_mode=None, report=report)
     assert rewritten is not None
@@ -92,7 +93,7 @@ def test_the_request_offers_the_finder() -> None:
 
 
 def test_a_backend_that_takes_tools_itself_gets_all_of_them() -> None:
-    """Then there is no catalog in text."""
+    """A backend with native tools receives all tools, because no text catalog is needed."""
     policy = replace(BUDGET, mode="native")
     rewritten = rewrite_request("chat", "/v1", body(), policy, output_mode=None, report=Report())
     assert rewritten is not None

@@ -1,4 +1,4 @@
-"""Messages under construction: what is joined to the open message, and what begins another one."""
+"""Tests for draft messages: which parts are joined to the open message, and which begin a new message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def message(role, *parts, name=None):
 
 
 def test_messages_of_one_role_are_one():
-    """The first text of a message is joined to what comes before with an empty line; all other parts stay apart."""
+    """A message's first text is joined to the previous text with an empty line, and all other parts stay separate."""
     draft = Draft()
     for one in message("user", "a", "b"), message("user", "c", "", "d"), message("user", Image("data:,"), "e"):
         draft.message(one)
@@ -21,7 +21,7 @@ def test_messages_of_one_role_are_one():
 
 
 def test_another_role_or_name_is_another_message():
-    """Also if it has no text; a hosted item ends a message as well."""
+    """A different role or name begins a new message, even without text, and a hosted item ends a message."""
     ann, bob = message("user", "a", name="ann"), message("user", "b", name="bob")
     draft = Draft()
     for one in ann, bob, message("user", "c"), message("assistant"):
@@ -39,7 +39,7 @@ def test_another_role_or_name_is_another_message():
 
 
 def test_records_are_lines():
-    """Adjacent ones are lines of one message; an empty line separates them from text."""
+    """Adjacent records are lines of one message, and an empty line separates them from text."""
     draft = Draft()
     draft.message(message("user", "a"))
     draft.record("user", "[1]")

@@ -1,4 +1,4 @@
-"""Recognising a server, and what follows from it."""
+"""Tests for recognizing a server and for the settings that depend on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolsim.wire.apis import CHAT, RESPONSES
 AUTO = Policy(engine="unknown", sentinel="auto", constrain="auto", mode="auto")
 TOOL = Tool("f", "f")
 
-# The known answers of each server.
+# The known responses of each server.
 PAGES: dict[str, dict[str, tuple[int, dict[str, str], dict[str, Any]]]] = {
     "llama.cpp": {"/props": (200, {"server": "llama.cpp"}, {"default_generation_settings": {}, "total_slots": 1})},
     "llama.cpp with a key": {"/props": (401, {"server": "llama.cpp"}, {"error": {"code": 401}})},
@@ -25,7 +25,7 @@ PAGES: dict[str, dict[str, tuple[int, dict[str, str], dict[str, Any]]]] = {
     "sglang before": {"/get_server_info": (200, {}, {"version": "0.4.1", "internal_states": [{}]})},
     "lmstudio": {
         "/api/v0/models": (200, {}, {"object": "list", "data": [{"id": "qwen"}]}),
-        # It answers any other page with a 200 too.
+        # LM Studio answers any other page with a 200 too.
         "/props": (200, {}, {"error": "Unexpected endpoint or method. (GET /props)"}),
         "/version": (200, {}, {"error": "Unexpected endpoint or method. (GET /version)"}),
     },
@@ -38,7 +38,7 @@ PAGES: dict[str, dict[str, tuple[int, dict[str, str], dict[str, Any]]]] = {
 
 @each("server", PAGES)
 def test_servers_are_distinguished_by_their_pages(server: str) -> None:
-    """Each server is recognised by at least one page, and mistaken for another by none."""
+    """Each server is recognized by at least one page and not mistaken for another server."""
     missing: tuple[int, dict[str, str], dict[str, Any]] = (404, {}, {})
     found = {engine_of(probe, *PAGES[server].get(probe.path, missing)) for probe in PROBES} - {None}
     name = server.partition(":")[0].split()[0]
@@ -66,7 +66,7 @@ def request(model: str = "m", *, required: bool = False, strict: bool = False) -
     ],
 )
 def test_the_tag(engine: Any, model: str, tag: str) -> None:
-    """A private one if Ollama's own parser would read the usual one, and fail; a configured name takes precedence."""
+    """Ollama gets a private tag if its parser would intercept the default tag, unless the operator configured a tag."""
     settled, _ = resolve_auto(replace(AUTO, engine=engine), request(model), CHAT, ())
     assert settled.sentinel == tag
     assert settled.manifest == "auto"
@@ -76,7 +76,8 @@ def test_the_tag(engine: Any, model: str, tag: str) -> None:
 
 @pytest.mark.parametrize("engine", ["llama.cpp", "ollama", "lmstudio", "vllm", "sglang"])
 def test_a_demanded_call_is_enforced(engine: Any) -> None:
-    """By a schema at every server known to enforce one, over either API, and as an attempt."""
+    """At every server that supports schemas, toolsim attempts to enforce a required call with a schema, over either
+    API."""
     policy = replace(AUTO, engine=engine, mode="inject")
     for api in (CHAT, RESPONSES):
         assert resolve_auto(policy, request(required=True), api, ())[0].constrain == "json_schema"
@@ -88,7 +89,7 @@ def test_a_demanded_call_is_enforced(engine: Any) -> None:
     ("engine", "kind"), [("vllm", "structural_tag"), ("sglang", "structural_tag"), ("ollama", "off")]
 )
 def test_strict_tools_are_enforced_in_free_text(engine: Any, kind: str) -> None:
-    """If a grammar can be switched on within text; the Responses API has no field for structural tags."""
+    """Strict tools are enforced within free text over the chat API, if the engine supports structural tags."""
     policy = replace(AUTO, engine=engine, mode="inject")
     assert resolve_auto(policy, request(strict=True), CHAT, ())[0].constrain == kind
     over_responses = resolve_auto(policy, request(strict=True), RESPONSES, ())[0].constrain
@@ -96,13 +97,13 @@ def test_strict_tools_are_enforced_in_free_text(engine: Any, kind: str) -> None:
 
 
 def test_nothing_is_presumed_of_an_unknown_server() -> None:
-    """Calls are requested in words, and without attempts the policy is the default one."""
+    """For an unknown server, the policy has its default values, and calls are requested only in the prompt."""
     settled, attempts = resolve_auto(replace(AUTO, mode="inject"), request(required=True), CHAT, ())
     assert (settled, attempts) == (Policy(), frozenset())
 
 
 def test_what_was_refused_is_not_attempted_again() -> None:
-    """For that model only; the operator's choice is still sent, and is not an attempt."""
+    """A refused feature is not attempted again for that model, but an explicit choice of the operator is still sent."""
     policy = replace(AUTO, engine="llama.cpp")
     refused = {("m", "tools"), ("m", "constraint")}
     settled, attempts = resolve_auto(policy, request(required=True), CHAT, refused)
@@ -115,7 +116,7 @@ def test_what_was_refused_is_not_attempted_again() -> None:
 
 
 def test_native_tools_need_a_backend_of_the_same_api() -> None:
-    """A translated request carries its tools as text."""
+    """Tools are sent natively only to a backend of the same API; a translated request carries them as text."""
     assert resolve_auto(AUTO, request(), RESPONSES, ())[0].mode == "inject"
 
 
@@ -132,7 +133,7 @@ def test_native_tools_need_a_backend_of_the_same_api() -> None:
     ],
 )
 def test_special_tokens(engine: str, model: str, preserved: bool) -> None:
-    """They are preserved for models that write their calls between them, on servers that would drop them."""
+    """Special tokens are preserved for models that write calls between them, on servers that would drop the tokens."""
     assert engine_fields(engine, model) == ({"skip_special_tokens": False} if preserved else {})
 
 
@@ -171,11 +172,11 @@ OTHERS = [
 
 @each(("feature", "status", "message"), REFUSALS)
 def test_refusals(feature: Any, status: int, message: str) -> None:
-    """Errors of servers that lack the feature, in their own words."""
+    """The error messages of servers that lack a feature are recognized as refusals of that feature."""
     assert is_refusal(feature, status, message)
 
 
 @pytest.mark.parametrize(("feature", "status", "message"), OTHERS)
 def test_other_errors(feature: Any, status: int, message: str) -> None:
-    """Errors about anything else are passed to the client."""
+    """Errors about other problems are not refusals and are passed to the client."""
     assert not is_refusal(feature, status, message)

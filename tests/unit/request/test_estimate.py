@@ -1,4 +1,4 @@
-"""The estimate of tokens, compared with a real tokenizer's counts."""
+"""Tests that compare the token estimate with a real tokenizer's counts."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def message(content: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", COUNTED)
 def test_it_is_near_a_real_count(name: str) -> None:
-    """Within a fifth; numbers are overestimated, since not every tokenizer splits them into digits."""
+    """The estimate is within 20 % of the real count, except for numbers, which tokenizers split differently."""
     count, text = COUNTED[name]
     estimated = estimated_tokens({"messages": [message(text)]}) - 4
     assert 0.8 * count <= estimated <= (1.35 if name == "numbers" else 1.2) * count
 
 
 def test_both_apis_are_read() -> None:
-    """A conversation has the same estimate in any form; instructions and formats count too."""
+    """A conversation has the same estimate in either API, and instructions and formats count too."""
     text = COUNTED["prose"][1]
     whole = estimated_tokens({"messages": [message(text)]})
     assert whole == estimated_tokens({"input": text})
@@ -74,13 +74,14 @@ def test_both_apis_are_read() -> None:
     st.sampled_from(["content", "text", "output", "name", "role"]), inner
 )))  # fmt: skip
 def test_anything_has_a_number(value: Any) -> None:
-    """Whatever a request contains, more of it never lowers the estimate."""
+    """A longer request never has a lower estimate, for any content."""
     once, twice = estimated_tokens({"input": [value]}), estimated_tokens({"input": [value, value]})
     assert 4 <= once <= twice
 
 
 def test_usage_of_an_answer() -> None:
-    """The prompt is counted as the counting endpoints count it; a body that is not JSON has no known prompt."""
+    """The usage of an answer counts the prompt as the counting endpoints do, and an invalid body has a
+    minimal count."""
     body = {"model": "m", "messages": [message(COUNTED["prose"][1])]}
     read, wrote = estimated_tokens(body), estimated_tokens({"messages": [message(COUNTED["code"][1])]}) - 4
     sent = json.dumps(body).encode()
@@ -89,7 +90,7 @@ def test_usage_of_an_answer() -> None:
 
 
 def test_a_long_text_is_sampled() -> None:
-    """The estimate of a megabyte agrees with that of its parts, and does not block the event loop."""
+    """The estimate for a megabyte of text agrees with the sum for its parts."""
     texts = [text for _, text in COUNTED.values()]
     part = sum(estimated_tokens({"messages": [message(text)]}) - 4 for text in texts)
     many = (1 << 20) // sum(map(len, texts))
@@ -98,7 +99,7 @@ def test_a_long_text_is_sampled() -> None:
 
 
 def test_a_long_request_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The usage of an answer to a megabyte is near its exact estimate: escapes count once, images do not count."""
+    """The usage of a megabyte is estimated without parsing, and is near the exact estimate."""
     text = "".join(text for _, text in COUNTED.values()) + '"a\\b"\n\t'
     image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{'iVBORw0KGgoAAAANSUhEUgAA' * 20_000}"}}
     body = {"messages": [*(message(text * 20) for _ in range(40)), message([image])]}

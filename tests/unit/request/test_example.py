@@ -29,19 +29,19 @@ SCHEMAS = [
 
 @each("schema", SCHEMAS, ids=json.dumps)
 def test_examples_conform(schema):
-    """The example obeys types, enums, constants, bounds and local references."""
+    """The example conforms to types, enums, constants, bounds and local references."""
     jsonschema.validate(example_arguments(schema), schema)
 
 
 def test_first_property_when_none_is_required():
-    """An example without any argument would show nothing."""
+    """If no property is required, the example shows the first property, because an empty example would not help."""
     schema = {"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
     assert example_arguments(schema) == {"a": 1}
 
 
 @pytest.mark.parametrize("schema", [None, {}, {"type": "string"}, {"enum": ["x"]}, {"const": 1}, {"$ref": "#/nowhere"}])
 def test_anything_but_an_object_gives_no_arguments(schema):
-    """Arguments are always an object."""
+    """The example arguments are empty for a schema that does not describe an object."""
     assert example_arguments(schema) == {}
 
 
@@ -79,6 +79,6 @@ junk = st.recursive(
 @example({"minLength": -(2**63) - 1})
 @example({"properties": {"a": {"minLength": 2**64, "maxLength": 2**64}}})
 def test_any_schema_gives_an_object_that_json_can_hold(schema):
-    """Any schema that a client declares has an example, and nothing raises."""
+    """Any schema that a client declares has an example that is an object and valid JSON."""
     json.dumps(example_arguments(schema), allow_nan=False)
     assert isinstance(example_arguments(schema), dict)

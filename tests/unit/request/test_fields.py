@@ -7,24 +7,24 @@ from toolsim.request.fields import RESERVED, read_fields, with_fields
 
 
 def test_defaults_come_before_and_overrides_after() -> None:
-    """A client's field overrides a default and yields to an override; null removes its field."""
+    """A client's field replaces a default but not an override, and a null override removes the field."""
     body: dict[str, Any] = {"model": "m", "temperature": 1, "top_p": 0.5, "seed": 1}
     assert with_fields(body, defaults="", overrides="") == body
     defaults, overrides = '{"temperature": 0, "top_k": 5}', '{"top_p": 0.9, "seed": null, "stop": null}'
     changed = {"model": "m", "temperature": 1, "top_p": 0.9, "top_k": 5}
     assert with_fields(body, defaults=defaults, overrides=overrides) == changed
-    # A client's own null stays.
+    # A null from the client stays.
     assert with_fields({"seed": None}, defaults='{"seed": 3}', overrides='{"a": 1}') == {"seed": None, "a": 1}
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", "1", '{"tools": []}', '{"a": 1, "stream": true}', "[" * 100_000])
 def test_what_cannot_be_set(text: str) -> None:
-    """What is not a JSON object, or sets a field decided by the client and toolsim, is refused."""
+    """Text that is not a JSON object, or that sets a reserved field, is rejected."""
     with pytest.raises(ValueError, match=r"expected a JSON object|decide"):
         read_fields(text)
 
 
 def test_nothing_is_nothing() -> None:
-    """An empty option adds no field."""
+    """An empty option adds no fields."""
     assert read_fields(" ") == {}
     assert "model" in RESERVED

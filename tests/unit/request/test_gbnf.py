@@ -1,4 +1,4 @@
-"""The grammar's syntax is tested with an engine that reads this notation, and its values with jsonschema."""
+"""Tests for grammars: the syntax is tested with an engine that reads GBNF, and the values with jsonschema."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CITY = {
 
 
 def accepts(schema: dict[str, Any]) -> Callable[[Any], bool]:
-    """Return whether the grammar accepts a call of ``f`` with these arguments."""
+    """Return a predicate that reports whether the grammar accepts a call of ``f`` with these arguments."""
     tool = Tool("f", "f")
     engine = engine_grammar.gbnf(call_grammar([(tool, schema)], "t", required=True, untagged=True, limit=1))
     return lambda arguments: engine(f'<t>{{"name": "f", "arguments": {json.dumps(arguments, ensure_ascii=False)}}}</t>')
@@ -36,7 +36,7 @@ def closed(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
-# A schema, and values that fit or not. The grammar must agree with jsonschema on each.
+# Schemas with values that do or do not fit. The grammar must agree with jsonschema on each value.
 SCHEMAS: dict[str, tuple[dict[str, Any], list[Any]]] = {
     "strings": (CITY, [{"city": "Bonn"}, {"city": 'a"\\\n\u0000é😀'}, {"city": ""}, {"city": 1}, {}, {"town": "Bonn"}]),
     "order and what may be left out": (
@@ -124,7 +124,7 @@ SCHEMAS: dict[str, tuple[dict[str, Any], list[Any]]] = {
 
 @each("kind", SCHEMAS)
 def test_a_grammar_accepts_what_its_schema_accepts(kind: str) -> None:
-    """For each kind of schema it accepts the values that fit, and no others."""
+    """For each kind of schema, the grammar accepts exactly the values that conform."""
     schema, values = SCHEMAS[kind]
     validator = jsonschema.Draft202012Validator(schema)
     accepted = accepts(schema)
@@ -149,7 +149,7 @@ def test_a_grammar_accepts_what_its_schema_accepts(kind: str) -> None:
     ],
 )
 def test_what_a_grammar_cannot_express_is_left_open(schema: dict[str, Any]) -> None:
-    """It accepts more than the schema does, never less."""
+    """If a schema cannot be expressed exactly, the grammar accepts more values than the schema, never fewer."""
     assert accepts(schema)({"s": "a"})
 
 
@@ -165,7 +165,7 @@ def engine(*, required: bool = False, untagged: bool = True, limit: int = 0) -> 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_text_is_free_up_to_a_call(text: str) -> None:
-    """Any text is accepted, alone or before a call; none if a call is demanded; none after a call."""
+    """Free text is accepted alone or before a call, but not after it, and not at all if a call is required."""
     free, demanded = engine(), engine(required=True)
     assert free(text)
     assert free(text + WEATHER)
@@ -175,7 +175,7 @@ def test_text_is_free_up_to_a_call(text: str) -> None:
 
 
 def test_a_tag_contains_a_call() -> None:
-    """It must be a call of an offered tool, by its schema."""
+    """A tagged block must contain a call of an offered tool that conforms to the tool's schema."""
     accepted = engine()
     assert accepted(TIME)
     for wrong in ("<tool_call>", "<tool_call>{}</tool_call>", WEATHER.replace("get_weather", "other"), WEATHER[:-1]):
@@ -186,7 +186,7 @@ def test_a_tag_contains_a_call() -> None:
 
 @pytest.mark.parametrize("between", ["", "\n"])
 def test_several_calls(between: str) -> None:
-    """One after another, or as a list in one block, up to the limit."""
+    """Several calls are accepted one after another or as a list in one block, up to the limit."""
     call, time = WEATHER[len("<tool_call>") : -len("</tool_call>")], '{"name": "a.time", "arguments": {}}'
     two, listed = f"{WEATHER}{between}{TIME}", f"<tool_call>\n[{call},{between}{time}]\n</tool_call>"
     for text in (two, listed):
@@ -206,7 +206,7 @@ def test_several_calls(between: str) -> None:
 
 @pytest.mark.parametrize("around", ["{}", "{}\n", "```\n{}\n```", "```json\n{}\n```\n"])
 def test_a_demanded_call_without_the_tag(around: str) -> None:
-    """If untagged calls count, the model may choose the form: a list, objects on separate lines, a fence."""
+    """If untagged calls count, a required call can be a list, objects on separate lines, or in a fence."""
     call, time = WEATHER[len("<tool_call>") : -len("</tool_call>")], '{"name": "a.time", "arguments": {}}'
     for calls, number in ((call, 1), (f"[{call}]", 1), (f"[{call}, {time}]", 2), (f"{time}\n{call}", 2)):
         text = around.format(calls)
@@ -218,7 +218,7 @@ def test_a_demanded_call_without_the_tag(around: str) -> None:
 
 
 def test_whitespace_of_a_call() -> None:
-    """As models write it, on one line or indented, but bounded."""
+    """Whitespace within a call is accepted as models write it, on one line or indented, but in bounded amounts."""
     spread = json.dumps({"name": "get_weather", "arguments": {"city": "Bonn"}}, indent=4)
     assert engine()(f"<tool_call>\n{spread}\n</tool_call>")
     assert not engine()(WEATHER.replace('{"city"', '{  "city"'))
@@ -228,20 +228,20 @@ def test_whitespace_of_a_call() -> None:
 
 @given(st.text(alphabet='<tolca_/>{}"x\n', max_size=40))
 def test_any_text_without_the_tag(text: str) -> None:
-    """Anything without the opening tag is text; anything with it must be a call."""
+    """Text without the opening tag is accepted as text; with the tag, it must be a call."""
     assert engine()(text) == ("<tool_call>" not in text)
 
 
 @pytest.mark.parametrize("tag", ["x-call", "a_b.c", "ttt"])
 def test_other_tags(tag: str) -> None:
-    """A private name works the same, however it is spelled."""
+    """A private tag name works in the same way, regardless of its spelling."""
     accepted = engine_grammar.gbnf(call_grammar(TOOLS, tag, required=False, untagged=True, limit=0))
     assert accepted(f"<{tag[:-1]}> " + WEATHER.replace("tool_call", tag))
     assert not accepted(f"<{tag}>")
 
 
 def test_a_catalog_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It raises, instead of producing a grammar that no server accepts."""
+    """A catalog that is too large raises an exception instead of producing a grammar that no server accepts."""
     monkeypatch.setattr(gbnf, "_MAX_RULES", 10)
     with pytest.raises(TooLarge):
         call_grammar(TOOLS, "tool_call", required=True, untagged=True, limit=1)

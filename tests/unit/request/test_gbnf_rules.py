@@ -1,4 +1,4 @@
-"""The notation is tested with an engine that reads it."""
+"""Tests for the GBNF notation, with an engine that reads it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHARS = st.sampled_from("ab\\\"'-]^[{}<>\t\n\r /é😀")
 
 @given(st.text(CHARS, min_size=1, max_size=8), st.text(CHARS, max_size=8))
 def test_a_literal_is_its_text(text: str, other: str) -> None:
-    """It matches that text and no other."""
+    """A literal matches exactly its text."""
     accepts = engine_grammar.gbnf(f"root ::= {literal(text)}\n")
     assert accepts(text)
     assert accepts(other) == (other == text)
@@ -22,7 +22,7 @@ def test_a_literal_is_its_text(text: str, other: str) -> None:
 
 @given(st.text(CHARS, min_size=1, max_size=8), CHARS)
 def test_none_of_these(chars: str, char: str) -> None:
-    """It matches exactly one character, which is none of these."""
+    """The rule matches exactly one character that is not among the given characters."""
     accepts = engine_grammar.gbnf(f"root ::= {none_of(chars)}\n")
     assert accepts(char) == (char not in chars)
     assert not accepts("")
@@ -30,7 +30,7 @@ def test_none_of_these(chars: str, char: str) -> None:
 
 
 def test_rules_may_refer_to_one_another() -> None:
-    """A new name can be used before its rule is set."""
+    """A rule can refer to a new name before that name's rule is set."""
     rules = Rules()
     name = rules.new()
     rules.set("root", rules.add(f'"(" {name} ")"'))
@@ -41,7 +41,7 @@ def test_rules_may_refer_to_one_another() -> None:
 
 
 def test_rules_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more raises."""
+    """Exceeding the maximum number of rules raises an exception."""
     monkeypatch.setattr(gbnf, "_MAX_RULES", 1)
     rules = Rules()
     rules.add('"x"')

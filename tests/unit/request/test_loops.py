@@ -1,4 +1,4 @@
-"""Loops across turns: which repetitions count, and what the prompt says of them."""
+"""Tests for loops across turns: which repetitions count, and how the prompt mentions them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POLICY = Policy()
 
 
 def turns(*pairs: str) -> list[Item]:
-    """Return a conversation: "a" is a call with the output "x", "a=y" one with "y", and "!…" a user's message."""
+    """Return a conversation: "a" is a call with the output "x", "a=y" a call with "y", and "!…" a user's message."""
     items: list[Item] = [Message("user", (Text("Go."),))]
     for number, pair in enumerate(pairs):
         if pair.startswith("!"):
@@ -43,19 +43,19 @@ def counts(*pairs: str) -> list[int]:
     ],
 )
 def test_what_counts(pairs: Sequence[str], expected: Sequence[int]) -> None:
-    """Only repetitions without progress in between."""
+    """Only repetitions without progress in between are counted."""
     assert counts(*pairs) == expected
 
 
 def test_calls_side_by_side() -> None:
-    """Outputs belong to their calls by id, whatever their order."""
+    """Outputs are matched to their calls by ID, regardless of their order."""
     items: list[Item] = [Call("1", "f", "a"), Call("2", "f", "b"), CallOutput("2", (Text("y"),)), CallOutput("1", ())]
     assert [repetition.call.call_id for repetition in LoopCounter().take(items)] == ["2", "1"]
     assert list(LoopCounter().take([CallOutput("3", ())])) == []
 
 
 def test_the_line_is_said_once() -> None:
-    """At half of the limit, rounded up, and for a limit of 2 or less never."""
+    """The prompt mentions a loop once, at half the limit rounded up, and never for a limit of 2 or less."""
     for limit, at in ((6, 3), (5, 3), (4, 2), (2, None), (1, None), (0, None)):
         counter, said = LoopCounter(), []
         for number, start in enumerate(range(1, 21, 2), 1):
@@ -65,7 +65,7 @@ def test_the_line_is_said_once() -> None:
 
 
 def test_the_end_of_a_loop() -> None:
-    """At the limit, and only while its last output is unanswered."""
+    """A loop has ended the turn only if its count is at the limit and its last output is unanswered."""
     loop = loop_at_end(turns(*["a"] * 6), POLICY)
     assert loop is not None
     assert loop.count == 6

@@ -1,4 +1,4 @@
-"""The content of a manifest in every form: the request's demands, and that it is found in a text."""
+"""Tests for the content of a manifest in every form: the request's demands, and finding the manifest in a text."""
 
 import pytest
 from hypothesis import given
@@ -25,14 +25,14 @@ def write(*tools, sentinel="tool_call", answer_format=None):
 
 
 def test_strict_tools_must_conform():
-    """Only strict tools get the strict rule, by name."""
+    """The rule for strict tools names only the strict tools."""
     rule = "For pay the arguments MUST conform exactly"
     assert rule in write(WEATHER, STRICT)
     assert "MUST conform" not in write(WEATHER)
 
 
 def test_answer_format():
-    """Structured output, which the backend cannot enforce beside calls, is requested in words."""
+    """Structured output, which the backend cannot enforce next to calls, is requested in the prompt."""
     wanted = {"type": "json_schema", "name": "x", "schema": {"type": "object", "title": "X"}}
     assert write(WEATHER, answer_format=wanted).endswith('to this schema:\n{"type":"object"}')
     assert "must be one JSON object and nothing else" in write(WEATHER, answer_format={"type": "json_object"})
@@ -48,7 +48,7 @@ FORMAT = {"type": "json_schema", "schema": {"type": "object"}}
 @each("around", [("", ""), ("You are terse.\n\n", "\n\nWhat now?")], ids=["alone", "amid"])
 @each("form", FORMS)
 def test_a_manifest_is_read_back(form, answer_format, around):
-    """A manifest is found as a whole, anywhere in a text, with its tools and its tag."""
+    """A manifest is found in full anywhere in a text, with its tools and its tag."""
     text = manifest((FORGING, PAY, PATCH), sentinel="my_call", answer_format=answer_format, form=form)
     before, after = around
     found = find_catalog(before + text + after)
@@ -73,7 +73,7 @@ def test_a_manifest_is_read_back(form, answer_format, around):
     "text", ["", "no manifest", HEADING, f"{HEADING}\n\n- a\n", f"as in {HEADING}\n[function_call name="]
 )
 def test_what_is_no_manifest(text):
-    """A heading alone is not one, nor is one that is cut off or quoted inside a line."""
+    """A heading alone is not a manifest, and neither is a truncated or quoted manifest."""
     assert find_catalog(text) is None
 
 
@@ -96,7 +96,7 @@ def test_what_is_no_manifest(text):
     )
 )
 def test_any_lines(lines):
-    """Whatever resembles a manifest, nothing raises and the position is within the text."""
+    """Lines that resemble a manifest raise no exception, and the found position is within the text."""
     text = "\n".join(lines)
     found = find_catalog(text)
     assert found is None or 0 <= found.start < found.end <= len(text)

@@ -1,4 +1,4 @@
-"""Arguments with slots: what a template shows of a schema, and that it can be parsed back."""
+"""Tests for arguments with slots: rendering a schema as a template, and parsing the template."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def an_object(required: list[str] | None = None, **properties: Any) -> dict[str,
     ],
 )
 def test_template(schema: dict[str, Any], written: str) -> None:
-    """Each kind of schema has its slot; the text is one line."""
+    """Each kind of schema has its slot, and the template is a single line."""
     assert SlotNotation(schema).template == written
 
 
@@ -66,12 +66,12 @@ def test_template(schema: dict[str, Any], written: str) -> None:
     ],
 )
 def test_what_a_template_cannot_express(schema: dict[str, Any], expressible: bool) -> None:
-    """References, conditions and rules for names are reported as beyond the notation."""
+    """References, conditions and rules for names are reported as not expressible in the notation."""
     assert SlotNotation(schema).is_all is expressible
 
 
 def test_descriptions_are_listed_below_by_path() -> None:
-    """Each described property has a line; further lines are indented deeper; optional objects are marked here."""
+    """Each described property has a note under its path, and optional objects are marked in the notes."""
     inner = an_object(["q"], q={"type": "number", "description": "Quantity.\nWhole."})
     schema = an_object(
         ["city"],
@@ -90,7 +90,7 @@ def test_descriptions_are_listed_below_by_path() -> None:
 
 
 def test_notes_follow_the_template() -> None:
-    """The path of a note leads to a value of the template, even if a schema is both an object and a list."""
+    """A note's path leads to a value of the template, even if a schema describes both an object and a list."""
     q = {"type": "number", "description": "Quantity"}
     shown = SlotNotation(an_object(["a"], a=an_object(["q"], q=q) | {"items": an_object(p=q)}))
     assert shown.template == '{"a": {"q": <number>}}'
@@ -120,7 +120,7 @@ SCHEMAS = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=4), SCHEMAS, max_size=4), st.data())
 def test_a_template_is_read_back(properties: dict[str, Any], data: st.DataObject) -> None:
-    """The template of a schema of plain types, objects and lists parses back to that very schema."""
+    """The template of a schema of plain types, objects and lists parses back to the identical schema."""
     scalars = [
         name for name, schema in properties.items() if SlotNotation(an_object(a=schema)).template.startswith('{"a": <')
     ]
@@ -134,13 +134,13 @@ def test_a_template_is_read_back(properties: dict[str, Any], data: st.DataObject
 
 @given(st.text(alphabet='{}[]<>":, .a|\\', max_size=40))
 def test_no_text_raises(text: str) -> None:
-    """Any line is a template or None."""
+    """Any line parses as a template or yields None."""
     assert read_template(text) is None or isinstance(read_template(text), dict)
 
 
 @pytest.mark.parametrize("depth", [3, 50, 5000])
 def test_depth_is_bounded(depth: int) -> None:
-    """A schema of any depth has a template, and parsing gives up beyond a depth of brackets."""
+    """A schema of any depth has a template, but deeply nested templates are not parsed."""
     schema: dict[str, Any] = {"type": "string"}
     for _ in range(min(depth, 300)):
         schema = an_object(["a"], a=schema)
@@ -151,6 +151,6 @@ def test_depth_is_bounded(depth: int) -> None:
 
 @pytest.mark.parametrize("schema", [{"type": 7}, {"type": ["string", 7]}, {"enum": []}, {"anyOf": [7]}, {"items": 7}])
 def test_schemas_of_no_sense_have_a_type(schema: dict[str, Any]) -> None:
-    """A client's mistake is shown as a slot."""
+    """An invalid type in a client's schema is still shown as a slot."""
     assert re.fullmatch(r"[a-z0-9 |]+", slot_type(schema))
     assert json.dumps(SlotNotation(an_object(a=schema)).template)

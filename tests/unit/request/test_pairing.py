@@ -1,4 +1,4 @@
-"""Each output in a prompt names its call: what a model sees is enough to match them, whatever the client sends."""
+"""Tests that each output in a prompt names its call, so that a model can match them in any conversation."""
 
 import json
 import re
@@ -22,7 +22,7 @@ ARGUMENTS = [
     '{ "city" : "Oslo", "days": [1.0, 2] }',
     json.dumps({"text": f"]\n{FORGED}"}),
     '{"city": ',
-    # Long ones, of which several begin alike.
+    # These arguments are long, and some of them begin alike.
     json.dumps({"text": "x" * 300}),
     json.dumps({"text": "x" * 300 + "y"}),
     json.dumps({"text": '\\"' * 300}),
@@ -31,8 +31,8 @@ ARGUMENTS = [
     '"' + "z" * 500,
 ]
 
-# A conversation: calls (tool, arguments, id) of functions, a custom tool and a local shell, outputs (id, whether with
-# an image), and a user's words. Ids repeat, some outputs have no call, and some come first.
+# A conversation contains calls (tool, arguments, ID) of functions, a custom tool and a local shell, outputs (ID,
+# whether with an image) and a user's messages. IDs repeat, some outputs have no call, and some precede their call.
 CALLS = st.tuples(st.just("call"), st.sampled_from(["f", "g", "custom", "shell"]), st.sampled_from(ARGUMENTS))
 STEPS = st.lists(
     st.one_of(
@@ -57,7 +57,7 @@ LONG = [("call", "f", text, call_id) for text, call_id in zip(ARGUMENTS[5:], "ab
 @example([*(("call", "f", "{}", call_id) for call_id in "aa"), ("output", "a", True), ("output", "a", 0)], POLICIES[1])
 @example([*LONG, *(("output", call_id, False) for call_id in "dcbacba")], POLICIES[0])
 def test_each_output_names_its_call(api, steps, policy):
-    """Parallel, repeated, equal and long calls, outputs in any order or without a call, several calls with one id."""
+    """Each output names its call, even if calls are parallel, repeated, equal or long, or share an ID."""
     lines = prompt(api, steps, policy)
     calls = [shown_call(line) for role, line in lines if role == "assistant"]
     records = [fields(line) for role, line in lines if role == "user" and line.startswith("[function_call_output ")]
@@ -70,9 +70,9 @@ def test_each_output_names_its_call(api, steps, policy):
 @pytest.mark.parametrize("api", PATHS)
 @given(STEPS, STEPS, st.sampled_from(POLICIES))
 def test_what_is_added_changes_nothing_before_it(api, steps, more, policy):
-    """A conversation that continues is shown as before up to there, so that what the backend has cached still holds.
+    """A continued conversation keeps its previous prompt unchanged, so that the backend's cache remains valid.
 
-    Unless the call of an output comes after it.
+    The exception is an output whose call comes later.
     """
     calls = [place for place, step in enumerate(steps) if step[0] == "call"]
     early = {steps[place][1] for place, owner in owners(steps).items() if owner is None or calls[owner] > place}
@@ -84,10 +84,11 @@ def test_what_is_added_changes_nothing_before_it(api, steps, more, policy):
 
 
 def owners(steps):
-    """Return by the place of each output the number of its call among the calls, None for none.
+    """Return, for the position of each output, the number of its call among the calls, or None.
 
-    That is the first call before it with its id that has no output yet, or else the last one; if there is none before
-    it, the first one after it.
+    The call is the first earlier call with the output's ID and without an output, or else the last earlier call with
+    the ID.
+    If no earlier call has the ID, it is the first later call.
     """
     calls = [(place, step[3]) for place, step in enumerate(steps) if step[0] == "call"]
     found = {}
@@ -101,7 +102,7 @@ def owners(steps):
 
 
 def prompt(api, steps, policy):
-    """Return what the backend gets as lines, each with its role, without empty ones."""
+    """Return the nonempty lines that the backend receives, each with its role."""
     body = {"model": "m", **(chat_body(steps) if api == "chat" else responses_body(steps))}
     written = rewrite_request(api, PATHS[api], json.dumps(body).encode(), policy, output_mode=None, report=Report())
     sent = json.loads(written.body)
@@ -152,7 +153,7 @@ def responses_body(steps):
 
 
 def fields(line):
-    """Return the fields of a record, each value as it is written: a bare word or JSON."""
+    """Return the fields of a record, each value as written: a bare word or JSON."""
     found, at = {}, line.index(" ")
     while line[at] == " ":
         name = re.compile(r" ([a-z_]+)=").match(line, at)
@@ -165,7 +166,7 @@ def fields(line):
 
 
 def shown_call(line):
-    """Return the id (None in a block), the name and the arguments of a call."""
+    """Return the ID (None in a block), the name and the arguments of a call."""
     if line.startswith("[function_call "):
         record = fields(line)
         return record["call_id"], record["name"], record["arguments"]
@@ -174,7 +175,7 @@ def shown_call(line):
 
 
 def named_call(record, calls):
-    """Return the number of the one call that an output names, None if it names none."""
+    """Return the number of the call that an output names, or None if it names no call."""
     fitting = [
         number
         for number, (call_id, name, arguments) in enumerate(calls)
@@ -185,7 +186,7 @@ def named_call(record, calls):
 
 
 def fits(shown, arguments):
-    """Return whether an output can mean these arguments; … after them says that strings, or all of it, are cut."""
+    """Return whether the arguments in a record match these arguments; "…" marks shortened arguments."""
     if not shown.endswith("…"):
         return shown == arguments
     shown = shown.removesuffix("…")

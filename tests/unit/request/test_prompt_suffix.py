@@ -1,4 +1,4 @@
-"""The head never moves: whatever is set, a prompt begins with the one before it."""
+"""Tests that the prompt's head never moves: with any options, a prompt begins with the previous prompt."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "descripti
 
 @dataclass(frozen=True)
 class Step:
-    """What a model answers with: words, and calls of tools by number."""
+    """A model's answer: its text, and its calls of tools by number."""
 
     words: str
     calls: tuple[int, ...] = ()
@@ -37,9 +37,9 @@ def functions(*numbers: int) -> list[dict[str, Any]]:
 def prompts_of(
     steps: list[Step], api: ApiName, tool_count: int, declares: frozenset[int] = frozenset()
 ) -> list[list[dict[str, Any]]]:
-    """Return the conversation of each request: the user speaks, or a client answers the calls, before each step.
+    """Return the conversation of each request: before each step, the user speaks or the client returns the outputs.
 
-    ``declares``: the steps before which a client declares further tools, where its API has an item for that.
+    ``declares`` lists the steps before which a client declares further tools, if its API has an item for that.
     """
     items: list[dict[str, Any]] = [{"role": "system", "content": "Be good."}]
     requests = []
@@ -76,7 +76,7 @@ def answer(api: ApiName, step: Step, calls: dict[str, int]) -> list[dict[str, An
 def prompt(
     api: ApiName, items: list[dict[str, Any]], tool_count: int, policy: Policy, choice: Any = "auto", **fields: Any
 ) -> str:
-    """Return all that a model reads, each message after its role."""
+    """Return the full text that a model reads, each message after its role."""
     tools = functions(*range(tool_count))
     if api == "chat":
         tools = [{"type": "function", "function": tool} for tool in tools]
@@ -133,12 +133,12 @@ CHOICES = st.sampled_from(["auto", "required", "none", "tool_0", ["tool_0"]])
 def test_a_prompt_begins_with_the_one_before(
     steps: list[Step], api: ApiName, tool_count: int, policy: Policy, declares: frozenset[int], data: st.DataObject
 ) -> None:
-    """With all of it, except for the lines that close it because of its request alone: its choice, or its round."""
+    """A prompt begins with the complete previous prompt, except for closing lines that apply only to that request."""
     last = plain = ""
     for items in prompts_of(steps, api, tool_count, declares):
         choice = data.draw(CHOICES)
         if choice == "none" and not any("tool_calls" in item or "call_id" in item for item in items):
-            choice = "auto"  # Tools that were never called are not shown.
+            choice = "auto"  # Tools that were never called are not shown with the choice "none".
         written = prompt(
             api,
             items,
@@ -154,7 +154,7 @@ def test_a_prompt_begins_with_the_one_before(
 
 @given(STEPS, st.integers(1, 31), POLICIES)
 def test_a_summary_is_asked_for_at_the_end(steps: list[Step], tool_count: int, policy: Policy) -> None:
-    """Its prompt begins with that of the turn before, also if none of the tools was called."""
+    """A summary's prompt begins with the previous turn's prompt, even if no tool was called."""
     items = prompts_of(steps, "responses", tool_count)[-1]
     plain = prompt("responses", items, tool_count, policy)
     summary = prompt("responses", [*items, {"type": "compaction_trigger"}], tool_count, policy)
@@ -163,7 +163,7 @@ def test_a_summary_is_asked_for_at_the_end(steps: list[Step], tool_count: int, p
 
 
 def test_tools_declared_later_are_shown_there() -> None:
-    """The catalog and the rest of the head stay; a tool that is declared anew, and differs, is shown anew."""
+    """Tools that are declared later are shown at their declaration, and redeclared tools only if they differ."""
     items: list[dict[str, Any]] = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Well."}]
     before = prompt("responses", items[:1], 2, Policy())
     other = {**functions(1)[0], "description": "Another one."}
@@ -176,7 +176,7 @@ def test_tools_declared_later_are_shown_there() -> None:
 
 
 def test_what_nobody_has_declared_before_is_the_catalog() -> None:
-    """Codex declares its tools by an item at the beginning, and they are the first ones, wherever it is."""
+    """The first declared tools form the catalog at the head, wherever their item is in the conversation."""
     items: list[dict[str, Any]] = [
         {"role": "user", "content": "hi"},
         {"type": "additional_tools", "tools": functions(7)},
@@ -201,7 +201,7 @@ HOSTED = HostedItem({"type": "web_search_call"})
 
 
 def lines(*items: Item, tools: tuple[Tool, ...] = (F, G), offered: tuple[Tool, ...] | None = None, **more: Any) -> Any:
-    """Return what follows each item, "" for nothing."""
+    """Return the text added after each item, or "" if none was added."""
     plan = Plan("chat", "chat", tools=tools if offered is None else offered, visible_tools=tools, **more)
     after: list[str] = []
     for item in with_suffixes(items, plan):
@@ -214,7 +214,8 @@ def lines(*items: Item, tools: tuple[Tool, ...] = (F, G), offered: tuple[Tool, .
 
 
 def test_where_a_prompt_ended_it_ended_with_the_same_lines() -> None:
-    """A prompt ends after what the user or a tool said last, whatever the model did next."""
+    """A prompt has the same closing lines after the last user message or output, regardless of the model's
+    next step."""
     policy = Policy(tool_use_mode="enforced")
     assert lines(USER) == [""]
     assert lines(USER, CALL, OUTPUT, ASSISTANT, USER, policy=policy) == [DEMAND, "", "", "", ""]
@@ -225,7 +226,7 @@ def test_where_a_prompt_ended_it_ended_with_the_same_lines() -> None:
 
 
 def test_a_line_is_said_by_the_participant_who_spoke_last() -> None:
-    """Otherwise it would be a message of its own."""
+    """An added line belongs to the participant who spoke last, because it would otherwise be a separate message."""
     plan = Plan("chat", "chat", tools=(F,), visible_tools=(F,), tool_choice=ToolChoice("required"))
     assert [getattr(item, "name", None) for item in with_suffixes([NAMED], plan)] == ["Ann", "Ann"]
 
@@ -242,7 +243,7 @@ def test_a_line_is_said_by_the_participant_who_spoke_last() -> None:
     ],
 )
 def test_what_a_request_wants(choice: ToolChoice, offered: tuple[Tool, ...], line: str) -> None:
-    """It is said at the end alone, and read back."""
+    """The request's tool choice is stated only at the end of the prompt, and can be read back."""
     said = lines(USER, ASSISTANT, USER, tools=(F, G, H), offered=offered, tool_choice=choice)
     assert said == ["", "", line]
     prompt = Message("user", (Text(f"hi\n\n{line}"),))
@@ -251,14 +252,15 @@ def test_what_a_request_wants(choice: ToolChoice, offered: tuple[Tool, ...], lin
 
 
 def test_what_the_operator_wants_is_wanted_of_each_question() -> None:
-    """``tool_use_mode=enforced`` demands a call except after an output, now and then."""
+    """``tool_use_mode=enforced`` demands a call after each user message but not after an output."""
     policy = Policy(tool_use_mode="enforced")
     said = lines(USER, CALL, OUTPUT, ASSISTANT, USER, policy=policy, tool_choice=ToolChoice("required"))
     assert said == [DEMAND, "", "", "", DEMAND]
 
 
 def test_entries_follow_the_first_call() -> None:
-    """Of tools that the catalog names; at the end, all those that may be called and cannot be looked up."""
+    """Entries of tools that the catalog only names follow the first call, or end the prompt if they cannot be looked
+    up."""
     short = frozenset("fg")
     shown = lines(
         USER, CALL, OUTPUT, ASSISTANT, USER, CALL, OUTPUT, name_only_tools=short, tools_to_look_up=frozenset("g")

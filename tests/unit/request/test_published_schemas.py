@@ -1,7 +1,8 @@
-"""Requests to vLLM and SGLang, validated by the request models of their own packages.
+"""Tests that validate requests to vLLM and SGLang with the request models of those packages.
 
-Neither package can be installed without a GPU's worth of dependencies, so their models are extracted from the source:
-of an installed package, or of a folder in ``TOOLSIM_ENGINE_SOURCES`` (paths like ``PATH``'s) that contains an unpacked
+The packages cannot be installed without large GPU dependencies. Therefore, their models are extracted from the source
+of
+an installed package, or from a folder in ``TOOLSIM_ENGINE_SOURCES`` (paths like ``PATH``'s) that contains an unpacked
 wheel of sglang or sdist of vllm. Last run against vllm 0.33.0 and sglang 0.5.23.
 """
 
@@ -25,7 +26,7 @@ from toolsim.core.plan import Policy
 from toolsim.core.report import Report
 from toolsim.request.rewrite import rewrite_request
 
-# By package: the file of its models, by version, and the possible types of its chat request's ``response_format``.
+# For each package, the possible files of its models and the types of its chat request's ``response_format``.
 PUBLISHED = {
     "vllm": (
         ("entrypoints/generate/base/protocol.py", "entrypoints/openai/protocol.py"),
@@ -37,7 +38,7 @@ _IMPORTS = ("pydantic", "typing", "typing_extensions", "dataclasses")
 
 
 def source(package: str) -> str:
-    """Return the source of a package's request models; skip if it is not available."""
+    """Return the source of a package's request models, or skip the test if it is not available."""
     roots = [
         Path(folder) / package for folder in os.environ.get("TOOLSIM_ENGINE_SOURCES", "").split(os.pathsep) if folder
     ]
@@ -61,7 +62,7 @@ def defined(node: ast.stmt) -> Iterator[str]:
 
 
 def response_format(package: str) -> Any:
-    """Return the type of ``response_format``, built from only the models that it needs."""
+    """Return the type of ``response_format``, built only from the models that it needs."""
     tree = ast.parse(source(package))
     by_name = {name: node for node in tree.body for name in defined(node)}
     wanted = ast.parse(PUBLISHED[package][1], mode="eval")
@@ -78,11 +79,11 @@ def response_format(package: str) -> Any:
         if (isinstance(node, ast.ImportFrom) and node.module in (*_IMPORTS, "__future__"))
         or needed & set(defined(node))
     ]
-    # It has to be a module: pydantic looks there for what annotations name.
+    # The definitions need a module, because pydantic resolves the names in annotations in a module.
     module = ModuleType(f"published_{package}")
     sys.modules[module.__name__] = module
     logger = logging.getLogger(package)
-    # Definitions from other files: the base of vllm's models, which keeps unknown fields, and the engine's own model.
+    # Definitions from other files: the base of vllm's models, which keeps unknown fields, and the engine's model.
     base = pydantic.create_model("OpenAIBaseModel", __config__=pydantic.ConfigDict(extra="allow"))
     module.__dict__.update(logger=logger, OpenAIBaseModel=base, StructuralTag=engine_grammar.structural_tag_model())
     exec(compile(ast.Module(body=body, type_ignores=[]), package, "exec"), module.__dict__)
@@ -90,7 +91,7 @@ def response_format(package: str) -> Any:
 
 
 def asked(constrain: Any, *, required: bool) -> dict[str, Any]:
-    """Return the body that a chat backend gets for a request with two tools."""
+    """Return the body that a chat backend receives for a request with two tools."""
     city = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     body = {
         "model": "Kimi-K2",
@@ -119,7 +120,7 @@ def asked(constrain: Any, *, required: bool) -> dict[str, Any]:
     ],
 )
 def test_forms_fit_the_published_models(package: str, constrain: str, required: bool, kind: str) -> None:
-    """The server's own model accepts each form, without losing any of it."""
+    """The server's request model accepts each constraint without losing a field."""
     form = asked(constrain, required=required)["response_format"]
     read = pydantic.TypeAdapter(response_format(package)).validate_python(form)
     assert kind in type(read).__name__
@@ -129,7 +130,7 @@ def test_forms_fit_the_published_models(package: str, constrain: str, required: 
 
 @pytest.mark.parametrize("package", PUBLISHED)
 def test_the_models_refuse_other_forms(package: str) -> None:
-    """A check of the oracle itself: it refuses anything but its own forms."""
+    """The extracted models reject other forms, which shows that the test can fail."""
     adapter = pydantic.TypeAdapter(response_format(package))
     for wrong in ({"type": "gbnf"}, {"type": "json_schema", "json_schema": {"schema": {}}}, {"type": "structural_tag"}):
         with pytest.raises(pydantic.ValidationError):
@@ -138,7 +139,7 @@ def test_the_models_refuse_other_forms(package: str) -> None:
 
 @pytest.mark.parametrize("package", PUBLISHED)
 def test_special_tokens_are_a_field_of_theirs(package: str) -> None:
-    """The field is sent for a model that needs it, and the packages name it."""
+    """The field for special tokens is sent for a model that needs it, and the packages define it."""
     assert asked("off", required=False)["skip_special_tokens"] is False
     text = source(package)
     assert package == "vllm" or "skip_special_tokens: bool" in text

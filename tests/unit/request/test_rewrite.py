@@ -46,7 +46,7 @@ def sent(rewritten):
 
 
 def texts(rewritten):
-    """Return role and text of each message that the backend gets, in either API."""
+    """Return the role and text of each message that the backend receives, in either API."""
     body = sent(rewritten)
     messages = body.get("input", body.get("messages"))
     return [
@@ -82,14 +82,15 @@ def param_of(make, *arguments, **fields):
     ],
 )
 def test_not_ours(api_name, body):
-    """A body that is not a JSON object, or has no tools and no calls, passes unchanged, whatever else is wrong."""
+    """A request without tools and calls passes unchanged, as does a body that is not a JSON object."""
     report = Report()
     assert rewrite(api_name, body, report=report) is None
     assert report == Report()
 
 
 def test_responses_request():
-    """Tools become a manifest, the history becomes lines of text, and the plan has all that the answer needs."""
+    """Tools become a manifest, the history becomes lines of text, and the plan contains all data needed for
+    the answer."""
     report = Report()
     rewritten = responses(
         tools=[F, G, SEARCH],
@@ -128,7 +129,7 @@ def test_responses_request():
 
 
 def test_chat_request():
-    """The same for chat: the manifest ends the system message, calls and outputs are lines."""
+    """In a chat request, the manifest ends the system message, and calls and outputs become lines."""
     call = {"id": "call_3", "type": "function", "function": {"name": "g", "arguments": "{}"}}
     messages = [
         {"role": "system", "content": "Be good."},
@@ -155,7 +156,7 @@ def test_history_alone():
 
 
 def test_choice_none():
-    """With tool_choice none every tool is masked, and tools are not mentioned if none was called before."""
+    """With tool_choice none, every tool is masked, and the prompt does not mention tools if none was called before."""
     rewritten = responses(tools=[F, G], tool_choice="none", text={"format": {"type": "json_object"}})
     assert texts(rewritten) == [("user", "hi")]
     assert (rewritten.plan.tools, rewritten.plan.masked_tools) == ((), {"f", "g"})
@@ -177,7 +178,8 @@ def test_choice_none():
     ],
 )
 def test_offered_and_masked(choice, policy, offered):
-    """Choice, allow and deny lists mask tools to the answer; what the operator allows is in the manifest."""
+    """Choice, allowlist and denylist mask tools in the answer; the manifest shows the tools that the operator
+    allows."""
     namespace = {"type": "namespace", "name": "ns", "tools": [{"type": "function", "name": "h"}]}
     rewritten = responses(policy, tools=[F, G, namespace], tool_choice=choice)
     assert [tool.name for tool in rewritten.plan.tools] == offered
@@ -187,7 +189,7 @@ def test_offered_and_masked(choice, policy, offered):
 
 
 def test_any_strict_counts_masked_tools():
-    """A strict tool makes an unknown name a failure, even if it is not on offer."""
+    """A strict tool makes an unknown name a failure even if the strict tool itself is masked."""
     assert responses(Policy(tool_denylist=frozenset({"g"})), tools=[F, G]).plan.any_strict
 
 
@@ -200,7 +202,7 @@ def test_any_strict_counts_masked_tools():
     ],
 )
 def test_a_demand_that_the_operator_denies(make, fields, param):
-    """A demanded but masked call is a 400: the demand could never be met."""
+    """A required call of a denied tool is a 400, because the requirement could never be met."""
     assert param_of(make, Policy(tool_denylist=frozenset({"f"})), **fields) == param
 
 
@@ -218,7 +220,7 @@ def test_a_demand_that_the_operator_denies(make, fields, param):
     ],
 )
 def test_strict_schemas_must_compile(tools, param):
-    """A strict promise over an unusable schema is a 400; without the promise it is accepted."""
+    """A strict tool with an unusable schema is a 400; without strictness, the tool is accepted."""
     assert param_of(responses, tools=tools) == param
     lenient = json.loads(json.dumps(tools).replace('"strict": true', '"strict": false'))
     assert responses(tools=lenient) is not None
@@ -235,7 +237,7 @@ def test_one_call(parallel, policy, one_call):
 
 @pytest.mark.parametrize("make", [responses, chat])
 def test_structured_output_beside_tools(make):
-    """A demand for JSON would forbid the call block: it moves from the body to the manifest."""
+    """A requested JSON format moves from the body to the manifest, because it would otherwise prevent tool calls."""
     schema = {"type": "object", "properties": {"answer": {"type": "string"}}}
     flat = {"type": "json_schema", "name": "x", "schema": schema}
     nested = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
@@ -247,13 +249,13 @@ def test_structured_output_beside_tools(make):
 
 
 def test_echo_keeps_the_format():
-    """The client reads its own demand in the Response."""
+    """The Response echoes the client's requested format."""
     wanted = {"type": "json_object"}
     assert responses(tools=[F], text={"format": wanted}).plan.form.echo["text"]["format"] == wanted
 
 
 def test_hosted_tools_can_be_forwarded():
-    """Hosted tools go to a backend of the same API if the operator wants it, to another one never."""
+    """Hosted tools are forwarded to a backend of the same API if the operator enables it, but never to another API."""
     policy, report = Policy(forward_hosted_tools=True), Report()
     assert sent(responses(policy, tools=[F, SEARCH], report=report))["tools"] == [SEARCH]
     assert report.dropped == []
@@ -271,7 +273,8 @@ APPROVAL = [
 
 
 def test_the_history_of_hosted_tools_is_forwarded_too():
-    """Each item goes to a backend of the same API as it was sent, in its place; elsewhere it is noted as dropped."""
+    """Items of hosted tools are forwarded unchanged and in place to a backend of the same API, and dropped
+    otherwise."""
     policy, report = Policy(forward_hosted_tools=True), Report()
     choice = {"type": "mcp", "server_label": "docs"}
     fields = {"tools": [F, MCP], "input": [USER, *APPROVAL, USER], "tool_choice": choice}
@@ -290,7 +293,7 @@ def test_the_history_of_hosted_tools_is_forwarded_too():
 
 
 def test_what_is_for_a_hosted_tools_server_is_not_echoed():
-    """The backend gets headers and URL, the client reads neither in its Response."""
+    """The backend receives a hosted tool's headers and URL, but the client's Response does not echo them."""
     secret = {**MCP, "server_url": "https://u:p@x.example/mcp?key=s3", "authorization": "s3"}
     rewritten = responses(Policy(forward_hosted_tools=True), tools=[F, secret])
     assert sent(rewritten)["tools"] == [secret]
@@ -307,14 +310,14 @@ def test_what_is_for_a_hosted_tools_server_is_not_echoed():
     ],
 )
 def test_path(path, exchanged):
-    """The ending of the path follows the API; prefix and query stay."""
+    """The end of the path follows the backend's API, and prefix and query stay."""
     assert responses(Policy(backend="chat"), tools=[F], path=path).path == exchanged
     assert responses(Policy(backend="responses"), tools=[F], path=path).path == path
     assert chat(Policy(backend="responses"), tools=[F], path="/x/chat/completions?q").path == "/x/responses?q"
 
 
 def test_responses_client_over_chat():
-    """A Responses client's request is translated to chat: instructions and manifest in one system message."""
+    """A Responses request is translated to chat with instructions and manifest in a single system message."""
     rewritten = responses(
         Policy(backend="chat"),
         tools=[F],
@@ -334,7 +337,8 @@ def test_responses_client_over_chat():
 
 
 def test_chat_client_over_responses():
-    """A chat client's request is translated to Responses: instructions, then the manifest before the user."""
+    """A chat request is translated to Responses with instructions, followed by the manifest before the user's
+    message."""
     system = {"role": "system", "content": "Be good."}
     rewritten = chat(Policy(backend="responses"), tools=[F], messages=[system, USER], max_tokens=9)
     body = sent(rewritten)
@@ -344,7 +348,7 @@ def test_chat_client_over_responses():
 
 
 def test_no_tools_over_the_other_dialect():
-    """Without tools a request still has to change its API."""
+    """A request without tools is still translated if the backend has a different API."""
     report = Report()
     rewritten = responses(Policy(backend="chat"), temperature=0, include=["x"], report=report)
     assert sent(rewritten) == {"model": "m", "messages": [USER], "temperature": 0}
@@ -356,7 +360,7 @@ def test_no_tools_over_the_other_dialect():
 
 @pytest.mark.parametrize("key", ["previous_response_id", "conversation"])
 def test_stored_history_over_responses(key):
-    """References to the backend's store pass through, and ids start where they cannot clash."""
+    """References to the backend's store pass through, and call numbers start in a range that avoids clashes."""
     first = responses(tools=[F], **{key: "resp_1"})
     assert sent(first)[key] == "resp_1"
     assert 1_000 <= first.plan.first_number < 901_000
@@ -368,13 +372,14 @@ def test_stored_history_over_responses(key):
 
 
 def test_one_conversation_two_requests():
-    """A conversation keeps its id from turn to turn, so the start comes from the whole request."""
+    """Two requests of one stored conversation start at different call numbers, because the start depends on the
+    content."""
     numbers = {responses(tools=[F], input=text, conversation="c").plan.first_number for text in ("a", "b")}
     assert len(numbers) == 2
 
 
 def test_stored_history_over_chat():
-    """A chat backend cannot know an earlier response."""
+    """A reference to an earlier response is rejected for a chat backend, which cannot know that response."""
     assert param_of(responses, Policy(backend="chat"), tools=[F], previous_response_id="r") == "previous_response_id"
 
 
@@ -391,7 +396,7 @@ def test_stored_history_over_chat():
     ],
 )
 def test_first_number(ids, number):
-    """Numbers continue after the highest that we may have assigned, in calls, outputs and references."""
+    """Call numbers continue after the highest number in the IDs that toolsim assigned."""
     items = [
         item
         for call_id in ids
@@ -434,19 +439,19 @@ def test_manifest_role(role, api_name, roles):
     ],
 )
 def test_output_mode(wish, mode):
-    """A client chooses its output mode by a header."""
+    """A client selects its output mode with a header, which accepts several spellings."""
     report = Report()
     assert responses(tools=[F], output_mode=wish, report=report).plan.policy.output_mode == mode
     assert (report.mode, report.dropped) == (mode, [])
 
 
 def test_an_unknown_output_mode():
-    """A mode that does not exist is a 400 that names the header: in silence the client would wait for its form."""
+    """An unknown output mode is a 400 that names the header, because the client would otherwise wait for that mode."""
     assert param_of(responses, tools=[F], output_mode="yaml") == "x-proxy-output-mode"
 
 
 def test_each_api_has_its_output_mode():
-    """The operator's mode for one API does not affect the other's."""
+    """The operator's output mode for one API does not affect the other API."""
     for policy, modes in (
         (Policy(output_mode="obsidian-xml"), ["obsidian-xml", "openai-json"]),
         (Policy(responses_output_mode="obsidian-xml"), ["openai-json", "obsidian-xml"]),
@@ -456,26 +461,26 @@ def test_each_api_has_its_output_mode():
 
 
 def test_the_client_goes_before_the_operator():
-    """A header can also take the operator's mode back."""
+    """The client's output mode header overrides the operator's mode."""
     rewritten = responses(Policy(responses_output_mode="obsidian-xml"), tools=[F], output_mode="openai-json")
     assert rewritten.plan.policy.output_mode == "openai-json"
 
 
 @pytest.mark.parametrize("model", [None, 3])
 def test_no_model(model):
-    """The backend may have its own default model: a missing one is not an error."""
+    """A missing or invalid model is not an error, because the backend can have a default model."""
     assert responses(tools=[F], model=model).plan.form.model == ""
 
 
 def test_text_is_unchanged():
-    """Text arrives unchanged; a lone surrogate, which UTF-8 cannot represent, becomes U+FFFD."""
+    """Text arrives unchanged, except that a lone surrogate, which UTF-8 cannot represent, becomes U+FFFD."""
     assert "é 🌍".encode() in responses(tools=[F], input="é 🌍").body
     assert texts(responses(tools=[F], input="\ud800"))[-1] == ("user", "\ufffd")
 
 
 @pytest.mark.parametrize("title", [b'"title":"T",', b""])
 def test_deep_nesting(title: bytes):
-    """What is read can be walked and written, keywords removed or not; a body beyond the bound is not read."""
+    """A deeply nested schema is rewritten up to a limit, and a body beyond the limit passes unchanged."""
     for levels in (400, 3_000):
         deep = b'{"a":' * levels + b"1" + b"}" * levels
         body = b'{"tools":[{"type":"function","name":"f","parameters":{' + title + b'"properties":' + deep + b"}}],"
@@ -558,7 +563,7 @@ fields = st.fixed_dictionaries(
     "auto",
 )
 def test_any_body_is_rewritten_or_refused(body, api_name, backend, history, role):
-    """Whatever JSON a client sends, the result is a body for the backend, a 400, or None; nothing else is raised."""
+    """For any JSON body, the request is rewritten, rejected with a 400, or passed unchanged."""
     policy = Policy(backend=backend, history=history, manifest_role=role)
     try:
         rewritten = rewrite(api_name, body, policy)
@@ -567,7 +572,7 @@ def test_any_body_is_rewritten_or_refused(body, api_name, backend, history, role
     if rewritten is not None:
         written = json.loads(rewritten.body)
         kept = written.get("tools")
-        # A backend's own tools alone are not ours to show, though calls in the history were.
+        # Hosted tools without client tools stay in the body, although calls in the history are rewritten.
         if not (isinstance(kept, list) and all(tool["type"] not in ("function", "custom") for tool in kept)):
             assert not written.keys() & {"tools", "tool_choice", "functions", "function_call", "parallel_tool_calls"}
         json.dumps(dict(rewritten.plan.form.echo))
@@ -576,7 +581,7 @@ def test_any_body_is_rewritten_or_refused(body, api_name, backend, history, role
 @pytest.mark.parametrize("make", [responses, chat], ids=["responses", "chat"])
 @pytest.mark.parametrize("backend", ["responses", "chat"])
 def test_a_forced_call_can_be_enforced_by_the_backend(make, backend):
-    """The form of a call replaces the client's own structured output, in the backend's API."""
+    """In either API, the schema of a required call replaces the client's structured output format."""
     own = {"type": "json_schema", "name": "mine", "schema": {"type": "object"}}
     fields = {"text": {"format": own, "verbosity": "low"}} if make is responses else {"response_format": own}
     policy = Policy(constrain="json_schema", backend=backend)
@@ -594,7 +599,7 @@ def test_a_forced_call_can_be_enforced_by_the_backend(make, backend):
 
 @pytest.mark.parametrize("api_name", PATHS)
 def test_native_tools(api_name):
-    """A backend with native tools gets the very same bytes; the plan still has the tools, to read the answer."""
+    """A backend with native tools receives identical bytes, and the plan has the tools for reading the answer."""
     body = {"model": "m", "input": [USER, CALL, OUTPUT], "messages": [USER], "tools": [F, G, SEARCH]}
     content = json.dumps(body, indent=2).encode()
     rewritten = rewrite(api_name, content, Policy(mode="native"))
@@ -604,7 +609,7 @@ def test_native_tools(api_name):
 
 @pytest.mark.parametrize("api_name", PATHS)
 def test_native_tools_are_masked(api_name):
-    """A tool that the operator denies is not shown natively either; hosted tools and everything else stay."""
+    """A denied tool is also removed from native tools, and hosted tools and all other fields stay."""
     namespace = {"type": "namespace", "name": "ns", "description": "", "tools": [F, {**F, "name": "h"}]}
     body = {"model": "m", "input": "hi", "messages": [USER], "tools": [F, G, SEARCH, namespace]}
     rewritten = rewrite(api_name, body, Policy(mode="native", tool_denylist=frozenset({"g", "ns__f"})))
@@ -612,12 +617,12 @@ def test_native_tools_are_masked(api_name):
 
 
 def test_native_tools_need_the_same_api():
-    """Over a backend of the other API tools are injected."""
+    """Tools are injected as text if a native backend has a different API."""
     assert "tools" not in sent(responses(Policy(mode="native", backend="chat"), tools=[F]))
 
 
 def test_a_call_without_an_output_is_reported():
-    """The model then reads about a call without a result, which the log should show."""
+    """A call without an output is reported, because the model then sees a call without a result."""
     report = Report()
     responses(tools=[F], input=[USER, CALL, {**CALL, "call_id": "x", "name": "g"}, OUTPUT], report=report)
     assert report.warnings == ["UNANSWERED_CALL:g"]
@@ -634,14 +639,14 @@ def test_a_call_without_an_output_is_reported():
     ],
 )
 def test_what_may_end_the_turn_is_reported(make, policy, mode):
-    """The effective mode is reported, whatever the single options are."""
+    """The report contains the effective stop-after-tools mode, regardless of the individual options."""
     report = Report()
     make(policy, tools=[F], report=report)
     assert report.stop_after_tools_mode == mode
 
 
 def test_a_call_that_the_operator_demands_is_enforced_like_a_clients_own():
-    """``tool_use_mode=enforced`` adds a constraint if the engine supports one; after an output it demands nothing."""
+    """``tool_use_mode=enforced`` adds a constraint if the engine supports one, except after an output."""
     policy = Policy(engine="llama.cpp", constrain="auto", tool_use_mode="enforced")
     assert sent(chat(policy, tools=[F]))["response_format"]["type"] == "json_schema"
     assert sent(responses(policy, tools=[F]))["text"]["format"]["type"] == "json_schema"
@@ -659,7 +664,8 @@ def test_a_call_that_the_operator_demands_is_enforced_like_a_clients_own():
     ],
 )
 def test_how_many_calls_are_enforced(fields, root):
-    """A list of them, unless the client wants one at a time, names a function, or speaks the API that has only one."""
+    """Several calls are enforced unless the client disables parallel calls, names a function, or uses legacy
+    functions."""
     policy = Policy(engine="llama.cpp", constrain="auto", tool_use_mode="enforced")
     assert sent(chat(policy, **fields))["response_format"]["json_schema"]["schema"]["type"] == root
 
@@ -668,7 +674,7 @@ def test_how_many_calls_are_enforced(fields, root):
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("tools", [[], [F]])
 def test_background_that_was_not_seen_is_refused(stream, backend, tools):
-    """Nobody would produce the answer then, whatever the backend; false changes nothing."""
+    """A background request that was not intercepted earlier is rejected for any backend."""
     body = {"model": "m", "input": "hi", "tools": tools, "stream": stream}
     policy, kept = Policy(backend=backend), StoredAs("resp_1")
 
@@ -685,12 +691,12 @@ def test_background_that_was_not_seen_is_refused(stream, backend, tools):
         assert made(background).plan.form.id == "resp_1"
 
 
-# -- a model with another name at the backend
+# -- a model with a different name at the backend
 
 
 @each("make", [responses, chat], ids=lambda make: make.__name__)
 def test_the_backends_name_for_the_model(make):
-    """The backend gets its own name, with and without tools; plan and report keep the client's, for the answer."""
+    """The backend receives its model name with and without tools, while plan and report keep the client's name."""
     report = Report()
     for fields in ({}, {"tools": [F]}, {"tools": [F], "tool_choice": "none"}):
         for mode in ("inject", "native"):
@@ -701,13 +707,13 @@ def test_the_backends_name_for_the_model(make):
 
 
 def test_over_another_api_too():
-    """A translated request names the backend's model as well."""
+    """A request that is translated to another API also contains the backend's model name."""
     for backend in ("chat", "messages"):
         assert sent(responses(Policy(backend=backend, backend_model="qwen")))["model"] == "qwen"
 
 
 def test_nothing_else_is_changed_without_tools():
-    """Not even by fields for requests that carry tools, or by a profile's mode."""
+    """Without tools, renaming the model changes no other field, even if the policy has overrides and transforms."""
     fields = {"temperature": 0.3, "logprobs": True, "n": 2, "unknown": [1.0, None]}
     policy = Policy(backend_model="qwen", request_overrides='{"temperature":0}', transforms=frozenset({"x"}))
     body = {"model": "m", "messages": [USER, USER, {"role": "system", "content": "s"}], **fields}
@@ -715,13 +721,13 @@ def test_nothing_else_is_changed_without_tools():
 
 
 def test_the_same_name_passes():
-    """A request without tools whose model has that name anyway is not changed."""
+    """A request without tools whose model already has the backend's name is not changed."""
     assert chat(Policy(backend_model="m")) is None
     assert chat(Policy()) is None
 
 
 def test_profiles_and_facts_are_those_of_the_backends_model():
-    """They are properties of the model that answers, by whatever name a client asks for it."""
+    """Profiles and engine settings follow the backend's model, regardless of the name in the client's request."""
     profiles = (Profile("q", ("qwen*",), (("history", "bracketed"),)), Profile("m", ("m",), (("repair", "off"),)))
     policy = Policy(backend_model="qwen3", known_profiles=profiles, mode="auto", engine="ollama", sentinel="auto")
     plan = chat(policy, tools=[F]).plan

@@ -18,7 +18,7 @@ def tools(count: int = 3, **schema: object) -> list[Tool]:
 
 
 def test_what_is_cached_is_not_written_again() -> None:
-    """The very same tools are written once, in any list; equal tools that are different objects are written again."""
+    """Identical tool objects are written once, in any list; equal but different objects are written again."""
     written: list[str] = []
 
     def write(tool: Tool, sentinel: str) -> str:
@@ -35,7 +35,7 @@ def test_what_is_cached_is_not_written_again() -> None:
 
 
 def test_no_tool_is_taken_for_one_that_is_gone() -> None:
-    """A cached result holds its tools: a new object cannot get their identity."""
+    """A cached entry keeps its tools alive, so that a new object cannot reuse their identity."""
     for round_number in range(200):
         one = [Tool(f"g{round_number}", "g")]
         assert entries(one, lambda tool, _: tool.name, "t") == f"g{round_number}"
@@ -49,7 +49,7 @@ def check(tools: Sequence[Tool]) -> None:
 
 
 def test_a_bad_schema_is_reported_each_time() -> None:
-    """With the first tool that has it; tools that are not strict may have any schema."""
+    """An invalid schema of a strict tool is reported at each check, but other tools can have any schema."""
     good, bad = tools(1), tools(1, properties={"a": {"$ref": "#/gone"}})
     bad = [replace(bad[0], name="bad", wire_name="bad")]
     for _ in range(2):
@@ -63,7 +63,7 @@ def test_a_bad_schema_is_reported_each_time() -> None:
 
 
 def test_the_patterns_of_strict_tools_count_together() -> None:
-    """Each tool's patterns are within the limit of one schema; all of them would block everyone for a second."""
+    """The patterns of all strict tools share a limit, because together they could block the server for a second."""
     for strict, count, problem in ((True, 4, False), (True, 8, True), (False, 8, False)):
         named = [{"properties": {"a": {"pattern": f"^(?:{count}{at}{strict}){{600}}"}}} for at in range(count)]
         offered = [Tool(f"f{at}", "f", parameters=schema, strict=strict) for at, schema in enumerate(named)]

@@ -1,4 +1,4 @@
-"""The search of deferred tools: by patterns and by words, both of which a model may write as it likes."""
+"""Tests for searching deferred tools with patterns and with words, as models write them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def names(**arguments: Any) -> list[str]:
     [
         ({"pattern": "^read"}, ["read_file"]),
         ({"pattern": "WEATHER"}, ["getWeather"]),
-        # Of a parameter, and of its description.
+        # The pattern matches the name of a parameter, and the query its description.
         ({"pattern": "path"}, ["read_file"]),
         ({"query": "where is the file"}, ["read_file"]),
         ({"query": "weather"}, ["getWeather"]),
         ({"query": "send_mail"}, ["send_mail"]),
-        # No pattern, but words.
+        # Patterns that are invalid or match no tool are searched as words.
         ({"pattern": "mail people"}, ["send_mail"]),
         ({"pattern": "weather("}, ["getWeather"]),
         ({"paths": ["getWeather"]}, ["getWeather"]),
@@ -42,12 +42,12 @@ def names(**arguments: Any) -> list[str]:
     ],
 )
 def test_what_is_found(arguments: dict[str, Any], found: list[str]) -> None:
-    """The best first."""
+    """Tools are found by pattern, query or path, with the best match first."""
     assert names(**arguments) == found
 
 
 def test_there_are_not_too_many() -> None:
-    """As many as one can read, and a name counts more than a description."""
+    """The number of results is limited, and a match in a name ranks above a match in a description."""
     tools = [Tool(f"tool_{number}", f"tool_{number}", description="Heron.") for number in range(100)]
     assert len(find_tools(tools, {"pattern": "heron"})) == MAX_FOUND
     assert find_tools([*tools, Tool("heron", "heron")], {"pattern": "heron"})[0].name == "heron"
@@ -55,7 +55,7 @@ def test_there_are_not_too_many() -> None:
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a{1000}){1000}", "(" * 190, "(?:a|a?)+" * 15 + "b", "\\p{L}" * 30])
 def test_patterns_of_ill_will(pattern: str) -> None:
-    """None takes long."""
+    """Malicious patterns do not take long to search."""
     tools = [Tool(f"t{number}", f"t{number}", description="a" * 4_000 + "!") for number in range(200)]
     started = time.monotonic()
     find_tools(tools, {"pattern": pattern})

@@ -1,4 +1,4 @@
-"""Each transform and preset by its name, alone and through a whole rewrite."""
+"""Tests for each transform and preset by name, alone and in a complete rewrite."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ def native(*names: str) -> dict[str, Any]:
 
 
 def test_nothing_is_changed_unasked() -> None:
-    """Without a transform a native body is passed on unchanged."""
+    """Without a transform, a native body is passed on unchanged."""
     assert native() == BODY
     for name in BUILT_IN:
         assert native(name) == BODY
 
 
 def test_blank_content_is_null() -> None:
-    """But only beside calls."""
+    """Blank content is replaced with null only in messages with calls."""
     _, called, _, spoke = native("assistant_tool_calls_content_null_if_blank")["messages"]
     assert called == {"role": "assistant", "content": None, "tool_calls": [CALL]}
     assert spoke == BODY["messages"][3]
 
 
 def test_missing_reasoning_is_empty() -> None:
-    """DeepSeek requires it beside calls; an existing one is unchanged."""
+    """Messages with calls receive the empty reasoning that DeepSeek requires, and other messages stay unchanged."""
     _, called, _, spoke = native("assistant_tool_calls_reasoning_content_empty_if_missing")["messages"]
     assert called["reasoning_content"] == ""
     assert "reasoning_content" not in spoke
 
 
 def test_missing_signatures_are_skipped() -> None:
-    """Gemini requires one per call; an existing one is unchanged."""
+    """Calls without a thought signature receive the placeholder that Gemini accepts, and existing signatures stay."""
     name = "assistant_tool_calls_signature_skip_validator_if_missing"
     google = {"google": {"thought_signature": "skip_thought_signature_validator"}}
     assert native(name)["messages"][1]["tool_calls"] == [CALL | {"extra_content": google}]
@@ -75,14 +75,14 @@ def test_missing_signatures_are_skipped() -> None:
 
 @pytest.mark.parametrize("mode", ["native", "inject"])
 def test_descriptions_are_left_out(mode: str) -> None:
-    """Both from the client's own tools and from the manifest."""
+    """Descriptions are removed from native tools and from the manifest."""
     assert "Does it." in json.dumps(sent(mode=mode))
     assert "Does it." not in json.dumps(sent(mode=mode, transforms=["openai_tools_strip_function_descriptions"]))
 
 
 @pytest.mark.parametrize(("api_name", "mode"), [("chat", "native"), ("chat", "inject"), ("responses", "inject")])
 def test_outputs_are_compact(mode: str, api_name: ApiName) -> None:
-    """Empty fields of an envelope are left out, in a record and in a message."""
+    """Empty fields of an output's envelope are removed, in a record and in a message."""
     output = {"type": "function_call_output", "call_id": "fc_001", "output": ENVELOPE}
     asked = {"model": "m", "input": [output], "tools": [{"type": "function", "name": "f"}]}
     body = BODY if api_name == "chat" else asked
@@ -101,26 +101,26 @@ def test_outputs_are_compact(mode: str, api_name: ApiName) -> None:
     ],
 )
 def test_compact(output: str, written: str) -> None:
-    """Only an envelope is compacted; anything else stays verbatim."""
+    """Only an envelope is compacted, and other outputs stay verbatim."""
     assert compact(output) == written
 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_are_known_names(preset: str) -> None:
-    """Each contains only existing transforms."""
+    """Each preset contains only existing transforms."""
     assert expand([preset]) == frozenset(PRESETS[preset])
     assert expand([preset]) <= set(NAMES)
 
 
 def test_unknown_names_are_refused() -> None:
-    """The error lists the known ones."""
+    """The error for an unknown transform lists the known names."""
     with pytest.raises(ValueError, match="got 'x', expected one of openai_compatible_reliability"):
         expand(["openai_compatible_reliability", "x"])
     assert expand(()) == frozenset()
 
 
 def test_the_operators_fields_reach_the_backend() -> None:
-    """In both modes, below and above the client's fields."""
+    """The operator's default and override fields reach the backend in both modes."""
     for mode in ("native", "inject"):
         body = sent(mode=mode, request_overrides='{"top_p": 0.5}', request_defaults='{"top_k": 3}')
         assert (body["top_p"], body["top_k"], body["model"]) == (0.5, 3, "m")
@@ -138,7 +138,7 @@ def test_the_operators_fields_reach_the_backend() -> None:
     ids=BUILT_IN,
 )
 def test_what_is_built_in(message: dict[str, Any]) -> None:
-    """Every known format of such backends' answers is read as a call, without any option."""
+    """Every known nonstandard format of a call in a backend's answer is read without an option."""
     plan = make_plan("chat", "chat", False, [Tool("f", "f")])
     answer = {"choices": [{"index": 0, "message": {"role": "assistant"} | message, "finish_reason": "stop"}]}
     rewriter = ResponseRewriter(plan, Report(), content_type="application/json")
