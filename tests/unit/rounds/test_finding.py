@@ -1,4 +1,4 @@
-"""Tools that the model looks up: the client gets one answer, and nothing of the look-up."""
+"""Tests for tools that the model looks up: the client receives a single answer without traces of the look-up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def play(
 @each("client", API_NAMES)
 @each("find", [FIND, FIND.partition(">")[2].partition("</")[0], f"```json\n{FIND}\n```"])
 def test_a_tool_is_looked_up_and_called(client: ApiName, stream: bool, find: str) -> None:
-    """In whatever form the model asks; it is shown the tool's entry, and the client gets the call alone."""
+    """A look-up in any form shows the model the tool's entry, and the client receives only the subsequent call."""
     seen, script, job = play(find, CALL, client=client, stream=stream)
     assert seen.items == [ADD]
     first, second = script.asked
@@ -53,7 +53,7 @@ def test_a_tool_is_looked_up_and_called(client: ApiName, stream: bool, find: str
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("stream", [True, False])
 def test_what_was_said_and_called_before_stays(client: ApiName, stream: bool) -> None:
-    """Words, a call and a lookup in one answer: words and call are emitted, and the next round adds to them."""
+    """Text and calls before a look-up are emitted, and the next round adds to them."""
     echo = '<tool_call>{"name":"echo","arguments":{"x":2}}</tool_call>'
     seen, _, _ = play(f"Well.\n{echo}\n{FIND}", CALL, client=client, stream=stream)
     assert seen.items == [["text", "Well.\n"], ["call", "echo", '{"x":2}'], ADD]
@@ -61,7 +61,7 @@ def test_what_was_said_and_called_before_stays(client: ApiName, stream: bool) ->
 
 @pytest.mark.parametrize("client", API_NAMES)
 def test_a_call_of_what_was_looked_up_may_be_asked_about(client: ApiName) -> None:
-    """The question is about the tool and the user's words, not about the lookup, which is not one of the calls."""
+    """A second opinion is requested about the looked-up tool and the user's request, but not about the look-up."""
     seen, script, job = play(
         FIND, CALL, "no", "no", "Words.", client=client, policy=replace(POLICY, second_opinion="on")
     )
@@ -72,7 +72,7 @@ def test_a_call_of_what_was_looked_up_may_be_asked_about(client: ApiName) -> Non
 
 
 def test_it_is_all_shown_to_a_model_that_only_looks_up() -> None:
-    """After three look-ups all entries close the prompt, and the finder is a tool that nobody offers."""
+    """After three look-ups, the prompt ends with all entries, and a further look-up is treated as an unknown tool."""
     tools = [{"type": "function", "function": {"name": "add", "parameters": NUMBER}}, ECHO]
     seen, script, job = play(FIND, FIND, FIND, "Hm. " + FIND, tools=tools)
     assert seen.items == [["text", "Hm. " + FIND]]
@@ -82,7 +82,7 @@ def test_it_is_all_shown_to_a_model_that_only_looks_up() -> None:
 
 
 def test_a_lookup_beside_asking_again() -> None:
-    """Each is counted for itself."""
+    """Look-ups and retries are counted separately."""
     bad = CALL.replace("1", '"x"')
     seen, _, job = play(FIND, bad, CALL, policy=Policy(catalog_budget=10, retry=1))
     assert seen.items == [ADD]
@@ -91,12 +91,12 @@ def test_a_lookup_beside_asking_again() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_no_time_left_is_an_error(stream: bool) -> None:
-    """The lookup is not emitted as a call, and an empty answer does not pass for one."""
+    """A look-up that leaves no time for a further round is an error, not an empty answer."""
     assert play(FIND, stream=stream, bounds=RoundLimits(seconds=1e-9))[0].error == "no_round_left"
 
 
 def test_a_backend_that_dies_after_a_lookup() -> None:
-    """The client hears of that error."""
+    """If the backend fails after a look-up, the client receives the backend's error."""
     job = job_of(Script((FIND, None), "chat"), "chat", False, POLICY, RoundLimits())
     assert asyncio.run(run(job))[0] == 503
     assert job.report.calls == []
@@ -112,7 +112,7 @@ def test_a_backend_that_dies_after_a_lookup() -> None:
     ],
 )
 def test_a_guess_that_does_not_fit_is_a_lookup(guess: str, stream: bool) -> None:
-    """A model that calls what it has not seen is shown the entry; one that has guessed right has called."""
+    """A call of a tool that the model has not seen becomes a look-up if its arguments are invalid."""
     seen, script, job = play(guess, CALL, stream=stream)
     assert seen.items == [ADD]
     assert '"a": <number>' in str(script.asked[1][-1])
@@ -121,7 +121,7 @@ def test_a_guess_that_does_not_fit_is_a_lookup(guess: str, stream: bool) -> None
 
 
 def test_what_was_called_before_is_judged_as_ever() -> None:
-    """Its entry was shown: a call of it that does not fit is none, or for a strict tool an error."""
+    """An invalid call of a tool that was called before is judged as usual, because its entry was already shown."""
     call = {"id": "call_001", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     messages = [
         {"role": "user", "content": "hi"},
@@ -134,13 +134,14 @@ def test_what_was_called_before_is_judged_as_ever() -> None:
 
 
 def test_arguments_that_do_not_fit_are_no_lookup() -> None:
-    """Such a block is text."""
+    """A look-up with invalid arguments is text."""
     odd = FIND.replace('["add"]', '"add"').replace("names", "name")
     assert play(odd)[0].items == [["text", odd]]
 
 
 def test_who_takes_rounds() -> None:
-    """A request with more tools than the budget holds, and no other."""
+    """A request can have further rounds if its tools exceed the catalog budget and it allows calls in a
+    single choice."""
     tool = {"type": "function", "function": {"name": "f", "description": "x" * 100}}
     other = {"type": "function", "function": {"name": "g"}}
     body: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "tools": [tool, other]}

@@ -1,4 +1,4 @@
-"""Calls that a client did not see, remembered for a while."""
+"""Tests for the temporary storage of calls that a client did not see."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ def pair(text: str = "x") -> Called:
 
 
 def test_calls_are_found_by_their_conversation() -> None:
-    """The last that were kept of it; of another there are none."""
+    """Calls are found by conversation; the latest stored calls replace earlier ones, and unknown conversations have
+    none."""
     hidden = HiddenCalls()
     hidden.put(b"a", [pair("x")], "me")
     hidden.put(b"a", [pair("x"), pair("y")], "me")
@@ -20,7 +21,7 @@ def test_calls_are_found_by_their_conversation() -> None:
 
 
 def test_there_is_an_end_to_what_is_kept() -> None:
-    """In number and in bytes; what is used stays."""
+    """The stored calls are limited in number and in bytes, and recently used entries are kept."""
     hidden = HiddenCalls()
     for number in range(MAX_ANSWERS + 1):
         hidden.put(str(number).encode(), [pair()], "me")
@@ -35,7 +36,7 @@ def test_there_is_an_end_to_what_is_kept() -> None:
 
 
 def test_nobody_pushes_out_another_clients() -> None:
-    """Whoever keeps too much loses his own."""
+    """A client that stores too much evicts only its own entries."""
     hidden = HiddenCalls()
     hidden.put(b"mine", [pair()], "me")
     for number in range(MAX_ANSWERS + 10):

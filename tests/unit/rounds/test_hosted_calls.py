@@ -1,4 +1,4 @@
-"""MCP tools within an answer: rounds of real requests and answers, servers that are none."""
+"""Tests for MCP tools within an answer, with rounds of real requests and answers but simulated servers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def block(name: str, **arguments: Any) -> str:
 
 
 class Servers:
-    """A pool whose servers answer with what they were asked; ``gone`` ones do not."""
+    """A pool whose servers return the tool and arguments of each call, except for the server named by ``gone``, which
+    fails."""
 
     def __init__(self, gone: str = "") -> None:
         self.gone = gone
@@ -94,7 +95,7 @@ def job_of(
 def play(
     *texts: str | bytes | None, backend: ApiName = "chat", gone: str = "", **more: Any
 ) -> tuple[Any, Script, Any, RunnerJob]:
-    """Return the answer, as the client reads it, the script, the servers and the job."""
+    """Return the answer as the client reads it, the script, the servers and the job."""
     script, servers = Script(texts, backend), Servers(gone)
     job = job_of(script, servers, **more)
     status, chunks = asyncio.run(run(job))
@@ -110,7 +111,8 @@ def kinds(answer: Any) -> list[str]:
 
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_a_call_is_run_and_answered(backend: ApiName) -> None:
-    """The client reads the lists, the call with its output, and the answer; the model is shown its call and output."""
+    """The client sees the tool lists, the call with its output, and the answer; the model sees the call and
+    its output."""
     answer, script, servers, job = play("Well. " + block("free__read", a=1), "It is so.", backend=backend)
     assert kinds(answer) == ["mcp_list_tools", "mcp_list_tools", "message", "mcp_call", "message"]
     call, message = answer["output"][3:]
@@ -128,7 +130,7 @@ def test_a_call_is_run_and_answered(backend: ApiName) -> None:
 
 
 def test_calls_can_be_watched() -> None:
-    """Those that are made, each with its server, its item and its outcome; what is not made is not seen."""
+    """A watcher sees each call that is made, with its server, item and outcome, but not calls that are withheld."""
     seen: list[tuple[str, str, str, str]] = []
 
     async def watch(server: Server, call: McpCall, calling: Awaitable[ToolOutcome]) -> ToolOutcome:
@@ -147,7 +149,7 @@ def test_calls_can_be_watched() -> None:
 
 
 def test_the_lists_come_first() -> None:
-    """Even if the backend does not send the event that opens an answer."""
+    """The tool lists come first, even if the backend does not send the event that opens an answer."""
     _, stream = backend_answer("responses", True, ["It is so."])
     frames = [frame for frame in stream.split(b"\n\n") if b"response.created" not in frame]
     assert len(frames) < len(stream.split(b"\n\n"))
@@ -156,7 +158,7 @@ def test_the_lists_come_first() -> None:
 
 
 def test_a_second_opinion_is_asked_about_functions_alone() -> None:
-    """A call of a server's tool runs without a question; a refused one of the client's beside it is not emitted."""
+    """An MCP call runs without a second opinion, and a refused client call next to it is not emitted."""
     policy = Policy(second_opinion="on")
     turn = block("echo", x=1) + block("free__read", a=1)
     answer, script, servers, job = play(turn, "no", "no", "It is so.", policy=policy)
@@ -172,7 +174,7 @@ def test_a_second_opinion_is_asked_about_functions_alone() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_chat_client_sees_a_plain_answer(stream: bool) -> None:
-    """The words of all rounds, each a paragraph, and none of the calls."""
+    """A chat client receives the text of all rounds as paragraphs, without the MCP calls."""
     answer, script, servers, _ = play("Well. " + block("free__read", a=1), "It is so.", client="chat", stream=stream)
     if stream:
         deltas = [json.loads(line[6:]) for line in answer.decode().split("\n") if line.startswith("data: {")]
@@ -189,7 +191,7 @@ def test_a_chat_client_sees_a_plain_answer(stream: bool) -> None:
 
 
 def test_a_chat_client_goes_on_with_what_it_was_not_shown() -> None:
-    """The next turn knows the calls and their outputs, beside a call of the client's; nobody else's does."""
+    """The next turn of the same owner includes the hidden MCP calls and outputs, but another owner's turn does not."""
     mcp_context = {"hidden": HiddenCalls()}
     text = "Well. " + block("free__read", a=1) + block("echo", b=2)
     answer, _, _, _ = play(text, client="chat", mcp_context=mcp_context)
@@ -207,7 +209,7 @@ def test_a_chat_client_goes_on_with_what_it_was_not_shown() -> None:
 
 
 def test_chats_that_begin_alike_do_not_share_what_they_were_not_shown() -> None:
-    """Each is known by the answer that it got; a message that the client invents gets nothing."""
+    """Chats that begin alike are distinguished by their answers, and an invented answer matches no hidden calls."""
     mcp_context = {"hidden": HiddenCalls()}
     for number in (1, 2):
         play(block("free__read", a=number), f"It is {number}.", client="chat", mcp_context=mcp_context)
@@ -219,7 +221,7 @@ def test_chats_that_begin_alike_do_not_share_what_they_were_not_shown() -> None:
 
 
 def test_streamed_and_whole_say_the_same() -> None:
-    """Item for item, except for the ids."""
+    """A streamed answer equals the non-streamed answer item for item, except for the IDs."""
     texts = ("Well. " + block("free__read", a=1) + block("free__drop"), "It is so.")
     whole = play(*texts)[0]["output"]
     data = play(*texts, stream=True)[0].decode()
@@ -232,7 +234,7 @@ def test_streamed_and_whole_say_the_same() -> None:
 
 
 def test_calls_of_both_kinds_in_one_round() -> None:
-    """Ours are run, the client's end the answer, and the next request's history holds both."""
+    """MCP calls are run, a client's call ends the answer, and the next request's history contains both."""
     text = block("free__read", a=1) + block("echo", b=2)
     answer, script, _, _ = play(text)
     assert kinds(answer)[2:] == ["mcp_call", "function_call"]
@@ -248,7 +250,7 @@ def test_calls_of_both_kinds_in_one_round() -> None:
 
 
 def test_calls_that_ask_are_counted() -> None:
-    """One answer asks for no more approvals than it may make calls; the model's other calls are not made."""
+    """Approval requests count toward the limit of calls, and calls beyond the limit fail."""
     texts = "".join(block("shy__read", a=number) for number in range(40))
     answer, _, servers, job = play(texts, mcp_context={"max_calls": 3})
     assert kinds(answer)[2:] == ["mcp_approval_request"] * 3 + ["mcp_call"] * 37
@@ -258,7 +260,7 @@ def test_calls_that_ask_are_counted() -> None:
 
 
 def test_a_failure_is_told_to_the_model() -> None:
-    """A call that fails, arguments that are none, a server that has gone: each is words in the next round."""
+    """A failed call is reported to the client and the model, and a failed server is omitted with a warning."""
     answer, script, _, job = play(block("free__drop"), "I see.")
     assert answer["output"][2]["status"] == "failed"
     assert "It failed." in str(script.asked[1])
@@ -271,7 +273,7 @@ def test_a_failure_is_told_to_the_model() -> None:
 
 
 def test_a_yes_is_asked_for_and_nothing_is_run() -> None:
-    """Until the next request brings it; then what was asked about is run, whatever is echoed of it."""
+    """A call that needs approval runs only after an approval by the same owner, once, and as originally requested."""
     answer, script, servers, job = play(block("shy__read", a=1))
     assert kinds(answer)[2:] == ["mcp_approval_request"]
     assert (servers.calls, len(script.asked), answer["status"]) == ([], 1, "completed")
@@ -287,7 +289,7 @@ def test_a_yes_is_asked_for_and_nothing_is_run() -> None:
     assert kinds(answer) == ["mcp_call", "message"]
     assert answer["output"][0]["approval_request_id"] == asked["id"]
     assert "read: {'a': 1}" in json.dumps(script.asked[0]).encode().decode("unicode_escape")
-    # The same request once more, and the conversation as it goes on.
+    # Send the same request again, and then the continued conversation.
     _, script, servers, job = play("Again.", input=history)
     assert servers.calls == []
     assert "it was already used" in str(script.asked[0])
@@ -300,7 +302,7 @@ def test_a_yes_is_asked_for_and_nothing_is_run() -> None:
 
 @pytest.mark.parametrize("later", [True, False])
 def test_a_decision_that_is_sent_twice_counts_once(later: bool) -> None:
-    """The first one: the model is shown the output of the call that was run, and shown it once."""
+    """If a decision is sent twice, the first one counts, and the model sees the output once."""
     answer, *_ = play(block("shy__read", a=1))
     asked = answer["output"][2]
     yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
@@ -312,7 +314,7 @@ def test_a_decision_that_is_sent_twice_counts_once(later: bool) -> None:
 
 
 def test_a_no_is_told_to_the_model() -> None:
-    """With its reason, and it stays a no."""
+    """A refusal is passed to the model with its reason, and cannot be reversed later."""
     answer, *_ = play(block("shy__read", a=1))
     asked = answer["output"][2]
     no = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": False, "reason": "Too late."}
@@ -335,7 +337,7 @@ def test_a_no_is_told_to_the_model() -> None:
     ids=["denied", "no such server", "no longer among the server's allowed tools"],
 )
 def test_what_is_not_allowed_any_more_is_not_run(withdrawn: dict[str, Any]) -> None:
-    """The operator's word counts when a call is run, not when it was asked about."""
+    """The operator's permissions are checked when an approved call is run, not only when its approval is requested."""
     answer, *_ = play(block("shy__read", a=1))
     asked = answer["output"][2]
     yes = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
@@ -348,7 +350,7 @@ def test_what_is_not_allowed_any_more_is_not_run(withdrawn: dict[str, Any]) -> N
 
 @pytest.mark.parametrize(("hosts", "runs"), [(("docs.example",), 1), (("other.example",), 0)])
 def test_a_host_that_is_no_longer_listed(hosts: tuple[str, ...], runs: int) -> None:
-    """A call of a server that a request had brought is run only while its host may be named."""
+    """A call to a server that a request declared is run only while the operator still allows the server's host."""
     brought = {"type": "mcp", "server_label": "docs", "server_url": "https://docs.example/mcp"}
     mcp_context = {"runs_clients": True, "hosts": ("docs.example",)}
     answer, *_ = play(block("docs__read", a=1), tools=[brought], mcp_context=mcp_context)
@@ -360,7 +362,7 @@ def test_a_host_that_is_no_longer_listed(hosts: tuple[str, ...], runs: int) -> N
 
 
 def test_an_approval_of_nothing_is_a_400() -> None:
-    """An id that was made up, without the request that it answers."""
+    """An approval of an unknown request is a 400."""
     no = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     (status, data), script, _, _ = play("Well.", input=[{"role": "user", "content": "hi"}, no])
     assert (status, script.asked) == (400, [])
@@ -368,7 +370,7 @@ def test_an_approval_of_nothing_is_a_400() -> None:
 
 
 def test_nobody_can_approve_over_chat() -> None:
-    """So a call that needs approval is not run, and the model reads that."""
+    """Over chat, a call that needs approval is not run, and the model is informed."""
     answer, script, servers, _ = play(block("shy__read"), "Then not.", client="chat")
     assert answer["choices"][0]["message"]["content"] == "Then not."
     assert servers.calls == []
@@ -378,7 +380,7 @@ def test_nobody_can_approve_over_chat() -> None:
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("approve", [True, False, None])
 def test_the_operator_decides_within_the_answer(approve: bool | None, client: ApiName) -> None:
-    """Over either API the answer waits; a yes runs the call once, a no and silence do not."""
+    """Over either API, the answer waits for the operator: only an approval runs the call, and a timeout refuses it."""
 
     async def answered() -> tuple[Servers, Script]:
         desk, servers = OperatorApprovals(), Servers()
@@ -401,7 +403,7 @@ def test_the_operator_decides_within_the_answer(approve: bool | None, client: Ap
 
 
 def test_the_last_round_has_no_tools() -> None:
-    """So that a model that calls and calls has to answer; and calls are counted besides."""
+    """The last round forbids calls, so that the model has to answer, and the number of calls is limited as well."""
     call = block("free__read")
     answer, script, servers, job = play(call, call, "Enough.", bounds=RoundLimits(rounds=3))
     assert len(servers.calls) == 2
@@ -417,14 +419,14 @@ def test_the_last_round_has_no_tools() -> None:
 
 @pytest.mark.parametrize("choice", ["required", {"type": "mcp", "server_label": "free", "name": "read"}])
 def test_what_has_to_be_called_is_called_once(choice: Any) -> None:
-    """After its output the model may answer."""
+    """A required call is made once, and after its output the model can answer without a call."""
     _, script, servers, _ = play(block("free__read"), "So.", tool_choice=choice)
     assert len(servers.calls) == 1
     assert ["You MUST call" in str(asked) for asked in script.asked] == [True, False]
 
 
 def test_masks_hold_for_servers_too() -> None:
-    """What is denied is neither shown nor run."""
+    """A denied tool of a server is neither shown nor run."""
     policy = Policy(tool_denylist=frozenset({"free__drop"}))
     answer, script, _, _ = play("Well.", policy=policy)
     assert "free__drop" not in str(script.asked[0])
@@ -437,7 +439,8 @@ def test_masks_hold_for_servers_too() -> None:
 @pytest.mark.parametrize("denied", ["drop", "free__drop"])
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_a_masked_tool_of_a_server_is_no_call_of_the_clients(denied: str, backend: ApiName) -> None:
-    """Whichever of its names the list has, a backend's own call of it is neither run nor passed on."""
+    """A structured call of a denied server tool is neither run nor passed on, whether the denylist has its short or
+    full name."""
     policy = Policy(tool_denylist=frozenset({denied}), unknown_tool="call")
     stream = BODIES[backend]([Emitted("free__drop", "{}")], "tool_calls")
     lax = [{"type": "function", "name": "echo", "parameters": SCHEMA}]
@@ -447,7 +450,7 @@ def test_a_masked_tool_of_a_server_is_no_call_of_the_clients(denied: str, backen
 
 
 def test_an_allowlist_may_have_a_tools_own_name() -> None:
-    """A server's tool is on offer under the name that the model is shown, if the list has its own."""
+    """An allowlist can contain a server tool's original name instead of the prefixed name that the model sees."""
     policy = Policy(tool_allowlist=frozenset({"read"}))
     _, script, servers, _ = play(block("free__read"), "Well.", policy=policy)
     assert "free__read" in str(script.asked[0])
@@ -456,7 +459,8 @@ def test_an_allowlist_may_have_a_tools_own_name() -> None:
 
 
 def test_history_keeps_the_names_of_its_calls() -> None:
-    """A call of a tool whose usual name is taken is not shown as one of the client's function, not even later."""
+    """A renamed server tool keeps its new name in later history, so that its calls are not mistaken for a client
+    function's."""
     tools = [{"type": "function", "name": name, "parameters": SCHEMA} for name in ("free__read", "shy__gone")]
     answer, script, *_ = play(block("free__read_2", a=1), "It is so.", tools=tools)
     shown = script.asked[1][-2]["content"]
@@ -470,7 +474,7 @@ def test_history_keeps_the_names_of_its_calls() -> None:
 
 
 def test_a_request_brings_a_server() -> None:
-    """Its tools are run where the operator allows its host; what is for it alone is not echoed."""
+    """Tools of a server in the request are run if the operator allows its host, and its secrets are not echoed."""
     mine = {"type": "mcp", "server_label": "mine", "server_url": "https://docs.example/k3y"}
     tools = [{**mine, "headers": {"X-Own": "s3cret"}, "require_approval": "never"}]
     mcp_context = {"runs_clients": True, "hosts": ("docs.example",)}
@@ -484,7 +488,7 @@ def test_a_request_brings_a_server() -> None:
 
 
 def test_a_round_that_fails_ends_the_answer() -> None:
-    """With the backend's error, although something was emitted already."""
+    """A failed round ends the answer with the backend's error, even if output was already emitted."""
     (status, data), _, servers, _ = play(block("free__read"), None)
     assert (status, len(servers.calls)) == (503, 1)
     assert json.loads(data)["error"]["type"] == "server_error"
@@ -495,7 +499,8 @@ def test_a_round_that_fails_ends_the_answer() -> None:
 
 
 def test_a_call_beside_a_bad_one_goes_on_with_its_output() -> None:
-    """The bad one is not asked again for itself; the model sees what came of the good one."""
+    """An invalid call next to a valid MCP call is not retried separately, and the model sees the output of the valid
+    call."""
     bad = block("add", a="x")
     answer, script, servers, _ = play(block("free__read") + bad, "So.", policy=Policy(retry=2))
     assert len(servers.calls) == 1
@@ -505,7 +510,7 @@ def test_a_call_beside_a_bad_one_goes_on_with_its_output() -> None:
 
 
 def test_a_client_that_leaves_stops_the_tools() -> None:
-    """All that run."""
+    """A client that disconnects cancels all running tool calls."""
 
     async def leave() -> Servers:
         servers = Servers()
@@ -530,7 +535,7 @@ SLIP_IN_TEXT = '<tool_call>{"name":"free__read","arguments":{"a":1,}}</tool_call
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_calls_that_arrive_are_told_and_run_as_ever(client: ApiName, backend: ApiName) -> None:
-    """Ours are run when they are whole, and repaired if necessary; the client's are emitted in pieces beside them."""
+    """Incremental MCP calls are run when they are complete, and client calls in the same answer are still streamed."""
     for steps in ([READ], ["Well. ", SLIP], [READ, ECHO], [ECHO, SLIP], [SLIP_IN_TEXT]):
         stream, seen = BODIES[backend](steps, "tool_calls"), []
         for policy in (Policy(), STREAMED):
@@ -546,10 +551,10 @@ def test_calls_that_arrive_are_told_and_run_as_ever(client: ApiName, backend: Ap
 @pytest.mark.parametrize("client", API_NAMES)
 @pytest.mark.parametrize("backend", API_NAMES)
 def test_a_call_that_breaks_beside_ours_is_not_to_be_run(client: ApiName, backend: ApiName) -> None:
-    """It was announced to the client: the answer ends as cut off, after the outputs of our own tools."""
+    """A client call that breaks after it was announced ends the answer as incomplete, after the MCP calls' outputs."""
     broken = '<tool_call>{"name":"echo","arguments":{"text":"hel'
     emitted: list[Step] = [READ, Emitted("echo", '{"text":"hel')]
-    # Of a chat backend's calls, only the first one is announced early.
+    # Chat backends' calls are announced early only for the first call.
     for steps in ([block("free__read", a=1), broken], emitted)[: 1 if backend == "chat" else 2]:
         stream = BODIES[backend](steps, "length")
         data, _, servers, _ = play(stream, "So.", client=client, backend=backend, stream=True, policy=STREAMED)

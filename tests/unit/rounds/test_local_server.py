@@ -13,7 +13,7 @@ from tornado.web import Application
 
 
 class Slow(StreamHandler):
-    """Refuses, fails, or never answers."""
+    """A handler that refuses, fails, or never answers, depending on the path."""
 
     def initialize(self, running: set[asyncio.Task[None]], began: asyncio.Event) -> None:
         self.running = running
@@ -41,7 +41,7 @@ async def served() -> AsyncIterator[tuple[str, set[asyncio.Task[None]], asyncio.
 
 
 async def test_a_refusal_has_the_apis_shape(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
-    """A refusal has the error's status, Retry-After and body."""
+    """A refusal has the error's status, Retry-After header and body."""
     async with httpx.AsyncClient() as client:
         answer = await client.post(f"{served[0]}/refused")
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "7")
@@ -49,14 +49,14 @@ async def test_a_refusal_has_the_apis_shape(served: tuple[str, set[asyncio.Task[
 
 
 async def test_an_exception_has_the_apis_shape(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
-    """Clients parse no page of HTML."""
+    """An exception results in an error of the API's format, because clients cannot parse an HTML page."""
     async with httpx.AsyncClient() as client:
         answer = await client.post(f"{served[0]}/failed")
     assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
 
 
 async def test_a_client_that_leaves_ends_its_answer(served: tuple[str, set[asyncio.Task[None]], asyncio.Event]) -> None:
-    """Its task is cancelled with the connection, and removed from ``running``."""
+    """When a client disconnects, the task of its answer is cancelled and removed from ``running``."""
     url, running, began = served
     asked = asyncio.create_task(httpx.AsyncClient().post(f"{url}/slow"))
     await asyncio.wait_for(began.wait(), 5)
@@ -72,7 +72,7 @@ async def test_a_client_that_leaves_ends_its_answer(served: tuple[str, set[async
 async def test_whoever_stops_it_closes_the_connection(
     served: tuple[str, set[asyncio.Task[None]], asyncio.Event],
 ) -> None:
-    """The client gets nothing that looks like a complete answer."""
+    """If an answer's task is cancelled, the connection is closed, so that the answer does not look complete."""
     url, running, began = served
     asked = asyncio.create_task(httpx.AsyncClient().post(f"{url}/slow"))
     await asyncio.wait_for(began.wait(), 5)

@@ -30,12 +30,12 @@ def merge(*rounds: list[ClientEvent], text_follows_calls: bool = True, max_calls
 
 
 def test_one_answer_has_one_beginning() -> None:
-    """The first round names it, whatever the others are called."""
+    """An answer begins with the first round's opening event, and later opening events are dropped."""
     assert merge([Opened("a")], [Opened("b"), TextDelta("x")]) == [Opened("a"), TextDelta("x")]
 
 
 def test_text_of_a_further_round_is_a_paragraph() -> None:
-    """Unless the text before it ended a line, or there was none; signs of life change nothing."""
+    """Text of a further round starts a new paragraph, unless the text before it ended a line or was empty."""
     assert merge([TextDelta("one")], [TextDelta("two"), TextDelta("!")])[1:] == [TextDelta("\n\ntwo"), TextDelta("!")]
     assert merge([TextDelta("one\n")], [KeepAlive(), TextDelta("two")])[-1] == TextDelta("two")
     assert merge([TextDelta("one"), ReasoningDelta("hm")], [TextDelta("two")])[-1] == TextDelta("\n\ntwo")
@@ -44,20 +44,20 @@ def test_text_of_a_further_round_is_a_paragraph() -> None:
 
 
 def test_calls_are_numbered_on_and_made_once() -> None:
-    """A round that repeats a call of an earlier one adds nothing; the same call twice in one round is the round's."""
+    """Calls that an earlier round made are dropped, repetitions within a round are kept, and numbers continue."""
     repeated = merge(whole_call(7), [*whole_call(7), *whole_call(8, "other"), *whole_call(9, "other")])
     assert repeated == [*whole_call(7), *whole_call(8, "other"), *whole_call(9, "other")]
     assert merge(whole_call(7), whole_call(7, "other")) == [*whole_call(7), *whole_call(8, "other")]
 
 
 def test_text_behind_calls_has_no_place_in_chat() -> None:
-    """There a later round's words behind an earlier round's calls are dropped, as text behind calls ever is."""
+    """Chat clients do not receive a later round's text after an earlier round's calls."""
     emitted = merge(whole_call(1), [TextDelta("x"), *whole_call(2, "other")], text_follows_calls=False)
     assert emitted == [*whole_call(1), *whole_call(2, "other")]
 
 
 def test_an_answer_with_calls_ends_with_calls() -> None:
-    """However its last round ended, and no other does; the tokens of all rounds are added up, as far as reported."""
+    """An answer ends with "tool_calls" if and only if it has calls, and its usage is the sum of all reported rounds."""
     ended: ClientEvent = Ended({0: "stop"}, Usage(1, 2, 3, 4, 5))
     assert merge(whole_call(1), [ended])[-1] == Ended({0: "tool_calls"}, Usage(1, 2, 3, 4, 5))
     merger = Merger(text_follows_calls=True)
@@ -69,7 +69,7 @@ def test_an_answer_with_calls_ends_with_calls() -> None:
 
 
 def test_a_call_that_broke_is_not_to_be_run() -> None:
-    """If announced to the client, whatever else was called; a later round's is not emitted before it is whole."""
+    """A broken call that was announced makes the answer incomplete; a later round's broken call is not emitted."""
     broken: list[ClientEvent] = [CallStarted(1, "add"), CallDelta('{"a"'), CallEnded("incomplete")]
     assert merge([*broken, Ended({0: "length"})]) == [*broken, Ended({0: "length"}, None)]
     merger = Merger(text_follows_calls=True)
@@ -81,13 +81,13 @@ def test_a_call_that_broke_is_not_to_be_run() -> None:
 
 
 def test_the_limit_of_calls_counts_over_all_rounds() -> None:
-    """A round cannot know how many calls were made before it."""
+    """The limit of calls counts across all rounds."""
     emitted = merge(whole_call(1), [*whole_call(2, "b"), *whole_call(3, "c")], max_calls=2)
     assert emitted == [*whole_call(1), *whole_call(2, "b")]
 
 
 def test_a_round_that_is_taken_back_goes_on_where_the_other_was() -> None:
-    """What is emitted then is the earlier round's, without a paragraph before it."""
+    """After a rewind, the previous round continues without a paragraph break."""
     merger = Merger(text_follows_calls=True)
     merger.feed(TextDelta("one"))
     merger.next_round()
@@ -104,7 +104,7 @@ ROUNDS = st.lists(
 
 @given(ROUNDS, st.booleans())
 def test_no_number_is_given_twice_and_no_call_is_lost(rounds: list[list[str]], follows: bool) -> None:
-    """Whatever each round says: rising numbers, each call of a later round unless an earlier one made it, in order."""
+    """Call numbers increase, and each call is emitted in order unless an earlier round made the same call."""
     events: list[list[ClientEvent]] = []
     for words in rounds:
         number, out = 1, list[ClientEvent]()

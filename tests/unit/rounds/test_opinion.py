@@ -1,4 +1,4 @@
-"""Calls about which the model is asked once more: which of them the client gets, and what it gets in their place."""
+"""Tests for second opinions on calls: which calls the client receives, and the text in place of refused calls."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_what_the_client_gets(
     backend: ApiName,
     stream: bool,
 ) -> None:
-    """Only two plain noes take a call away; each tool is asked about once, and words take a lonely call's place."""
+    """Only two "no" answers in a row drop a call, and text then replaces a call that was the only one."""
     seen, script, job = play(*texts, client=client, backend=backend, stream=stream)
     report = job.report
     assert seen.items == items
@@ -126,10 +126,10 @@ INVENTED = ["SECOND_OPINION:greet"]
         ([GREETING, "Hello!"], [["text", "Hello!"]], INVENTED),
         ([f"```json\n[\n  {GREETING}\n]\n```", "Hello!"], [["text", "Hello!"]], INVENTED),
         ([f"[{GREETING}]", "Hello!"], [["text", "Hello!"]], INVENTED),
-        # Not twice, and as it was if the further turn fails.
+        # The text is requested only once, and the original answer is kept if the further round fails.
         ([GREETING, GREETING], [["text", GREETING]], INVENTED),
         ([GREETING, None], [["text", GREETING]], []),
-        # More than that, or something else.
+        # A call with other text, and other JSON, are emitted unchanged.
         ([f"{GREETING} is how to greet."], [["text", f"{GREETING} is how to greet."]], []),
         ([f"Hello! {GREETING}"], [["text", f"Hello! {GREETING}"]], []),
         (['{"name": "Ada", "age": 36}'], [["text", '{"name": "Ada", "age": 36}']], []),
@@ -138,7 +138,7 @@ INVENTED = ["SECOND_OPINION:greet"]
 def test_an_answer_that_invents_a_tool(
     texts: list[str | None], items: list[Any], dropped: list[str], client: ApiName, policy: Policy, stream: bool
 ) -> None:
-    """It is asked for in words, without a question; with either value."""
+    """With either value of the option, an invented call is replaced by text without asking for an opinion."""
     seen, script, job = rounds.play(*texts, client=client, backend=client, stream=stream, policy=policy)
     assert seen.items == items
     assert len(script.asked) == len(texts)
@@ -146,7 +146,7 @@ def test_an_answer_that_invents_a_tool(
 
 
 def test_invented_lets_calls_pass() -> None:
-    """Nobody is asked about them; nor is JSON refused that the client demands."""
+    """With the value "undeclared", declared calls and JSON that the client requested need no second opinion."""
     policy = replace(ON, second_opinion="undeclared")
     seen, script, _ = rounds.play(ECHO_CALL, policy=policy)
     assert (seen.items, len(script.asked)) == ([ECHO], 1)
@@ -156,7 +156,7 @@ def test_invented_lets_calls_pass() -> None:
 
 
 def test_the_question_stands_alone() -> None:
-    """It holds the tool and what the user wants, and nothing of the conversation; then words are asked for, no tool."""
+    """The question contains only the tool and the user's request, and text is then requested without tools."""
     words = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is love?"}]
     _, script, job = play(ECHO_CALL, "No", "No", "A word.", client="chat", messages=words)
     first, question, second, last = script.asked
@@ -172,7 +172,7 @@ def test_the_question_stands_alone() -> None:
 
 
 def test_what_was_demanded_is_not_asked_about() -> None:
-    """A required call, a named one, one behind a tool's output, and all of them without the option."""
+    """Required or named calls, calls after an output, and all calls without the option need no second opinion."""
 
     def wants(policy: Policy = ON, **more: Any) -> bool:
         return wants_opinion(CHAT.read(body_of("chat", False, **more)), policy)
@@ -192,7 +192,7 @@ def test_what_was_demanded_is_not_asked_about() -> None:
 
 @pytest.mark.parametrize(("rounds", "asked"), [(1, 1), (2, 1), (3, 2), (4, 4), (5, 4)])
 def test_nobody_is_asked_where_no_round_is_left_for_words(rounds: int, asked: int) -> None:
-    """A question is a round as any other, and needs one more behind it; without it the call stands."""
+    """A question counts as a round and is asked only if a further round is left; otherwise the call is made."""
     seen, script, job = play(ECHO_CALL, "no", "no", "Words.", bounds=RoundLimits(rounds=rounds))
     assert len(script.asked) == asked
     assert seen.items == ([ECHO] if asked < 4 else [["text", "Words."]])
@@ -202,7 +202,7 @@ def test_nobody_is_asked_where_no_round_is_left_for_words(rounds: int, asked: in
 
 
 def test_beside_what_else_is_asked_again() -> None:
-    """Faults are asked for as often as without it, and the calls of each round are asked about; a verdict stays."""
+    """Second opinions do not use up retries, and verdicts remain valid in the rounds of a retry."""
     both = replace(ON, retry=1)
     seen, script, job = play(ECHO_CALL + BAD, "no", "no", ECHO_CALL + ADD_CALL, "yes", policy=both)
     assert seen.items == [ADD]
@@ -217,14 +217,14 @@ def test_beside_what_else_is_asked_again() -> None:
 
 @pytest.mark.parametrize("client", API_NAMES)
 def test_an_answer_whose_calls_are_all_refused_does_not_end_with_calls(client: ApiName) -> None:
-    """Whatever was wrong behind them, and though the round that was to mend it fails."""
+    """If all calls are refused, the answer does not end with "tool_calls", even if the following round fails."""
     both = replace(ON, retry=1, strict_policy="message")
     seen, _, job = play(ECHO_CALL + BAD, "no", "no", None, client=client, policy=both)
     assert [kind for kind, _ in seen.items] == ["text"]
     assert (seen.finish, job.report.finish) == ("stop" if client == "chat" else "completed", "stop")
     cut = ADD_CALL[:40]
     seen, _, job = play(f"{ECHO_CALL}{cut}|length", "no", "no", None, client=client, policy=both)
-    # Over chat nothing behind a call is emitted.
+    # Over chat, text after a call is not emitted.
     assert seen.items == ([] if client == "chat" else [["text", cut]])
     assert (seen.finish, job.report.finish) == ("length" if client == "chat" else "incomplete", "length")
     seen, _, job = play(f"{ECHO_CALL}{cut}|length", "yes", None, client=client, policy=both)
@@ -232,7 +232,7 @@ def test_an_answer_whose_calls_are_all_refused_does_not_end_with_calls(client: A
 
 
 def test_calls_that_are_said_as_text_go_with_it() -> None:
-    """In the output mode obsidian-xml the text of a refused call is not emitted, that of another is."""
+    """In the mode obsidian-xml, the XML text of a refused call is dropped together with the call."""
     policy = replace(ON, output_mode="obsidian-xml")
     seen, _, _ = play(ECHO_CALL + ADD_CALL, "no", "no", "yes", client="chat", policy=policy)
     (_, text), *calls = seen.items
@@ -244,7 +244,7 @@ def test_calls_that_are_said_as_text_go_with_it() -> None:
 
 
 def test_what_follows_a_refused_call_is_not_told_either() -> None:
-    """It was written for an output that does not exist; behind a call that stands it stays."""
+    """Text after a refused call is dropped, because it assumes an output, but text after an accepted call stays."""
     seen, _, _ = play(ECHO_CALL + "\nIt says 1.", "no", "no", "Words.")
     assert seen.items == [["text", "Words."]]
     seen, _, _ = play(ECHO_CALL + ADD_CALL + "\nIt says 1.", "no", "no", "yes")
@@ -252,7 +252,7 @@ def test_what_follows_a_refused_call_is_not_told_either() -> None:
 
 
 def test_a_tool_that_nobody_declared_stands() -> None:
-    """There is nothing to be asked about it."""
+    """A call of an undeclared tool is made without a second opinion."""
     seen, script, _ = play(ECHO_CALL.replace("echo", "other"), policy=replace(ON, unknown_tool="call"))
     assert seen.items == [["call", "other", '{"x":1}']]
     assert len(script.asked) == 1
@@ -276,18 +276,18 @@ def test_a_tool_that_nobody_declared_stands() -> None:
     ],
 )
 def test_what_counts_as_an_answer(text: str, verdict: bool | None) -> None:
-    """Its first word, whatever stands around it."""
+    """The verdict is the first word of the answer, without markup and reasoning."""
     assert verdict_of(text) is verdict
 
 
 @given(st.text())
 def test_any_answer_can_be_read(text: str) -> None:
-    """Only what begins with yes or no is a verdict."""
+    """Any answer is read without an exception, and an empty answer is not a verdict."""
     assert verdict_of(text) is None or text.lower().strip()
 
 
 def test_what_is_asked() -> None:
-    """The tool with its parameters' names, and the user's latest messages, shortened."""
+    """The question contains the tool with its parameter names, and the user's latest messages, shortened."""
     messages = [{"role": role, "content": text} for text in ("one", "two", "three") for role in ("user", "assistant")]
     long = "a" * 3_000 + "b" * 3_000
     request = CHAT.read({"model": "m", "messages": [*messages, {"role": "user", "content": long}]})
@@ -307,7 +307,7 @@ CALL: list[ClientEvent] = [CallStarted(1, "echo"), CallDelta("{}"), CallEnded()]
 
 
 async def weighed(ask: Any, *, patience: float = 60.0, report: Report | None = None, poses: bool = True) -> Any:
-    """Return what comes of a call of ``echo``, about which ``ask`` is asked."""
+    """Return the outcome for a call of ``echo`` whose second opinion comes from ``ask``."""
     opinion = SecondOpinion(CHAT.read(body_of("chat", False)), ON, ask, report or Report(), patience=patience)
     assert opinion.take([TextDelta("Well."), *CALL[:1]]) == [TextDelta("Well.")]
     assert opinion.take([KeepAlive(), *CALL[1:]]) == [KeepAlive()]
@@ -318,7 +318,7 @@ async def weighed(ask: Any, *, patience: float = 60.0, report: Report | None = N
 
 
 async def test_a_question_that_takes_too_long_is_given_up() -> None:
-    """It is closed, which stops the model, and the call stands."""
+    """A question that takes too long is closed, which stops the model, and the call is made."""
     closed: list[bool] = []
 
     async def ask(_: Round) -> AsyncGenerator[object]:
@@ -336,7 +336,7 @@ async def test_a_question_that_takes_too_long_is_given_up() -> None:
 
 
 async def test_an_answer_without_its_end_is_none() -> None:
-    """A round that breaks off may have said anything next."""
+    """An opinion from a round that breaks off is ignored, because the answer could have continued differently."""
 
     async def ask(_: Round) -> AsyncGenerator[object]:
         yield TextDelta("no")
@@ -353,7 +353,7 @@ async def test_an_answer_without_its_end_is_none() -> None:
 
 
 async def test_what_stands_behind_a_refused_call_takes_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much it is: nothing is compared with all the rest, and a call's text is written once at the most."""
+    """Output after a refused call is processed in linear time, and the call's text is written at most once."""
     thoughts = [ReasoningDelta("hm") for _ in range(5_000)]
     texts = [TextDelta(f" {number}") for number in range(5_000)]
     written = list[str]()
@@ -375,7 +375,7 @@ async def test_what_stands_behind_a_refused_call_takes_no_time(monkeypatch: pyte
 
 
 async def test_what_a_failed_round_held_is_told() -> None:
-    """As it is: the answer has failed, and nobody is asked about its calls."""
+    """If the round fails, withheld calls are released unchanged and without a second opinion."""
     opinion = SecondOpinion(CHAT.read(body_of("chat", False)), ON, lambda _: pytest.fail("asked"), Report())
     opinion.take(CALL)
     assert list(opinion.release().passed) == CALL
@@ -383,7 +383,7 @@ async def test_what_a_failed_round_held_is_told() -> None:
 
 @given(st.lists(st.sampled_from(["Well. ", ECHO_CALL, ADD_CALL, "\n"]), max_size=4), st.integers(1, 9))
 def test_streamed_and_whole_say_the_same(parts: list[str], size: int) -> None:
-    """However the model's text is cut."""
+    """Streamed and non-streamed answers have the same content, however the model's text is split."""
     both = []
     for stream in (True, False):
         for refused in ("echo", "add"):

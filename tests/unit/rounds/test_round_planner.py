@@ -23,7 +23,7 @@ def retry(reason: str = "UNKNOWN_TOOL", words: str = "w", partial_call: str = ""
 
 
 def run(course: RoundPlanner, *faults: Retry, seconds: float = 0, size: int = 0) -> list[Round | None]:
-    """Return the rounds that follow each other, each of which ends at a fault."""
+    """Return the successive rounds, each of which ends with a fault."""
     rounds: list[Round | None] = [course.first()]
     for fault in faults:
         before = rounds[-1]
@@ -33,7 +33,7 @@ def run(course: RoundPlanner, *faults: Retry, seconds: float = 0, size: int = 0)
 
 
 def test_a_model_is_asked_again_so_often() -> None:
-    """The last round may be followed by none: its answer counts, whatever it is."""
+    """A model is retried up to the limit, and the last round allows no further retry of calls."""
     hosted = frozenset({"free__read"})
     rounds = run(
         RoundPlanner(CHAT, BODY, Policy(retry=2, second_opinion="off"), RoundLimits(), hosted), retry(), retry()
@@ -48,13 +48,13 @@ def test_a_model_is_asked_again_so_often() -> None:
 
 
 def test_an_unknown_tool_alone_is_asked_for_once() -> None:
-    """With its own option, whatever else is not asked again."""
+    """With ``unknown_tool=retry``, an unknown tool is retried once, and other faults are not retried."""
     rounds = run(RoundPlanner(CHAT, BODY, Policy(unknown_tool="retry", second_opinion="off"), RoundLimits()), retry())
     assert [each and each.retries_allowed for each in rounds] == [{"UNKNOWN_TOOL"}, frozenset()]
 
 
 def test_an_answer_is_asked_for_beside_the_calls() -> None:
-    """As often, after as many faulty calls. After a tool's output none may follow, so the backend can enforce it."""
+    """Format retries are counted separately from call retries, and after an output they withhold the tools."""
     answered, policy = {**BODY, "messages": [*BODY["messages"], OUTPUT]}, Policy(retry=1, second_opinion="off")
     for body, mode in ((BODY, ""), (answered, "withheld")):
         rounds = run(RoundPlanner(CHAT, body, policy, RoundLimits()), retry(), retry(ANSWER_MISMATCH))
@@ -66,7 +66,8 @@ def test_an_answer_is_asked_for_beside_the_calls() -> None:
 
 
 def test_words_are_asked_for_once_in_place_of_an_invented_call() -> None:
-    """Without tools, and with either value of the option; not in the last round that the bounds allow."""
+    """With either value of the option, text is requested once in place of an invented call, without tools, if a round
+    is left."""
     for value in ("undeclared", "on"):
         first, second = run(
             RoundPlanner(CHAT, BODY, Policy(second_opinion=value), RoundLimits()), retry(SECOND_OPINION)
@@ -81,7 +82,7 @@ def test_words_are_asked_for_once_in_place_of_an_invented_call() -> None:
 
 @pytest.mark.parametrize(("api", "key"), [(CHAT, "messages"), (RESPONSES, "input")])
 def test_the_conversation_goes_on(api: Any, key: str) -> None:
-    """A further round is the client's own request with what the model wrote and our reply to it."""
+    """A further round consists of the client's request, the model's text and toolsim's reply to it."""
     body = BODY if key == "messages" else {"model": "m", "input": "hi"}
     _, second, third = run(
         RoundPlanner(api, body, Policy(retry=3), RoundLimits()), retry(words="one"), retry(words="", partial_call="b")
@@ -98,7 +99,7 @@ def test_the_conversation_goes_on(api: Any, key: str) -> None:
 
 
 def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
-    """Tools stay on offer if the operator says so; it is no part of the other count."""
+    """An empty answer is retried once, without tools unless the option keeps them, and counted separately."""
     policy = Policy(fix_empty_final="on", second_opinion="off")
     first, second = run(RoundPlanner(CHAT, BODY, policy, RoundLimits()), retry(EMPTY_ANSWER, ""))
     assert first is not None
@@ -124,13 +125,13 @@ def test_an_empty_answer_is_asked_for_once_and_without_tools() -> None:
     ],
 )
 def test_the_bounds_hold(bounds: RoundLimits, used: dict[str, Any]) -> None:
-    """Beyond rounds, time or text there is no further round."""
+    """The limits of rounds, time and text prevent a further round."""
     assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), bounds), retry(), **used)[1] is None
     assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), RoundLimits(seconds=0)), retry(), seconds=1e9)[1] is not None
 
 
 def test_the_last_round_that_is_allowed_asks_for_nothing() -> None:
-    """So its answer is judged as one without the runner."""
+    """The last allowed round permits no retry, so its answer is final."""
     assert run(RoundPlanner(CHAT, BODY, Policy(retry=3), RoundLimits(rounds=1)))[0] == Round(1, BODY, Policy(retry=3))
 
 
@@ -150,7 +151,7 @@ def test_the_last_round_that_is_allowed_asks_for_nothing() -> None:
     ],
 )
 def test_who_may_take_rounds(policy: Policy, change: dict[str, Any], may: bool) -> None:
-    """Only what may need a second question goes to the runner: never one of several choices."""
+    """Only requests that might need a further round use the runner, and requests for several choices never use it."""
     assert may_take_rounds(CHAT.read(BODY | change), policy) is may
 
 
@@ -167,13 +168,13 @@ def test_who_may_take_rounds(policy: Policy, change: dict[str, Any], may: bool) 
     ],
 )
 def test_who_may_have_mcp_tools(policy: Policy, change: dict[str, Any], rounds: int, may: bool) -> None:
-    """Calls must be allowed, in a single answer, which needs a second round for their outputs."""
+    """MCP tools need a single answer that allows calls, and a second round for their outputs."""
     assert may_be_hosted(CHAT.read(BODY | change), policy, RoundLimits(rounds=rounds)) is may
 
 
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 408, 429])
 def test_what_is_not_of_the_tools(status: int) -> None:
-    """A key, money, a model that is gone and the pace are no better without tools."""
+    """Errors about keys, payment, models and rate limits are not retried without tools."""
     course = RoundPlanner(CHAT, BODY, Policy(tool_use_mode="relaxed"), RoundLimits())
     assert course.without_tools(course.first(), status, seconds=0) is None
     following = course.without_tools(course.first(), 500, seconds=0)
@@ -185,7 +186,7 @@ def test_what_is_not_of_the_tools(status: int) -> None:
 
 
 def test_a_question_beside_the_conversation_is_a_round() -> None:
-    """It counts as one, nothing is asked again for it, and it leaves room for the round that may follow from it."""
+    """A second-opinion question counts as a round, allows no retries, and leaves room for the following round."""
     course = RoundPlanner(CHAT, BODY, Policy(second_opinion="on"), RoundLimits(rounds=4))
     first = course.first()
     question = course.side_request("Be brief.", "Is it?", seconds=0)
@@ -207,7 +208,7 @@ def test_a_question_beside_the_conversation_is_a_round() -> None:
 
 
 def test_calls_may_be_asked_about() -> None:
-    """Where the model may call as it likes, in answer to the user."""
+    """Second opinions apply where the model can choose to call in reply to the user."""
     policy = Policy(second_opinion="on")
     assert may_take_rounds(CHAT.read(BODY), policy)
     assert not may_take_rounds(CHAT.read(BODY | {"tools": []}), policy)

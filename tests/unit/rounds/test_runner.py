@@ -1,4 +1,4 @@
-"""Rounds of real requests and real answers, merged into one that the real OpenAI client reads."""
+"""Tests for rounds of real requests and answers, merged into one answer that the official OpenAI client reads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ play = partial(rounds.play, policy=RETRY)
 @pytest.mark.parametrize("backend", API_NAMES)
 @pytest.mark.parametrize("client", API_NAMES)
 def test_the_second_call_counts(client: ApiName, backend: ApiName, stream: bool) -> None:
-    """A bad call is asked again with its reason, and the client gets the good one, with the tokens of both rounds."""
+    """An invalid call is retried with the reason, and the client receives the valid call and the usage of
+    both rounds."""
     seen, script, job = play("Well.\n" + BAD, GOOD, client=client, backend=backend, stream=stream)
     assert seen.items == [["text", "Well.\n"], ADD]
     assert len(script.asked) == 2
@@ -42,7 +43,7 @@ def test_the_second_call_counts(client: ApiName, backend: ApiName, stream: bool)
     assert job.report.retries == ["SCHEMA_MISMATCH:add"]
     assert job.report.calls == ["add"]
     assert job.report.tool_call_ids == seen.ids
-    assert seen.usage == (7 if stream else 14)  # A stream that is cut off never says what it took.
+    assert seen.usage == (7 if stream else 14)  # A stream that is cut off does not report its usage.
     assert job.report.error is None
 
 
@@ -61,10 +62,10 @@ def test_the_second_call_counts(client: ApiName, backend: ApiName, stream: bool)
     ],
 )
 def test_what_the_client_gets(texts: tuple[str | None, ...], items: list[Any]) -> None:
-    """Whatever the model says: what was emitted stays, and what is never mended is emitted as without the runner."""
+    """Emitted output is not retracted, and calls that are never corrected are emitted as text."""
     for client in API_NAMES:
         for stream in (True, False):
-            # A non-strict tool: what stays bad is text.
+            # Use tools that are not strict, so that invalid calls become text.
             more = {"tools": []} if not texts else {}
             script = Script(texts, "responses")
             job = job_of(script, client, stream, RETRY, RoundLimits(), **more)
@@ -78,7 +79,7 @@ def test_what_the_client_gets(texts: tuple[str | None, ...], items: list[Any]) -
 
 
 def test_a_strict_tool_that_is_never_called_well_is_an_error() -> None:
-    """The last round's violation is the answer's."""
+    """If the last retry still violates a strict tool's schema, the answer ends with that error."""
     seen, script, job = play(BAD, BAD, policy=Policy(retry=1))
     assert seen.error == "invalid_tool_call"
     assert len(script.asked) == 2
@@ -87,21 +88,21 @@ def test_a_strict_tool_that_is_never_called_well_is_an_error() -> None:
 
 @pytest.mark.parametrize("bounds", [RoundLimits(rounds=2), RoundLimits(seconds=1e-9), RoundLimits(text_bytes=1)])
 def test_the_bounds_hold(bounds: RoundLimits) -> None:
-    """Beyond them nobody is asked, and the client gets what it would have got."""
+    """Beyond the limits there is no retry, and the client receives the error of the faulty call."""
     seen, script, _ = play("Well. " + BAD, BAD, GOOD, bounds=bounds)
     assert seen.error == "invalid_tool_call"
     assert len(script.asked) == (2 if bounds.rounds == 2 else 1)
 
 
 def test_a_round_that_fails_makes_nothing_worse() -> None:
-    """The client gets what the first round gave up to its fault; the report says that the second failed."""
+    """If a retry fails, the client receives the first round's output, and the report has a warning."""
     seen, _, job = play(BAD, None)
     assert seen.error == "invalid_tool_call"
     assert ROUND_FAILED in job.report.warnings
 
 
 def test_a_refusal_of_the_first_round_is_the_answer() -> None:
-    """Its status and its body reach the client as they are, and nobody is asked again."""
+    """A refusal of the first round reaches the client with its status and body, without a retry."""
     script = Script([None], "chat")
     job = job_of(script, "chat", True, RETRY, RoundLimits())
     assert asyncio.run(run(job)) == (503, [b'{"error": {}}'])
@@ -113,7 +114,7 @@ RELAXED = Policy(tool_use_mode="relaxed")
 
 
 def test_a_providers_error_is_asked_again_without_tools() -> None:
-    """Once, if the operator rather has an answer without tools than none; then the error is the answer."""
+    """If the policy is relaxed, a provider's error is retried once without tools, and a second error is final."""
     seen, script, job = play(None, "So be it.", policy=RELAXED)
     assert seen.items == [["text", "So be it."]]
     assert ["CLIENT TOOL CATALOG" in str(messages) for messages in script.asked] == [True, False]
@@ -128,7 +129,7 @@ def test_a_providers_error_is_asked_again_without_tools() -> None:
 
 
 def test_required_means_a_call() -> None:
-    """Text without a call is sent, and the model is asked for the call that has to follow."""
+    """If a call is required, text without a call is sent, and the model is re-prompted for the call."""
     seen, script, _ = play("I would rather not.", GOOD, tool_choice="required")
     assert seen.items == [["text", "I would rather not."], ADD]
     assert "NO_CALL" in str(script.asked[1][-1])
@@ -137,7 +138,7 @@ def test_required_means_a_call() -> None:
 
 
 def test_an_empty_answer_after_an_output() -> None:
-    """The model is asked once more, in the operator's words, and may call nothing."""
+    """An empty answer after an output is retried once with the option's prompt and without tools."""
     call = {"id": "call_001", "type": "function", "function": {"name": "add", "arguments": "{}"}}
     messages = [
         {"role": "user", "content": "hi"},
@@ -155,7 +156,7 @@ def test_an_empty_answer_after_an_output() -> None:
 
 
 def test_a_client_that_leaves_ends_the_round() -> None:
-    """Closing the answer closes what is being asked."""
+    """Closing the answer closes the pending backend round."""
 
     async def leave() -> Script:
         script = Script([GOOD], "chat")
@@ -184,9 +185,9 @@ SAID = st.lists(
 def test_streamed_and_whole_say_the_same(
     texts: list[str | None], client: ApiName, backend: ApiName, policy: Policy, choice: str, size: int
 ) -> None:
-    """Whatever a model says in each round, the real client accumulates from the stream what the whole answer holds.
+    """For any rounds, a real client accumulates the same answer from the stream as from the non-streamed document.
 
-    Its accumulator checks that no sequence number is left out, and that items and deltas come in order.
+    Its accumulator checks that no sequence number is missing, and that items and deltas arrive in order.
     """
     both = []
     for stream in (True, False):

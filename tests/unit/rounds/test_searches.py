@@ -1,4 +1,4 @@
-"""Tools that the proxy runs within an answer, in the APIs that show them: MCP servers, searches of web and tools."""
+"""Tests for tools that toolsim runs within an answer, in the APIs that show them: MCP tools, web and tool searches."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def block(name: str, **arguments: Any) -> str:
 
 
 class Pool:
-    """Servers with a search and an adder."""
+    """Simulated servers with a search tool and an adder."""
 
     def __init__(self, output: str | None = None) -> None:
         self.output = json.dumps({"results": FOUND}) if output is None else output
@@ -92,7 +92,7 @@ def play(
     serves: bool = True,
     **mcp_context: Any,
 ) -> tuple[dict[str, Any], Script, RunnerJob]:
-    """Return the answer, as the SDK's types read it, the script and the job."""
+    """Return the answer as the SDK's types read it, the script and the job."""
     script, api = Script(texts, backend), APIS[client]
     policy = replace(policy or Policy(), backend=backend)
     body = {**body, "stream": stream}
@@ -121,7 +121,7 @@ def whole_of(client: ApiName, data: bytes) -> dict[str, Any]:
 
 
 def answer_of(client: ApiName, data: bytes) -> dict[str, Any]:
-    """Return what the SDK makes of a stream, each of whose events its types accept."""
+    """Return the SDK's result for a stream, after validating each event with the SDK's types."""
     events = [json.loads(line[6:]) for line in data.decode().split("\n") if line.startswith("data: {")]
     kind = TypeAdapter[Any](ResponseStreamEvent if client == "responses" else BetaRawMessageStreamEvent)
     for event in events:
@@ -141,7 +141,7 @@ def answer_of(client: ApiName, data: bytes) -> dict[str, Any]:
 
 
 def without_ids(value: Any) -> Any:
-    """Return an answer without what differs from one to the next."""
+    """Return an answer without the fields that differ between runs."""
     changing = ("id", "created_at", "completed_at", "tool_use_id", "item_id", "stop_details", "caller")
     if isinstance(value, dict):
         kept = {key: without_ids(each) for key, each in value.items() if key not in changing}
@@ -150,7 +150,7 @@ def without_ids(value: Any) -> Any:
 
 
 def following(client: ApiName, body: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the next request of a conversation, with the answer as a client echoes it."""
+    """Return the next request of a conversation, which contains the answer as a client echoes it."""
     said = {"role": "user", "content": "And now?"}
     if client == "responses":
         return {**body, "input": [*body["input"], *answer["output"], said]}
@@ -158,7 +158,7 @@ def following(client: ApiName, body: dict[str, Any], answer: dict[str, Any]) -> 
 
 
 def begins_with(prompt: list[Any], before: list[Any]) -> bool:
-    """Return whether a prompt begins with the whole of another one."""
+    """Return whether a prompt begins with the complete previous prompt."""
     *same, last = before
     shown, continued = json.dumps(last), json.dumps(prompt[len(same)])
     text = last["content"] if isinstance(last["content"], str) else last["content"][-1]["text"]
@@ -189,14 +189,14 @@ TOOLS: dict[ApiName, dict[str, Any]] = {
 NAME: dict[ApiName, str] = {"responses": "tool_search", "messages": "tool_search_tool_regex"}
 
 
-# -- the web
+# -- web search
 
 
 @each("stream", [True, False])
 @each("client", SHOWN)
 @each("backend", BACKENDS)
 def test_the_web_is_searched(client: ApiName, backend: ApiName, stream: bool) -> None:
-    """Only with the query, whatever the server calls it. The model is shown titles, addresses and texts."""
+    """A web search sends only the query, and the model sees titles, URLs and texts, which the answer cites."""
     pool = Pool()
     body = request(client, [WEB[client]])
     last = "See [Herons](https://birds.example/heron)."
@@ -231,7 +231,7 @@ def test_the_web_is_searched(client: ApiName, backend: ApiName, stream: bool) ->
 
 @each("client", SHOWN)
 def test_limits_of_domains(client: ApiName) -> None:
-    """Pages of other domains are never seen."""
+    """Search results from domains that the client excluded reach neither the client nor the model."""
     allowed = {"allowed_domains": ["example.net"]}
     tool = WEB[client] | ({"filters": allowed} if client == "responses" else allowed)
     asked = (block("web_search", query="x"), "So.")
@@ -245,7 +245,7 @@ def test_limits_of_domains(client: ApiName) -> None:
 
 @each("stream", [True, False])
 def test_the_number_of_searches(stream: bool) -> None:
-    """One that is too many is an error, which the model is told."""
+    """A search beyond the client's limit is an error, which the model sees."""
     body = request("messages", [WEB["messages"] | {"max_uses": 1}])
     asked = (block("web_search", query="x") + block("web_search", query="y"), "So.")
     pool = Pool()
@@ -260,7 +260,7 @@ def test_the_number_of_searches(stream: bool) -> None:
 
 @each("client", SHOWN)
 def test_a_search_that_fails(client: ApiName) -> None:
-    """The output is too large, or the server has gone: the answer goes on."""
+    """If a search fails, such as for a large output, the model sees the error and the answer continues."""
     policy = Policy(max_tool_bytes=100)
     asked = (block("web_search", query="x"), "I cannot.")
     body = request(client, [WEB[client]])
@@ -273,7 +273,7 @@ def test_a_search_that_fails(client: ApiName) -> None:
 
 @each("client", SHOWN)
 def test_a_server_without_its_search_tool(client: ApiName) -> None:
-    """The report names the server and the tool that is missing."""
+    """If the server lacks its configured search tool, the report names the server and the missing tool."""
     wrong = replace(SEARCHER, web_search="fnd")
     asked = (block("web_search", query="x"), "I cannot.")
     answer, _, job = play(client, request(client, [WEB[client]]), *asked, pool=Pool(), servers={"web": wrong})
@@ -282,7 +282,7 @@ def test_a_server_without_its_search_tool(client: ApiName) -> None:
 
 
 def test_a_forced_search() -> None:
-    """As Claude Code wants it: the tool that the choice names is hosted, and the next round may answer."""
+    """A tool choice that names the search forces a single search, and the next round can answer."""
     choice = {"type": "tool", "name": "web_search"}
     body = request("messages", [WEB["messages"]], tool_choice=choice)
     answer, _, _ = play("messages", body, block("web_search", query="x"), "So.", pool=Pool(), servers={"web": SEARCHER})
@@ -295,7 +295,8 @@ def test_a_forced_search() -> None:
 
 
 def test_a_client_that_sends_only_the_query_back() -> None:
-    """As Codex does: the results are remembered, for this client alone, and the prompt goes on as it was."""
+    """If a client returns only the query of a search, the stored results keep the prompt unchanged, but only for their
+    owner."""
     body = request("responses", [WEB["responses"], function("responses", "now", {"type": "object"})])
     mcp_context: dict[str, Any] = {"servers": {"web": SEARCHER}, "hidden": HiddenCalls(), "owner": "me"}
     asked = (block("web_search", query="x"), "So it is.")
@@ -312,7 +313,7 @@ def test_a_client_that_sends_only_the_query_back() -> None:
 
 
 def test_a_choice_loses_only_its_demand() -> None:
-    """What else a choice of the Messages API says holds in the rounds after it."""
+    """After a call, a tool choice of the Messages API loses only its demand, and its other fields stay."""
     value = {"type": "tool", "name": "web_search", "disable_parallel_tool_use": True}
     assert after_calls(value) == {"type": "auto", "disable_parallel_tool_use": True}
     assert after_calls({"type": "auto", "disable_parallel_tool_use": True})["disable_parallel_tool_use"] is True
@@ -320,7 +321,7 @@ def test_a_choice_loses_only_its_demand() -> None:
 
 @each("client", SHOWN)
 def test_results_that_a_model_invents(client: ApiName) -> None:
-    """What it writes after its search, before it has seen a result, reaches nobody."""
+    """Text that a model writes after its search, before it has seen a result, is dropped."""
     asked = (block("web_search", query="x") + "\nI found: nonsense.", "So it is.")
     alone = replace(SEARCHER, allowed=(NONE,))
     answer, _, _ = play(client, request(client, [WEB[client]]), *asked, pool=Pool(), servers={"web": alone})
@@ -329,7 +330,7 @@ def test_results_that_a_model_invents(client: ApiName) -> None:
 
 @each("client", SHOWN)
 def test_the_operators_lists(client: ApiName) -> None:
-    """They know a search by its type or its name."""
+    """The operator's lists match a search by its type or its name."""
     asked = (block("web_search", query="x"), "So it is.")
     body = request(client, [WEB[client], function(client, "now", {"type": "object"})])
     for names, is_made in (({"now"}, False), ({"now", "web_search"}, True), ({"now", WEB[client]["type"]}, True)):
@@ -339,7 +340,7 @@ def test_the_operators_lists(client: ApiName) -> None:
 
 
 def test_a_search_for_programs_alone() -> None:
-    """A search that only a program may call, which a backend would run, is dropped like other hosted tools."""
+    """A search that only programs can call is dropped like other hosted tools."""
     tool = WEB["messages"] | {"type": "web_search_20260209", "allowed_callers": ["code_execution_20260120"]}
     body = request("messages", [tool, function("messages", "now", {"type": "object"})])
     _, script, job = play("messages", body, "Well.", pool=Pool(), servers={"web": SEARCHER})
@@ -364,7 +365,7 @@ def deferring(client: ApiName, **more: Any) -> dict[str, Any]:
 @each("client", SHOWN)
 @each("backend", BACKENDS)
 def test_a_deferred_tool_is_found_and_called(client: ApiName, backend: ApiName, stream: bool) -> None:
-    """The model is shown its name, searches, is shown its schema, and calls it."""
+    """The model sees a deferred tool's name, searches, sees its schema, and calls it."""
     search = {"pattern": "weath.r"} if client == "messages" else {"query": "the weather"}
     asked = (block(NAME[client], **search), block("get_weather", city="Bonn"))
     answer, script, job = play(client, deferring(client), *asked, backend=backend, stream=stream)
@@ -391,7 +392,8 @@ def test_a_deferred_tool_is_found_and_called(client: ApiName, backend: ApiName, 
 
 @each("client", SHOWN)
 def test_a_blind_call_becomes_a_search(client: ApiName) -> None:
-    """A call that does not fit the schema never reaches the client: the model is shown the schema instead."""
+    """A call that does not fit an unseen schema is not sent to the client, but becomes a search that shows
+    the schema."""
     asked = (block("get_weather"), block("get_weather", city="Bonn"))
     answer, script, job = play(client, deferring(client), *asked)
     assert [item["type"] for item in results(client, answer)][-1] in ("tool_use", "function_call")
@@ -402,7 +404,7 @@ def test_a_blind_call_becomes_a_search(client: ApiName) -> None:
 
 @each("client", SHOWN)
 def test_a_good_guess_is_a_call(client: ApiName) -> None:
-    """What fits the schema needs no search."""
+    """A call that fits an unseen schema is made without a search."""
     answer, script, _ = play(client, deferring(client), block("get_weather", city="Bonn"))
     assert len(script.asked) == 1
     assert len(results(client, answer)) == 1
@@ -410,7 +412,7 @@ def test_a_good_guess_is_a_call(client: ApiName) -> None:
 
 @each("client", SHOWN)
 def test_nothing_is_found(client: ApiName) -> None:
-    """The model is told so."""
+    """A search without matches returns an empty result, and the answer continues."""
     search = {"pattern": "zzz"} if client == "messages" else {"query": "zzz"}
     answer, _, _ = play(client, deferring(client), block(NAME[client], **search), "There is none.")
     assert text_of(client, answer) == "There is none."
@@ -419,7 +421,7 @@ def test_nothing_is_found(client: ApiName) -> None:
 
 
 def test_tools_in_a_namespace() -> None:
-    """Those of the Responses API; the namespace is found with what fits."""
+    """Deferred tools in a namespace are found with the namespace that contains the matching tools."""
     inner = [function("responses", name, CITY, defer_loading=True) for name in ("get_weather", "get_tide")]
     space = {"type": "namespace", "name": "sea", "description": "The sea.", "tools": inner}
     body = request("responses", [TOOLS["responses"], space])
@@ -432,7 +434,8 @@ def test_tools_in_a_namespace() -> None:
 
 @each("client", BACKENDS)
 def test_without_any_search_nothing_is_hidden(client: ApiName) -> None:
-    """A client of the Messages API has a search of its own; any other's tools are shown at once."""
+    """Without a search tool, deferred tools are shown immediately, except to Messages clients, which have their own
+    search."""
     tool = function(client, "get_weather", CITY, defer_loading=True)
     tools = [function(client, "now", {"type": "object"}), tool]
     tools = [{"type": "function", "function": each} for each in tools] if client == "chat" else tools
@@ -441,7 +444,7 @@ def test_without_any_search_nothing_is_hidden(client: ApiName) -> None:
 
 
 def test_which_requests_have_a_search() -> None:
-    """Judging by their bytes: a search of the client's own, as Codex has it, costs nothing."""
+    """Requests with a hosted search are recognized by their bytes, and a client's own search is not taken for one."""
     mcp_context = McpContext(None, Approvals())
     for client in SHOWN:
         body = deferring(client)
@@ -455,7 +458,7 @@ def test_which_requests_have_a_search() -> None:
 
 @each("client", SHOWN)
 def test_a_search_that_nobody_makes(client: ApiName) -> None:
-    """If no other round may follow, all tools are shown at once, and the search is dropped."""
+    """If no further round is possible, all tools are shown immediately, and the search is dropped with a warning."""
     _, script, job = play(client, deferring(client), "Well.", serves=False)
     assert '"city"' in str(script.asked[0])
     assert [warning.partition(":")[0] for warning in job.report.warnings] == ["TOOL_DROPPED"]
@@ -471,7 +474,7 @@ HOSTS = {"runs_clients": True, "hosts": ("calc.example",)}
 @each("stream", [True, False])
 @each("backend", BACKENDS)
 def test_servers_of_a_messages_request(backend: ApiName, stream: bool) -> None:
-    """Their calls come back as blocks; without a toolset, as in the older version, all tools are there."""
+    """Calls of a Messages request's MCP servers are returned as blocks; without a toolset, all tools are offered."""
     for body in (request("messages", [TOOLSET], **MCP), request("messages", [], **MCP)):
         pool = Pool()
         answer, script, _ = play(
@@ -505,7 +508,7 @@ def test_servers_of_a_messages_request(backend: ApiName, stream: bool) -> None:
     ],
 )
 def test_a_toolset_chooses(toolset: dict[str, Any]) -> None:
-    """By naming the tools that are on, or those that are off."""
+    """A toolset selects tools by enabling individual tools or by disabling them."""
     body = request("messages", [TOOLSET | toolset], **MCP)
     _, script, _ = play("messages", body, "Well.", pool=Pool(), **HOSTS)
     assert "calc__add" in str(script.asked[0])
@@ -513,14 +516,14 @@ def test_a_toolset_chooses(toolset: dict[str, Any]) -> None:
 
 
 def test_a_host_that_is_not_allowed() -> None:
-    """A 400 names the option."""
+    """A server on a host that is not allowed is a 400 that names the option."""
     body = request("messages", [TOOLSET], **MCP)
     refused, _, _ = play("messages", body, "Well.", pool=Pool(), runs_clients=True, hosts=("other.example",))
     assert "toolsim_mcp_hosts" in refused["error"]["message"]
 
 
 def test_the_operators_servers_stay_hidden() -> None:
-    """A client that has named none is shown no blocks that it may not know."""
+    """Calls of the operator's servers are not shown as blocks to a client that declared no servers."""
     servers = {"calc": Server("calc", ("x",), free=(EVERY,))}
     body = request("messages", [function("messages", "now", {"type": "object"})])
     answer, _, _ = play("messages", body, block("calc__add", a=2), "5 it is.", pool=Pool(), servers=servers)
@@ -529,7 +532,7 @@ def test_the_operators_servers_stay_hidden() -> None:
 
 @each("client", SHOWN)
 def test_a_deferred_server(client: ApiName) -> None:
-    """Its tools are found by a search too."""
+    """The tools of a deferred MCP server are found by a search, and the next prompt continues the previous one."""
     if client == "messages":
         body = request(client, [TOOLS[client], TOOLSET | {"default_config": {"defer_loading": True}}], **MCP)
     else:
@@ -548,7 +551,7 @@ def test_a_deferred_server(client: ApiName) -> None:
     assert begins_with(later.asked[0], script.asked[2])
 
 
-# -- all of them
+# -- all hosted tools
 
 
 def cases(client: ApiName) -> list[tuple[dict[str, Any], tuple[str, ...], dict[str, Any]]]:
@@ -572,7 +575,7 @@ def cases(client: ApiName) -> list[tuple[dict[str, Any], tuple[str, ...], dict[s
 
 @each("client", SHOWN)
 def test_streamed_and_whole_are_equal(client: ApiName) -> None:
-    """But for ids and times."""
+    """Streamed and non-streamed answers are equal, except for IDs and times."""
     for body, asked, mcp_context in cases(client):
         whole, _, _ = play(client, body, *asked, pool=Pool(), **mcp_context)
         streamed, _, _ = play(client, body, *asked, pool=Pool(), stream=True, **mcp_context)
@@ -583,7 +586,7 @@ def test_streamed_and_whole_are_equal(client: ApiName) -> None:
 @each("backend", BACKENDS)
 @each("policy", [Policy(), Policy(history="bracketed")])
 def test_the_next_prompt_begins_as_the_last_one(client: ApiName, backend: ApiName, policy: Policy) -> None:
-    """The client echoes the blocks or items, and the model is shown the same text again."""
+    """The client echoes the blocks or items, and the next prompt begins with the previous prompt."""
     for body, asked, mcp_context in cases(client):
         answer, script, _ = play(client, body, *asked, pool=Pool(), backend=backend, policy=policy, **mcp_context)
         more = following(client, body, answer)
@@ -605,7 +608,7 @@ def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
-    """Return a JSON value with another value at a path."""
+    """Return a JSON value in which the value at a path is replaced."""
     if not path:
         return by
     copied = value.copy()
@@ -615,11 +618,11 @@ def replaced(value: Any, path: tuple[Any, ...], by: Any) -> Any:
 
 @each("client", SHOWN)
 def test_what_a_client_may_send_instead(client: ApiName) -> None:
-    """Anything, in the place of each value of a declaration, a call or a result: never an error of toolsim's own."""
+    """Arbitrary values in place of any part of a declaration, call or result cause at most a bad-request error."""
     for body, asked, mcp_context in cases(client):
         answer, _, _ = play(client, body, *asked, pool=Pool(), **mcp_context)
         sent = following(client, body, answer)
-        # Three values for each place.
+        # Try three values for each place.
         for number, path in enumerate([*paths(sent)] * 3):
             changed = replaced(sent, path, JUNK[number % len(JUNK)])
             given = McpContext(Pool(), Approvals(), **{"runs_clients": True, "hosts": HOSTS["hosts"], **mcp_context})

@@ -1,4 +1,4 @@
-"""The runner over real HTTP, with rounds of the test's own."""
+"""Tests for the runner's server over real HTTP, with rounds that the tests define."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORDS: tuple[RoundEvent, ...] = (Opened(), TextDelta("Hello"), RoundReport(Repor
 
 
 class Round1:
-    """Says these; "STALL" waits for ever. ``stopped``: it was closed."""
+    """A round that yields these events; "STALL" waits forever, and ``stopped`` is set when the round is closed."""
 
     def __init__(self, *said: RoundEvent) -> None:
         self.said = said
@@ -64,7 +64,7 @@ async def post(server: RunnerServer, a_job: RunnerJob | None) -> httpx.Response:
 
 
 async def test_streamed_and_whole(server: RunnerServer) -> None:
-    """A job is answered in its API and form; only once, and only for who knows it."""
+    """A job is answered in its API and form, only once, and only for a request with its token."""
     streamed = await post(server, job(Round1(*WORDS)))
     assert streamed.headers["content-type"].startswith("text/event-stream")
     assert streamed.headers["cache-control"] == "no-cache, no-transform"
@@ -83,7 +83,8 @@ async def test_streamed_and_whole(server: RunnerServer) -> None:
 
 
 async def test_a_stream_of_somebody_elses(server: RunnerServer) -> None:
-    """It goes out as it comes, for either method; a client that leaves ends it."""
+    """A stream from another source is passed on as it arrives, for either method, and ends when the client
+    disconnects."""
     is_over = asyncio.Event()
 
     async def stream() -> AsyncGenerator[bytes]:
@@ -114,7 +115,7 @@ async def test_a_stream_of_somebody_elses(server: RunnerServer) -> None:
 
 
 async def test_errors(server: RunnerServer) -> None:
-    """A refusal of the first round passes as it is; a failure is a status, or the stream's own error."""
+    """A refusal of the first round passes unchanged, and a failure becomes the status or the stream's error."""
     headers = {"content-type": "application/json", "retry-after": "3"}
     refused = await post(server, job(Round1(RoundReport(Report()), Refused(429, headers, b'{"error":1}'))))
     assert (refused.status_code, refused.headers["retry-after"], refused.content) == (429, "3", b'{"error":1}')
@@ -127,7 +128,7 @@ async def test_errors(server: RunnerServer) -> None:
 
 
 async def test_the_report_ends_the_stream_where_it_is_wanted(server: RunnerServer) -> None:
-    """As in an answer without the runner, it stands before the last frame."""
+    """With ``sse_telemetry``, the report is a comment before the last frame of the stream."""
     told = (await post(server, job(Round1(*WORDS), sse_telemetry=True))).text
     *_, comment, last, end = told.split("\n\n")
     assert json.loads(comment.removeprefix(": "))["rounds"] == 1
@@ -135,7 +136,7 @@ async def test_the_report_ends_the_stream_where_it_is_wanted(server: RunnerServe
 
 
 async def test_signs_of_life_while_a_round_is_silent(server: RunnerServer) -> None:
-    """In a stream, whether it has begun or its first round still reads the prompt."""
+    """A silent stream receives keep-alives, both after its start and while the first round still reads the prompt."""
     for events in ((Opened(), TextDelta("one"), TextDelta("STALL")), (TextDelta("STALL"),)):
         round_ = Round1(*events)
         token = server.admit(job(round_))
@@ -154,7 +155,7 @@ async def test_signs_of_life_while_a_round_is_silent(server: RunnerServer) -> No
 
 
 async def test_a_whole_answer_has_no_signs_of_life(server: RunnerServer) -> None:
-    """Its status is undecided until its end."""
+    """A non-streamed answer receives no keep-alives, because its status is undecided until its end."""
     silent = Round1(TextDelta("STALL"))
     url = f"http://127.0.0.1:{server.port}/v1/x"
     with pytest.raises(httpx.ReadTimeout):
@@ -164,7 +165,7 @@ async def test_a_whole_answer_has_no_signs_of_life(server: RunnerServer) -> None
 
 
 async def test_a_late_refusal_is_the_error_of_the_stream(server: RunnerServer) -> None:
-    """Once the client has its head, the backend's HTTP error becomes the event of its API."""
+    """After the response head, an HTTP error of the backend becomes an error event of the client's API."""
 
     class Late(Round1):
         async def ask(self, _: Round) -> AsyncGenerator[RoundEvent]:
@@ -179,7 +180,7 @@ async def test_a_late_refusal_is_the_error_of_the_stream(server: RunnerServer) -
 
 
 async def test_stopping_ends_what_runs(server: RunnerServer) -> None:
-    """A job that is under way is ended, and its client's connection closed."""
+    """Stopping the server ends a running job and closes its client's connection."""
     round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL"))
     asked = asyncio.create_task(post(server, job(round_)))
     await asyncio.wait_for(round_.stalls.wait(), 5)
@@ -191,7 +192,7 @@ async def test_stopping_ends_what_runs(server: RunnerServer) -> None:
 
 @pytest.mark.parametrize("has_begun", [False, True])
 async def test_ending_says_why(server: RunnerServer, has_begun: bool) -> None:
-    """A job that is under way ends with an error: as the status if there is no head yet, else as the API's event."""
+    """If a running job is ended, the client receives the error as a status or, in a started stream, as an event."""
     round_ = Round1(Opened(), TextDelta("one"), TextDelta("STALL")) if has_begun else Round1(TextDelta("STALL"))
     asked = asyncio.create_task(post(server, job(round_)))
     await asyncio.wait_for(round_.stalls.wait(), 5)
@@ -203,7 +204,7 @@ async def test_ending_says_why(server: RunnerServer, has_begun: bool) -> None:
 
 
 async def test_keepalives_lose_nothing() -> None:
-    """Events come in order, with signs of life between slow ones; closing it closes what it reads."""
+    """Events arrive in order, with keep-alives between slow events, and closing the iterator closes its source."""
     closed: list[bool] = []
 
     async def slow() -> AsyncGenerator[object]:
@@ -233,7 +234,7 @@ async def test_keepalives_lose_nothing() -> None:
     ],
 )
 async def test_what_waits_to_be_written_is_limited(event: RoundEvent, most: int) -> None:
-    """By its number and its text; once it is taken, the producer continues."""
+    """Waiting events are limited in number and in text, and the producer continues when they are consumed."""
     made = [0]
 
     async def events() -> AsyncGenerator[RoundEvent]:
@@ -252,7 +253,7 @@ async def test_what_waits_to_be_written_is_limited(event: RoundEvent, most: int)
 
 
 async def test_an_answer_that_is_made_at_once_leaves_others_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who makes many events, and who takes them a few at a time, pause as one piece of work; nothing is lost."""
+    """Many immediate events are processed in time slices shared by producer and consumer, without losing an event."""
     pauses: list[float] = []
     renew = TimeSlice.restart
 
@@ -272,5 +273,5 @@ async def test_an_answer_that_is_made_at_once_leaves_others_their_time(monkeypat
     assert [event async for event in with_keepalives(at_once(), 60)] == list(range(500))
     slices = [after - before for before, after in pairwise([started, *pauses])]
     assert len(slices) > 5
-    # What is made ahead belongs to the slice.
+    # Events that are produced ahead belong to the same slice.
     assert max(slices) < 4 * SLICE_SECONDS

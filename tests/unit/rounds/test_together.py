@@ -1,4 +1,4 @@
-"""Options in any company: whatever the rounds of an answer are, it is one answer that agrees with itself."""
+"""Tests for combinations of options: the rounds always result in a single, consistent answer."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ ANSWERS = (
     | st.lists(st.sampled_from(EMITTED), min_size=1, max_size=3)
 )
 API_NAMES: tuple[ApiName, ...] = ("chat", "responses")
-# One that asks for everything which can be asked for.
+# A policy that enables all kinds of retries.
 ALL = Policy(second_opinion="on", retry=1, strict_policy="message")
 
 
@@ -127,7 +127,7 @@ def test_an_answer_agrees_with_itself(
     more: dict[str, Any],
     behind_outputs: bool,
 ) -> None:
-    """Streamed and whole agree; it ends with calls if it has any; its report and ids are those of what was emitted."""
+    """Streamed and non-streamed answers agree with each other, with their report and with their finish reason."""
     texts = [BODIES[backend](each, "tool_calls") if isinstance(each, list) else each for each in answers]
     if behind_outputs:
         key = "messages" if client == "chat" else "input"
@@ -146,5 +146,5 @@ def test_an_answer_agrees_with_itself(
             assert (job.report.finish == "tool_calls") == bool(calls) or job.report.finish == "length"
             assert client == "responses" or seen.finish == job.report.finish
     whole, streamed = both
-    # If an answer fails, only a stream has sent any of it.
+    # If an answer fails, only a stream has already sent part of it.
     assert whole == streamed or whole[-1] == streamed[-1] is not None

@@ -1,4 +1,4 @@
-"""Our words to the model about what it wrote."""
+"""Tests for toolsim's replies to the model about its faulty answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def retry(reason: str, words: str = "x", name: str | None = None, expected: str 
 
 
 def test_the_model_is_told_what_to_do_by_what_was_wrong() -> None:
-    """A broken call is begun anew, one that was cut off goes on, a missing one is asked for."""
+    """The reply depends on the fault: it requests a new call, the rest of a call, or a missing call."""
     fault = retry("SCHEMA_MISMATCH", name="f", expected="arguments; /days: got string, expected integer")
     record, instruction = reply_to(fault, called=False).split("\n")
     assert record == (
@@ -30,14 +30,14 @@ def test_the_model_is_told_what_to_do_by_what_was_wrong() -> None:
 
 
 def test_an_answer_of_nothing_is_shown_as_such() -> None:
-    """Otherwise the record would stand in one message with the user's own text."""
+    """An empty answer is shown as "(no answer)", because the record would otherwise join the user's text."""
     assert words_of(retry(NO_CALL, " \n")) == NOTHING
     assert words_of(retry(NO_CALL, " well ")) == " well "
 
 
 @given(st.text(), st.text())
 def test_nothing_leaves_its_record(name: str, expected: str) -> None:
-    """Whatever a name or a message holds (a model wrote it, or a schema), it is one value on the record's one line."""
+    """Any name or expectation stays a single value on the record's only line, whether from a model or a schema."""
     lines = reply_to(retry("UNKNOWN_TOOL", name=name, expected=expected), called=False).splitlines()
     assert len(lines) == 2
     assert is_error_record(lines[0])
