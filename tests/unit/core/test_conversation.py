@@ -1,4 +1,4 @@
-"""Labels of requests: words, turn, step, and the requests that belong together."""
+"""Tests for request labels: their text, turn and step, and the requests of one conversation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ THIRD: tuple[Item, ...] = (*SECOND, says("Rain."), user("And\n\nin  Paris?"))
     ],
 )
 def test_where_a_request_stands(items: tuple[Item, ...], words: str, where: str) -> None:
-    """Turns begin with the user's words, steps with outputs; consecutive ones of one kind count once."""
+    """Turns begin with user messages and steps with outputs, and consecutive items of the same kind count once."""
     found = label_of(items)
     assert (found.words, found.position(7)) == (words, where)
 
@@ -57,12 +57,12 @@ def test_where_a_request_stands(items: tuple[Item, ...], words: str, where: str)
     ],
 )
 def test_the_words_of_the_user(text: str, words: str) -> None:
-    """Without what programs wrap around them, and short enough for a list."""
+    """The label has the user's text without tags that programs add, shortened for a list."""
     assert label_of([user(text)]).words == words
 
 
 def test_rows_of_one_conversation() -> None:
-    """They share a number, whatever other requests come in between and however the instructions change."""
+    """Requests of a conversation share a number, despite other requests in between and changed instructions."""
     conversations = Conversations()
     assert conversations.number(label_of(FIRST)) == 1
     assert conversations.number(label_of([user("Something else.")])) == 2
@@ -74,14 +74,14 @@ def test_rows_of_one_conversation() -> None:
 
 
 def test_a_branch_is_still_the_conversation() -> None:
-    """An edited question continues what precedes it."""
+    """An edited question continues the same conversation."""
     conversations = Conversations()
     assert [conversations.number(label_of(items)) for items in (FIRST, THIRD)] == [1, 1]
     assert conversations.number(label_of([*SECOND, says("Rain."), user("And in Rome?")])) == 1
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest are forgotten; a conversation that continues is not old."""
+    """The number of known conversations is limited: the oldest are forgotten, but continued conversations are kept."""
     monkeypatch.setattr(outcome, "_MAX_KNOWN", 3)
     conversations = Conversations()
     assert conversations.number(label_of(FIRST)) == 1

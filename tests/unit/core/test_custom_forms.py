@@ -1,4 +1,4 @@
-"""Declarations of custom call forms: what is refused, and for which entry."""
+"""Tests for declarations of custom call forms: invalid declarations and the entry that each error names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FORM = {"opening": "@@CALL", "closing": "@@END"}
 
 
 def test_a_form_and_its_table() -> None:
-    """What is read can be written again."""
+    """A declared form is read and written back as an equal table."""
     full = FORM | {"body": "json", "keys": {"name": "fn", "arguments": "with"}}
     [form] = read_forms([full])
     assert form == CustomForm("@@CALL", "@@END", "json", "fn", "with")
@@ -36,7 +36,7 @@ def test_a_form_and_its_table() -> None:
     ],
 )
 def test_a_wrong_form(change: dict[str, Any], entry: str, message: str) -> None:
-    """The error names the form and the entry."""
+    """The error names the form's number and the invalid entry."""
     with pytest.raises(InvalidForm) as caught:
         read_forms([FORM | {"opening": "<<a>>"}, FORM | change])
     assert (caught.value.number, caught.value.entry) == (1, entry)
@@ -45,6 +45,6 @@ def test_a_wrong_form(change: dict[str, Any], entry: str, message: str) -> None:
 
 
 def test_two_forms_open_differently() -> None:
-    """Two with the same opening marker could not be told apart."""
+    """Two forms with the same opening marker are rejected, because they would be indistinguishable."""
     with pytest.raises(InvalidForm, match="already opens another form"):
         read_forms([FORM, FORM])

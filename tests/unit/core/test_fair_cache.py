@@ -1,4 +1,4 @@
-"""A cache of several owners, none of whom can evict the others' share."""
+"""Tests for a cache whose owners cannot evict each other's fair share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def held(shares: FairCache[str], keys: str) -> str:
 
 
 def test_the_largest_share_gives_way() -> None:
-    """By number, and by weight; the longest unused of it goes first."""
+    """Beyond the limits of number and weight, the least recently used entry of the largest share is evicted."""
     shares: FairCache[str] = FairCache(4, 100)
     for key in "ab":
         shares.put(key.encode(), key, "modest")
@@ -30,7 +30,7 @@ def test_the_largest_share_gives_way() -> None:
 
 
 def test_a_key_holds_one_value() -> None:
-    """The last; what is forgotten no longer counts, for whoever held it."""
+    """A key has a single value, the last one, and removed entries no longer count against their owner."""
     shares: FairCache[str] = FairCache(2, 10)
     shares.put(b"a", "1", "me", 5)
     shares.put(b"a", "2", "you", 6)
@@ -40,7 +40,7 @@ def test_a_key_holds_one_value() -> None:
 
 
 def test_the_books_balance() -> None:
-    """Whatever is put and forgotten, in any order."""
+    """The totals stay consistent for any sequence of insertions and removals."""
     random, shares = Random(1), FairCache[int](20, 200)
     for number in range(3_000):
         key = bytes([random.randrange(40)])

@@ -1,4 +1,4 @@
-"""A bounded dict of what was set last."""
+"""Tests for a bounded dict of the most recently set keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from toolsim.core.recent import RecentDict
 
 
 def test_the_latest_stay() -> None:
-    """Setting a key again makes it the latest; reading one does not."""
+    """Setting a key again makes it the latest, but reading a key does not."""
     recent: RecentDict[str, int] = RecentDict(3)
     for number, key in enumerate("abca"):
         recent[key] = number

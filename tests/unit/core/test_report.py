@@ -6,12 +6,12 @@ from toolsim.core.report import MAX_NAMES, Report, code_of, entry, tallies
 
 
 def test_an_entry_is_a_code_and_perhaps_a_name() -> None:
-    """The code can be extracted, whatever the tool's name."""
+    """The code of an entry can be extracted, regardless of the tool's name."""
     assert code_of(entry("SCHEMA_MISMATCH", "ns__f:0")) == code_of(entry("SCHEMA_MISMATCH")) == "SCHEMA_MISMATCH"
 
 
 def test_tallies() -> None:
-    """Calls are counted by name, everything else by code; an empty field counts as none."""
+    """Calls are counted by name and other entries by code, and an empty field counts as zero."""
     report = Report(calls=["f", "g"], warnings=[entry("SCHEMA_MISMATCH", "f"), entry("SCHEMA_MISMATCH", "g")])
     data = {tally.title: tally.codes for tally in report.tallies()}
     assert data["calls"] == ["f", "g"]
@@ -20,7 +20,7 @@ def test_tallies() -> None:
 
 
 def test_tallies_of_a_foreign_report() -> None:
-    """A flow file may contain anything in place of a report."""
+    """Unexpected values in a report from a flow file do not raise an exception."""
     assert [tally.entries for tally in tallies({"calls": "f", "repairs": [1, None]})] == [
         (),
         (),
@@ -33,7 +33,7 @@ def test_tallies_of_a_foreign_report() -> None:
 
 
 def test_a_call_that_is_dropped() -> None:
-    """The client's answer is then incomplete, whether the name is known or not."""
+    """A dropped call makes the client's answer incomplete, even if its name is unknown."""
     report = Report()
     report.drop_call("f")
     report.drop_call()
@@ -41,7 +41,7 @@ def test_a_call_that_is_dropped() -> None:
 
 
 def test_the_comment_of_a_stream_has_the_predecessors_fields() -> None:
-    """The number of calls, whether one was withheld, and what would have ended the turn: always present."""
+    """The comment of a stream always has the compatibility fields: number of calls, truncation and stop mode."""
     report = Report(client="chat", calls=["f"])
     fields = {"tool_call_count": 1, "tool_call_truncated": False, "stop_after_tools_mode": "off"}
     assert fields.items() <= report.for_clients().items()
@@ -52,7 +52,7 @@ def test_the_comment_of_a_stream_has_the_predecessors_fields() -> None:
 
 
 def test_the_log_says_whether_calls_are_missing() -> None:
-    """``tool_call_truncated`` only for calls that the client lacks; ``truncated`` also for a cut by length."""
+    """In the log, ``tool_call_truncated`` is set only for missing calls, and ``truncated`` also for a cut answer."""
     cut, dropped = Report(truncated=True), Report()
     dropped.drop_call("f")
     assert (cut.summary()["truncated"], "tool_call_truncated" in cut.summary()) == (True, False)
@@ -60,7 +60,7 @@ def test_the_log_says_whether_calls_are_missing() -> None:
 
 
 def test_a_summary_is_short_plain_data() -> None:
-    """Empty fields and the positions of blocks are left out, long lists are cut, and it can be encoded as JSON."""
+    """A summary omits empty fields and block positions, shortens long lists, and can be encoded as JSON."""
     report = Report(client="chat", tools=[f"t{n}" for n in range(MAX_NAMES + 5)], blocks=[{"start": 0}])
     data = report.summary()
     assert data.keys() == {
@@ -89,7 +89,7 @@ def test_plain_data_is_a_copy() -> None:
 
 
 def test_a_block_is_listed_with_what_was_found_in_it() -> None:
-    """At its position in its choice's text, with its outcome; what was found before it is not its own."""
+    """A block is listed with its position, its outcome, and only the repairs and warnings found within it."""
     report = Report(repairs=["BEFORE"])
     with report.add_block(1, 3, 6) as outcomes:
         report.repairs.append("CODE:f")
@@ -104,7 +104,7 @@ def test_a_block_is_listed_with_what_was_found_in_it() -> None:
 
 
 def test_nobody_reads_more_than_a_thousand_blocks() -> None:
-    """Further blocks are not listed."""
+    """At most 1,000 blocks are listed."""
     report = Report()
     for at in range(1001):
         with report.add_block(0, at, at + 1):

@@ -1,4 +1,4 @@
-"""A thread that can be awaited: one job after another, each with its own result."""
+"""Tests for a thread whose calls can be awaited: calls run one after another, each with its own result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolsim.core.serial_executor import QueueFull, SerialExecutor
 
 
 async def test_one_after_another() -> None:
-    """In order, and in one separate thread; exceptions reach whoever awaits the job."""
+    """Calls run in order in a single separate thread, and exceptions reach the awaiting code."""
     thread, seen = SerialExecutor("t"), []
     assert not thread.is_started
     futures = [thread.submit(lambda n=n: seen.append((n, threading.current_thread().name))) for n in range(5)]  # type: ignore[misc]
@@ -24,7 +24,7 @@ async def test_one_after_another() -> None:
 
 
 async def test_owners_take_turns() -> None:
-    """A call of another owner comes after at most one of those that were there before it, not after all."""
+    """Owners take turns, so that a call waits for at most one earlier call of each other owner."""
     thread, go, done = SerialExecutor("t"), threading.Event(), list[str]()
     calls = [("a", "a0"), ("a", "a1"), ("a", "a2"), ("b", "b0"), ("b", "b1"), ("c", "c0")]
     first = thread.submit(lambda: go.wait(60), "a")
@@ -38,7 +38,7 @@ async def test_owners_take_turns() -> None:
 
 
 async def test_the_last_call() -> None:
-    """It comes after all that wait, of whatever owner."""
+    """The last call runs after all waiting calls of any owner."""
     thread, go, done = SerialExecutor("t"), threading.Event(), list[int]()
     first = thread.submit(lambda: go.wait(60))
     calls = [thread.submit(lambda n=n: done.append(n), "a") for n in range(5)]  # type: ignore[misc]
@@ -50,7 +50,7 @@ async def test_the_last_call() -> None:
 
 
 async def test_whoever_fills_the_queue_gives_way() -> None:
-    """Beyond the bound, the latest call of the owner with most of them is given up, never that of another."""
+    """Beyond the limit, the latest call of the owner with the most waiting calls is dropped."""
     thread, go = SerialExecutor("t", max_waiting=4), threading.Event()
     running = thread.submit(lambda: go.wait(60), "a")
     while thread._tasks:
@@ -75,7 +75,7 @@ async def test_whoever_fills_the_queue_gives_way() -> None:
 
 
 async def test_what_nobody_awaits_is_done_all_the_same() -> None:
-    """It counts as waiting until then."""
+    """A call whose future was cancelled is still run, and counts as waiting until then."""
     thread, go = SerialExecutor("t"), threading.Event()
     left = thread.submit(lambda: go.wait(60))
     left.cancel()
@@ -89,7 +89,7 @@ async def test_what_nobody_awaits_is_done_all_the_same() -> None:
 
 
 def test_a_loop_that_is_gone() -> None:
-    """The result is dropped, and the thread continues for the next loop."""
+    """If the event loop is gone, the result is dropped, and the thread continues for the next loop."""
     thread, go = SerialExecutor("t"), threading.Event()
 
     async def leave() -> None:
@@ -106,7 +106,7 @@ def test_a_loop_that_is_gone() -> None:
 
 @pytest.mark.parametrize("name", ["_next", "_surplus"])
 async def test_an_exception_of_its_own(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread goes on, and no later call is left in the queue."""
+    """After an internal exception, the thread continues, and no later call is left in the queue."""
     thread = SerialExecutor("t", max_waiting=4)
     assert await thread.submit(lambda: 1) == 1
     right, raised = getattr(thread, name), list[bool]()
