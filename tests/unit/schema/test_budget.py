@@ -12,21 +12,21 @@ from toolsim.schema.validator import CHECK_SECONDS, STEP_SECONDS, running
 
 
 def test_a_check_leaves_no_budget_behind() -> None:
-    """The budget belongs to one check: afterwards none is active, whatever the result."""
+    """The budget belongs to a single check, and no budget is active after the check."""
     assert compile_schema({"$ref": "#"}).examine(1).settled is False
     with pytest.raises(LookupError):
         running.get()
 
 
 def test_a_check_without_time_is_unsettled() -> None:
-    """Without time there is no verdict: the value is not refused."""
+    """A check without time has no verdict, so the value is not rejected."""
     finding = compile_schema({"type": "string"}).examine(1, 0)
     assert (finding.mismatch, finding.settled) == (None, False)
 
 
 @pytest.mark.slow
 def test_a_busy_machine_does_not_spend_the_budget() -> None:
-    """Time in which others run is not the check's own: a violation is found, however late."""
+    """Time during which other processes run does not count, so a violation is found even late."""
 
     class Late(list[object]):
         def __iter__(self) -> Iterator[object]:
@@ -39,7 +39,7 @@ def test_a_busy_machine_does_not_spend_the_budget() -> None:
 
 
 class Paused(list[Any]):
-    """An array during whose iteration the process collects its garbage."""
+    """An array whose iteration triggers a garbage-collection pause."""
 
     def __iter__(self) -> Iterator[Any]:
         pause()
@@ -47,7 +47,7 @@ class Paused(list[Any]):
 
 
 def test_a_pause_does_not_spend_the_budget() -> None:
-    """What takes longer than any step of a check was not part of it, though the thread's clock counted it."""
+    """A pause longer than any step of a check does not count, although the thread's clock includes it."""
     finding = compile_schema({"items": {"type": "string"}}).examine(Paused([1]), 0.015)
     assert finding.settled
     assert finding.mismatch == "/0: got number, expected string"
@@ -75,7 +75,7 @@ DRAFT7 = "http://json-schema.org/draft-07/schema#"
     ids=str,
 )
 def test_no_step_is_long(schema: dict[str, Any], value: Any) -> None:
-    """Wherever a check walks along a value it consults the clock; as a single step, the walk would cost little."""
+    """Each iteration over a value consults the clock, so that no single step takes long."""
     validator = compile_schema(schema)
     validator.examine([0])
     started = time.thread_time()

@@ -1,4 +1,4 @@
-"""Schemas: jsonschema's verdicts without its dangers."""
+"""Tests for compiled schemas: they give jsonschema's verdicts without its risks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SCHEMAS: st.SearchStrategy[Any] = st.recursive(
 
 @given(SCHEMAS.filter(lambda schema: isinstance(schema, dict)), VALUES)
 def test_agrees_with_jsonschema(schema: dict[str, Any], value: Any) -> None:
-    """Every schema judges every value as plain jsonschema does."""
+    """For any schema and value, the verdict equals the verdict of plain jsonschema."""
     expected = jsonschema.Draft202012Validator(schema).is_valid(value)
     validator = compile_schema(schema)
     assert (validator.check(value) is None) == expected
@@ -96,7 +96,7 @@ def test_agrees_with_jsonschema(schema: dict[str, Any], value: Any) -> None:
     ],
 )
 def test_dialects_and_references(schema: dict[str, Any], good: Any, bad: Any) -> None:
-    """The dialect is that of $schema, references within the schema work, and numbers are compared as decimals."""
+    """The dialect follows ``$schema``, references within the schema resolve, and numbers are compared as decimals."""
     validator = compile_schema(schema)
     assert validator.check(good) is None
     assert validator.check(bad) is not None
@@ -126,7 +126,7 @@ def test_dialects_and_references(schema: dict[str, Any], good: Any, bad: Any) ->
     ],
 )
 def test_unusable_schemas(schema: dict[str, Any]) -> None:
-    """An invalid schema, or one with an external reference, is refused when it is compiled, in one short line."""
+    """An invalid schema, or one with an external reference, is rejected when compiled, with a one-line message."""
     with pytest.raises(SchemaError) as caught:
         compile_schema(schema)
     assert "\n" not in str(caught.value)
@@ -134,14 +134,16 @@ def test_unusable_schemas(schema: dict[str, Any]) -> None:
 
 
 def test_of_several_errors_the_first_is_named() -> None:
-    """It is the first by its place in the schema: the same in every process."""
+    """Of several errors, the first by its position in the schema is reported, so that all processes report the same
+    error."""
     broken = {"properties": {name: {"minimum": name} for name in "gbfaced"}, "required": "a"}
     with pytest.raises(SchemaError, match=r"^/properties/a/minimum: got string, expected number$"):
         compile_schema(broken)
 
 
 def test_nested_too_deeply() -> None:
-    """A schema nested too deeply is refused, and such a value is unsettled; nothing else is raised."""
+    """A schema nested too deeply is rejected, a value nested too deeply is unsettled, and no other exception
+    is raised."""
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(50_000):
         schema = {"properties": {"a": schema}}
@@ -154,8 +156,8 @@ def test_nested_too_deeply() -> None:
 
 
 def test_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No reference opens a connection or a file, and what it names is not tried either."""
-    compile_schema({"$ref": "#/$defs/a", "$defs": {"a": {}}})  # What it imports, it opens.
+    """Compiling a schema does not open connections or files for its references."""
+    compile_schema({"$ref": "#/$defs/a", "$defs": {"a": {}}})  # The first compilation imports modules from files.
     opened: list[object] = []
 
     def forbidden(*given: Any, **_: Any) -> None:
@@ -171,7 +173,7 @@ def test_nothing_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_built_once() -> None:
-    """Equal schemas share one validator, and a later change of the client's object does not affect it."""
+    """Equal schemas share one validator, which later changes to the client's object do not affect."""
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     validator = compile_schema(schema)
     assert compile_schema({"properties": {"a": {"type": "integer"}}, "type": "object"}) is validator
@@ -182,7 +184,7 @@ def test_built_once() -> None:
 
 @pytest.mark.parametrize("char", ["a", "\x7f", "\u2028", "\U0001f600"])
 def test_no_spelling_makes_a_schema_fit(char: str) -> None:
-    """The size counts as ASCII JSON, whatever the client's spelling."""
+    """The size limit applies to the ASCII JSON form, regardless of the client's spelling."""
     room = MAX_SCHEMA_BYTES - len(json.dumps({"description": ""}))
     size = len(json.dumps(char)) - 2
     fits = char * (room // size)
@@ -192,7 +194,7 @@ def test_no_spelling_makes_a_schema_fit(char: str) -> None:
 
 
 def test_a_plain_schema_is_compiled_without_jsonschema() -> None:
-    """Most tools of a catalog are never called: what checks their calls is imported with the first call."""
+    """A schema is compiled without importing jsonschema, because most tools of a catalog are never called."""
     code = (
         "import sys; from toolsim.schema import compile_schema; "
         "schema = compile_schema({'properties': {'a': {'type': 'integer'}}}); "

@@ -8,7 +8,7 @@ from toolsim.schema.errors import MAX_MESSAGE, MAX_OUTLINE
 
 
 def test_a_mismatch_names_place_and_reason() -> None:
-    """A message begins with the path and keeps the reason, however long the value; it can always be encoded."""
+    """A mismatch message begins with the path, keeps the reason even for long values, and can always be encoded."""
     validator = compile_schema({"properties": {"a": {"items": {"type": "integer"}}, "b": {"enum": [1]}}})
     assert validator.check({"a": [1, "x"]}) == "/a/1: got string, expected integer"
     long = validator.check({"b": "x" * 10_000})
@@ -32,7 +32,7 @@ def test_a_mismatch_names_place_and_reason() -> None:
     ],
 )
 def test_types_are_named_as_json_names_them(value: object, types: str) -> None:
-    """Both types are named in the schema's terms, several joined with "or"; slashes in a path are escaped."""
+    """Actual and expected types have JSON's names, joined with "or", and slashes in a path are escaped."""
     validator = compile_schema({"properties": {"a/b": {"type": ["string", "integer"]}}})
     assert validator.check({"a/b": value}) == f"/a~1b: got {types}, expected string or integer"
     assert compile_schema({"type": "object"}).check([]) == "/: got array, expected object"
@@ -57,14 +57,14 @@ def test_types_are_named_as_json_names_them(value: object, types: str) -> None:
     ],
 )
 def test_an_outline_quotes_no_value(schema: Any, value: Any, outline: str) -> None:
-    """It names the place, and what was expected there."""
+    """An outline names the place and the expectation, but quotes no value."""
     found = compile_schema(schema).examine(value)
     assert found.outline == outline
     assert "secret" not in found.outline
 
 
 def test_an_outline_stays_short() -> None:
-    """It can be encoded, whatever a model calls its properties; one that just fits is complete."""
+    """An outline has a maximum length and can be encoded, regardless of the property names."""
     fits = "x" * (MAX_OUTLINE - len("/: breaks not"))
     assert compile_schema({"properties": {fits: {"not": {}}}}).examine({fits: 1}).outline == f"/{fits}: breaks not"
     found = compile_schema({"additionalProperties": {"type": "integer"}}).examine({"\ud800" + "x" * 1000: "y"})

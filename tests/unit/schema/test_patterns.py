@@ -31,26 +31,26 @@ from toolsim.schema.patterns import MAX_ATOMS, atoms, check_pattern
     ],
 )
 def test_atoms(text: str, size: int) -> None:
-    """The size of a pattern is the expansion of its minimum repeats; classes and escapes count as one atom."""
+    """The size of a pattern is the expansion of its minimum repeats, where classes and escapes count as one atom."""
     assert atoms(text) == size
 
 
 @pytest.mark.parametrize("text", ["(?:(?:a{1000}){1000}){1000}", "x" * (MAX_ATOMS + 1), "(?:ab{100}){100}"])
 def test_a_pattern_that_would_take_all_memory_is_never_compiled(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its size is computed in advance; the error names the maximum."""
+    """A pattern's size is computed before it is compiled, and the error names the maximum."""
     monkeypatch.setattr("regex.compile", lambda _text: pytest.fail("compiled"))
     with pytest.raises(SchemaError, match=f"expected at most {MAX_ATOMS} atoms"):
         check_pattern(text)
 
 
 def test_the_largest_pattern() -> None:
-    """One pattern, or several together, may have as many atoms as the limit."""
+    """One pattern, or several together, can have as many atoms as the limit."""
     assert check_pattern("x" * MAX_ATOMS) == MAX_ATOMS
     assert check_pattern("x", MAX_ATOMS - 1) == 1
 
 
 def test_the_patterns_of_a_schema_count_together() -> None:
-    """Each of them is small and takes a millisecond or two; a schema of 64 kB may contain thousands."""
+    """The patterns of a schema share a limit, because a schema of 64 kB can contain thousands of small patterns."""
     few = {f"a{number}": {"pattern": f"^(?:x{number}){{200}}$"} for number in range(3)}
     validator = compile_schema({"properties": few})
     assert validator.atoms == 3 * 402
@@ -67,14 +67,14 @@ def test_long_values_are_no_large_patterns(text: str) -> None:
 
 @given(st.text(alphabet="ab(){}[]\\?:,019|*+<>P", max_size=40))
 def test_any_pattern_is_usable_or_refused(text: str) -> None:
-    """For any pattern there is a size, and either a validator or a SchemaError."""
+    """Any pattern has a size, and compiles to a validator or raises a SchemaError."""
     assert atoms(text) >= 0
     with contextlib.suppress(SchemaError):
         compile_schema({"pattern": text}).check("ab")
 
 
 def test_a_search_that_is_interrupted_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pause during a search that finishes at once counts for little: the next pattern is still searched."""
+    """A pause during a short search counts little, so that the next pattern is still searched."""
 
     class Interrupted:
         def __init__(self, text: str) -> None:
@@ -94,7 +94,7 @@ def test_a_search_that_is_interrupted_leaves_time_for_the_next(monkeypatch: pyte
 
 
 def test_a_search_has_two_attempts() -> None:
-    """A search that exceeds its first attempt is repeated with all the remaining time, and succeeds."""
+    """A search that exceeds its first time limit is repeated with all the remaining time."""
     finding = compile_schema({"pattern": "^(a|a)*$"}).examine("a" * 18 + "!", 3)
     assert finding.settled
     assert finding.mismatch is not None

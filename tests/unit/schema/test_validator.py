@@ -29,14 +29,14 @@ VICTIM = "a" * 60 + "!"
     ],
 )
 def test_endless_patterns(schema: dict[str, Any], value: Any, mismatch: bool) -> None:
-    """A pattern that backtracks without end counts as matching, and the finding is marked as unsettled."""
+    """A pattern that backtracks endlessly counts as matching, and the finding is marked as unsettled."""
     finding = compile_schema(schema).examine(value, 0.6)
     assert not finding.settled
     assert (finding.mismatch is not None) == mismatch
 
 
 def test_endless_references() -> None:
-    """Thirty references that double at each step exhaust the budget; endless ones, the stack."""
+    """Exponential references exhaust the time, and endless references the stack, so both checks are unsettled."""
     doubling = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(30)}
     schema = {"$ref": "#/$defs/d0", "$defs": {**doubling, "d30": {"type": "string"}}}
     assert not compile_schema(schema).examine("a", 0.02).settled
@@ -44,7 +44,7 @@ def test_endless_references() -> None:
 
 
 def test_parts_of_a_schema() -> None:
-    """Properties, items and types are found through references and combinations; missing ones are None."""
+    """Properties, items and types are found through references and combinations; missing parts are None."""
     validator = compile_schema(
         {
             "$ref": "#/$defs/root",

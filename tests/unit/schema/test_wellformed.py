@@ -1,4 +1,6 @@
-"""Well-formed schemas: what the walk accepts, jsonschema accepts too, and vice versa with a few exceptions."""
+"""Tests for well-formed schemas: the quick check accepts only schemas that jsonschema accepts, and nearly all
+of them.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def passes(schema: Any, dialect: str) -> bool:
 
 @given(st.sampled_from(DIALECTS), st.dictionaries(st.sampled_from(KEYWORDS), SHAPES, max_size=3))
 def test_what_it_passes_jsonschema_passes(dialect: str, schema: dict[str, Any]) -> None:
-    """No malformed schema is accepted, whatever its keywords contain."""
+    """No malformed schema is accepted, regardless of its keywords' values."""
     if are_plainly_wellformed([schema], dialect):
         assert passes(schema, dialect)
 
@@ -49,7 +51,7 @@ def test_what_it_passes_jsonschema_passes(dialect: str, schema: dict[str, Any]) 
 @each("dialect", DIALECTS)
 @each("keyword", KEYWORDS)
 def test_each_keyword(dialect: str, keyword: str) -> None:
-    """By itself, each keyword accepts the same values as a meta-schema that knows it, except for the oddest names."""
+    """Each keyword accepts the same values as a meta-schema that defines it, except for unusual names."""
     doubts = {"$id": ("a#b",), "$anchor": ("_x",), "$dynamicAnchor": ("_x",)}
     values = [None, True, 0, -1, 1.0, 0.5, "", "string", "a#b", "_x", [], ["string"], ["a", "a"], ["a", 1], [{}]]
     values += [{}, {"a": {}}, {"a": 1}, {"a": []}, {"a": ["b"]}, {"a": True}, {"type": "nonsense"}, {"a": {"type": 1}}]
@@ -63,7 +65,7 @@ def test_each_keyword(dialect: str, keyword: str) -> None:
 
 
 def test_other_dialects_are_for_jsonschema() -> None:
-    """Without a table for the dialect, the walk accepts nothing."""
+    """The quick check rejects all schemas of a dialect for which it has no table."""
     assert not are_plainly_wellformed([{}], "http://json-schema.org/draft-04/schema#")
     assert not are_plainly_wellformed([[]], DIALECTS[-1])
 
@@ -79,7 +81,7 @@ def test_other_dialects_are_for_jsonschema() -> None:
     ids=["sane", "too large", "malformed", "references to the unknown"],
 )
 def test_large_schemas_do_not_block(schema: dict[str, Any], why: str | None) -> None:
-    """A schema of 60 kB is compiled, or refused, in a fraction of a second; jsonschema alone takes half a second."""
+    """A schema of 60 kB is compiled or rejected in a fraction of a second, faster than by jsonschema alone."""
     schema = schema | {"title": str(time.monotonic())}
     assert json.dumps(schema)
     start = time.thread_time()
