@@ -1,4 +1,4 @@
-"""One connection with a fake proxy after it: lanes, limits, cancelling, and clients that leave or read slowly."""
+"""Tests for one connection with a fake proxy: lanes, limits, cancellation, and clients that leave or read slowly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from toolsim.wire.responses.background import STOPPED
 
 
 class Post:
-    """A request; the test lets its answer come."""
+    """A request whose answer the test provides."""
 
     def __init__(self, body: bytes) -> None:
         self.body: dict[str, Any] = json.loads(body)
@@ -106,7 +106,7 @@ async def stage() -> AsyncIterator[Stage]:
 
 
 async def test_requests_of_one_lane_are_answered_in_order(stage: Stage) -> None:
-    """The next one is sent when the answer before it is over, and can continue that."""
+    """A lane's next request is sent when the previous answer has ended, and can continue that answer."""
     await stage.create("a")
     await stage.create("b", previous_response_id="r_a")
     assert len(stage.posts) == 1
@@ -120,7 +120,7 @@ async def test_requests_of_one_lane_are_answered_in_order(stage: Stage) -> None:
 async def test_a_bug_is_an_error(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its client does not wait for ever, and the next request of the lane is answered."""
+    """After an internal error, the client receives an error event, and the lane's next request is answered."""
     monkeypatch.setattr(Post, "parts", lambda _: 1 / 0)
     await stage.create("a", stream_id="l")
     await stage.create("b", stream_id="l")
@@ -133,7 +133,7 @@ async def test_a_bug_is_an_error(
 
 
 async def test_lanes_are_answered_side_by_side(stage: Stage) -> None:
-    """As many as the limit allows at once; each message names its lane, and a lane can continue another."""
+    """Lanes run concurrently up to a limit, each message names its lane, and a lane can continue another lane."""
     for number in range(MAX_RUNNING + 1):
         await stage.create(stream_id=f"s{number}")
     assert len(stage.posts) == MAX_RUNNING
@@ -148,7 +148,7 @@ async def test_lanes_are_answered_side_by_side(stage: Stage) -> None:
 
 
 async def test_a_flood_costs_the_flooder_only(stage: Stage) -> None:
-    """A thousand requests at once: one runs, some wait, the others are errors; lanes are limited too."""
+    """In a flood of requests, one runs, some wait, and the others fail; the number of lanes is limited too."""
     for _ in range(1000):
         await stage.connection.receive(b'{"type":"response.create","input":"x"}')
     while stage.connection._errors:
@@ -178,7 +178,7 @@ REFUSED = {
 
 @each("message", REFUSED.values(), REFUSED.keys())
 async def test_a_client_that_reads_no_errors(message: bytes) -> None:
-    """Its messages are read all the same, since it can wait for that: more than it can send at once."""
+    """Messages of a client that does not read errors are still received, up to a limit of unread errors."""
     stage = Stage()
     stage.reads.clear()
     for _ in range(UNITS_BURST // MESSAGE_UNITS):
@@ -196,7 +196,8 @@ async def test_a_client_that_reads_no_errors(message: bytes) -> None:
 
 
 async def test_the_size_of_unread_errors(stage: Stage) -> None:
-    """One can have any size, since it repeats what a client has sent; several have a limit."""
+    """A single unread error can have any size, because it repeats the client's message, but further errors
+    are limited."""
     stage.reads.clear()
     message = json.dumps({"type": "response.steer", "input": "x" * MAX_UNREAD_ERRORS}).encode()
     await stage.connection.receive(message)
@@ -215,7 +216,7 @@ async def test_the_size_of_unread_errors(stage: Stage) -> None:
 
 
 async def test_no_error_is_lost(stage: Stage) -> None:
-    """Not one that arrives just when those before it have been sent."""
+    """An error is sent even if it arrives just as the earlier errors have been sent."""
     for turns in range(5):
         await stage.connection.receive(b"{")
         for _ in range(turns):
@@ -226,7 +227,7 @@ async def test_no_error_is_lost(stage: Stage) -> None:
 
 
 async def test_errors_are_sent_in_slices(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a slice of no length, others get their turn after each error, although sending never suspends."""
+    """With time slices of zero length, other tasks run after each error, although sending never suspends."""
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(time_slice, "PAUSE_SECONDS", 0.0)
     for _ in range(300):
@@ -239,7 +240,7 @@ async def test_errors_are_sent_in_slices(stage: Stage, monkeypatch: pytest.Monke
 
 
 async def test_cancelling(stage: Stage) -> None:
-    """By the response's id, or the one of the lane: the model is stopped, the client gets an end, the next one runs."""
+    """Cancelling a response by its ID or its lane stops the model and starts the lane's next request."""
     await stage.create("a")
     await stage.create("b")
     stage.posts[0].event("response.created", response={"id": "r_a", "status": "in_progress", "output": []})
@@ -261,7 +262,7 @@ async def test_cancelling(stage: Stage) -> None:
 
 
 async def test_a_failed_continuation_is_forgotten(stage: Stage) -> None:
-    """After it, and after a request that is wrong in itself, the response is not found."""
+    """After a failed or invalid continuation, the previous response is forgotten and no longer found."""
     for wrong in ({"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]}, {"text": "later"}):
         await stage.create("a", store=False)
         stage.posts[-1].answer("r_a")
@@ -277,7 +278,7 @@ async def test_a_failed_continuation_is_forgotten(stage: Stage) -> None:
 
 
 async def test_a_client_that_leaves_stops_the_model(stage: Stage) -> None:
-    """Found out when it is written to, or said by the server."""
+    """The model is stopped when a write fails or when the server reports a disconnect."""
     await stage.create("a")
     stage.is_gone = True
     stage.posts[0].answer("r_a")
@@ -293,7 +294,7 @@ async def test_a_client_that_leaves_stops_the_model(stage: Stage) -> None:
 
 
 async def test_a_proxy_that_stops_says_so(stage: Stage) -> None:
-    """In each lane in which an answer is awaited; and begins nothing more."""
+    """When the connection stops, each lane with a pending answer receives an error, and no new request starts."""
     await stage.create("a", stream_id="s")
     await stage.connection.stop()
     assert (stage.got[-1]["error"]["message"], stage.got[-1]["stream_id"]) == (STOPPED.message, "s")
@@ -302,7 +303,7 @@ async def test_a_proxy_that_stops_says_so(stage: Stage) -> None:
 
 
 async def test_a_warm_up_asks_nobody(stage: Stage) -> None:
-    """And is continued."""
+    """A warm-up request is answered without asking the backend, and can be continued."""
     await stage.create("a", generate=False, store=False)
     assert stage.kinds()[-1] == "response.completed"
     assert not stage.posts
@@ -311,7 +312,7 @@ async def test_a_warm_up_asks_nobody(stage: Stage) -> None:
 
 
 async def test_what_is_refused_is_logged_once(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """By its name, such as that of an event which only older clients send."""
+    """A refused event type, such as one from older clients, is logged only once."""
     for _ in range(3):
         await stage.connection.receive(b'{"type":"response.append"}')
     await settled()
@@ -321,7 +322,7 @@ async def test_what_is_refused_is_logged_once(stage: Stage, caplog: pytest.LogCa
 
 
 async def test_a_part_of_many_events_is_sent_in_slices(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a slice of no length, others get their turn after each event, although sending never suspends."""
+    """With time slices of zero length, other tasks run after each event, although sending never suspends."""
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(time_slice, "PAUSE_SECONDS", 0.0)
     await stage.create()

@@ -1,4 +1,4 @@
-"""WebSocket mode without the socket: messages read, requests made of them, answers turned into messages."""
+"""Tests for WebSocket mode without a socket: reading messages, creating requests, and converting answers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read(text: str) -> ClientMessage:
 
 
 def stream_of(text: str = "Hi \u2028 there", error: ApiError | None = None, **body: Any) -> bytes:
-    """Return the stream that HTTP would get."""
+    """Return the stream that an HTTP client would receive."""
     writer = ResponsesWriter(AnswerForm(stream=True, model="m", echo=echo(body)))
     end = Ended({0: "stop"}) if error is None else Failed(error)
     frames = [writer.write(event) for event in (Opened(), TextDelta(text), end)]
@@ -76,7 +76,8 @@ def answered(
 
 @given(st.lists(st.integers(0, 2500), max_size=8), st.sampled_from(["", "main", 'a"b']))
 def test_one_message_for_each_event(cuts: list[int], lane: str) -> None:
-    """The very events of the stream, in the API's own types, however it is cut; each message names its lane."""
+    """Each event of the stream becomes one message of the API's types, however the bytes are split, and names
+    its lane."""
     data = stream_of()
     places = tuple(sorted(min(cut, len(data)) for cut in cuts))
     answer, messages = answered(data, lane=lane, cuts=places)
@@ -88,7 +89,7 @@ def test_one_message_for_each_event(cuts: list[int], lane: str) -> None:
 
 
 def test_every_byte_may_be_the_last() -> None:
-    """An answer that breaks off is over anyway, with an error if its end has not come."""
+    """An answer that breaks off at any byte has ended, with an error if its last event is missing."""
     data = stream_of("Hi")
     for at in range(len(data)):
         answer, messages = answered(data[:at])
@@ -100,20 +101,20 @@ def test_every_byte_may_be_the_last() -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes(data: bytes) -> None:
-    """Whatever comes, what goes out is JSON."""
+    """For any bytes from the backend, the sent messages are JSON."""
     answer, _ = answered(data)
     assert answer.has_failed
 
 
 def test_an_event_that_is_too_large_ends_the_answer() -> None:
-    """With an error that says so, not in silence."""
+    """An oversized event ends the answer with an error that states the reason."""
     answer, messages = answered(b'data: {"type":"response.completed","x":[' + b"1," * 60_000 + b"1]}\n\n" + stream_of())
     assert [message["error"]["code"] for message in messages] == ["backend_bad_event"]
     assert answer.has_failed
 
 
 def test_a_failed_stream_ends_once() -> None:
-    """Clients take either of HTTP's two last events for the end; an error that nothing follows is the end as well."""
+    """A failed stream ends once, because clients treat either of HTTP's last two events as the end."""
     data = stream_of(error=ApiError("Out.", code="backend_error"))
     answer, messages = answered(data)
     assert [message["type"] for message in messages[-2:]] == ["response.output_item.done", "response.failed"]
@@ -123,7 +124,8 @@ def test_a_failed_stream_ends_once() -> None:
 
 
 def test_an_http_error_has_its_status() -> None:
-    """In the API's type and in the published schema; an unreadable one is an error too."""
+    """An HTTP error becomes an error event that conforms to the API's types, and an unreadable error body is an error
+    too."""
     answer = SocketAnswer(NEW, "main")
     answer.begin(429, "application/json", {"retry-after": "3"})
     assert fed(answer, b'{"error":{"message":"Slow.","type":"x",') == []
@@ -141,7 +143,7 @@ def test_an_http_error_has_its_status() -> None:
 
 
 def test_a_whole_response_is_a_terminal_event() -> None:
-    """From a backend that does not stream."""
+    """A non-streamed response becomes a single terminal event."""
     answer = SocketAnswer(NEW, "")
     answer.begin(200, "application/json", {})
     fed(answer, b'{"object":"response","id":"r","status":"completed","output":[]}')
@@ -165,7 +167,7 @@ def test_a_whole_response_is_a_terminal_event() -> None:
     ],
 )
 def test_bad_messages(text: str, param: str | None, lane: str) -> None:
-    """Each is an error in the API's shape, in its lane as far as that can be read."""
+    """Each bad message results in an error of the API's format, in its lane if that can be read."""
     with pytest.raises(BadMessage) as raised:
         read(text)
     assert (raised.value.error.param, raised.value.lane) == (param, lane)
@@ -178,7 +180,7 @@ def test_the_error_of_a_nested_message() -> None:
 
 
 def test_a_request_has_what_a_post_has() -> None:
-    """And it is streamed, whatever the message says."""
+    """A request has the same fields as an HTTP request, but is always streamed."""
     message = read(create(input="x", stream=False, stream_id="a", generate=True, background=False))
     assert message.draft is not None
     assert json.loads(message.draft.body) == {"model": "m", "input": "x", "stream": True, "background": False}
@@ -190,7 +192,7 @@ def test_a_request_has_what_a_post_has() -> None:
 
 
 def test_steering_is_refused_in_words() -> None:
-    """With the API's own event, which returns the input."""
+    """Steering is refused with the API's event, which returns the input."""
     steer = {"type": "response.steer", "previous_response_id": "r", "input": "Stop.", "stream_id": "a"}
     event = ResponseSteerFailedEvent.model_validate_json(read_message(json.dumps(steer).encode()).refusal)
     assert (event.error.code, event.steer.input, event.stream_id) == ("steering_not_supported", "Stop.", "a")
@@ -203,7 +205,7 @@ def remember(max_bytes: int) -> RecentTurns:
 def remembering(
     output: list[dict[str, Any]], recent: RecentTurns | None = None, **body: Any
 ) -> tuple[RecentTurns, str, SocketAnswer]:
-    """Return a connection that has answered one request, and the id of the answer."""
+    """Return a connection's turns after one answered request, the ID of its response, and the answer."""
     recent = recent or remember(10_000)
     turn = recent.turn(draft_of({"model": "m", **body}), has_store=False)
     answer = SocketAnswer(turn, "")
@@ -222,7 +224,7 @@ def asked(recent: RecentTurns, **body: Any) -> dict[str, Any]:
 
 
 def test_a_continuation_contains_what_it_continues() -> None:
-    """All turns, in their order; and its answer names the response that it continues."""
+    """A continuation contains all previous turns in order, and its answer names the response that it continues."""
     recent, first, _ = remembering([CALL], input="Hello")
     recent, second, answer = remembering([HELLO], recent, input=[OUTPUT], previous_response_id=first)
     body = asked(recent, input=[HELLO], previous_response_id=second, instructions="i")
@@ -235,13 +237,13 @@ def test_a_continuation_contains_what_it_continues() -> None:
 
 @pytest.mark.parametrize("id", ["r\\1", "\\g<x>", 'r"', "\\"])
 def test_a_response_may_have_any_id(id: str) -> None:
-    """It is no template."""
+    """A previous response's ID is inserted literally, even if it looks like a template."""
     _, messages = answered(stream_of(), SocketTurn(b"", previous=id))
     assert {message["response"]["previous_response_id"] for message in messages if "response" in message} == {id}
 
 
 def test_what_is_not_remembered() -> None:
-    """Unknown ids are the proxy's to find, unless nothing can have stored them; other bad input is reported later."""
+    """An unknown response ID is left to the proxy's store, unless the response cannot have been stored."""
     recent = remember(1000)
     assert asked(recent, input="x", previous_response_id="r")["previous_response_id"] == "r"
     with pytest.raises(BadRequest) as raised:
@@ -254,7 +256,7 @@ def test_what_is_not_remembered() -> None:
 
 
 def test_an_output_without_its_call() -> None:
-    """Is an error where the whole conversation is known, and accepted where it is not."""
+    """An output without its call is an error only if the entire conversation is known."""
     recent, first, _ = remembering([HELLO], input="Hello")
     with pytest.raises(BadRequest, match="No tool call found"):
         asked(recent, input=[OUTPUT], previous_response_id=first)
@@ -263,7 +265,7 @@ def test_an_output_without_its_call() -> None:
 
 
 def test_a_stored_answer_is_left_to_the_store() -> None:
-    """And a failed continuation makes the connection forget."""
+    """A stored answer is left to the store, and a failed continuation is forgotten by the connection."""
     recent = remember(1000)
     turn = recent.turn(draft_of({"model": "m", "input": "x"}), has_store=True)
     answer = SocketAnswer(turn, "")
@@ -279,7 +281,7 @@ def test_a_stored_answer_is_left_to_the_store() -> None:
 
 
 def test_a_compacted_conversation_goes_on_from_its_summary() -> None:
-    """The trigger is sent, and not remembered."""
+    """A conversation continues from its summary, and the compaction trigger is sent but not remembered."""
     recent, first, _ = remembering([CALL], input="Hello")
     trigger = {"type": "compaction_trigger"}
     body = asked(recent, input=[OUTPUT, trigger], previous_response_id=first)
@@ -290,7 +292,7 @@ def test_a_compacted_conversation_goes_on_from_its_summary() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """The oldest conversations go first; one that is too large is not remembered at all."""
+    """The oldest conversations are forgotten first, and a conversation that is too large is not remembered."""
     recent, names = remember(300), []
     for number in range(5):
         recent, name, _ = remembering([HELLO], recent, input="x" * (50 + number))
@@ -305,7 +307,7 @@ def test_memory_is_bounded() -> None:
 
 
 def test_connections_share_the_memory() -> None:
-    """None sees what another one remembers, and one that remembers much makes room of its own."""
+    """Connections share a memory limit but not contents, and a connection that exceeds it evicts its own entries."""
     places = FairCache[Context](1000, 1000)
     small, name, _ = remembering([HELLO], RecentTurns(places, "small"), input="x")
     large = RecentTurns(places, "large")
@@ -320,14 +322,14 @@ def test_connections_share_the_memory() -> None:
 
 @given(st.text())
 def test_any_message(text: str) -> None:
-    """Whatever is sent, the answer to it is JSON."""
+    """An invalid message is answered with an error event that is valid JSON."""
     with pytest.raises(BadMessage) as raised:
         read(text)
     json.loads(error_message(raised.value.error, raised.value.lane))
 
 
 def test_a_warm_up() -> None:
-    """It is answered without output, and can be continued."""
+    """A warm-up is answered without output, and can be continued."""
     answer, messages = answered(prepared({"model": "m", "tools": [], "store": False}))
     assert [message["type"] for message in messages] == [
         "response.created",
@@ -340,7 +342,8 @@ def test_a_warm_up() -> None:
 
 
 def test_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection remembers so many responses, however small they are; the oldest go first."""
+    """A connection remembers a limited number of responses, regardless of their size, and the oldest are forgotten
+    first."""
     monkeypatch.setattr(protocol, "MAX_NAMES", 3)
     recent, names = remember(1000), []
     for number in range(5):

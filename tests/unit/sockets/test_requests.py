@@ -1,4 +1,4 @@
-"""Output that waits for the client of one connection, and pauses of its backends."""
+"""Tests for output that waits for the client of one connection, and for pausing its backends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_PARTS = MAX_UNREAD_BYTES // len(PART)
 
 
 class Handler:
-    """A flow that never runs: the test sends its answer."""
+    """A flow handler that never runs; the test sends its answer."""
 
     def __init__(self, _flow: object, _options: object, _name: str, answered: module.FlowHandler) -> None:
         self.answered = answered
@@ -48,7 +48,8 @@ def is_read(post: SocketRequest) -> bool:
 
 
 async def test_unread_bytes_pause_every_backend_of_a_connection() -> None:
-    """However they are spread over its answers; all go on when the client has taken enough."""
+    """Unread bytes across all answers pause every backend of a connection, and all resume when the client has read
+    enough."""
     many = posts(16)
     parts = 0
     while any(map(is_read, many)):
@@ -60,7 +61,7 @@ async def test_unread_bytes_pause_every_backend_of_a_connection() -> None:
     for part in reading:
         assert await anext(part) == PART
     assert not any(map(is_read, many))
-    # A part counts until the next one is requested: before, it may not have been sent.
+    # A part counts as unread until the next part is requested, because it might not have been sent yet.
     for part in reading:
         assert await anext(part) == PART
     assert all(map(is_read, many))
@@ -69,7 +70,7 @@ async def test_unread_bytes_pause_every_backend_of_a_connection() -> None:
 
 
 async def test_an_answer_that_is_left_holds_nothing() -> None:
-    """What nobody reads any more does not count, and does not pause the rest of the answer."""
+    """Unread parts of an abandoned answer do not count, and do not pause the rest of the answer."""
     left, other = posts(2)
     for _ in range(MOST_PARTS + 1):
         left._answered(PART)
@@ -89,7 +90,7 @@ async def test_an_answer_that_is_left_holds_nothing() -> None:
 
 
 async def test_small_parts_count_more_than_their_bytes() -> None:
-    """Thousands of them cost memory too."""
+    """Small parts count more than their bytes, because thousands of them use memory too."""
     [post] = posts(1)
     parts = 0
     while is_read(post):

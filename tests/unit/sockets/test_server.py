@@ -1,4 +1,4 @@
-"""The server of upgraded connections, without a proxy before it: its door, its pings, and what it closes."""
+"""Tests for the server of upgraded connections without a proxy: tokens, pings and closing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def opened(server: SocketServer, token: str, **options: Any) -> Any:
 
 
 async def test_a_token_opens_once(server: SocketServer) -> None:
-    """Nobody else on this machine gets in, and an upgrade that never came is forgotten."""
+    """A token opens one connection, other tokens are rejected, and an upgrade that never arrived can be forgotten."""
     token = server.admit(upgrade(), 1000)
     async with opened(server, token):
         assert server.count("owner") == 1
@@ -60,7 +60,7 @@ async def test_a_token_opens_once(server: SocketServer) -> None:
 
 @pytest.mark.parametrize("size", [10, 100_000])
 async def test_a_large_message_is_read_elsewhere(size: int) -> None:
-    """It is a job, so that a large one does not block the event loop; what is wrong with it is said all the same."""
+    """A large message is read in a worker so that it does not block the event loop, and its error is still reported."""
     jobs: list[Job[Any]] = []
 
     async def do[R: JobResult](job: Job[R]) -> R:
@@ -84,7 +84,7 @@ async def test_a_large_message_is_read_elsewhere(size: int) -> None:
 async def test_a_connection_that_nobody_uses(
     server: SocketServer, monkeypatch: pytest.MonkeyPatch, limit: str, answers: bool, reason: str
 ) -> None:
-    """It is pinged, and closed when its client answers none, or asks nothing for long; its flow says so."""
+    """A connection is closed if its client does not answer pings or is idle too long, and its flow has the reason."""
     monkeypatch.setattr(server_module, "PING_SECONDS", 0.02)
     monkeypatch.setattr(server_module, limit, 0.1)
     asked = upgrade()
@@ -102,7 +102,7 @@ async def test_a_connection_that_nobody_uses(
 
 
 async def test_stopping(server: SocketServer) -> None:
-    """Clients learn it, also those who read nothing."""
+    """When the server stops, clients receive close code 1001, even if they are not reading."""
     async with opened(server, server.admit(upgrade(), 1000)) as client:
         await server.stop()
         with pytest.raises(ConnectionClosed, match="1001"):
@@ -110,14 +110,14 @@ async def test_stopping(server: SocketServer) -> None:
 
 
 async def test_a_client_that_goes_while_it_is_written_to(server: SocketServer) -> None:
-    """Whichever of several messages finds out, nothing is left behind for the event loop to report."""
+    """If a client disconnects while messages are being written, no exception is left for the event loop to report."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
     message = json.dumps({"type": "response.create", "model": "m", "input": "x", "generate": False})
     for _ in range(20):
         async with opened(server, server.admit(upgrade(), 1000)) as client:
             await client.send(message)
-            # Both ends are in this thread: the server reads the message when the socket is closed already.
+            # Both ends are in this thread, so the socket is already closed when the server reads the message.
             with socket.socket(fileno=os.dup(client.transport.get_extra_info("socket").fileno())) as same:
                 same.shutdown(socket.SHUT_RDWR)
         while server.count("owner"):
@@ -128,7 +128,7 @@ async def test_a_client_that_goes_while_it_is_written_to(server: SocketServer) -
 
 
 async def test_an_unreadable_message_counts_ten_times(server: SocketServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the allowance of its connection, on top of what any message counts."""
+    """An unreadable message costs about ten times as much of its connection's allowance as other messages."""
     monkeypatch.setattr(websocket_module, "UNITS_PER_SECOND", 0.001)
     async with opened(server, server.admit(upgrade(), 1000)) as client:
         [handler] = server._open
@@ -140,7 +140,7 @@ async def test_an_unreadable_message_counts_ten_times(server: SocketServer, monk
 
 
 async def test_a_client_that_reads_only_once_all_is_sent(server: SocketServer) -> None:
-    """The two sides never wait for each other: the flood is refused with a code."""
+    """A client that reads only after sending everything causes no deadlock, and its flood is closed with a code."""
     creates = KINDS["creates without generation"][1]
     async with opened(server, server.admit(upgrade(), 1000)) as client:
         client.transport.pause_reading()
@@ -155,7 +155,7 @@ async def test_a_client_that_reads_only_once_all_is_sent(server: SocketServer) -
 
 
 async def test_the_kernel_buffers_little(server: SocketServer) -> None:
-    """For a connection that this server accepts."""
+    """The kernel buffers of an accepted connection are small."""
     async with opened(server, server.admit(upgrade(), 1000)):
         [handler] = server._open
         own = handler._websocket._writer.get_extra_info("socket")
@@ -164,7 +164,7 @@ async def test_the_kernel_buffers_little(server: SocketServer) -> None:
 
 
 async def test_draining(server: SocketServer) -> None:
-    """An idle connection is closed at once, and one that is opened afterwards with the answer to its first request."""
+    """Draining closes an idle connection immediately, and a connection that is opened later after its first answer."""
     async with opened(server, server.admit(upgrade(), 1000)) as idle:
         server.drain()
         with pytest.raises(ConnectionClosed, match="1001"):

@@ -1,4 +1,4 @@
-"""Frames of one connection: their pace, their rate, what closes it, and what waits for a client that reads nothing."""
+"""Tests for the frames of one connection: pauses, rate limits, close codes, and clients that do not read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UPGRADE = (
 
 
 class Clock:
-    """The time of token buckets, which passes only when a test says so."""
+    """A clock for token buckets whose time passes only when a test advances it."""
 
     now = 0.0
 
@@ -37,7 +37,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def a_short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients here read at once why they are closed."""
+    """Shorten the wait before closing, because clients here read the close code immediately."""
     monkeypatch.setattr(module, "DISCARD_SECONDS", 0.05)
 
 
@@ -72,7 +72,7 @@ class Ends:
         return await asyncio.get_running_loop().sock_recv(self.client, size)
 
     async def close_code(self) -> int:
-        """Return the code in the close frame at the end of what the server sends; 0 for none."""
+        """Return the code in the close frame at the end of the received data, or 0 if there is no close frame."""
         received = b""
         with suppress(OSError):
             while data := await self.read():
@@ -101,12 +101,12 @@ async def opened() -> AsyncIterator[Ends]:
         client.close()
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
-        with suppress(AttributeError):  # It has ended.
+        with suppress(AttributeError):  # The transport is already gone if the connection has ended.
             writer.transport.abort()
 
 
 async def test_others_get_their_turn_between_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a slice of no length, no two frames that have arrived together are handled without a pause."""
+    """With time slices of zero length, the server pauses between frames that arrived together."""
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 0.0)
     monkeypatch.setattr(time_slice, "PAUSE_SECONDS", 0.0)
     frames = 500
@@ -123,7 +123,8 @@ async def test_others_get_their_turn_between_frames(monkeypatch: pytest.MonkeyPa
 async def test_a_flood_closes_its_connection(
     first: bytes, repeated: bytes, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each kind of tiny frame, once the burst is used up; what follows is discarded."""
+    """Each kind of tiny frame closes the connection once the burst allowance is used up, and later frames are
+    discarded."""
     monkeypatch.setattr(module, "UNITS_BURST", 1_000)
     async with opened() as ends:
         receiving = asyncio.create_task(ends.close_code())
@@ -134,7 +135,7 @@ async def test_a_flood_closes_its_connection(
 
 @each("first, repeated", KINDS.values(), KINDS.keys())
 async def test_the_cost_of_a_frame(first: bytes, repeated: bytes, clock: Clock) -> None:
-    """One unit, and ten more for a message; the units refill with time, up to the burst."""
+    """A frame costs one unit and a message ten more, and the units refill with time up to the burst allowance."""
     is_message = repeated[0] == FIN | TEXT
     async with opened() as ends:
         allowance = ends.websocket._allowance
@@ -154,7 +155,7 @@ async def test_the_cost_of_a_frame(first: bytes, repeated: bytes, clock: Clock) 
 
 
 async def test_a_large_message_in_many_frames(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clients that split messages at 1 KiB or more are not limited by the number of frames."""
+    """Clients that split messages into frames of 1 KiB or more are not limited by the number of frames."""
     monkeypatch.setattr(module, "UNITS_BURST", 50)
     part = frame(b"x" * FREE_FRAME_BYTES, CONTINUATION)
     async with opened() as ends:
@@ -179,7 +180,7 @@ BAD = {
 
 @each("data, code", BAD.values(), BAD.keys())
 async def test_what_closes_a_connection(data: bytes, code: int) -> None:
-    """With the code that tells why, at once, and although more arrives."""
+    """A protocol violation closes the connection immediately with its code, even if more data arrives."""
     async with opened() as ends:
         await ends.send(data + frame(b"never read") * 10)
         assert await ends.close_code() == code
@@ -187,7 +188,7 @@ async def test_what_closes_a_connection(data: bytes, code: int) -> None:
 
 
 async def test_a_close_frame_is_answered() -> None:
-    """With the client's own code, and noted."""
+    """A close frame is answered with the client's code, and the code and reason are recorded."""
     async with opened() as ends:
         await ends.send(frame(b"a") + frame(struct.pack("!H", 3000) + b"bye", FIN | CLOSE))
         assert await ends.close_code() == 3000
@@ -195,7 +196,7 @@ async def test_a_close_frame_is_answered() -> None:
 
 
 async def test_pings_of_a_client_that_reads_nothing() -> None:
-    """Only the last one is answered, when the client reads again; nothing piles up."""
+    """If a client sends pings without reading, only its last ping is answered, so that no pongs accumulate."""
     async with opened() as ends:
         sending = asyncio.create_task(ends.websocket.send("x" * 5_000_000))
         for number in range(500):
@@ -210,7 +211,7 @@ async def test_pings_of_a_client_that_reads_nothing() -> None:
 
 
 async def test_a_connection_that_ends_after_its_last_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is nothing left to break off, and nothing to report."""
+    """A connection that ends after its last data was sent is not aborted, and no exception is reported."""
     monkeypatch.setattr(module, "CLOSE_SECONDS", 0.05)
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
@@ -238,7 +239,7 @@ async def test_a_client_that_reads_nothing_is_broken_off(monkeypatch: pytest.Mon
 
 
 async def test_each_ping_of_a_client_that_reads_is_answered() -> None:
-    """Also one that arrives just when the one before it has been answered."""
+    """Each ping of a client that reads is answered, even if it arrives just after the previous pong."""
     async with opened() as ends:
         for turns in (1, 2, 3) * 20:
             ends.websocket._pong(b"x")
@@ -249,7 +250,7 @@ async def test_each_ping_of_a_client_that_reads_is_answered() -> None:
 
 
 async def test_messages_wait_for_a_client_that_does_not_read() -> None:
-    """One of many senders has a message under way; the others hold theirs back."""
+    """If the client does not read, only one of several senders has a message in the buffer, and the others wait."""
     async with opened() as ends:
         sending = [asyncio.create_task(ends.websocket.send("x" * 1_000_000)) for _ in range(16)]
         transport: Any = ends.websocket._writer.transport
@@ -265,7 +266,7 @@ async def test_messages_wait_for_a_client_that_does_not_read() -> None:
 
 
 async def test_sending_to_a_client_that_has_left() -> None:
-    """A ConnectionError, whatever was under way, and nothing for the event loop to report."""
+    """Sending to a client that has left raises a ConnectionError, and no exception is left for the event loop."""
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
     async with opened() as ends:
@@ -288,5 +289,5 @@ async def settled(condition: Callable[[], bool]) -> None:
 
 
 def test_the_rates_are_those_of_the_page() -> None:
-    """The page about trust names them."""
+    """The security page's figures match the rate limits."""
     assert (UNITS_PER_SECOND, UNITS_BURST / module.MESSAGE_UNITS) == (2_000, 1_000)
