@@ -1,4 +1,4 @@
-"""Every kind of store, behind one fixture with one clock, so that one test covers all."""
+"""Fixtures for every kind of store with one clock, so that each test covers all kinds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toolsim.stores.sqlite import SqliteStore
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
@@ -30,7 +30,7 @@ Opened = Callable[[StoreLimits, Clock], AbstractAsyncContextManager[Store]]
 
 
 def in_parts(monkeypatch: pytest.MonkeyPatch, size: int = 0, part: int = 2) -> None:
-    """Have SQLite stores write all values that are larger than ``size`` in parts, and tidy up after each."""
+    """Make SQLite stores write values larger than ``size`` in parts, with a checkpoint after each write."""
     monkeypatch.setattr(sqlite, "_LARGE_BYTES", size)
     monkeypatch.setattr(sqlite, "_PART_BYTES", part)
     monkeypatch.setattr(sqlite, "_CHECKPOINT_BYTES", 1)
@@ -47,7 +47,7 @@ def redis_server() -> Iterator[RedisServer]:
 
 @pytest.fixture(params=["memory", "sqlite", "sqlite in parts", "redis"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
-    """Open a new store of one kind, and close it."""
+    """Return a context manager that opens a new store of one kind and closes it."""
     if request.param == "sqlite in parts":
         in_parts(monkeypatch)
     numbers = _numbers

@@ -1,4 +1,4 @@
-"""Properties of every store, and a plain model to compare with."""
+"""Tests for the properties of every store, including a comparison with a plain model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MANY = 1 << 20
 
 
 async def test_what_was_put_is_there(opened: Opened) -> None:
-    """A record is read as it was written, with its version; another partition sees none of it."""
+    """A record is read as it was written, with its version, and is not visible in another partition."""
     async with opened(StoreLimits(), Clock()) as store:
         value = bytes(range(256))
         await store.put("a", [Record("x", value, names=("n", "m"))])
@@ -30,7 +30,7 @@ async def test_what_was_put_is_there(opened: Opened) -> None:
 
 
 async def test_closing_loses_nothing_that_is_under_way(opened: Opened) -> None:
-    """Earlier operations are completed and answered; the store may be used again afterwards."""
+    """Operations in progress are completed when the store is closed, and the store can be used again afterwards."""
     async with opened(StoreLimits(), Clock()) as store:
         puts = [asyncio.create_task(store.put("p", [Record(str(number), b"1")])) for number in range(50)]
         await asyncio.sleep(0)
@@ -43,7 +43,7 @@ async def test_closing_loses_nothing_that_is_under_way(opened: Opened) -> None:
 
 
 async def test_a_chain_is_read_from_its_beginning(opened: Opened) -> None:
-    """Everything that a record continues precedes it; if one is missing, the chain begins with the next."""
+    """A chain contains all records that a record continues, in order, starting after a missing record."""
     async with opened(StoreLimits(), Clock()) as store:
         for id, parent in ("a", ""), ("b", "a"), ("c", "b"), ("d", "b"):
             await store.put("p", [Record(id, id.encode(), parent)])
@@ -56,7 +56,7 @@ async def test_a_chain_is_read_from_its_beginning(opened: Opened) -> None:
 
 
 async def test_a_write_that_expects_something_else_writes_nothing(opened: Opened) -> None:
-    """A conflict leaves both records unchanged."""
+    """A write with an unexpected version changes no record."""
     async with opened(StoreLimits(), Clock()) as store:
         await store.put("p", [Record("x", b"1")], {"x": 0})
         for expected in ({"x": 0}, {"x": 2}, {"x": 1, "y": 1}):
@@ -68,7 +68,7 @@ async def test_a_write_that_expects_something_else_writes_nothing(opened: Opened
 
 
 async def test_writers_side_by_side_lose_nothing(opened: Opened) -> None:
-    """A writer that retries on a conflict loses no additions, neither its own nor those of others."""
+    """Concurrent writers that retry on conflicts lose no additions."""
     async with opened(StoreLimits(), Clock()) as store:
 
         async def add(letter: bytes) -> None:
@@ -88,7 +88,8 @@ async def test_writers_side_by_side_lose_nothing(opened: Opened) -> None:
 
 
 async def test_the_longest_unused_goes_first(opened: Opened) -> None:
-    """Beyond a number of records the oldest are dropped, but a continued conversation keeps its beginning."""
+    """Beyond the limit, the least recently used records are evicted, but a continued conversation keeps its
+    beginning."""
     async with opened(StoreLimits(records=4), clock := Clock()) as store:
         for id, parent in ("root", ""), ("other", ""), ("leaf", "root"), ("last", ""), ("more", "leaf"):
             clock.now += 1
@@ -99,7 +100,8 @@ async def test_the_longest_unused_goes_first(opened: Opened) -> None:
 
 
 async def test_bytes_are_bounded(opened: Opened) -> None:
-    """Beyond a number of bytes the oldest are dropped; what can never fit is refused, and nothing is dropped for it."""
+    """Beyond the limit of bytes, the oldest records are evicted; a record that can never fit is rejected without
+    eviction."""
     async with opened(StoreLimits(bytes=100), clock := Clock()) as store:
         for id in "abc":
             clock.now += 1
@@ -112,7 +114,8 @@ async def test_bytes_are_bounded(opened: Opened) -> None:
 
 @pytest.mark.parametrize("bounds", [StoreLimits(records=6), StoreLimits(bytes=60)], ids=["records", "bytes"])
 async def test_who_fills_the_store_loses_his_own(bounds: StoreLimits, opened: Opened) -> None:
-    """What is beyond a bound goes from the largest share, however many others there are and whenever they wrote."""
+    """Records beyond a limit are evicted from the largest partition, regardless of when other partitions were
+    written."""
     async with opened(bounds, clock := Clock()) as store:
         for id in "ab":
             clock.now += 1
@@ -123,7 +126,7 @@ async def test_who_fills_the_store_loses_his_own(bounds: StoreLimits, opened: Op
         assert (size.records, size.bytes) == (6, 60 - 6)
         assert [bool(await store.chain("modest", id, MANY)) for id in "ab"] == [True, True]
         assert [bool(await store.chain("greedy", str(id), MANY)) for id in range(10)] == [False] * 6 + [True] * 4
-        # A newcomer has a place, too; and what is deleted no longer counts.
+        # A new partition has room too, and deleted records no longer count.
         clock.now += 1
         await store.put("new", [Record("x", b"v" * 8)])
         assert not await store.chain("greedy", "6", MANY)
@@ -137,7 +140,7 @@ async def test_who_fills_the_store_loses_his_own(bounds: StoreLimits, opened: Op
 
 
 async def test_age_is_bounded(opened: Opened) -> None:
-    """What has been unused for too long is gone, whether looked up by id or by name."""
+    """Records that have been unused for too long are found neither by ID nor by name."""
     async with opened(StoreLimits(seconds=10), clock := Clock()) as store:
         await store.put("p", [Record("a", b"", names=("n",)), Record("b", b"", names=("m",))])
         clock.now += 9
@@ -151,7 +154,7 @@ async def test_age_is_bounded(opened: Opened) -> None:
 
 
 async def test_ages(opened: Opened) -> None:
-    """A record that is read has the time since it was written, or continued."""
+    """A record's age is the time since it was written or continued."""
     async with opened(StoreLimits(), clock := Clock()) as store:
         await store.put("p", [Record("a", b"", names=("n",))])
         clock.now += 3
@@ -164,7 +167,7 @@ async def test_ages(opened: Opened) -> None:
 
 
 class Model:
-    """The contents of a store of a few records, without bounds."""
+    """The contents of a store of a few records, without limits."""
 
     def __init__(self) -> None:
         self.records: dict[tuple[str, str], Record] = {}
@@ -189,7 +192,7 @@ class Model:
 
 
 PARTITIONS = st.sampled_from("ab")
-# A record continues one with a smaller id, as real ones are new and continue older ones.
+# A record continues a record with a smaller ID, because real records continue older records.
 RECORDS = st.builds(
     lambda number, value, back, names: Record(
         f"r{number}", value, f"r{number - back}" if 0 < back <= number else "", tuple(names)
@@ -214,12 +217,12 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-# Each example takes transactions, so there are fewer than elsewhere.
+# Each example runs transactions, so there are fewer examples than elsewhere.
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=settings.default.max_examples * 3 // 5
 )
 def test_it_holds_what_a_plain_model_holds(opened: Opened, steps: list[tuple[str, str, Any, Any]]) -> None:
-    """Whatever is put and deleted, in any order: the same records, chains, names and sizes."""
+    """After any writes and deletions, the store has the same records, chains, names and sizes as a plain model."""
     asyncio.run(_play(opened, steps))
 
 
@@ -253,6 +256,6 @@ async def _play(opened: Opened, steps: list[tuple[str, str, Any, Any]]) -> None:
 
 
 def test_errors_are_one_family() -> None:
-    """A caller who only cares that it failed can catch one class."""
+    """All store errors share one base class, so that a caller can catch any failure."""
     assert issubclass(Conflict, StoreError)
     assert issubclass(RecordTooLarge, StoreError)

@@ -1,4 +1,4 @@
-"""The store in a Redis server: several proxies, and a server that fails (``test_record.py`` covers the rest)."""
+"""Tests for the store in a Redis server: several proxies and failing servers; ``test_record.py`` covers the rest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MANY = 1 << 20
 
 
 async def test_two_proxies_share_it(redis_server: RedisServer) -> None:
-    """A write is visible to the other at once; neither overwrites what it has not seen, and the bounds are shared."""
+    """Proxies see each other's writes immediately, do not overwrite unseen changes, and share the limits."""
     one, other = (RedisStore(redis_server.url, StoreLimits(records=3), prefix="two:") for _ in "12")
     await one.put("p", [Record("x", b"1")], {"x": 0})
     assert await other.chain("p", "x", MANY) == [Record("x", b"1", version=1)]
@@ -32,7 +32,7 @@ async def test_two_proxies_share_it(redis_server: RedisServer) -> None:
 
 
 async def test_clocks_of_proxies_that_disagree(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ages follow the server's clock: to a proxy in another year, a record is neither old nor gone."""
+    """Ages follow the Redis server's clock, so records stay valid for a proxy whose clock is wrong."""
     bounds = StoreLimits(seconds=60)
     one, other = RedisStore(redis_server.url, bounds), RedisStore(redis_server.url, bounds)
     try:
@@ -48,7 +48,7 @@ async def test_clocks_of_proxies_that_disagree(redis_server: RedisServer, monkey
 
 
 async def test_a_server_that_is_down_is_an_error_until_it_is_back() -> None:
-    """It fails in bounded time; afterwards appended data are there again, and the error shows no password."""
+    """Operations fail in bounded time while the server is down, and the error does not contain the password."""
     server = RedisServer(append=True)
     store = RedisStore(server.url.replace("//", "//:secret-word@"), StoreLimits())
     with pytest.raises(StoreError) as caught:
@@ -68,7 +68,7 @@ async def test_a_server_that_is_down_is_an_error_until_it_is_back() -> None:
 
 
 async def test_a_server_that_hangs_is_an_error_in_time() -> None:
-    """A silent server delays nobody for longer than the timeout."""
+    """A server that hangs delays operations only up to the timeout."""
     with RedisServer() as server:
         store = RedisStore(server.url, StoreLimits())
         await store.put("p", [Record("x", b"1")])

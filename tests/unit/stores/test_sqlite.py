@@ -1,4 +1,4 @@
-"""The store in a file: what goes wrong with files (``test_record.py`` covers what all stores have in common)."""
+"""Tests for the store in a file and for failures of files; ``test_record.py`` covers the behavior of all stores."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ MANY = 1 << 20
 
 
 async def rest(store: SqliteStore) -> None:
-    """Wait until the third thread has done what was left to it."""
+    """Wait until the thread for large values has completed its pending work."""
     await store._hauler.run(lambda _: None)
 
 
 def parts(path: Path) -> tuple[int, int]:
-    """Return how many parts of large values a file has, and of how many values that no record holds."""
+    """Return the number of parts of large values in a file, and the number of values without a record."""
     with closing(sqlite3.connect(path)) as base:
         (count,) = base.execute("SELECT count(*) FROM parts").fetchone()
         (unheld,) = base.execute("SELECT count(*) FROM unheld").fetchone()
@@ -38,7 +38,7 @@ def parts(path: Path) -> tuple[int, int]:
 
 
 async def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
-    """The files are 0600 and their new folder 0700, even if the file had another mode."""
+    """The store's files have mode 0600 and a new folder 0700, even if the file had a different mode."""
     path = tmp_path / "new" / "store"
     store = SqliteStore(path, StoreLimits())
     await store.put("p", [Record("x", b"1")])
@@ -53,7 +53,7 @@ async def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
 
 
 async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
-    """What one instance wrote, a later one finds."""
+    """Records written by one instance are found by a later instance."""
     for version in 1, 2, 3:
         store = SqliteStore(tmp_path / "store", StoreLimits())
         await store.put("p", [Record("x", b"1")], {"x": version - 1})
@@ -61,7 +61,7 @@ async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
 
 
 async def test_two_processes_share_it(tmp_path: Path) -> None:
-    """A write through one connection is visible to another at once; neither overwrites what it has not seen."""
+    """A write is immediately visible to another connection, and neither connection overwrites unseen changes."""
     one, other = (SqliteStore(tmp_path / "store", StoreLimits()) for _ in "12")
     await one.put("p", [Record("x", b"1")], {"x": 0})
     assert await other.chain("p", "x", MANY) == [Record("x", b"1", version=1)]
@@ -73,7 +73,7 @@ async def test_two_processes_share_it(tmp_path: Path) -> None:
 
 
 async def test_a_process_that_leaves_takes_nothing_away(tmp_path: Path) -> None:
-    """If another process opens and closes the file meanwhile, our connections and locks survive."""
+    """If another process opens and closes the file meanwhile, the store's connections and locks survive."""
     path = tmp_path / "store"
     store = SqliteStore(path, StoreLimits())
     await store.put("p", [Record("x", b"1")])
@@ -87,7 +87,7 @@ async def test_a_process_that_leaves_takes_nothing_away(tmp_path: Path) -> None:
 
 
 async def test_a_lock_is_an_error_in_time_and_only_for_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """During another's long write, reading works, writing fails in bounded time, and works again afterwards."""
+    """While another process holds the write lock, reads work, and writes fail in bounded time and work again later."""
     monkeypatch.setattr(sqlite, "_LOCK_SECONDS", 0.1)
     store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"1")])
@@ -102,7 +102,7 @@ async def test_a_lock_is_an_error_in_time_and_only_for_writers(tmp_path: Path, m
 
 
 async def test_a_slow_disk_is_an_error_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow operation fails, and only so many may wait; it is still completed, and the next one works."""
+    """A slow operation fails for its caller but is still completed, and the number of waiting operations is limited."""
     monkeypatch.setattr(sqlite, "_MAX_WAITING", 2)
     store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"1")])
@@ -129,7 +129,7 @@ async def test_a_slow_disk_is_an_error_in_time(tmp_path: Path, monkeypatch: pyte
 
 
 async def test_a_large_write_holds_up_no_small_one(tmp_path: Path) -> None:
-    """While a client's large value waits for the disk, others store theirs."""
+    """While a client's large value waits for the disk, other clients' small values are written."""
     store, go = SqliteStore(tmp_path / "store", StoreLimits()), threading.Event()
     await store.put("a", [Record("first", b"1")])
     slow = asyncio.create_task(store._hauler.run(lambda _: go.wait(60), "a"))
@@ -143,7 +143,7 @@ async def test_a_large_write_holds_up_no_small_one(tmp_path: Path) -> None:
 
 
 async def test_between_two_parts_others_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small value waits for no more than a part of a large one, which nobody sees before all of it is there."""
+    """A small value waits for at most one part of a large value, which is not visible before it is complete."""
     in_parts(monkeypatch, size=100, part=10)
     begun, go = threading.Event(), threading.Event()
 
@@ -168,7 +168,7 @@ async def test_between_two_parts_others_write(tmp_path: Path, monkeypatch: pytes
 
 
 async def test_a_large_value_is_deleted_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deleted, replaced or evicted, its parts are deleted too, and overwritten; those of others stay."""
+    """The parts of a deleted, replaced or evicted value are deleted and overwritten, and other values' parts stay."""
     in_parts(monkeypatch, size=100, part=10)
     store = SqliteStore(tmp_path / "store", StoreLimits(records=3))
     for id in ("deleted", "replaced", "evicted"):
@@ -184,12 +184,12 @@ async def test_a_large_value_is_deleted_in_parts(tmp_path: Path, monkeypatch: py
 
 
 async def test_much_that_is_deleted_goes_bit_by_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However much there is to delete, a large value waits only for some of it."""
+    """Deleted values are removed in small amounts, so that a large value waits for only part of the deletion."""
     in_parts(monkeypatch, size=100, part=10)
     store = SqliteStore(tmp_path / "store", StoreLimits())
     for id in "xy":
         await store.put("p", [Record(id, bytes(101))])
-    await rest(store)  # A checkpoint, which sweeps too.
+    await rest(store)  # Wait for a checkpoint, which also sweeps.
     monkeypatch.setattr(sqlite, "_SWEPT_AT_ONCE", 8)
     assert await store.delete("p", "x")
     for left in ((14, 1), (11, 0)):
@@ -200,7 +200,7 @@ async def test_much_that_is_deleted_goes_bit_by_bit(tmp_path: Path, monkeypatch:
 
 
 async def test_parts_that_were_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a process wrote that was killed before its record was there is deleted, but not while it may be writing."""
+    """Parts left by a killed process are deleted, but only after a time in which it could still be writing."""
     in_parts(monkeypatch, size=100, part=10)
     clock = Clock()
     store = SqliteStore(tmp_path / "store", StoreLimits(), clock)
@@ -215,7 +215,7 @@ async def test_parts_that_were_left_behind(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("damage", ["number = 0", "number = 4", "number = 10", "1"])
 async def test_a_value_that_is_not_all_there(damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not found, by id or by name, nor is a chain that leads through it; one that is whole is read."""
+    """A value with missing parts is not found by ID, by name or in a chain."""
     in_parts(monkeypatch, size=100, part=10)
     store, whole = SqliteStore(tmp_path / "store", StoreLimits()), b'{"x": "%s"}' % (b"y" * 92)
     await store.put("p", [Record("large", whole, names=("ä", "b")), Record("next", b"{}", "large")])
@@ -231,7 +231,7 @@ async def test_a_value_that_is_not_all_there(damage: str, tmp_path: Path, monkey
 
 
 async def test_a_clock_that_jumps_while_a_value_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its parts are deleted by another process, and written again: nothing is lost."""
+    """If a clock jump makes another process delete a value's parts during the write, the value is written again."""
     in_parts(monkeypatch, size=100, part=10)
     clock = Clock()
     store, other = (SqliteStore(tmp_path / "store", StoreLimits(), clock) for _ in "12")
@@ -255,7 +255,7 @@ async def test_a_clock_that_jumps_while_a_value_is_written(tmp_path: Path, monke
 
 
 async def test_a_value_that_took_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If its first parts were deleted while it was written, it is an error, and nothing is stored."""
+    """If the first parts of a value were deleted while it was written, the write fails and leaves no data."""
     in_parts(monkeypatch, size=100, part=10)
     monkeypatch.setattr(sqlite, "_WRITING_SECONDS", -1.0)
     store, other = (SqliteStore(tmp_path / "store", StoreLimits()) for _ in "12")
@@ -276,7 +276,7 @@ async def test_a_value_that_took_too_long(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 async def test_closing_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that hangs is given up: what is queued is not written any more, and each caller gets an error."""
+    """Closing abandons a disk that hangs: queued operations are not run, and their callers receive an error."""
     store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"1")])
     monkeypatch.setattr(sqlite, "SECONDS", 0.1)
@@ -284,7 +284,7 @@ async def test_closing_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.Mo
     slow = asyncio.create_task(store._writer.run(lambda _: done.wait(60)))
     behind = asyncio.create_task(store.put("p", [Record("y", b"1")]))
     await asyncio.sleep(0)
-    # Nothing sets it before.
+    # Only the next line sets the event.
     await asyncio.wait_for(store.close(), 30)
     done.set()
     results = await asyncio.gather(slow, behind, return_exceptions=True)
@@ -296,7 +296,7 @@ async def test_closing_waits_only_so_long(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 async def test_a_full_disk_is_an_error_and_the_next_write_works(tmp_path: Path) -> None:
-    """SQLite's own "full": nothing of the write is stored, and once there is room again, writing works."""
+    """A write to a full disk fails without storing part of it, and later writes work once there is space."""
     store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"1")])
     await store._writer.run(lambda base: base.execute("PRAGMA max_page_count = 1").fetchall())
@@ -311,7 +311,7 @@ async def test_a_full_disk_is_an_error_and_the_next_write_works(tmp_path: Path) 
 
 @pytest.mark.parametrize("content", [b"this is no database" * 100, b"SQLite format 3\0" + b"\xff" * 5000])
 async def test_a_file_that_is_none_is_an_error_each_time(content: bytes, tmp_path: Path) -> None:
-    """A corrupt file is left alone and named in the error; once removed, the store works without a restart."""
+    """A corrupt file is left unchanged and named in each error, and the store works once the file is removed."""
     path = tmp_path / "store"
     path.write_bytes(content)
     store = SqliteStore(path, StoreLimits())
@@ -327,7 +327,7 @@ async def test_a_file_that_is_none_is_an_error_each_time(content: bytes, tmp_pat
 
 
 async def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    """A folder instead of the file, and a file instead of the folder."""
+    """A folder in place of the file, or a file in place of the folder, is an error that names the path."""
     (tmp_path / "file").write_text("")
     for path in tmp_path, tmp_path / "file" / "store":
         store = SqliteStore(path, StoreLimits())
@@ -337,7 +337,7 @@ async def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> Non
 
 
 async def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
-    """A file of an unknown version is not written to."""
+    """A file of a newer, unknown version is not written to."""
     with closing(sqlite3.connect(tmp_path / "store")) as base:
         base.execute("PRAGMA user_version = 99")
     store = SqliteStore(tmp_path / "store", StoreLimits())
@@ -347,7 +347,7 @@ async def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
 
 
 async def test_a_file_of_the_first_version(tmp_path: Path) -> None:
-    """It is continued: what it holds counts as the share of whoever stored it."""
+    """A file of the first version is migrated, and its records count toward the shares of their partitions."""
     path, store = tmp_path / "store", SqliteStore(tmp_path / "store", StoreLimits(records=4))
     for partition, id in (("a", "1"), ("b", "1"), ("b", "2"), ("b", "3")):
         await store.put(partition, [Record(id, b"v")])
@@ -367,7 +367,7 @@ async def test_a_file_of_the_first_version(tmp_path: Path) -> None:
 
 
 async def test_a_large_value_of_the_second_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was written at once is read, replaced and deleted as before."""
+    """Large values that an older version stored in one piece are read, replaced and deleted as before."""
     path, store = tmp_path / "store", SqliteStore(tmp_path / "store", StoreLimits())
     for id in "xy":
         await store.put("p", [Record(id, bytes(101))])
@@ -385,7 +385,7 @@ async def test_a_large_value_of_the_second_version(tmp_path: Path, monkeypatch: 
 
 
 async def test_what_is_deleted_is_not_left_in_the_file(tmp_path: Path) -> None:
-    """A deleted value is overwritten."""
+    """A deleted value is overwritten in the file."""
     store = SqliteStore(tmp_path / "store", StoreLimits())
     await store.put("p", [Record("x", b"a secret of sorts")])
     await store.delete("p", "x")
@@ -418,7 +418,7 @@ asyncio.run(write(*sys.argv[1:]))
 @pytest.mark.slow
 @pytest.mark.parametrize("large", [MANY, 700])
 async def test_kill_9_loses_nothing_that_was_promised(large: int, tmp_path: Path) -> None:
-    """Killed at any moment, the file opens and has every confirmed write, and any other completely or not at all."""
+    """After a kill at any moment, the file has every confirmed write, and each other write completely or not at all."""
     random, promised, path = Random(5), -1, tmp_path / "store"
     for _ in range(int(os.environ.get("TOOLSIM_KILLS", "20"))):
         command = [sys.executable, "-c", WRITER, str(path), str(promised + 2), str(large)]
@@ -446,7 +446,7 @@ async def test_kill_9_loses_nothing_that_was_promised(large: int, tmp_path: Path
 
 
 async def test_in_memory_nothing_is_written_and_nothing_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reads and writes see the same records; another store has its own, and all are gone once it is closed."""
+    """In-memory stores do not write files or share records, and their records are gone once they are closed."""
     monkeypatch.chdir(tmp_path)
     one, other = SqliteStore(None, StoreLimits()), SqliteStore(None, StoreLimits())
     await asyncio.gather(*[one.put("p", [Record(f"x{number}", b"1")]) for number in range(9)])
@@ -461,7 +461,7 @@ async def test_in_memory_nothing_is_written_and_nothing_shared(tmp_path: Path, m
 
 
 async def test_an_error_in_memory_names_no_file() -> None:
-    """The message says where the store is."""
+    """The error message of an in-memory store names "memory" as its location."""
     store = SqliteStore(None, StoreLimits())
     await store._writer.run(lambda base: base.execute("DROP TABLE total"))
     with pytest.raises(StoreError, match=r"^memory: no such table"):
@@ -470,7 +470,7 @@ async def test_an_error_in_memory_names_no_file() -> None:
 
 
 async def test_what_is_written_reaches_the_file(tmp_path: Path) -> None:
-    """The WAL is copied into the file from time to time, and then written from its beginning again."""
+    """The WAL is copied into the file from time to time, and is then reused from its beginning."""
     store = SqliteStore(tmp_path / "store", StoreLimits())
     for number in range(200):
         await store.put("p", [Record(f"x{number}", b"x" * 200_000)])
@@ -482,7 +482,7 @@ async def test_what_is_written_reaches_the_file(tmp_path: Path) -> None:
 
 
 async def test_a_failed_copy_disturbs_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the WAL cannot be copied, what was written is there nonetheless, and the next one tries again."""
+    """If the WAL cannot be copied, the written records are still available, and the next write tries the copy again."""
     tries: list[int] = []
 
     def fail(self: SqliteStore, base: sqlite3.Connection) -> None:

@@ -1,4 +1,4 @@
-"""The addresses of stores."""
+"""Tests for parsing the addresses of stores."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from toolsim.stores.url import StoreUrl, open_store, parse_store_url
     ],
 )
 def test_addresses(text: str, address: StoreUrl | None) -> None:
-    """Each form, also as a URL."""
+    """Each form of an address is parsed, including URL forms."""
     assert parse_store_url(text) == address
 
 
 @each("text", ["yes", "memory:", "sqlite", "sqlite:", "sqlite://", ":", ":x", "postgres://x", "redis:", "redis://"])
 def test_what_is_none(text: str) -> None:
-    """Anything else is refused, with what was expected."""
+    """Any other address is rejected with the expected forms."""
     with pytest.raises(ValueError, match="expected memory, sqlite:PATH"):
         parse_store_url(text)
 
@@ -59,7 +59,7 @@ def test_what_is_none(text: str) -> None:
     ],
 )
 def test_limits_that_are_refused(text: str, reason: str | None) -> None:
-    """The message says which one, and what was expected."""
+    """The error for an invalid limit names the limit and the expected values."""
     if reason is None:
         assert parse_store_url(text) == StoreUrl("memory")
         return
@@ -68,7 +68,7 @@ def test_limits_that_are_refused(text: str, reason: str | None) -> None:
 
 
 async def test_another_store_is_one_more_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its address has the same limits, and its module is given them; one whose package is missing is refused."""
+    """A new kind of store needs one table row, accepts the same limits, and is rejected if its package is missing."""
     (tmp_path / "own_store.py").write_text("def open_store(place, bounds): return place, bounds.records")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(STORES, "own", StoreKind("own_store", "url"))
