@@ -1,4 +1,4 @@
-"""An approval is for one call, for one owner, once, and for a while."""
+"""Tests for approvals: each is valid for one call, one owner, a single use and a limited time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def ask(approvals: Approvals, owner: str = "me") -> str:
 
 
 def test_what_was_asked_is_what_is_approved() -> None:
-    """Once: the second time there is nothing."""
+    """An approval returns the call as it was requested, but only once."""
     approvals = Approvals()
     name = ask(approvals)
     asked = approvals.take(name, "me")
@@ -26,7 +26,7 @@ def test_what_was_asked_is_what_is_approved() -> None:
 
 
 def test_nobody_else_approves() -> None:
-    """Neither with another key nor with an id that was made up; the owner still can."""
+    """Another owner or an invented ID cannot approve a call, and its owner still can."""
     approvals = Approvals()
     name = ask(approvals, "a")
     assert approvals.take(name, "b") is None
@@ -37,7 +37,7 @@ def test_nobody_else_approves() -> None:
 
 
 def test_they_do_not_wait_for_ever() -> None:
-    """Nor do more wait than there is room for: the oldest are forgotten."""
+    """Pending approvals expire, and beyond the limit the oldest are forgotten."""
     now = 0.0
     approvals = Approvals(lambda: now)
     name = ask(approvals)
@@ -49,7 +49,7 @@ def test_they_do_not_wait_for_ever() -> None:
 
 
 def test_nobody_pushes_out_another_clients() -> None:
-    """Whoever asks for too many loses his own."""
+    """An owner with too many pending approvals loses only that owner's oldest approvals."""
     approvals = Approvals()
     name = ask(approvals, "modest")
     names = [ask(approvals, "greedy") for _ in range(MAX_WAITING + 100)]
@@ -59,7 +59,7 @@ def test_nobody_pushes_out_another_clients() -> None:
 
 
 async def test_the_operator_decides() -> None:
-    """All calls that an answer waits for; silence is a no, and so is leaving."""
+    """The operator decides all calls of a waiting answer at once, and a timeout or a disconnect counts as a refusal."""
     changed: list[str] = []
     desk = OperatorApprovals(changed.append)
     mine, other = ApprovalPrompt("mine", "files", "drop", "{}"), ApprovalPrompt("other", "files", "drop", "{}")

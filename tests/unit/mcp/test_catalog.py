@@ -1,4 +1,4 @@
-"""Servers' tools as functions of the model's."""
+"""Tests for offering servers' tools to the model as functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ READ, WRITE, DROP = (RemoteTool(name, schema={"type": "object"}) for name in ("r
 
 
 def test_tools_become_functions() -> None:
-    """Those that are allowed, with the server's label before their names; a call of one is known again."""
+    """Allowed tools become functions with the server's label as a prefix, and are found by that name."""
     catalog = McpCatalog(())
     assert catalog.add(FILES, [READ, WRITE, DROP]) == [READ, WRITE]
     assert [each["name"] for each in catalog.functions()] == ["files__read", "files__write"]
@@ -26,7 +26,7 @@ def test_tools_become_functions() -> None:
 
 
 def test_masks_hold() -> None:
-    """By the name that the model is shown, or by the tool's own."""
+    """Lists of denied and allowed tools match the prefixed name or the tool's original name."""
     free = Server("files", ("x",), free=(Filter(),))
     for deny in ("drop", "files__drop"):
         assert McpCatalog((), deny={deny}).add(free, [READ, DROP]) == [READ]
@@ -35,7 +35,7 @@ def test_masks_hold() -> None:
 
 
 def test_no_name_is_taken_twice() -> None:
-    """Neither a client's function nor another server's tool can be replaced; names are of the letters that may be."""
+    """Tool names are unique among functions and servers, and contain only valid characters."""
     catalog = McpCatalog(["a__b__c"])
     for server in (Server("a"), Server("a__b")):
         catalog.add(server, [RemoteTool("b__c"), RemoteTool("c")])
@@ -50,7 +50,7 @@ def test_no_name_is_taken_twice() -> None:
 
 
 def test_a_server_says_no_more_than_it_may() -> None:
-    """The number of tools and their bytes are bounded; a description is cut and loses control characters."""
+    """The tools of a server are limited in number and bytes, and descriptions are shortened and sanitized."""
     assert len(McpCatalog(()).add(Server("a"), [RemoteTool(str(n)) for n in range(MAX_TOOLS + 9)])) == MAX_TOOLS
     large = RemoteTool("x", schema={"type": "object", "title": "y" * (MAX_TOOLS_BYTES // 2)})
     assert len(McpCatalog(()).add(Server("a"), [large, large, large])) == 1

@@ -1,4 +1,4 @@
-"""One server, however it behaves: real processes, one of which misbehaves on purpose."""
+"""Tests for a connection to one server with real processes, including a deliberately misbehaving server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from toolsim.mcp.server_config import read_file
 from toolsim.mcp.servers import Server
 
 SECONDS = 3.0
-# For what ends by itself: on a busy machine a process that says 2,000 things takes longer.
+# Timeout for calls that end by themselves, since a busy machine needs longer for 2,000 messages.
 PATIENT = 60.0
 FOLDER = str(Path(BAD["args"][0]).parent)
 
@@ -41,7 +41,7 @@ async def bad(request: pytest.FixtureRequest) -> AsyncIterator[McpConnection]:
 
 @pytest.mark.slow
 async def test_a_server_is_asked(bad: McpConnection) -> None:
-    """For its tools, once, and what they answer comes back, text and errors."""
+    """A server's tools are listed once, and its calls return text, errors and the restricted environment."""
     tools = await bad.tools()
     assert (tools[0].name, tools[0].is_read_only, tools[1].is_read_only) == ("echo", True, False)
     assert await bad.tools() is tools
@@ -57,7 +57,7 @@ async def test_a_server_is_asked(bad: McpConnection) -> None:
 
 @pytest.mark.slow
 async def test_a_trace_goes_on(bad: McpConnection) -> None:
-    """A call that is made within a span passes its ids on beside the arguments; any other call passes nothing on."""
+    """A call within a span passes on the trace IDs in its metadata, and other calls do not have metadata."""
     assert (await bad.call("meta", {}, 1000)).output == "null"
     span = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=False, trace_flags=trace.TraceFlags(1)))
     with trace.use_span(span):
@@ -80,7 +80,8 @@ async def test_a_trace_goes_on(bad: McpConnection) -> None:
     indirect=["bad"],
 )
 async def test_a_failure_is_words_and_the_next_call_works(bad: McpConnection, tool: str, words: str) -> None:
-    """In time, without a word of the server's secrets, and others go on meanwhile."""
+    """A failed call is reported in time without blocking the event loop or exposing secrets, and the next
+    call works."""
     await bad.tools()
     longest, last, is_over = 0.0, time.monotonic(), False
 
@@ -104,7 +105,7 @@ async def test_a_failure_is_words_and_the_next_call_works(bad: McpConnection, to
 
 @pytest.mark.slow
 async def test_it_is_tried_again_later_each_time() -> None:
-    """One that cannot start fails at once after its second failure, and is started again when its time has come."""
+    """After two failed starts, requests to the server fail immediately until the delay has passed."""
     now = 0.0
     connection = McpConnection(server(command="/no/such/program", timeout=SECONDS), clock=lambda: now)
     messages = []
@@ -123,20 +124,21 @@ async def test_it_is_tried_again_later_each_time() -> None:
 
 @pytest.mark.slow
 async def test_whoever_leaves_stops_only_his_own_call(bad: McpConnection) -> None:
-    """The next one gets his turn, from the server as it is or from a new one."""
+    """Cancelling a call does not affect other callers, who use the same server or a new one."""
     call = asyncio.create_task(bad.call("hang", {}, 100))
     await asyncio.sleep(0.5)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert (await bad.call("echo", {}, 100)).code == UNREACHABLE  # It still sleeps: its time runs out.
+    assert (await bad.call("echo", {}, 100)).code == UNREACHABLE  # The server still sleeps, so this call times out.
     assert (await bad.call("echo", {}, 100)).output == "{}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bad", [PATIENT], indirect=True)
 async def test_a_new_connection_lists_the_tools_anew(bad: McpConnection) -> None:
-    """Even if it was a call that opened it: a server that was restarted may have other tools."""
+    """A new connection lists the tools again, even if a call opened it, because a restarted server can have other
+    tools."""
     tools = await bad.tools()
     assert (await bad.call("die", {}, 100)).code == UNREACHABLE
     assert (await bad.call("echo", {}, 100)).output == "{}"
@@ -146,7 +148,7 @@ async def test_a_new_connection_lists_the_tools_anew(bad: McpConnection) -> None
 
 @pytest.mark.slow
 async def test_whoever_leaves_while_it_starts_stops_nobody_else() -> None:
-    """The next one waits until the server is up."""
+    """If a caller is cancelled while the server starts, the next caller waits until the server is ready."""
     program = "import runpy, sys, time; time.sleep(1); runpy.run_path(sys.argv[1])"
     slow = server(
         command=BAD["command"], args=["-c", program, *BAD["args"]], env={"PYTHONPATH": FOLDER}, timeout=PATIENT
@@ -161,7 +163,7 @@ async def test_whoever_leaves_while_it_starts_stops_nobody_else() -> None:
 
 @pytest.mark.slow
 async def test_secrets_are_in_no_message(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither in the error nor in the log, which has the end of the server's standard error."""
+    """A server's secrets appear neither in errors nor in the log of its standard error."""
     program = "import os, sys; print('the key is', os.environ['KEY'], file=sys.stderr)"
     connection = McpConnection(
         server(command="python3", args=["-c", program], env={"KEY": "s3cret-value"}, timeout=SECONDS)
@@ -180,7 +182,7 @@ async def test_secrets_are_in_no_message(caplog: pytest.LogCaptureFixture) -> No
 
 @pytest.mark.slow
 async def test_the_official_servers() -> None:
-    """Over each transport: tools, calls, headers; a slow one fails alone, and over HTTP several are asked at once."""
+    """Official servers work over each transport, and a slow call does not affect other calls."""
 
     async def over_the_web(url: str, way: str) -> None:
         connection = McpConnection(server(url=url, type=way, headers={"X-Own": "mine"}, timeout=10))
@@ -198,14 +200,14 @@ async def test_the_official_servers() -> None:
 
     ways = ("streamable-http", "sse")
     with over_http(ways[0]) as http, over_http(ways[1]) as sse:
-        # Side by side, since each waits for the time of a request.
+        # Run the transports concurrently, because each waits for a request timeout.
         over_pipes = ask(McpConnection(server(**OFFICIAL, timeout=10)))
         await asyncio.gather(over_pipes, *map(over_the_web, (http, sse), ways))
 
 
 @pytest.mark.slow
 async def test_a_quick_call_does_not_wait_for_all_of_another_answer(bad: McpConnection) -> None:
-    """A local server is asked one thing at a time, and answers take turns."""
+    """A local server handles one request at a time, and the callers' answers take turns."""
     await bad.tools()
     done: list[str] = []
 
@@ -220,7 +222,7 @@ async def test_a_quick_call_does_not_wait_for_all_of_another_answer(bad: McpConn
 
 @pytest.mark.slow
 async def test_waiting_for_a_turn_has_an_end() -> None:
-    """Whoever has waited for the time of a whole request is told that the server is busy; it is not dropped for it."""
+    """A request that waits longer than its timeout fails because the server is busy, but the server is not dropped."""
     connection = McpConnection(server(**BAD, timeout=1))
     await connection.tools()
     calls = [connection.call("sleep", {"seconds": 0.8}, 100, Caller("me", "slow")) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""Turns: one at a time, one answer after another."""
+"""Tests for a lock whose waiting answers take turns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOG, QUICK, THIRD = Caller("me", "hog"), Caller("you", "quick"), Caller("me", "t
 
 
 async def test_answers_take_turns() -> None:
-    """Each in its own order; another answer's call comes after at most one call of the first."""
+    """Each answer's calls keep their order, and answers take turns after each call."""
     turns, done = FairLock(), []
 
     async def call(who: Caller, name: str) -> None:
@@ -27,7 +27,7 @@ async def test_answers_take_turns() -> None:
 
 
 async def test_waiting_has_an_end() -> None:
-    """And whoever has given up, or left, is passed over."""
+    """Waiting ends with a timeout, and callers that gave up or were cancelled are skipped."""
     turns, done = FairLock(), []
 
     async def call(who: Caller, seconds: float) -> None:
@@ -47,7 +47,7 @@ async def test_waiting_has_an_end() -> None:
 
 
 async def test_a_turn_that_comes_as_its_owner_leaves() -> None:
-    """It goes to the next."""
+    """A turn that arrives as its caller is cancelled goes to the next caller."""
     turns = FairLock()
     entered = turns.acquire(HOG, 1)
     await entered.__aenter__()

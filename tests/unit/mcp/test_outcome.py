@@ -1,4 +1,4 @@
-"""Outputs of a server, as the client reads them and as the model sees them."""
+"""Tests for outputs of a server, as the client and the model see them."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def of(*parts: dict[str, Any], structured: Any = None, is_error: bool = False, l
     ],
 )
 def test_a_result_is_text(part: dict[str, Any], text: str) -> None:
-    """What is no text is named."""
+    """Text parts become the output, and other parts are described in text."""
     assert of(part).output == text
     assert of(part, {"type": "text", "text": "more"}).shown == f"{text}\nmore"
 
 
 def test_structured_content_counts_where_there_is_no_text() -> None:
-    """Beside text it says the same once more."""
+    """Structured content is used only without text, because it repeats the text."""
     assert of(structured={"a": 1}).output == '{"a":1}'
     assert of({"type": "text", "text": "x"}, structured={"a": 1}).output == "x"
 
 
 def test_errors_are_told() -> None:
-    """In the shapes that the API has for them, and to the model in words; a result that is too large is one of them."""
+    """Errors and oversized results have the API's formats for the client, and are text for the model."""
     own = of({"type": "text", "text": "No such file."}, is_error=True)
     assert (own.output, own.code, own.shown) == (None, FAILED, "Error: No such file.")
     assert own.error is not None

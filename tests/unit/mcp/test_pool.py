@@ -1,4 +1,4 @@
-"""Connections to MCP servers: their number, and their lifetime."""
+"""Tests for the pool of connections to MCP servers: their number and lifetime."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def web(number: int) -> Server:
 
 
 async def test_one_connection_for_one_server(now: Any) -> None:
-    """Whatever a request allows of it; with other credentials it is another one."""
+    """A server has one connection regardless of the allowed tools, but separate ones for different credentials."""
     pool = Pool(clock=lambda: now.time)
     for server in (LOCAL, Server("local", ("x",), allowed=(Filter(frozenset()),)), web(1), web(2), web(1)):
         await pool.tools(server)
@@ -58,7 +58,7 @@ async def test_one_connection_for_one_server(now: Any) -> None:
 
 
 async def test_calls_keep_their_order(now: Any) -> None:
-    """A model writes a file before it reads it, and a server that runs one call at a time must do so too."""
+    """Calls to a server keep their order, because a model might write a file before it reads the file."""
     pool = Pool(clock=lambda: now.time)
     await pool.tools(LOCAL)
     tools = [str(number) for number in range(200)]
@@ -67,7 +67,7 @@ async def test_calls_keep_their_order(now: Any) -> None:
 
 
 async def test_idle_ones_are_closed(now: Any) -> None:
-    """Those that are busy stay, and local ones stay."""
+    """Idle remote connections are closed, but busy and local connections stay."""
     pool = Pool(clock=lambda: now.time)
     for server in (LOCAL, web(1), web(2)):
         await pool.tools(server)
@@ -79,7 +79,8 @@ async def test_idle_ones_are_closed(now: Any) -> None:
 
 
 async def test_one_client_has_so_many(now: Any) -> None:
-    """The longest unused of his own is closed for another; if all are busy, there is no other, and he is told."""
+    """At the client's limit, its least recently used connection is closed; if all are busy, the client receives an
+    error."""
     pool = Pool(clock=lambda: now.time)
     await pool.tools(web(100), Caller("modest"))
     for number in range(MAX_OF_ONE + 3):
@@ -92,14 +93,15 @@ async def test_one_client_has_so_many(now: Any) -> None:
         await pool.tools(web(50), Caller("greedy"))
     outcome = await pool.call(web(50), "add", {}, 1, Caller("greedy"))
     assert "All of this client's 8 connections" in outcome.shown
-    # Whom he already knows, he may ask; and so may others.
+    # A client can still use its existing connections, and other clients can open new connections.
     await pool.tools(web(10), Caller("greedy"))
     await pool.tools(web(50), Caller("modest"))
     assert not any(each.is_closed for each in Fake.made[4:])
 
 
 async def test_there_is_an_end_to_all(now: Any) -> None:
-    """Whoever has most gives way, if one of his is not busy; no busy one is ever closed."""
+    """At the overall limit, an idle connection of the client with the most connections is closed, but never a
+    busy one."""
     pool = Pool(clock=lambda: now.time)
     for number in range(MAX_CONNECTIONS):
         await pool.tools(web(number), Caller("abcdefgh"[number // 4] if number > 7 else "most"))
@@ -115,7 +117,7 @@ async def test_there_is_an_end_to_all(now: Any) -> None:
 
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is known before anybody asks."""
+    """A missing package is detected before a server is used."""
     assert engine.missing() == ""
     monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
     assert "pip install" in engine.missing()

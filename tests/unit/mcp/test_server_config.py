@@ -1,4 +1,4 @@
-"""Configured servers, their allowed tools, and the calls that need approval."""
+"""Tests for configured servers, their allowed tools, and the calls that need approval."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def read(servers: Any, **environment: str) -> tuple[Server, ...]:
 
 
 def test_the_form_that_clients_share() -> None:
-    """Commands with their arguments, environment and folder; URLs with headers; variables stand for their values."""
+    """Commands and URLs are read from the file format that clients share, and variables are replaced with
+    their values."""
     local, remote, old = read(
         {
             "files": {"command": "npx", "args": ["-y", "x"], "env": {"KEY": "${K}"}, "cwd": "/srv", "autoApprove": []},
@@ -62,7 +63,7 @@ def test_the_form_that_clients_share() -> None:
     ],
 )
 def test_what_is_wrong_is_said(servers: Any, words: str) -> None:
-    """With the server's name and the key, and without any value of the file's."""
+    """The error for an invalid entry names the server and the key but contains no value from the file."""
     with pytest.raises(ValueError, match=words):
         read(servers)
     with pytest.raises(ValueError, match="JSON object"):
@@ -83,14 +84,14 @@ def test_what_is_wrong_is_said(servers: Any, words: str) -> None:
     ],
 )
 def test_what_is_not_said_needs_a_yes(rule: Any, free: tuple[str, ...]) -> None:
-    """A tool is free where a filter says so and no other says the opposite."""
+    """A tool needs no approval only if a filter exempts it and no other filter requires approval."""
     [server] = read({"a": {"command": "x"} | ({} if rule is None else {"require_approval": rule})})
     tools = {"read": True, "write": False, "drop": False}
     assert tuple(name for name, reads in tools.items() if not server.needs_approval(name, read_only=reads)) == free
 
 
 def test_allowed_tools() -> None:
-    """By name, or by what a tool says of itself."""
+    """Tools are allowed by name or by their read-only annotation."""
     [named] = read({"a": {"command": "x", "allowed_tools": ["read"]}})
     [reading] = read({"a": {"command": "x", "allowed_tools": {"read_only": True}}})
     for server in (named, reading):
@@ -107,7 +108,7 @@ def tool(**fields: Any) -> Server:
 
 
 def test_a_request_names_a_server() -> None:
-    """One of the file by its label, or one of an allowed host by its URL, with headers and a token of its own."""
+    """A request selects a configured server by its label, or an allowed host's server by its URL with credentials."""
     named = tool(server_label="docs", server_url=URL, headers={"X": "y", "authorization": "no"}, authorization="t")
     assert named.headers == (("X", "y"), ("Authorization", "Bearer t"))
     assert named.needs_approval("any", read_only=True)
@@ -118,7 +119,7 @@ def test_a_request_names_a_server() -> None:
 
 
 def test_a_request_can_only_be_stricter() -> None:
-    """Fewer tools, and more that need a yes, than the file says."""
+    """A request can restrict tools and require more approvals than the file, but not fewer."""
     narrow = tool(server_label="files", allowed_tools=["read"], require_approval="always")
     assert narrow.needs_approval("read", read_only=True)
     assert not narrow.allows("drop", read_only=False)
@@ -152,14 +153,14 @@ def test_a_request_can_only_be_stricter() -> None:
     ],
 )
 def test_what_a_request_may_not(fields: dict[str, Any], param: str) -> None:
-    """Commands, hosts that are not listed however they are written, labels of the file's for another address."""
+    """A request cannot declare commands, unlisted hosts in any spelling, or another address for a configured label."""
     with pytest.raises(BadRequest) as caught:
         tool(**fields)
     assert caught.value.error.param == f"tools[0].{param}"
 
 
 def test_a_connection_is_the_same_whatever_is_allowed() -> None:
-    """But not with other credentials."""
+    """The allowed tools do not change a server's connection, but different credentials do."""
     assert tool(server_label="files", allowed_tools=["read"]).endpoint == OWN.endpoint
     one, other = (tool(server_label="docs", server_url=URL, authorization=each) for each in "ab")
     assert one.endpoint != other.endpoint

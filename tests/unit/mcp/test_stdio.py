@@ -1,4 +1,4 @@
-"""A process that speaks lines: what it may say, what it is given, and how it ends."""
+"""Tests for a server process: its output limits, its environment and its termination."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolsim.mcp.stdio import (
 
 
 def test_a_server_that_goes_on_and_on_is_counted() -> None:
-    """From question to question."""
+    """A server's output is limited between two requests, in messages and in bytes."""
     meter = OutputMeter()
     for _ in range(2):
         meter.add(MAX_BETWEEN_BYTES, MAX_BETWEEN_MESSAGES)
@@ -36,7 +36,8 @@ def test_a_server_that_goes_on_and_on_is_counted() -> None:
 async def test_a_server_ends_with_its_children(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_stubborn: bool
 ) -> None:
-    """Though they ignore every request to; it gets of the environment what it is given; its last words are kept."""
+    """Stopping a server also stops children that ignore signals. The server has only its configured environment, and
+    its last output is logged."""
     monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
     pids = tmp_path / "pids"
     program = (
@@ -69,7 +70,7 @@ async def test_a_server_ends_with_its_children(
 
 
 async def test_a_command_that_is_none() -> None:
-    """It is an error of the system's."""
+    """A command that does not exist raises the operating system's error."""
     with pytest.raises(FileNotFoundError):
         async with run_server(Server("x", ("/no/such/program",)), print, print):
             pass

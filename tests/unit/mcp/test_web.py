@@ -1,4 +1,4 @@
-"""Requests to a server over HTTP: where they may lead, and what an answer may say."""
+"""Tests for requests to a server over HTTP: their possible destinations, and the limits of an answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def read(answers: Answers, url: str = URL, method: str = "POST") -> int:
 
 
 async def test_an_answer_is_bounded() -> None:
-    """A document to the size of a message, a stream to what may be sent between two requests."""
+    """A document is limited to the size of a message, and a stream to the amount between two requests."""
     assert await read(Answers(2, content_type="application/json")) == 2 * len(PIECE)
     with pytest.raises(httpx2.ReadError, match="it sent a message of more than"):
         await read(Answers(MAX_MESSAGE_BYTES // len(PIECE) + 1, content_type="application/json"))
@@ -50,7 +50,7 @@ async def test_an_answer_is_bounded() -> None:
 
 
 def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not for each connection: a client that names a server with other headers each time would hold up all others."""
+    """Certificates are read once and not for each connection, because reading them would delay all other clients."""
     reads: list[object] = []
     create = ssl.create_default_context
     monkeypatch.setattr(
@@ -62,7 +62,7 @@ def test_certificates_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_what_is_compressed_is_not_read() -> None:
-    """A few bytes of it may be a great many."""
+    """A compressed answer is rejected, because a few bytes could expand to a huge amount."""
     assert len(gzip.compress(b"\0" * 10_000_000)) < 10_000
     with pytest.raises(httpx2.ReadError, match="compressed"):
         await read(Answers(1, content_type="application/json", content_encoding="gzip"))
@@ -70,7 +70,7 @@ async def test_what_is_compressed_is_not_read() -> None:
 
 @pytest.mark.parametrize("url", ["http://docs.example/mcp", "https://evil.example/mcp", "https://docs.example:444/"])
 async def test_no_other_place_is_asked(url: str) -> None:
-    """Not another host, nor another port, nor without TLS."""
+    """Requests to another host, to another port or without TLS are not sent."""
     answers = Answers(1)
     with pytest.raises(httpx2.ConnectError, match="another host"):
         await read(answers, url)
@@ -79,7 +79,7 @@ async def test_no_other_place_is_asked(url: str) -> None:
 
 
 async def test_a_trace_goes_on() -> None:
-    """Whoever asks within a span passes its ids on, and only then; a request that asks for nothing has none."""
+    """A request within a span carries the trace IDs, except for the request that ends a session."""
     span = trace.NonRecordingSpan(trace.SpanContext(1, 2, is_remote=False, trace_flags=trace.TraceFlags(1)))
     answers = Answers(1)
     await read(answers)
