@@ -1,4 +1,4 @@
-"""Prompts and answers: only if they are asked for, in the form of the conventions, without secrets."""
+"""Tests for prompts and answers in spans: only on request, in the conventions' format, and without secrets."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def of_turn(request: dict[str, Any], answer: bytes) -> dict[str, Any]:
     flow.request.content = json.dumps(request).encode()
     kept.of_turn(span, flow, answer)
     found = filled(kept, span)
-    # It is taken from the notes with its export.
+    # Exporting removes the content from the notes.
     assert (kept._noted, kept._size) == ({}, 0)
     return found
 
@@ -66,7 +66,7 @@ STREAM = b"".join(
 
 
 def test_a_turn() -> None:
-    """Each message with its parts; a key is hidden in both directions, also one that came in pieces."""
+    """Messages and their parts are recorded, and keys are redacted in both directions, even if streamed in pieces."""
     messages = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": f"My key is {KEY}, or own-key-of-the-client"}]},
@@ -85,7 +85,7 @@ def test_a_turn() -> None:
 
 
 def test_calls_of_a_backend_and_its_history() -> None:
-    """Calls and their outputs, where a backend is sent them as such, are parts of their own."""
+    """Structured calls and outputs in a request or answer are recorded as separate parts."""
     request = {
         "model": "m",
         "input": [
@@ -107,7 +107,7 @@ def test_calls_of_a_backend_and_its_history() -> None:
 
 @pytest.mark.parametrize("answer", [b"", b"\xff", b"data: {", b'{"error": 1}'])
 def test_an_answer_that_is_none(answer: bytes) -> None:
-    """Whatever has come, nothing is raised in the exporter's thread."""
+    """An unreadable answer raises no exception in the exporter's thread."""
     found = of_turn({"what": "ever"}, answer)
     assert found == {"gen_ai.input.messages": [], "gen_ai.output.messages": []}
 
@@ -123,14 +123,14 @@ def test_a_call() -> None:
 
 @pytest.mark.parametrize("depth", [100, 600])
 def test_what_is_nested_too_deeply(depth: int) -> None:
-    """The span has it as text, which is redacted as such: nothing is lost, and nothing is raised."""
+    """Deeply nested content is recorded as redacted text, without loss or an exception."""
     kept, span = Content(True), TRACER.start_span("execute_tool f")
     kept.of_call(span, McpCall("i", "s", "t", '{"a":' * depth + "1" + "}" * depth), ToolOutcome(None))
     assert set(filled(kept, span)) == {"gen_ai.tool.call.arguments"}
 
 
 def test_what_is_noted_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest goes without its content."""
+    """If the noted content exceeds its limit, the oldest spans are exported without content."""
     monkeypatch.setattr(content, "MAX_BYTES", 100)
     kept, spans = Content(True), [TRACER.start_span(str(number)) for number in range(3)]
     for span in spans:

@@ -1,4 +1,4 @@
-"""Names and values, checked against the package of the conventions."""
+"""Tests for names and values of attributes, checked against the package of the conventions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NAME = re.compile(r"[a-z_]+(?:\.[a-z_]+)+")
 
 
 def published() -> set[str]:
-    """Return the names of all attributes that the package knows."""
+    """Return the names of all attributes that the package defines."""
     found: set[str] = set()
     for package in (stable, incubating):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
@@ -39,7 +39,7 @@ def published() -> set[str]:
 
 
 def used() -> Iterator[str]:
-    """Yield the strings of the source that look like names of attributes."""
+    """Yield the strings in the source that look like attribute names."""
     for node in ast.walk(ast.parse(Path(conventions.__file__).read_text())):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and NAME.fullmatch(node.value):
             yield node.value
@@ -51,14 +51,14 @@ def test_every_name_is_published_or_ours() -> None:
     ours = {name for name in names if name.startswith(OWN)}
     assert len(names - ours) > 25
     assert names - ours - published() == set()
-    # What no convention names is a field of the report, or the place of an MCP server.
+    # Names outside the conventions are fields of the report, or the name of an MCP server.
     fields = {name.removeprefix(OWN) for name in ours} - {"mcp.server"}
     assert fields == {"calls", "rounds", "round", "usage_estimated"}
     assert all(hasattr(Report(), field) for field in fields | set(conventions._FINDINGS))
 
 
 def test_values_are_those_of_the_package() -> None:
-    """Operations and providers, where it lists some."""
+    """The names of operations, providers and output types are defined by the package of the conventions."""
     operations = {each.value for each in gen_ai.GenAiOperationNameValues}
     assert {"chat", "execute_tool"} <= operations
     known = {each.value for each in gen_ai.GenAiProviderNameValues}
@@ -92,7 +92,7 @@ CALL = McpCall("mcp_1", "files", "read_file", "{}")
 
 
 def test_calls() -> None:
-    """A server at a URL is known by its host and port, never by more of its URL."""
+    """A remote server is identified only by its host and port, not by further parts of its URL."""
     local = conventions.tool_began(Server("files", ("npx",)), CALL)
     assert local["network.transport"] == "pipe"
     assert "server.address" not in local
@@ -153,12 +153,12 @@ def test_who_has_answered(answer: bytes, id: str) -> None:
 
 @pytest.mark.parametrize("answer", [b"", b"data: {", b"no", b"{", b": hi\n\n", b"data: [1]\n\n", b"[]", b"\xff"])
 def test_who_has_answered_is_not_known(answer: bytes) -> None:
-    """Whatever a backend sends, this raises nothing."""
+    """An unreadable answer adds no attributes and raises no exception."""
     assert conventions.chat_ended(Report(), answer) == {}
 
 
 def test_only_so_much_is_read() -> None:
-    """A long answer that is not streamed is not parsed for its id, and a name is never longer than a name."""
+    """A long non-streamed answer is not parsed for its ID, and names are shortened."""
     long = WHOLE.replace(b'"hi"', b'"' + b"x" * 70_000 + b'"')
     assert conventions.chat_ended(Report(), long) == {}
     found = conventions.chat_ended(Report(repairs=["X" * 500] * 100), b"")
@@ -180,7 +180,7 @@ def test_only_so_much_is_read() -> None:
     ],
 )
 def test_classes_of_errors(error: str | None, status: int | None, found: str) -> None:
-    """A backend's own code counts if it is one: it is neither a sentence nor long."""
+    """A backend's error code is used only if it looks like a code and not like a message."""
     assert conventions.failure(Report(error=error), status) == found
 
 

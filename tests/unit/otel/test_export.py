@@ -1,4 +1,4 @@
-"""Exporters as the environment names them; what is said of their failures; the end."""
+"""Tests for exporters named in the environment, for the log of their failures, and for shutting down."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_which_exporters(environment: dict[str, str], names: list[str]) -> None:
 
 
 def test_an_exporter_that_is_not_installed(caplog: pytest.LogCaptureFixture) -> None:
-    """The proxy starts without it, and says which one it is."""
+    """An exporter that is not installed is named in the log, and the proxy starts without it."""
     made = Export.from_environment({"OTEL_TRACES_EXPORTER": "carrier_pigeon"})
     assert made is None
     assert ["carrier_pigeon" in record.getMessage() for record in caplog.records] == [True]
 
 
 def test_the_service_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is toolsim, unless the standard variables say otherwise."""
+    """The service is named toolsim, unless the standard variables set another name."""
     assert export._resource().attributes["service.name"] == "toolsim"
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=mine,team=a")
     assert export._resource().attributes["service.name"] == "mine"
@@ -53,7 +53,7 @@ def test_the_service_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Failing(SpanExporter):
-    """Logs as exporters do; fails as long as ``problem`` says how."""
+    """An exporter that logs like real exporters, and fails while ``problem`` is set."""
 
     problem: Exception | str | None = "Transient error: connection refused"
 
@@ -69,7 +69,7 @@ class Failing(SpanExporter):
 
 @pytest.mark.parametrize("problem", ["Transient error: connection refused", ValueError("connection\nrefused")])
 def test_a_failure_is_told_once(problem: Exception | str, caplog: pytest.LogCaptureFixture) -> None:
-    """With its reason, however many batches fail, and again only after the exporter has worked."""
+    """A failure is logged once with its reason, and again only after the exporter has worked."""
     exporter = Failing()
     exporter.problem = problem
     told = LoggingExporter([exporter], NOTHING)
@@ -87,7 +87,7 @@ def test_a_failure_is_told_once(problem: Exception | str, caplog: pytest.LogCapt
 
 
 def test_all_exporters_get_all(caplog: pytest.LogCaptureFixture) -> None:
-    """One that fails takes nothing from the others."""
+    """A failing exporter does not affect the other exporters."""
     memory = InMemorySpanExporter()
     made = Export([Failing(), memory], NOTHING)
     made.tracer.start_span("a").end()
@@ -107,7 +107,7 @@ async def test_the_end_sends_what_is_left() -> None:
 async def test_the_end_does_not_wait_for_ever(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A collector that swallows everything holds up the proxy for a bounded time, and that is said."""
+    """Shutting down waits for an unresponsive collector only for a limited time, and logs the delay."""
     over = threading.Event()
 
     class Swallowing(SpanExporter):

@@ -1,4 +1,4 @@
-"""Whether traces are asked for, by the standard variables alone."""
+"""Tests for detecting from the standard variables whether traces are enabled."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_who_asks(environment: dict[str, str], asked: str) -> None:
 
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """One line says what is asked for, and what to install; the proxy works without."""
+    """If the package is missing, one log line names the variable and the install command, and the proxy still works."""
 
     def missing(name: str) -> None:
         raise ModuleNotFoundError(name=name)

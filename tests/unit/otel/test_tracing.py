@@ -1,4 +1,4 @@
-"""The spans of an exchange, with the SDK's in-memory exporter; hooks as mitmproxy calls them, without a network."""
+"""Tests for the spans of an exchange, with the SDK's in-memory exporter and direct calls of mitmproxy's hooks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 class Stage:
-    """The addon and its guest, one exchange after another."""
+    """The addon and its tracing guest, which handle one exchange after another."""
 
     def __init__(self, addon: ToolSim) -> None:
         self.memory = InMemorySpanExporter()
@@ -78,7 +78,7 @@ class Stage:
         return flow
 
     def spans(self) -> list[ReadableSpan]:
-        """Return the finished spans in the order of their beginnings."""
+        """Return the finished spans in the order of their start times."""
         self.export._provider.force_flush()
         return sorted(self.memory.get_finished_spans(), key=lambda span: span.start_time or 0)
 
@@ -88,7 +88,7 @@ async def stage() -> AsyncIterator[Stage]:
     addon = ToolSim(alone=True)
     with taddons.context(addon) as context:
         context.options.add_option("connection_strategy", str, "eager", "")
-        context.configure(addon, toolsim_engine="unknown")  # There is no backend.
+        context.configure(addon, toolsim_engine="unknown")  # The tests have no backend.
         stage = Stage(addon)
         yield stage
         ToolSim.exchanges.forget()
@@ -97,12 +97,12 @@ async def stage() -> AsyncIterator[Stage]:
 
 
 def error(span: ReadableSpan) -> tuple[Any, bool]:
-    """Return the class of a span's error, and whether its status is one."""
+    """Return the class of a span's error, and whether its status is an error."""
     return (span.attributes or {}).get("error.type"), span.status.status_code is StatusCode.ERROR
 
 
 def test_a_turn(stage: Stage) -> None:
-    """The client's turn and in it the model's; what the report counts, and nothing that anybody said."""
+    """The client's turn contains the model's turn, and the spans have counts but no content of the conversation."""
     flow = stage.run(traceparent=PARENT, tracestate="rojo=1", authorization="Bearer sk-own-key-of-the-client")
     turn, chat = stage.spans()
     assert (turn.name, turn.kind) == ("POST /v1/chat/completions", SpanKind.SERVER)
@@ -146,7 +146,8 @@ def test_a_turn(stage: Stage) -> None:
     ],
 )
 def test_which_trace_goes_on(stage: Stage, headers: dict[str, str], state: str | None) -> None:
-    """One that cannot be read is replaced, with its state; one that is not sampled costs no span, and goes on."""
+    """An unreadable trace context is replaced together with its state, and an unsampled trace continues
+    without spans."""
     flow = stage.run(**headers)
     is_sampled = not headers.get("traceparent", "").endswith("-00")
     assert len(stage.spans()) == 2 * is_sampled
@@ -160,7 +161,8 @@ def test_which_trace_goes_on(stage: Stage, headers: dict[str, str], state: str |
     ("status", "of_turn"), [(400, ("400", False)), (429, ("429", False)), (500, ("500", True)), (503, ("503", True))]
 )
 def test_an_error_of_the_backend(stage: Stage, status: int, of_turn: tuple[str, bool]) -> None:
-    """The model's turn has failed; by the conventions for HTTP the client's only if it is the server's fault."""
+    """A backend error fails the model's span, but the client's span only for server errors, as the HTTP conventions
+    require."""
     stage.run(answer={"error": {"message": "sk-own-key-of-the-client is wrong"}}, status=status)
     turn, chat = stage.spans()
     assert error(chat) == (str(status), True)
@@ -169,7 +171,7 @@ def test_an_error_of_the_backend(stage: Stage, status: int, of_turn: tuple[str, 
 
 
 def test_a_request_that_is_refused(stage: Stage) -> None:
-    """The model is not asked, so it has no turn."""
+    """A refused request has no span for the model, because the model is not asked."""
     stage.run({"model": "m", "messages": "none", "tools": TOOLS})
     [turn] = stage.spans()
     assert turn.attributes is not None
@@ -178,7 +180,7 @@ def test_a_request_that_is_refused(stage: Stage) -> None:
 
 
 def test_an_answer_that_is_our_error(stage: Stage) -> None:
-    """The backend has answered well, the call in it breaks a strict schema: the report's code is the error."""
+    """If a successful answer breaks a strict schema, both spans have the report's error code."""
     strict = {"name": "f", "strict": True, "parameters": {"type": "object", "required": ["x"], "properties": {"x": {}}}}
     stage.run(ASK | {"tools": [{"type": "function", "function": strict}]})
     turn, chat = stage.spans()
@@ -196,7 +198,7 @@ def test_a_client_that_leaves(stage: Stage) -> None:
 
 
 def test_a_connection_that_is_gone(stage: Stage) -> None:
-    """No hook comes for the flow itself."""
+    """A closed connection ends its spans, although no hook is called for the flow."""
     flow = stage.begin()
     ToolSim.exchanges.close_of(flow.client_conn)
     assert [error(span) for span in stage.spans()] == [("aborted", True)] * 2
@@ -204,7 +206,7 @@ def test_a_connection_that_is_gone(stage: Stage) -> None:
 
 
 def test_a_turn_without_tools(stage: Stage) -> None:
-    """It passes byte for byte: who was asked is known, what came of it is not read."""
+    """A request without tools has spans, but its answer is not read."""
     stage.run({"model": "m", "messages": []}, traceparent=PARENT)
     turn, chat = stage.spans()
     assert (turn.name, chat.name) == ("POST /v1/chat/completions", "chat m")
@@ -222,7 +224,7 @@ def test_a_turn_without_tools(stage: Stage) -> None:
     ],
 )
 def test_paths(stage: Stage, path: str, route: str) -> None:
-    """Of a path only what the API defines is named: the rest may be a key."""
+    """A span names only the part of the path that the API defines, because the rest might contain a key."""
     flow = stage.begin({"model": "m", "input": "hi", "messages": []}, path)
     stage.call("error", flow)
     turn, *_ = stage.spans()
@@ -238,7 +240,7 @@ def test_what_is_no_turn(stage: Stage, path: str) -> None:
 
 
 def test_a_request_that_is_sent_again(stage: Stage) -> None:
-    """Each time is a turn of the model; the first one ends as the backend has ended it."""
+    """Each sending of a request has a separate model span, and the first span has the backend's error."""
     flow = stage.begin()
     stage.answer(flow, {"error": {}}, 422)
     exchange = ToolSim.exchanges.of(flow)
@@ -257,7 +259,7 @@ def test_a_request_that_is_sent_again(stage: Stage) -> None:
 
 
 def test_a_request_that_cannot_be_sent_again(stage: Stage) -> None:
-    """The client gets an error in its place."""
+    """If a request cannot be resent, its span has the backend's error, and the client receives an error."""
     flow = stage.begin()
     stage.answer(flow, {"error": {}}, 422)
     flow.response = tflow.tresp(status_code=500)
@@ -268,7 +270,7 @@ def test_a_request_that_cannot_be_sent_again(stage: Stage) -> None:
 
 
 async def hosted(stage: Stage, outcome: ToolOutcome | Exception) -> tuple[trace.Span | None, list[ReadableSpan]]:
-    """Make a call; return the span that was current meanwhile, and all spans."""
+    """Make a call, and return the current span during the call and all spans."""
     flow = stage.begin()
     exchange = ToolSim.exchanges.of(flow)
     assert exchange is not None
@@ -296,7 +298,7 @@ async def hosted(stage: Stage, outcome: ToolOutcome | Exception) -> tuple[trace.
 
 
 async def test_a_call_of_an_mcp_tool(stage: Stage) -> None:
-    """It is part of the client's turn, and whoever makes it finds its span."""
+    """An MCP call has a span within the client's turn, and the span is current during the call."""
     current, spans = await hosted(stage, ToolOutcome("a private text"))
     [turn] = [span for span in spans if span.kind is SpanKind.SERVER]
     [made] = [span for span in spans if span.kind is SpanKind.INTERNAL]
@@ -329,7 +331,7 @@ async def test_a_call_that_fails(stage: Stage, outcome: Any, kind: str) -> None:
 
 
 async def test_the_proxy_ends_before_a_turn_does(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """What is open then ends with it, and is exported; so it is when the script is reloaded, and the turn goes on."""
+    """Open spans end and are exported when the addon stops, such as for a reload, while the turn continues."""
     flow = stage.begin()
     await stage.tracing.done()
     stage.answer(flow)
