@@ -1,4 +1,4 @@
-"""Wrong command lines reported in one line, and missing packages."""
+"""Tests for one-line errors about wrong command lines and missing packages."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def parser() -> Parser:
     ],
 )
 def test_a_wrong_line_is_reported_in_one(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """It names the actual value and the closest match; the exit code is that of wrong usage."""
+    """The error names the wrong argument and the closest match, and the exit code means incorrect usage."""
     with pytest.raises(SystemExit, match="2"):
         parser().parse_args(words.split())
     assert capsys.readouterr().err == f"{line}\n"
 
 
 def test_nearest() -> None:
-    """The case does not matter; without a close word there is no suggestion."""
+    """Suggestions ignore case, and without a similar word there is no suggestion."""
     assert nearest("SERV", ["serve", "record"]) == "; did you mean serve?"
     assert nearest("xyz", ["serve", "record"]) == ""
 
 
 def test_a_key_is_named_by_its_variable() -> None:
-    """White space around it is that of a file; what no header can carry is reported without the key."""
+    """Whitespace around a key is removed, and a key with invalid characters is rejected without being printed."""
     assert key_of("") == ""
     assert key_of("KEY", {"KEY": " k\n"}) == "k"
     with pytest.raises(UsageError, match="the environment variable KEY is not set"):
@@ -58,7 +58,7 @@ def test_a_key_is_named_by_its_variable() -> None:
 
 
 def test_what_is_missing_is_named_with_its_interpreter() -> None:
-    """The message also names whatever else is likely to be missing."""
+    """The error names the interpreter, the missing package and other packages that are probably missing."""
     line, python = missing(ModuleNotFoundError(name="jsonschema.exceptions")), sys.executable
     assert line.startswith(f"toolsim needs the package jsonschema, which {python} does not have: {python} -m pip")
     assert all(f"'{requirement}'" in line for requirement in REQUIREMENTS)
@@ -67,6 +67,6 @@ def test_what_is_missing_is_named_with_its_interpreter() -> None:
 
 
 def test_requirements_are_those_of_the_package() -> None:
-    """They are in pyproject.toml too, which is not available where the addon runs."""
+    """The requirements equal those in pyproject.toml, which is not available where the addon runs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert sorted(REQUIREMENTS) == sorted(line for line in project["dependencies"] if not line.startswith("mitmproxy"))

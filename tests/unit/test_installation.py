@@ -1,4 +1,4 @@
-"""The command that installs a missing package, for each way in which toolsim can have been installed."""
+"""Tests for the command that installs a missing package, for each way of installing toolsim."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Environment = Callable[[str, str], None]
 
 @pytest.fixture
 def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Environment:
-    """A function that makes this Python's environment an empty folder with one file: its name, and its content."""
+    """Return a function that replaces this Python's environment with a folder that contains one file."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
 
     def make(name: str, content: str) -> None:
@@ -33,13 +33,13 @@ def receipt(*requirements: str) -> str:
 
 
 def test_pip() -> None:
-    """The interpreter is named, since another pip may come first on the path."""
+    """The command names the interpreter, because another pip might be first on the path."""
     assert command_for_extra("redis") == f"{sys.executable} -m pip install 'redis>=6,<9'"
     assert install_command(["a==1", "b"], dependencies=False) == f"{sys.executable} -m pip install --no-deps a==1 b"
 
 
 def test_pipx(environment: Environment) -> None:
-    """The package is injected into the environment of the program, which need not be toolsim's own."""
+    """The package is injected into the program's environment, which might not be toolsim's."""
     environment("pipx_metadata.json", json.dumps({"main_package": {"package": "mitmproxy"}}))
     assert command_for_extra("redis") == "pipx inject mitmproxy 'redis>=6,<9'"
     assert install_command(["a"], dependencies=False) == "pipx inject --pip-args=--no-deps mitmproxy a"
@@ -65,7 +65,7 @@ def test_pipx(environment: Environment) -> None:
     ],
 )
 def test_a_tool_of_uv(requirements: list[str], arguments: str, environment: Environment) -> None:
-    """The tool is installed from the same source, with what it already has: uv replaces the environment."""
+    """The tool is reinstalled from the same source with its existing packages, because uv replaces its environment."""
     environment("uv-receipt.toml", receipt(*requirements))
     assert command_for_extra("redis") == f"uv tool install {arguments} --with 'redis>=6,<9'"
     without = install_command(["a"], dependencies=False)
@@ -77,25 +77,25 @@ def test_a_tool_of_uv(requirements: list[str], arguments: str, environment: Envi
     [("pipx_metadata.json", "{"), ("pipx_metadata.json", "[]"), ("uv-receipt.toml", "["), ("uv-receipt.toml", "")],
 )
 def test_a_file_that_cannot_be_read(name: str, content: str, environment: Environment) -> None:
-    """The environment is changed like any other."""
+    """An unreadable metadata file is ignored, and the environment is changed with pip."""
     environment(name, content)
     assert command_for_extra("redis") == f"{sys.executable} -m pip install 'redis>=6,<9'"
 
 
 def test_an_environment_without_pip(monkeypatch: pytest.MonkeyPatch) -> None:
-    """uv makes such environments, and can change them."""
+    """An environment without pip is changed with uv, which creates such environments."""
     monkeypatch.setattr(installation, "find_spec", lambda name: None)
     assert command_for_extra("redis") == f"uv pip install --python {sys.executable} 'redis>=6,<9'"
 
 
 def test_a_standalone_mitmproxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing can be added to it, so mitmproxy is installed once more."""
+    """A standalone mitmproxy cannot be extended, so the command installs mitmproxy again."""
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     assert install_command(["regex", "brotli"]) == "uv tool install mitmproxy --with regex --with brotli"
 
 
 def test_quotes_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its shell knows double quotes only."""
+    """On Windows, arguments have double quotes, because its shell does not support single quotes."""
     monkeypatch.setattr(sys, "executable", r"C:\Program Files\python.exe")
     monkeypatch.setattr(installation.os, "name", "nt")
     expected = '"C:\\Program Files\\python.exe" -m pip install "redis>=6,<9" rich'
@@ -103,7 +103,7 @@ def test_quotes_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_extras_are_those_of_the_package() -> None:
-    """They are in pyproject.toml too, which is not available where the addon runs."""
+    """The extras equal those in pyproject.toml, which is not available where the addon runs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {extra: list(requirements) for extra, requirements in EXTRAS.items()} == {
         extra: project["optional-dependencies"][extra] for extra in EXTRAS

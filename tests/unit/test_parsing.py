@@ -1,4 +1,4 @@
-"""The reader as a library says what the proxy says, whole and at every cut, and needs nothing of mitmproxy."""
+"""Tests that the parser library returns the same results as the proxy, and works without mitmproxy."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ OSLO = Call("get_weather", '{"city":"Oslo"}')
 
 
 def declared(tools: list[dict[str, Any]]) -> Tools:
-    """Return a table's tools as a client of Responses declares them."""
+    """Return a table's tools as a client of the Responses API declares them."""
     return [{**tool, "type": tool.get("kind", "function")} for tool in tools]
 
 
 def with_properties(tools: dict[str, dict[str, str]]) -> Tools:
-    """Return the tools of a table that has only their properties' types, all required."""
+    """Return the tools of a table that contains only the types of their properties, all of which are required."""
     return [
         {
             "type": "function",
@@ -81,7 +81,7 @@ TABLES = tables()
 
 
 def from_proxy(text: str, tools: Tools, *, cut: bool = False) -> list[list[Any]] | str:
-    """Return what an official client gets for this text through the proxy's rewriting, or the code of its error."""
+    """Return the items that an official client receives for this text through the proxy, or the error code."""
     seen = by_proxy("responses", tools, [text], stream=False, finish="length" if cut else "stop")
     return seen.error or seen.items
 
@@ -91,7 +91,7 @@ CASES = [pytest.param(name, number, id=f"{name}-{number}") for name in TABLES fo
 
 @each(("table", "number"), CASES)
 def test_it_says_what_the_proxy_says(table: str, number: int) -> None:
-    """For every text of the tables: whole, letter by letter, and cut once at some eight places of it."""
+    """The library returns the same items as the proxy for every text of the tables, however the text is split."""
     tools, table_texts = TABLES[table]
     text = table_texts[number]
     whole = parse(text, tools)
@@ -112,7 +112,7 @@ FRAGMENTS = st.sampled_from(
 
 @given(st.lists(FRAGMENTS | st.text(max_size=5), max_size=8), st.booleans(), st.booleans(), st.data())
 def test_any_text(fragments: list[str], strict: bool, cut: bool, data: st.DataObject) -> None:
-    """The proxy's answer, wherever the text is cut; and no exception."""
+    """For any text, the library returns the same items as the proxy, however the text is split."""
     text, tools = "".join(fragments), STRICT if strict else WEATHER
     whole = parse(text, tools, cut=cut)
     assert items(whole) == from_proxy(text, tools, cut=cut)
@@ -132,7 +132,7 @@ def test_any_text(fragments: list[str], strict: bool, cut: bool, data: st.DataOb
     ids=["chat", "responses", "messages", "messages-custom"],
 )
 def test_the_tools_of_each_api(tool: dict[str, Any]) -> None:
-    """One call and the prose around it, however its tool is declared; the declaration stays as it was."""
+    """A call is parsed with a tool declared in any API's format, and the declaration stays unchanged."""
     before = json.dumps(tool)
     parsed = parse(f"Let me look.\n{CALL} Done.", [tool])
     assert parsed.parts == (Prose("Let me look.\n"), OSLO, Prose(" Done."))
@@ -141,7 +141,7 @@ def test_the_tools_of_each_api(tool: dict[str, Any]) -> None:
 
 
 def test_tools_that_call_otherwise() -> None:
-    """A custom tool's input is no JSON, and a tool in a namespace is called with it."""
+    """A custom tool's input is plain text, and a tool in a namespace is called with its namespace."""
     patch = [{"type": "custom", "name": "apply_patch"}]
     assert parse('<tool_call>{"name":"apply_patch","arguments":{"input":"+x"}}</tool_call>', patch).calls == (
         Call("apply_patch", "+x"),
@@ -151,13 +151,13 @@ def test_tools_that_call_otherwise() -> None:
 
 
 def test_without_tools_all_text_is_prose() -> None:
-    """What would be a call is talk."""
+    """Without tools, a call in the text is prose."""
     assert parse(CALL, []).parts == (Prose(CALL),)
     assert parse("", []).parts == ()
 
 
 def test_a_strict_tool_ends_the_answer() -> None:
-    """At a call that it does not allow; what follows is not read."""
+    """A strict tool's invalid call ends the parsing with an error, and later text is ignored."""
     parsed = parse(f"So:\n{CALL.replace('city', 'town')}{CALL}", STRICT)
     assert (parsed.prose, parsed.calls) == ("So:\n", ())
     assert "get_weather" in (parsed.error or "")
@@ -176,14 +176,14 @@ UNRESOLVED = {"type": "object", "$ref": "#/x"}
     ],
 )
 def test_tools_that_cannot_be(tools: Tools, param: str) -> None:
-    """They are our caller's mistake, and raise what says where."""
+    """Invalid tool declarations are the caller's mistake and raise an error that names the parameter."""
     with pytest.raises(BadRequest) as raised:
         StreamParser(tools)
     assert raised.value.error.param == param
 
 
 def test_prose_is_not_held_back() -> None:
-    """Nor is a call, once it is whole; after the end nothing comes."""
+    """Prose and complete calls are returned immediately, and no parts are returned after the end."""
     parser = StreamParser(WEATHER)
     assert parser.feed("Hello <") == [Prose("Hello ")]
     assert parser.feed("b> ") == [Prose("<b> ")]
@@ -194,7 +194,7 @@ def test_prose_is_not_held_back() -> None:
 
 
 def test_nothing_of_mitmproxy() -> None:
-    """In a clean interpreter that cannot import it, nor anything that it brings, all of this works."""
+    """The library works in an interpreter that can import neither mitmproxy nor its dependencies."""
     code = f"""
 import sys
 class Missing:
@@ -217,7 +217,7 @@ print(*(name for name in sys.modules if name.startswith(('mitmproxy', 'toolsim.p
 REPAIRS = re.findall(
     r"^\| `([A-Z_]+)` \| (.*) \|$", PAGE.split("<!-- repairs -->")[1].split("<!-- /repairs -->")[0], re.MULTILINE
 )
-"""The codes of the page's tables of repairs, each with its example."""
+"""The codes in the page's tables of repairs, each with its example."""
 ANY_REPAIR = [
     {
         "name": "get_weather",
@@ -236,8 +236,8 @@ ANY_REPAIR = [
 
 @each(("code", "example"), REPAIRS)
 def test_the_pages_repairs_are_made(code: str, example: str) -> None:
-    """Each example of the page is a call of which exactly this repair is told."""
-    if code == "LEFTOVER_MARKUP":  # No call in a text: ``test_leftover_markup`` has it.
+    """Each example on the page is parsed as a call with exactly the documented repair."""
+    if code == "LEFTOVER_MARKUP":  # Only structured calls need this repair: see ``test_leftover_markup``.
         return
     if code == "REPEATED_CALL":
         assert example == "a list that repeats the same call until the token limit"
@@ -250,7 +250,7 @@ def test_the_pages_repairs_are_made(code: str, example: str) -> None:
 
 
 def test_the_page_lists_all_repairs() -> None:
-    """No text of the tables, and none that people reported, needs a repair that the page does not list."""
+    """The page lists all repairs that the texts of the tables and the reported texts need."""
     codes = {code for code, _ in REPAIRS}
     reported = json.loads((FOLDER / "reported.json").read_text(encoding="utf-8"))["cases"]
     of_tables = [(tools, text) for tools, table_texts in TABLES.values() for text in table_texts]
@@ -260,7 +260,7 @@ def test_the_page_lists_all_repairs() -> None:
 
 
 def test_the_pages_first_lines_hold() -> None:
-    """Run as printed."""
+    """The first example on the page runs as printed."""
     code = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0]
     exec(compile(code, "parsing.md", "exec"), {})
 
@@ -268,7 +268,7 @@ def test_the_pages_first_lines_hold() -> None:
 @pytest.mark.parametrize("before", ["", "```python\nx = "])
 @pytest.mark.parametrize("between", [" ", "\n", " y\n"])
 def test_many_blocks_in_one_text_take_linear_time(before: str, between: str) -> None:
-    """Of a tool that is not on offer, so that each is text; the text before a block is looked at for each."""
+    """Many blocks of an unknown tool in one text are parsed in linear time, although each needs the text before it."""
     tools = [{"type": "function", "name": "search"}]
     block = '<tool_call>{"name": "missing", "arguments": {"query": "x"}}</tool_call>'
     assert growth(lambda count: parse(before + between.join([block] * count), tools), 1_000) < LINEAR
