@@ -1,7 +1,7 @@
-"""The mitmproxy script: ``mitmdump -s addon/toolsim.py``. Run as a program, it is the command ``toolsim``.
+"""The mitmproxy script: ``mitmdump -s addon/toolsim.py``. If run as a program, it is the ``toolsim`` command.
 
-mitmproxy may have been installed for another purpose and be too old, or lack a package. That is logged as an error in
-one line, which makes mitmproxy exit. The same applies to a Python that is too old.
+An existing mitmproxy might be too old, or lack a package. In that case a one-line error is logged, which makes
+mitmproxy exit. The same applies if Python is too old.
 """
 
 import logging
@@ -10,11 +10,11 @@ import sys
 from importlib.util import find_spec
 
 if sys.version_info < (3, 12):  # noqa: UP036 - a checkout is not installed, so nothing has checked this.
-    # Before any import that an older Python cannot parse.
+    # This check runs before any import that an older Python cannot parse.
     sys.exit(f"toolsim needs Python 3.12 or newer, and this is Python {sys.version.split()[0]} ({sys.executable})")
 
-# mitmproxy and Python put the folder of this file first on the path, where a package wins over a module of its name.
-# A copy of this file in a folder without the package would hide the installed one.
+# mitmproxy and Python put the folder of this file first on the path, where a package takes precedence over a module
+# with the same name. A copy of this file in a folder without the package would hide the installed one.
 _HERE = os.path.dirname(os.path.abspath(__file__))
 if not os.path.isdir(os.path.join(_HERE, "toolsim")):
     sys.path[:] = [path for path in sys.path if os.path.abspath(path or os.curdir) != _HERE]
@@ -22,7 +22,7 @@ if not os.path.isdir(os.path.join(_HERE, "toolsim")):
 from mitmproxy.version import VERSION  # noqa: E402
 
 _MITMPROXY = ((12, 2, 1), (13,))
-"""The oldest version, and the first that is too new."""
+"""The oldest supported version of mitmproxy, and the first version that is too new."""
 
 
 def _addons() -> list[object]:
@@ -30,7 +30,8 @@ def _addons() -> list[object]:
         logging.error("toolsim needs mitmproxy>=12.2.1,<13, and this is mitmproxy %s (%s)", VERSION, sys.executable)
         return []
     try:
-        # The first schema that has to be compiled imports these. Without them, say so now, not at some request.
+        # These modules are imported when the first schema is compiled. If they are missing, report it at startup
+        # instead.
         for package in ("jsonschema", "regex"):
             if find_spec(package) is None:
                 raise ModuleNotFoundError(name=package)

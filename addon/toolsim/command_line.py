@@ -16,7 +16,7 @@ from toolsim.installation import EXTRAS, install_command
 
 EXIT_USAGE = 2
 EXIT_PIPE = 141
-"""As if ended by SIGPIPE: the program that read the output has exited, as in ``toolsim replay flows | head``."""
+"""The exit code after SIGPIPE: the program that read the output has exited, as in ``toolsim replay flows | head``."""
 
 
 class UsageError(Exception):
@@ -24,7 +24,7 @@ class UsageError(Exception):
 
 
 def addon_script() -> str:
-    """Return the path of the script for mitmproxy's ``-s``, which is next to this package. Raises UsageError."""
+    """Return the path of the script for mitmproxy's ``-s`` option, which is next to this package. Raises UsageError."""
     script = Path(__file__).resolve().parents[1] / "toolsim.py"
     if not script.is_file():
         raise UsageError(f"the mitmproxy script is missing: reinstall toolsim, which puts it at {script}")
@@ -32,7 +32,7 @@ def addon_script() -> str:
 
 
 def key_of(variable: str, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the API key that an environment variable holds, "" without a name. Raises UsageError."""
+    """Return the API key in the environment variable with this name; "" if no name is given. Raises UsageError."""
     if not variable:
         return ""
     if not (key := environment.get(variable, "").strip()):
@@ -43,7 +43,7 @@ def key_of(variable: str, environment: Mapping[str, str] = os.environ) -> str:
 
 
 def discard_output() -> None:
-    """Discard buffered output: its reader is gone, and Python would otherwise report that again when it exits."""
+    """Discard buffered output whose reader has exited, because Python would report the broken pipe again at exit."""
     with open(os.devnull, "w") as nothing:
         for stream in filter(None, (sys.__stdout__, sys.__stderr__)):
             try:
@@ -55,7 +55,7 @@ def discard_output() -> None:
 def resolved(command: Sequence[str]) -> list[str]:
     """Return a command with the path of its program; unchanged if the program is not found.
 
-    Programs that npm installs on Windows end in ``.cmd``, which the system does not try on its own.
+    On Windows, programs installed by npm end in ``.cmd``, which the system does not try on its own.
     """
     program, *arguments = command
     return [shutil.which(program) or program, *arguments]
@@ -68,9 +68,12 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **settings)
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
-        """Parse. A surplus argument is reported by the command that received it, with that command's flags as hints."""
+        """Parse the arguments.
+
+        The command that received a surplus argument reports it and suggests that command's flags.
+        """
         parsed, surplus = self.parse_known_args(args, namespace)
-        # Whether argparse includes this separator depends on the Python version.
+        # Whether argparse includes the ``--`` separator depends on the Python version.
         if surplus := [word for word in surplus if word != "--"]:
             at_fault = self
             for word in args or ():
@@ -80,7 +83,7 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def commands(self) -> dict[str, Parser]:
-        """The parsers of the commands, by name."""
+        """The parsers of the subcommands, by name."""
         found: dict[str, Parser] = {}
         for action in self._actions:
             if isinstance(action.choices, dict):
@@ -92,7 +95,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(EXIT_USAGE, f"{self.prog}: {self.reworded(message)}\n")
 
     def reworded(self, message: str) -> str:
-        """Return argparse's message, with a suggestion of the right name if there is one."""
+        """Return argparse's message, with a suggestion of the correct name if a similar name exists."""
         if found := re.match(r"argument (\S+): invalid choice: '(.*?)' \(choose from (.*)\)", message):
             known = [word.strip(" '") for word in found[3].split(",")]
             return f"no such {found[1]}: {found[2]}{nearest(found[2], known) or f'; there are {", ".join(known)}'}"
@@ -108,20 +111,21 @@ class Parser(argparse.ArgumentParser):
 
 
 def nearest(word: str, known: Iterable[str], prefix: str = "", cutoff: float = 0.6) -> str:
-    """Return a suggestion of the known word closest to a mistyped one; "" if none is close.
+    """Return a suggestion of the known word closest to a mistyped word; "" if no word is close.
 
-    ``prefix``: the prefix of all known words. ``cutoff``: difflib's; flags resemble each other just by their dashes.
+    ``prefix``: the prefix of all known words. ``cutoff``: difflib's parameter; flags resemble each other by their
+    dashes alone.
     """
     near = get_close_matches(word.lower(), list(known), n=1, cutoff=cutoff)
     return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 
-# As in pyproject.toml, without mitmproxy itself; packages that are installed together are suggested together.
+# The modules of pyproject.toml's dependencies, without mitmproxy; packages installed together are suggested together.
 REQUIREMENTS = ("brotli>=1.2", "jsonschema>=4.23,<5", "regex>=2024.11.6", "zstandard>=0.25")
 
 
 def missing(problem: ModuleNotFoundError) -> str:
-    """Return one line with the command that installs a missing module."""
+    """Return a one-line message with the command that installs a missing module."""
     package = (problem.name or "?").partition(".")[0]
     wanted: tuple[str, ...] = (package,)
     for requirements in (REQUIREMENTS, *EXTRAS.values()):

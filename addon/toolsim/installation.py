@@ -1,8 +1,9 @@
 """Generates the command that adds packages to toolsim's environment, for messages about a missing package.
 
-The environment is recognized by the files that its tool leaves there: uv's receipt of a tool, or pipx's metadata. All
-other environments are changed with pip, or with uv if they have no pip. The commands name packages rather than an extra
-of toolsim, so they also work for a wheel whose file is gone, and for a checkout whose script mitmproxy loads.
+The environment is recognized by the files that its tool leaves there: uv's receipt of a tool, or pipx's metadata.
+Packages are added to all other environments with pip, or with uv if pip is missing. The commands name packages rather
+than an extra of toolsim, so they also work for a wheel whose file was deleted, and for a checkout whose script
+mitmproxy loads.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
 
 
 def command_for_extra(extra: str) -> str:
-    """Return the command that installs an extra of ``EXTRAS``, or the package with the name of its extra."""
+    """Return the command that installs an extra of ``EXTRAS``, or the package with the same name."""
     return install_command(EXTRAS.get(extra, (extra,)))
 
 
@@ -37,12 +38,12 @@ def install_command(requirements: Sequence[str], *, dependencies: bool = True) -
     environment = Path(sys.prefix)
     no_dependencies = [] if dependencies else ["--no-deps"]
     if getattr(sys, "frozen", False):
-        # mitmproxy's standalone programs contain a Python installation to which nothing can be added.
+        # mitmproxy's standalone programs contain a Python installation that cannot be extended.
         return _line(["uv", "tool", "install", "mitmproxy", *_each("--with", requirements)])
     if (environment / "pipx_metadata.json").is_file() and (name := _pipx_name(environment)):
         options = [] if dependencies else ["--pip-args=--no-deps"]
         return _line(["pipx", "inject", *options, name, *requirements])
-    # Packages can be added to a uv tool, but not without their dependencies.
+    # uv can add packages to a tool, but not without their dependencies.
     if dependencies and (tool := _uv_tool(environment)):
         return _line(["uv", "tool", "install", *tool, *_each("--with", requirements)])
     if find_spec("pip") is None:
@@ -59,7 +60,7 @@ def _pipx_name(environment: Path) -> str:
 
 
 def _uv_tool(environment: Path) -> list[str]:
-    """Return the arguments of ``uv tool install`` that install this tool as it is; [] if it is not a uv tool."""
+    """Return the arguments of ``uv tool install`` that reinstall this uv tool; [] if it is not a uv tool."""
     try:
         receipt = tomllib.loads((environment / "uv-receipt.toml").read_text(encoding="utf-8"))
         tool, *others = receipt["tool"]["requirements"]
@@ -72,7 +73,7 @@ def _uv_tool(environment: Path) -> list[str]:
 
 
 def _requirement(entry: Mapping[str, Any]) -> str:
-    """Return an entry of uv's receipt as an argument of its command line."""
+    """Return an entry of uv's receipt as a command-line argument."""
     extras = f"[{','.join(entry['extras'])}]" if entry.get("extras") else ""
     for key in ("directory", "editable", "path"):
         if key in entry:
@@ -91,7 +92,7 @@ def _each(flag: str, values: Sequence[str]) -> Iterator[str]:
 
 
 def _line(arguments: Sequence[str]) -> str:
-    """Quote arguments for the system's shell: cmd does not know single quotes, and ``>`` redirects unquoted."""
+    """Quote arguments for the shell: cmd does not support single quotes, and an unquoted ``>`` redirects output."""
     if os.name == "nt":
         return " ".join(f'"{word}"' if set(word) & set(" <>|&^") else word for word in arguments)
     return shlex.join(arguments)

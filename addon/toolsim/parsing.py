@@ -1,11 +1,11 @@
-"""The parser for other programs: a model's text in, prose and calls out, without a proxy and without mitmproxy.
+"""A parser for other programs: splits a model's text into prose and calls, without a proxy and without mitmproxy.
 
-It reads the same text as the proxy, with the same code: ``request/rewrite.py`` makes the plan from the tools, and
-``response/answer.py`` processes the text. The proxy's options have their defaults here, except that nothing ends an
-answer early: text after a call is prose.
+It parses text with the same code as the proxy: ``request/rewrite.py`` makes the plan from the tools, and
+``response/answer.py`` processes the text. The proxy's options have their defaults here, except that an answer never
+ends early: text after a call is prose.
 
-A ``StreamParser`` returns a piece of prose as soon as it cannot be part of a call, and a call once it is complete.
-The way the text is split makes no difference. ``addon/docs/parsing.md`` documents this module.
+A ``StreamParser`` returns a piece of prose as soon as it cannot be part of a call, and a call once it is complete. The
+result does not depend on how the text is split into pieces. ``addon/docs/parsing.md`` documents this module.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ _POLICY = Policy(stop_after_tools="off", second_opinion="off")
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """Text for the user, never empty. Joined, it is the model's text without its calls."""
+    """Text for the user, never empty. All prose joined is the model's text without its calls."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A complete call to one of the tools. ``namespace``: the namespace of the tool's declaration, if it has one."""
+    """A complete call to one of the tools. ``namespace``: the namespace of the tool's declaration, if any."""
 
     name: str
     arguments: str
-    """A JSON object, as the model wrote it if it is valid; a custom tool's input as it is."""
+    """A JSON object, as the model wrote it if it is valid; for a custom tool, the unchanged input."""
     namespace: str | None = None
     repairs: tuple[str, ...] = ()
-    """The codes of the repairs that made it a call; ``addon/docs/parsing.md`` lists them."""
+    """The codes of the repairs that produced a valid call; ``addon/docs/parsing.md`` lists them."""
 
 
 @dataclass(frozen=True, slots=True)
 class InvalidCall:
-    """A call that a tool with ``strict: true`` does not allow. It ends the answer; ``message`` gives the reason."""
+    """A call that a tool with ``strict: true`` does not allow. It ends the answer; ``message`` contains the reason."""
 
     message: str
 
@@ -59,23 +59,23 @@ Part = Prose | Call | InvalidCall
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A complete answer; ``parts`` in the order of the text, adjacent prose joined."""
+    """A complete answer; ``parts`` are in the order of the text, with adjacent prose joined."""
 
     parts: tuple[Part, ...]
 
     @property
     def prose(self) -> str:
-        """All text for the user."""
+        """The text for the user, joined."""
         return "".join(part.text for part in self.parts if isinstance(part, Prose))
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """The calls, in order."""
+        """The calls, in the order of the text."""
         return tuple(part for part in self.parts if isinstance(part, Call))
 
     @property
     def error(self) -> str | None:
-        """The reason a strict tool's guarantee could not be kept, or None if it was kept."""
+        """The reason why a strict tool's guarantee was broken, or None."""
         return next((part.message for part in self.parts if isinstance(part, InvalidCall)), None)
 
 
@@ -86,7 +86,7 @@ def parse(
     cut: bool = False,
     forms: Sequence[Mapping[str, Any]] = (),
 ) -> Parsed:
-    """Return the prose and the calls of a complete answer. The parameters are those of ``StreamParser``."""
+    """Return the prose and the calls of a complete answer. The parameters are the same as for ``StreamParser``."""
     parser = StreamParser(tools, forms=forms)
     parts: list[Part] = []
     for part in [*parser.feed(text), *parser.finish(cut=cut)]:
@@ -99,13 +99,13 @@ def parse(
 
 
 class StreamParser:
-    """Parses one answer that arrives in pieces. No text makes it raise."""
+    """A parser of one answer that arrives in pieces. It never raises, regardless of the text."""
 
     def __init__(self, tools: Sequence[Mapping[str, Any]], *, forms: Sequence[Mapping[str, Any]] = ()) -> None:
         """Accept tools as a client declares them to any of the APIs, and call ``forms`` as a profile declares them.
 
-        Raises BadRequest if the tools are invalid there, or require strict arguments with a schema that cannot be
-        strict, and InvalidForm if a form is invalid.
+        Raises BadRequest if the tools are invalid or a strict tool's schema cannot be enforced, and InvalidForm if a
+        form is invalid.
         """
         self._answer = Answer(_plan(tools, read_forms(forms)), Report())
         self._open: CallStarted | None = None
@@ -113,15 +113,18 @@ class StreamParser:
 
     @property
     def done(self) -> bool:
-        """Whether the answer has ended, perhaps before its text, so that a model still writing may be stopped."""
+        """Whether the answer has ended. If the model is still writing, it can be stopped."""
         return self._answer.is_done
 
     def feed(self, text: str) -> list[Part]:
-        """Process the next piece of the text; return the parts that are now certain."""
+        """Process the next piece of the text; return the parts that are final."""
         return self._parts(TextDelta(text)) if text else []
 
     def finish(self, *, cut: bool = False) -> list[Part]:
-        """Process the end of the text; return the rest. ``cut``: a limit ended the text, so it may be incomplete."""
+        """Process the end of the text; return the remaining parts.
+
+        ``cut``: a limit ended the text, so it may be incomplete.
+        """
         return self._parts(Finished("length" if cut else "stop")) + self._parts(Closed())
 
     def _parts(self, event: BackendEvent) -> list[Part]:
@@ -143,9 +146,9 @@ class StreamParser:
 
 
 def _plan(tools: Iterable[Mapping[str, Any]], forms: tuple[CustomForm, ...]) -> Plan:
-    """Return the plan for a request with these tools; the request needs a question, whose text does not matter."""
+    """Return the plan for a request with these tools; a request needs a user message, whose text does not matter."""
     asked = {"model": "", "tools": [dict(tool) for tool in tools]}
     api = api_of_request({**asked, "messages": []})
     if api is CHAT:
-        api = RESPONSES  # Responses accepts the same tools, plus other kinds.
+        api = RESPONSES  # Responses accepts the same tools as the other APIs, plus other kinds.
     return plan(api.read(api.append_reply(asked, "", "?")), api, replace(_POLICY, forms=forms), Report())

@@ -1,6 +1,6 @@
-"""Optional modules, which the core imports only through this table.
+"""A table of optional modules, which the core imports only through this table.
 
-Each is imported when an option or a request needs it. To add a module, add a row.
+Each module is imported when an option or a request needs it. To add a module, add a row.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 
 class Builtin(NamedTuple):
-    """A built-in backend. ``module``: its ``backend_of(settings)`` returns a ``TextBackend``."""
+    """A built-in backend. ``module``: a module whose ``backend_of(settings)`` returns a ``TextBackend``."""
 
     module: str
     words: str
@@ -21,12 +21,12 @@ BUILTIN: Mapping[str, Builtin] = {
     "local": Builtin("toolsim.backends.local", "a model file"),
     "scripted": Builtin("toolsim.backends.scripted.backend", "a scripted model (toolsim_backend=scripted)"),
 }
-"""By the value of ``toolsim_backend``."""
+"""The built-in backends, by the value of ``toolsim_backend``."""
 LOOPBACK_SERVER = "toolsim.backends.loopback"
 """The module with ``Loopback``, the server in front of each built-in backend."""
 
 SOCKETS = "toolsim.sockets.server"
-"""The module with ``SocketServer``, which serves WebSocket connections of the Responses API on a client's request."""
+"""The module with ``SocketServer``, which serves WebSocket connections of the Responses API at a client's request."""
 BACKGROUND = "toolsim.background.endpoints"
 """The module with ``BackgroundAnswers``; ``proxy/background.py`` describes its interface."""
 MCP = "toolsim.mcp.engine"
@@ -34,14 +34,14 @@ MCP = "toolsim.mcp.engine"
 
 
 class StoreKind(NamedTuple):
-    """A kind of store. ``module``: its ``open_store(place, bounds)`` returns a ``Store`` without opening it yet."""
+    """A kind of store. ``module``: a module whose ``open_store(place, bounds)`` returns an unopened ``Store``."""
 
     module: str
     location: Literal["none", "path", "url"]
-    """The rest of its address: nothing but the kind, the path of a file, or a URL."""
+    """The kind of location in the store's address: no location, a file path, or a URL."""
     words: str = ""
     package: str = ""
-    """The third-party package that it requires; the extra that installs it has the same name."""
+    """The third-party package that the store requires; the extra that installs it has the same name."""
 
 
 _REDIS = StoreKind("toolsim.stores.redis_server", "url", "a Redis server", "redis")
@@ -52,4 +52,4 @@ STORES: dict[str, StoreKind] = {
     "rediss": _REDIS,
     "unix": _REDIS,
 }
-"""By the beginning of the address in ``toolsim_store``."""
+"""The kinds of stores, by the prefix of the address in ``toolsim_store``."""

@@ -1,4 +1,4 @@
-"""A conversation in one form for all APIs, used between reading and writing a request, and its human-readable label."""
+"""A conversation in one form for all APIs, between reading and writing a request, and its human-readable label."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A part in the shape of one API (a file, audio, a file id), only for a backend of that API."""
+    """A part in the format of one API (a file, audio, a file id), only for a backend of that API."""
 
     api_name: ApiName
     part: Mapping[str, Any]
@@ -42,7 +42,7 @@ Part = Text | Image | Raw
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message; ``name`` is chat's participant name."""
+    """One message; ``name`` is the participant name of the Chat Completions API."""
 
     role: Role
     parts: tuple[Part, ...]
@@ -70,7 +70,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CallOutput:
-    """The output of a client's tool. Its text parts are in its record, and its images follow the record."""
+    """The output of a client's tool. Its text parts are put in its record, and its images follow the record."""
 
     call_id: str
     parts: tuple[Part, ...]
@@ -78,7 +78,7 @@ class CallOutput:
 
     @property
     def text(self) -> str:
-        """The output's text."""
+        """The text of the tool output."""
         return _text_of(self.parts)
 
 
@@ -88,7 +88,7 @@ Called = tuple[Call, CallOutput]
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """A model's reasoning before its next text or calls, as the client echoes it."""
+    """A model's reasoning before its next text or calls, as echoed by the client."""
 
     text: str
 
@@ -101,7 +101,7 @@ class HostedItem:
 
     @property
     def kind(self) -> str:
-        """The item's type, for the log."""
+        """The type of the hosted item, for the log."""
         return str(self.item.get("type"))[:40]
 
 
@@ -109,7 +109,7 @@ class HostedItem:
 class Declaration:
     """Tools that the client declares within a conversation, in addition to those at its start.
 
-    ``removed``: names of tools that it removes at this point.
+    ``removed``: names of tools that the declaration removes.
     """
 
     tools: tuple[Tool, ...] = ()
@@ -124,31 +124,31 @@ def _text_of(parts: tuple[Part, ...]) -> str:
 
 
 def last_user_items(items: Sequence[Item]) -> Item | None:
-    """Return the last item that is not a declaration, or None."""
+    """Return the last item that is not a declaration, or None if there are only declarations."""
     return next((item for item in reversed(items) if not isinstance(item, Declaration)), None)
 
 
 type Demand = Mapping[str, Any] | Literal["as sent"] | None
-"""The structured output to request from a backend: in the flat shape of ``text.format``, as sent by the client, or
-none.
+"""The structured output to request from a backend, or None: in the flat shape of ``text.format``, as sent by the
+client.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """A client's request, read once."""
+    """A client's parsed request."""
 
     api: ApiName
     """The API of the client."""
     body: Mapping[str, Any]
     """The JSON object, in the shape of the Responses API or, for clients of any other API, of chat completions. Only
-    ``wire`` reads it.
+    ``wire`` reads this field.
     """
     items: tuple[Item, ...]
     form: AnswerForm = AnswerForm()
     """The form of answer that the client expects."""
     instructions: str = ""
-    """Instructions outside the items (Responses)."""
+    """Instructions outside the items (only in the Responses API)."""
     tools: tuple[Tool, ...] = ()
     """Tools that the client runs: functions, custom tools, and the built-in kinds."""
     first_tools: tuple[Tool, ...] = ()
@@ -162,17 +162,17 @@ class ClientRequest:
     answer_format: Mapping[str, Any] | None = None
     """The structured output that the request requires, in the flat shape of ``text.format``; None for plain text."""
     highest_call: int = 0
-    """The highest number in the history among ids that toolsim could have created; 0 if there is none."""
+    """The highest call number in the history among ids that toolsim could have created; 0 if there are no such ids."""
     stored_history: str | None = None
-    """The part of the history that only the backend has: the previous response's id, or "" for a conversation object;
-    None if the request contains the entire history.
+    """Refers to the part of the history that only the backend has: the previous response's id, or "" for a conversation
+    object; None if the request contains the entire history.
     """
     dropped: tuple[str, ...] = field(default_factory=tuple)
     """The kinds of items that were dropped (``item_reference``, ``reasoning``, …), for the log."""
     original_body: Mapping[str, Any] | None = None
     """The JSON object as the client sent it, if ``body`` is a translation."""
     untranslatable: tuple[str, ...] = ()
-    """The parts that only a backend of the client's API receives, for the log."""
+    """The parts that only a backend of the client's API can receive, for the log."""
 
 
 # -- the label of a conversation --
@@ -180,7 +180,7 @@ class ClientRequest:
 MAX_WORDS = 60
 """Number of characters of the user's message that fit in a column of the flow list."""
 
-# Long enough to recognize a conversation, and short enough to be fast for a history of 100,000 items.
+# Long enough to identify a conversation, and short enough to be fast for a history of 100,000 items.
 _MAX_ITEMS = 2_000
 _MAX_TEXT = 200
 # Programs add context in tags to their users' messages: <environment_details>…</environment_details>.
@@ -190,13 +190,13 @@ _MAX_SEARCHED = 8_000
 
 @dataclass(frozen=True, slots=True)
 class ConversationLabel:
-    """The subject of a request: ``words``, the user's latest message, shortened; ``turn`` and ``step``, counted from 1.
+    """The subject of a request: ``words``, the user's latest message, shortened; ``turn`` and ``step`` count from 1.
 
-    A turn starts with the user's message; each answer that follows tool outputs is another step of it. Two requests
-    belong to one conversation if the second starts with everything in the first. So a history is identified by a chain
-    of digests (``keys``), one per item. Instructions are excluded, because clients include the time of day in them.
-    Only the beginning of a long text counts, because clients append to it. Identical conversations count as one until
-    they diverge.
+    A turn starts with the user's message; each answer that follows tool outputs is another step of the turn. Two
+    requests belong to one conversation if the second starts with everything in the first. A history is therefore
+    identified by a chain of digests (``keys``), one per item. Instructions are excluded, because clients include the
+    time of day in them. Only the beginning of a long text counts, because clients append to it. Identical conversations
+    count as one until they diverge.
     """
 
     words: str = ""
@@ -248,7 +248,7 @@ def _shorten(text: str) -> str:
 
 
 def without_context(text: str) -> str:
-    """Return a text without the tagged parts in which programs add context to their users' messages."""
+    """Return a text without the tagged context that programs add to their users' messages."""
     if "<" not in text:
         return text
     parts, done = [], 0

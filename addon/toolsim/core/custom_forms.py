@@ -1,12 +1,8 @@
-"""Call forms that a user declares: markers of an unknown family around a body of a known kind.
+"""Call forms declared by a user: markers of an unknown model family around a body of a known kind.
 
-    [[forms]]
-    opening = "@@CALL"
-    closing = "@@END"
-    body = "json"
-    keys = { name = "fn", arguments = "with" }
+[[forms]] opening = "@@CALL" closing = "@@END" body = "json" keys = { name = "fn", arguments = "with" }
 
-``call_forms`` reads them like the forms of model families, and ``toolsim_untagged`` controls both.
+``call_forms`` reads them like the built-in forms of model families, and ``toolsim_untagged`` controls both kinds.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ _NO_START = "{}()\"'`,:;.+-_|\\"
 
 @dataclass(frozen=True, slots=True)
 class CustomForm:
-    """One form. ``name_key`` and ``arguments_key``: the keys of a JSON body, or "" for the usual ones."""
+    """One declared call form. ``name_key`` and ``arguments_key``: the keys of a JSON body, or "" for the usual keys."""
 
     opening: str
     closing: str
@@ -36,7 +32,7 @@ class CustomForm:
     arguments_key: str = ""
 
     def table(self) -> dict[str, Any]:
-        """Return the form as it is declared."""
+        """Return the form as its TOML table."""
         keys = {"name": self.name_key, "arguments": self.arguments_key}
         given = {key: value for key, value in keys.items() if value}
         return {"opening": self.opening, "closing": self.closing, "body": self.body} | (
@@ -45,7 +41,7 @@ class CustomForm:
 
 
 class InvalidForm(ValueError):
-    """An invalid declaration. ``number`` counts the forms from 0; ``entry``: the invalid entry."""
+    """An invalid form declaration. ``number`` counts the forms from 0; ``entry``: the invalid entry."""
 
     def __init__(self, number: int, entry: str, message: str) -> None:
         super().__init__(f"forms[{number}].{entry}: {message}")
@@ -55,7 +51,7 @@ class InvalidForm(ValueError):
 
 
 def read_forms(tables: Sequence[Mapping[str, Any]]) -> tuple[CustomForm, ...]:
-    """Return the forms that these tables declare. Raises InvalidForm for the first invalid one."""
+    """Return the forms that these tables declare. Raises InvalidForm for the first invalid form."""
     forms: list[CustomForm] = []
     for number, table in enumerate(tables):
         forms.append(_read(number, table))

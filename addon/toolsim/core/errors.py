@@ -8,9 +8,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class ApiError:
-    """One OpenAI error: its fields, and the HTTP status used if no stream has started.
+    """An error in OpenAI's format: its fields, and the HTTP status used if no stream has started.
 
-    ``code``: OpenAI's code if there is one; toolsim's codes about a backend begin with ``backend_``. ``retry_after``:
+    ``code``: OpenAI's code if one exists; toolsim's codes about a backend begin with ``backend_``. ``retry_after``:
     seconds, for the header with that name.
     """
 
@@ -27,7 +27,7 @@ class ApiError:
 
 
 class BadRequest(Exception):
-    """The client's request cannot be served; ``error`` has the reason, with the exact ``param``."""
+    """The client's request cannot be served; ``error`` contains the reason, with the exact ``param``."""
 
     def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)

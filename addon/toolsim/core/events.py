@@ -1,8 +1,8 @@
 """The events of an answer.
 
 A reader turns backend bytes into ``BackendEvent``s, a choice turns those into ``ClientEvent``s, and a writer turns
-these into client bytes. Both sets are closed, so use ``match``. ``choice`` is the index of a chat choice; the Responses
-API has only choice 0.
+these into client bytes. Both sets of event types are closed, so use ``match``. ``choice`` is the index of a choice;
+only Chat Completions has choices other than 0.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ FinishReason = Literal["stop", "length", "content_filter"]
 EndReason = FinishReason | Literal["tool_calls"]
 """The reason why a choice ended, as the client sees it."""
 ToolKind = Literal["function", "custom", "shell", "local_shell", "apply_patch", "tool_search"]
-"""The kind of a call for the client; all but the first two exist only in Responses (``wire/local_tools.py``)."""
+"""The kind of a call for the client; all kinds but the first two exist only in Responses (``wire/local_tools.py``)."""
 ItemStatus = Literal["completed", "incomplete"]
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of an answer. ``estimated``: the backend did not report all of them, so some are estimates."""
+    """Token counts of an answer. ``estimated``: the backend did not report all of them, so some are estimates."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -34,7 +34,7 @@ class Usage:
 
 
 def added(one: Usage | None, other: Usage | None) -> Usage | None:
-    """Return the sum of the token counts of two answers, as far as they are known."""
+    """Return the sum of the known token counts of two answers."""
     if one is None or other is None:
         return one or other
     return Usage(
@@ -60,7 +60,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """Visible text, never empty. From a reader it can still contain call blocks, from a choice it cannot."""
+    """Visible text, never empty. A reader's text can still contain call blocks; a choice's text cannot."""
 
     text: str
     choice: int = 0
@@ -68,12 +68,12 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class NextMessage:
-    """The text that follows belongs to a different message than the text before it; the two must not be joined."""
+    """The next text belongs to a different message than the preceding text, and must not be joined to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefusalDelta:
-    """A fragment of a refusal, in addition to the text."""
+    """A fragment of a refusal, which is separate from the text."""
 
     text: str
     choice: int = 0
@@ -81,7 +81,7 @@ class RefusalDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """A fragment of the model's reasoning: its summary, or the raw text if the backend sends it."""
+    """A fragment of the model's reasoning: of its summary, or of the raw text if the backend sends it."""
 
     text: str
     kind: Literal["summary", "text"] = "summary"
@@ -93,7 +93,8 @@ class StructuredCall:
     """A complete structured call from a backend. ``arguments``: JSON text, or a custom tool's raw input.
 
     ``call_id`` is the backend's id, for display only; a choice assigns its own ids. ``whole`` is false if the answer
-    was truncated, perhaps within the call. ``key``: the key of its ``StructuredDelta``s, or "" if there were none.
+    was truncated, possibly within the call. ``key``: the key of the call's ``StructuredDelta``s, or "" if there were
+    none.
     """
 
     name: str
@@ -108,7 +109,7 @@ class StructuredCall:
 
 @dataclass(frozen=True, slots=True)
 class StructuredCallStarted:
-    """The backend has started to emit a call, which a ``StructuredCall`` completes, perhaps after other events."""
+    """The backend has started to emit a call, which a ``StructuredCall`` completes, possibly after other events."""
 
     choice: int = 0
 
@@ -117,9 +118,9 @@ class StructuredCallStarted:
 class StructuredDelta:
     """A fragment of the arguments of an unfinished function call, which a ``StructuredCall`` follows.
 
-    ``key`` identifies the call within its choice. ``is_first``: this is the call's first fragment. The fragments
-    together are a prefix of its arguments. A reader emits them only on request (``streams_ahead``). ``is_named``: it
-    came with the call's name and without an id, so a fragment that differs from it only in its text might begin
+    ``key`` identifies the call within its choice. ``is_first``: this is the call's first fragment. Together the
+    fragments form a prefix of the call's arguments. A reader emits them only on request (``streams_ahead``).
+    ``is_named``: the fragment has the call's name but no id, so a fragment that differs only in its text might begin
     another call.
     """
 
@@ -141,7 +142,7 @@ class PassThrough:
 
 @dataclass(frozen=True, slots=True)
 class HostedStarted:
-    """A hosted tool's item is announced, as far as it is known. ``key`` identifies it until it ends."""
+    """The announcement of a hosted tool's item, with the fields known so far. ``key`` identifies it until it ends."""
 
     key: str
     item: dict[str, Any]
@@ -151,8 +152,8 @@ class HostedStarted:
 class HostedProgress:
     """An event about an announced hosted item: its type, and its fields without item id, index and sequence number.
 
-    ``key`` is "" for an event of an unknown type about something else. Items that were never announced exist only in
-    the backend's own API, so clients of other APIs do not receive events about them.
+    ``key`` is "" for an event of an unknown type that is not about an item. Items that were never announced exist only
+    in the backend's own API, so clients of other APIs do not receive events about them.
     """
 
     key: str
@@ -173,7 +174,7 @@ HostedEvent = PassThrough | HostedStarted | HostedProgress | HostedEnded
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The backend reported why a choice ended. ``length`` also covers any other kind of truncation."""
+    """The backend reported why a choice ended. ``length`` also covers all other kinds of truncation."""
 
     reason: FinishReason
     choice: int = 0
@@ -188,7 +189,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """The backend's terminator was read, so the answer is complete. Without it, the stream was truncated."""
+    """The backend's terminator was read, so the answer is complete. Without a terminator, the stream was truncated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +218,7 @@ BackendEvent = (
 
 @dataclass(frozen=True, slots=True)
 class CallStarted:
-    """A call is announced once. ``number`` is unique within the conversation; an API derives ids from it."""
+    """The announcement of a call, emitted once. ``number`` is unique in the conversation; an API derives ids from it."""
 
     number: int
     name: str
@@ -225,12 +226,12 @@ class CallStarted:
     namespace: str | None = None
     choice: int = 0
     encrypted: tuple[str, ...] = ()
-    """As in ``plan.Tool``."""
+    """Parameters whose values the client assumes to be encrypted, as in ``plan.Tool``."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallDelta:
-    """The next fragment of the announced call's arguments (or custom input). Never empty."""
+    """The next fragment of the announced call's arguments (or custom input), never empty."""
 
     text: str
     choice: int = 0
@@ -238,9 +239,9 @@ class CallDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallEnded:
-    """The announced call has ended; ``incomplete`` if its block broke off after the announcement.
+    """The end of the announced call; ``incomplete`` if its block broke off after the announcement.
 
-    ``repairs``: the codes of the repairs that were needed to read it as a call.
+    ``repairs``: the codes of the repairs that made the block a valid call.
     """
 
     status: ItemStatus = "completed"
@@ -250,7 +251,7 @@ class CallEnded:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Every choice has ended. ``reasons`` by choice; a choice with calls has ``tool_calls``. No event follows."""
+    """The end of all choices. ``reasons``: by choice; a choice with calls has ``tool_calls``. No event follows."""
 
     reasons: dict[int, EndReason] = field(default_factory=dict)
     usage: Usage | None = None
@@ -258,13 +259,13 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """Nothing can be emitted yet, but the stream is alive."""
+    """No content can be emitted yet, but the stream is alive."""
 
 
 FIRST_KEEPALIVE_FACTOR = 1.4
 """The factor by which the first keep-alive is later than the others, because the first event fixes the HTTP status.
 
-10 s become 14 s. With a tick at most 2 s late, no client waits longer than 16 s.
+An interval of 10 s becomes 14 s. With a tick at most 2 s late, no client waits longer than 16 s.
 """
 
 

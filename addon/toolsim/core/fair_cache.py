@@ -1,6 +1,6 @@
-"""A bounded cache shared by several owners, none of which can evict the others' values.
+"""A bounded cache shared by several owners; an owner with many values cannot evict the values of smaller owners.
 
-Values beyond the bounds are evicted from the owner with the largest share, least recently used first.
+When the cache is full, the owner with the largest share loses its least recently used values first.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections import OrderedDict
 
 
 class FairCache[V]:
-    """Values by key. ``max_count`` and ``max_weight`` apply to all values together."""
+    """A cache of values by key. ``max_count`` and ``max_weight`` apply to all values together."""
 
     def __init__(self, max_count: int, max_weight: int) -> None:
         self._max_count = max_count
         self._max_weight = max_weight
-        # Each owner's values and their weights, least recently used first.
+        # The values of each owner and their weights, least recently used first.
         self._held: dict[str, OrderedDict[bytes, tuple[V, int]]] = {}
         self._weights: dict[str, int] = {}
         self._owners: dict[bytes, str] = {}
@@ -33,7 +33,7 @@ class FairCache[V]:
             self._evict(max(self._weights, key=self._weights.__getitem__))
 
     def get(self, key: bytes) -> V | None:
-        """Return a key's value, or None, and mark it as recently used."""
+        """Return a key's value, or None, and mark the value as recently used."""
         owner = self._owners.get(key)
         if owner is None:
             return None

@@ -1,16 +1,16 @@
 r"""Tool outputs of a request, used to distinguish calls that a model makes from calls that it quotes.
 
-A page that a tool has fetched can contain a call, and a model that only repeats the page does not make that call. So
-the judge checks whether the text of a call occurs in an output.
+A page that a tool has fetched can contain a call, and a model that only repeats the page does not make that call. The
+judge therefore checks whether the text of a call occurs in an output.
 
-1. Both are compared in a normal form that is independent of quoting, wrapping and escaping. It consists of letters, in
-   lower case, digits, and the characters that structure a call (``{}()[]=:,``). Whitespace, quotes, angle brackets,
-   Markdown markers, line numbers and invisible characters are removed. Escapes (``\n``, ``\u003c``, ``&lt;``) are
-   resolved, no matter how often the text was escaped.
-2. The output must contain the entire call, apart from the tags or the fence around it. Using arguments from an output
-   in a new call is the normal use of tools.
-3. A call that the conversation already contains is the model's own: many tools echo the call that they reject in their
-   error, and the model may try again.
+1. Call and output are compared in a normal form that is independent of quoting, wrapping and escaping. It consists of
+   letters, in lower case, digits, and the characters that structure a call (``{}()[]=:,``). Whitespace, quotes, angle
+   brackets, Markdown markers, line numbers and invisible characters are removed. Escapes (``\n``, ``\u003c``, ``&lt;``)
+   are resolved, no matter how often the text was escaped.
+2. The output must contain the entire call, apart from the tags or the fence around it. A new call with arguments from
+   an output is normal tool use.
+3. A call that the conversation already contains is the model's own: many tools echo a rejected call in their error, and
+   the model may try again.
 
 Linear in both texts. Memory use is at most the size of the request's outputs.
 """
@@ -27,7 +27,7 @@ _LOWER = bytes(range(256)).lower()
 _DROPPED = bytes(code for code in range(128) if not (chr(code).isalnum() or code in _KEPT))
 _UNICODE = re.compile(rb"(?:\\u[0-9a-fA-F]{4})+")
 _LINE_ENDS = (b"\\n", b"\\r", b"\\t")
-# HTML that displays HTML contains escaped escapes: without the first entry, ``&amp;lt;`` would match a different one.
+# HTML that displays HTML contains escaped escapes: without the first entry, ``&amp;lt;`` would match a different entry.
 _ENTITIES = (b"amp;", b"&lt;", b"&gt;", b"&quot;", b"&apos;", b"&nbsp;", b"&#39;", b"&#34;", b"&#60;", b"&#62;")
 _NUMBERED = re.compile(rb"\n[ \t]*+\d{1,6}(?:\t|\xe2\x86\x92|[|:)])")
 """Line numbers at the start of a line, as printed by ``cat -n``, ``grep -n`` and editors."""
@@ -42,22 +42,22 @@ class Outputs:
     """The tool outputs in a request."""
 
     text: bytes = b""
-    """Their normal forms, one per line."""
+    """The normal forms of the outputs, one per line."""
     made: frozenset[bytes] = frozenset()
     """Digests of the calls in the conversation (rule 3)."""
 
     @classmethod
     def of(cls, outputs: Iterable[str], calls: Iterable[tuple[str, str]]) -> Outputs:
-        """Return the ``Outputs`` of ``outputs`` and ``calls``, each a tool's name and arguments."""
+        """Return the ``Outputs`` for tool outputs and earlier calls, each call given as tool name and arguments."""
         text = b"\n".join(filter(None, map(normal, outputs)))
         return cls(text, frozenset(_digest(*call) for call in calls)) if text else cls()
 
     def contains(self, written: str) -> bool:
-        """Return whether a single output contains the normal form of ``written``."""
+        """Return whether any single output contains ``written``, compared in normal form."""
         return normal(written) in self.text
 
     def answer(self, name: str, arguments: str) -> bool:
-        """Return whether the conversation already contains that call (rule 3)."""
+        """Return whether the conversation already contains the call with this name and these arguments (rule 3)."""
         return _digest(name, arguments) in self.made
 
 

@@ -1,6 +1,6 @@
 """The parts of a request that its answer depends on: tools, choice, limits, and the form of the answer.
 
-Plain frozen values. ``Policy`` contains the operator's decisions, ``Plan`` the decisions for one request.
+All values are plain and frozen. ``Policy`` contains the operator's decisions, ``Plan`` the decisions for one request.
 """
 
 from __future__ import annotations
@@ -25,33 +25,36 @@ answer format.
 """
 
 FIND_TOOLS = "find_tools"
-"""toolsim's own tool for looking up other tools, and the reason for the round after its call."""
+"""The name of toolsim's own tool for looking up other tools, and the reason for the round after a call to it."""
 GUESSED_CALL = "GUESSED_CALL"
-"""An invalid call to a tool that the model knows only by name; it also counts as a lookup."""
+"""The reason for the round after an invalid call to a tool that the model knows only by name, which counts as a lookup.
+"""
 OutputMode = Literal["openai-json", "obsidian-xml"]
-"""The form in which the client gets calls."""
+"""The form in which the client receives calls."""
 OUTPUT_MODES: Mapping[str, OutputMode] = {
     **dict.fromkeys(("openai-json", "openai_json", "openai"), "openai-json"),
     **dict.fromkeys(("obsidian-xml", "obsidian_xml", "obsidian"), "obsidian-xml"),
 }
-"""Alternative spellings, for compatibility with toolsim's predecessor."""
+"""Alternative names of output modes, for compatibility with toolsim's predecessor."""
 
 _FREE_FORM = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool that the client runs, in the same shape for all APIs and wrappings."""
+    """A tool that the client runs, in the same shape for all APIs and wrappings."""
 
     name: str
     """The name that the model reads and writes (``ns__name`` inside a namespace)."""
     wire_name: str
     """The client's name for the tool, in addition to ``namespace``."""
     kind: ToolKind = "function"
-    """``custom``: the model sees one string parameter ``input``. Others: ``wire/local_tools.py``."""
+    """The kind of tool. For ``custom``, the model sees one string parameter ``input``; other kinds:
+    ``wire/local_tools.py``.
+    """
     description: str | None = None
     parameters: Mapping[str, Any] | None = None
-    """The client's JSON schema as sent; None for any object."""
+    """The client's JSON schema as sent; None means that any object is accepted."""
     strict: bool = False
     namespace: str | None = None
     grammar: str | None = None
@@ -61,16 +64,16 @@ class Tool:
     encrypted: tuple[str, ...] = ()
     """Parameters whose values the client assumes to be encrypted, unless the call states otherwise."""
     deferred: bool = False
-    """Whether its schema is shown only after a search has found the tool. Calls are always judged by the schema."""
+    """Whether the schema is shown only after a search has found the tool. Calls are always judged by the schema."""
 
     @property
     def must_fit(self) -> bool:
-        """Whether the client cannot represent a call that does not match the schema."""
+        """Whether the client cannot represent a call to this tool that does not match the schema."""
         return self.kind not in ("function", "custom")
 
     @property
     def declared(self) -> Mapping[str, Any]:
-        """The schemas of its parameters by name, for those that the tool's schema defines."""
+        """The schemas of the parameters by name, as far as the tool's schema defines them."""
         properties = (self.parameters or {}).get("properties")
         return properties if isinstance(properties, Mapping) else {}
 
@@ -84,7 +87,8 @@ class Tool:
 class ToolChoice:
     """The client's ``tool_choice``.
 
-    ``names`` limits it to these tools (model names); a named function is ``required`` with one name; None: all tools.
+    ``names`` limits the choice to tools with these model names; None: all tools. A named function is ``required`` with
+    one name.
     """
 
     mode: Literal["none", "auto", "required"] = "auto"
@@ -103,16 +107,16 @@ class Profile:
     engine: str = ""
     """The inference server that the profile was measured with; "" if unknown."""
     toolsim: str = ""
-    """The server's version that the profile was measured with; "" if unknown."""
+    """The version of the inference server that the profile was measured with; "" if unknown."""
 
     def specificity(self, model: str) -> int:
-        """Return the number of literal characters in the best matching pattern for a model; -1 if none matches."""
+        """Return the number of literal characters in the pattern that best matches a model; -1 if none matches."""
         fitting = [pattern for pattern in self.models if fnmatchcase(model.lower(), pattern.lower())]
         return max((len(pattern) - sum(map(pattern.count, "*?")) for pattern in fitting), default=-1)
 
 
 def most_specific_profile(profiles: tuple[Profile, ...], model: str) -> Profile | None:
-    """Return the profile with the most specific pattern for a model, the first one if there are several."""
+    """Return the profile with the most specific pattern for a model, or the first of several such profiles."""
     found = max(profiles, key=lambda profile: profile.specificity(model), default=None)
     return found if found is not None and found.specificity(model) >= 0 else None
 
@@ -122,7 +126,7 @@ _NAMED = re.compile(_MODEL + rb'\s*+:\s*+"([^"\\]*+)"')
 
 
 def _models_in(body: bytes) -> set[str]:
-    """Return all values of ``model`` keys anywhere in a body; none for a compressed body."""
+    """Return all values of ``model`` keys anywhere in a body; empty for a compressed body."""
     names: set[str] = set()
     place = body.find(_MODEL)
     while place >= 0:
@@ -136,8 +140,8 @@ def _models_in(body: bytes) -> set[str]:
 class Policy:
     """The operator's options; ``proxy/options/table.py`` documents each one.
 
-    For an option that can be ``auto`` and then depends on the backend's engine, the default is the value for an unknown
-    engine; ``request/engine.py`` resolves it for each request.
+    The default of an option whose ``auto`` value depends on the backend's engine is the value for an unknown engine;
+    ``request/engine.py`` resolves ``auto`` for each request.
     """
 
     backend: ApiName | Literal["auto"] = "auto"
@@ -146,7 +150,7 @@ class Policy:
     manifest: str = "auto"
     catalog_budget: int = 0
     may_look_up: bool = True
-    """Whether another round may show the model the tools that it looks up; not an option."""
+    """Whether another round is allowed to show the model the tools that it looks up; not an option."""
     history: Literal["auto", "bracketed", "tagged"] = "auto"
     sentinel: str = "tool_call"
     use_tool: bool = True
@@ -188,14 +192,14 @@ class Policy:
     forms: tuple[CustomForm, ...] = ()
     """The call forms that the profile declares."""
     backend_model: str = ""
-    """The model's name at the backend; "" = the client's name (``toolsim_models``)."""
+    """The model's name at the backend; "" means the client's name (``toolsim_models``)."""
 
     def model_at_backend(self, model: str) -> str:
         """Return the backend's name for the model of a request, under which its profile and other facts are stored."""
         return self.backend_model or model
 
     def for_model(self, model: str) -> Policy:
-        """Return the policy for a request's model: this policy with the values of the most specific profile."""
+        """Return the policy for a request's model: a copy with the values of the most specific profile."""
         if not self.known_profiles:
             return self
         found = most_specific_profile(self.known_profiles, self.model_at_backend(model))
@@ -210,7 +214,7 @@ class Policy:
 
     @property
     def needs_rounds(self) -> bool:
-        """Whether an answer can take several rounds."""
+        """Whether an answer under this policy can take several rounds."""
         asks = self.retry or self.fix_empty_final != "off" or self.unknown_tool == "retry" or self.falls_back
         has_opinion = self.second_opinion == "on" or any(
             dict(profile.fields).get("second_opinion") == "on" for profile in self.known_profiles
@@ -226,13 +230,13 @@ class Policy:
 
     @property
     def falls_back(self) -> bool:
-        """Whether an error from the provider is followed by another round without tools."""
+        """Whether toolsim runs another round without tools after an error from the provider."""
         return self.tool_use_mode == "relaxed"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredAs:
-    """A request to a proxy with a store: its answer is stored under ``id``, unless it has ``store: false``.
+    """The id under which the answer to a request is stored, unless the request has ``store: false``.
 
     ``echo``: fields that the answer repeats from the original request, before its references were resolved.
     """
@@ -243,18 +247,20 @@ class StoredAs:
 
 @dataclass(frozen=True, slots=True)
 class AnswerForm:
-    """The form of answer that the client expects: everything that a writer needs from a request."""
+    """The form of answer that the client expects: all facts from a request that a writer needs."""
 
     stream: bool = False
     model: str = ""
     include_usage: bool = False
-    """Whether a chat stream ends with a chunk that contains the usage."""
+    """Whether a streamed chat answer ends with a chunk that contains the usage."""
     legacy_functions: bool = False
-    """Whether calls have chat's legacy shape, ``function_call``."""
+    """Whether calls have the legacy shape of Chat Completions, ``function_call``."""
     echo: Mapping[str, Any] = field(default_factory=dict)
     """The fields of a Response that are copied from its request."""
     id: str = ""
-    """The id under which the answer is stored; "" if it is not. Items of a stored answer need globally unique ids."""
+    """The id under which the answer is stored; "" if it is not stored. Items of a stored answer need globally unique
+    ids.
+    """
     compacts: bool = False
     """Whether the answer is a summary of the conversation, as one item (``wire/responses/compaction.py``)."""
 
@@ -269,10 +275,10 @@ class Plan:
     tools: tuple[Tool, ...] = ()
     """Offered tools: ``tool_choice`` and the operator's lists have masked the others."""
     masked_tools: frozenset[str] = frozenset()
-    """Names of the masked tools."""
+    """Names of the tools that ``tool_choice`` or the operator's lists have masked."""
     visible_tools: tuple[Tool, ...] = ()
     """Tools that the manifest shows regardless of the choice; none if there is no manifest. A ``Declaration`` adds
-    others.
+    further tools.
     """
     name_only_tools: frozenset[str] = frozenset()
     """Names of the tools that the manifest shows only by name (``request/deferred_tools.py``)."""
@@ -281,26 +287,26 @@ class Plan:
     ``tools``.
     """
     finder: str = ""
-    """Name of the tool for looking up tools that are shown only by name."""
+    """Name of the tool for looking up tools that the manifest shows only by name."""
     any_strict: bool = False
-    """Whether any declared tool is strict, even one that is not offered."""
+    """Whether any declared tool is strict, including tools that are not offered."""
     tool_choice: ToolChoice = ToolChoice()
     one_call: bool = False
     stops_after_tools: bool = False
     """Whether the first text after a call, other than whitespace, ends the turn."""
     choices: int = 1
-    """Chat's ``n``."""
+    """The number of choices (``n`` in Chat Completions)."""
     policy: Policy = Policy()
     first_number: int = 1
-    """The number of the first call of this answer."""
+    """The number of the first call in this answer."""
     answer_format: Mapping[str, Any] | None = None
     """The flat ``text.format`` that a text answer must follow; None for plain text."""
     json_only: bool = False
-    """Whether an answer that violates ``answer_format`` is retried, or an error, because no tools are offered."""
+    """Whether an answer that violates ``answer_format`` causes a retry or an error, because no tools are offered."""
     may_retry_json: bool = False
-    """Whether a further round may follow such an answer."""
+    """Whether a further round can follow an answer that violates ``answer_format``."""
     is_verbatim: bool = False
-    """Whether the answer passes byte for byte as long as it follows ``answer_format``, just as the request did."""
+    """Whether the answer passes byte for byte as long as it follows ``answer_format``, as the request did."""
     constraint: Mapping[str, Any] | None = None
     """The flat format with which the backend should enforce calls; None if only the prompt requests them."""
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -310,13 +316,15 @@ class Plan:
     after_outputs: bool = False
     """Whether the conversation ends with tool outputs."""
     may_invent: bool = False
-    """Whether to request a plain-text answer if the answer is only an undeclared call (``response/faults.py``)."""
+    """Whether to request a plain-text answer if the answer consists only of an undeclared call
+    (``response/faults.py``).
+    """
     outputs: Outputs = Outputs()
-    """All outputs; none if calls that the model quotes from them count."""
+    """The tool outputs in the request; empty if calls that the model quotes from outputs count."""
     retries_allowed: frozenset[str] = frozenset()
-    """In a round (``rounds/``): the faults that allow a retry."""
+    """The faults that allow a retry in this round (``rounds/``)."""
     hosted: frozenset[str] = frozenset()
-    """Names of the tools that are run between rounds; the client does not see their calls as calls."""
+    """Names of the tools that toolsim runs between rounds; the client does not see calls to them."""
     partial_call: str = ""
     """The partial call of an earlier round that this answer continues."""
 
@@ -332,14 +340,14 @@ class Plan:
 
     @property
     def legacy_functions(self) -> bool:
-        """Whether the answer has chat's legacy ``function_call`` shape, which has room for only one call."""
+        """Whether the answer has the ``function_call`` shape of Chat Completions, which has room for only one call."""
         return self.form.legacy_functions
 
     @property
     def reads_untagged(self) -> bool:
         """Whether calls without toolsim's tag count.
 
-        They always do if the backend enforces calls, because it writes them without a tag.
+        They always count if the backend enforces calls, because the model then writes them without a tag.
         """
         return self.constraint is not None or self.policy.untagged != "off"
 
@@ -347,8 +355,8 @@ class Plan:
     def announces_early(self) -> bool:
         """Whether calls can be announced before they are complete.
 
-        They cannot if a decision needs the complete call, as for the XML after it, or for dropping a duplicate.
-        A non-streamed answer has its calls in the same order.
+        An early announcement is impossible if a decision requires the complete call, such as the XML written after it
+        or the removal of a duplicate. A non-streamed answer contains its calls in the same order.
         """
         policy = self.policy
         changes = policy.output_mode != "openai-json" or policy.tool_block_dedup

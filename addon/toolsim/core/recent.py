@@ -1,4 +1,4 @@
-"""A bounded dict of the values set most recently."""
+"""A bounded dict that retains the most recently set values."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import OrderedDict
 
 
 class RecentDict[K, V](OrderedDict[K, V]):
-    """Contains at most ``max_count`` values: setting another one removes the value that was set longest ago."""
+    """A dict of at most ``max_count`` values: setting another value removes the value that was set longest ago."""
 
     def __init__(self, max_count: int) -> None:
         super().__init__()
         self._max_count = max_count
 
     def __setitem__(self, key: K, value: V) -> None:
-        """Set a value and make it the latest, whether or not the key is new."""
+        """Set a value and make it the latest, whether the key is new or not."""
         super().__setitem__(key, value)
         self.move_to_end(key)
         if len(self) > self._max_count:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 MAX_NAMES = 64
-"""Maximum number of names: a model can invent any number, but a one-line summary has to stay on one line."""
+"""Maximum number of names listed: a model can invent any number, but the summary has to fit on one line."""
 
 _MAX_BLOCKS = 1000
 """Maximum number of blocks listed for the content views; more would not be readable."""
 
-# Fields that only some answers have, and fields that a round's report repeats from the client's request.
+# Fields that only some answers have, and fields that the report of a round repeats from the client's request.
 _RARE_FIELDS = (
     *("user", "rounds", "round", "part_of", "retries", "mcp_calls", "profile", "usage_estimated"),
     "unanswered_calls",
@@ -57,12 +57,12 @@ _SEARCHER = '"web_search" at a server in toolsim_mcp_config makes the searches'
 
 
 def remedy(warning: str) -> str:
-    """Return the option that addresses a warning; "" if there is none."""
+    """Return the option that addresses a warning, or "" if there is none."""
     return _SEARCHER if warning.startswith(_NO_SEARCH) else _HINTS.get(code_of(warning), "")
 
 
 _LOGGABLE_NAME = re.compile(r"[\w.:/-]{1,128}")
-# <|channel|>, <｜tool▁sep｜>, [ARGS], <tool_call>, (), {: parts of the call's form that a server left in a name.
+# Parts of a call's form that a server left in a name: <|channel|>, <｜tool▁sep｜>, [ARGS], <tool_call>, (), {.
 _SPECIAL_TOKEN = re.compile(r"\s*+(?:[<({]|\[[A-Z]).*", re.DOTALL)
 
 
@@ -78,7 +78,7 @@ def loggable_name(name: str) -> str:
 
 
 def entry(code: str, name: str | None = None) -> str:
-    """Return the entry for a ``code`` that applies to the tool ``name``. Lists of these strings are plain data."""
+    """Return the entry for a ``code`` that applies to the tool ``name``: a string, so that reports are plain data."""
     return code if name is None else f"{code}:{name}"
 
 
@@ -89,9 +89,9 @@ def code_of(entry: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """One kind of thing that a report counts: ``key`` is its field, ``noun`` its human-readable name, in the singular.
+    """One kind of entries that a report counts: ``key`` is the field, ``noun`` the human-readable singular name.
 
-    ``entries``: one per thing counted, as in the report; for calls, the tool names.
+    ``entries``: one per counted occurrence, as in the report; for calls, the tool names.
     """
 
     key: str
@@ -110,7 +110,7 @@ class Tally:
 
 
 def tallies(report: Mapping[str, Any]) -> list[Tally]:
-    """Return everything that a report counts, given a flow's plain data, which is not validated."""
+    """Return a tally of each kind that a report counts, from a flow's plain data, which has not been validated."""
     values = {key: report.get(key) for key in _TALLIED}
     return [
         Tally(key, _TALLIED[key], tuple(map(str, value)) if isinstance(value, list) else ())
@@ -120,13 +120,14 @@ def tallies(report: Mapping[str, Any]) -> list[Tally]:
 
 @dataclass(slots=True)
 class Report:
-    """Counts and names, never argument values or texts. The only mutable record: each module adds its findings.
+    """Counts and names that describe an exchange, never argument values or texts.
 
-    An *entry* is a code, perhaps with a tool's name (``entry``).
+    Reports are the only mutable record: each module adds its findings. An *entry* is a code, optionally followed by a
+    tool's name (``entry``).
     """
 
     user: str = ""
-    """The name of the user in the key file."""
+    """The user's name in the key file."""
     client: str = ""
     backend: str = ""
     model: str = ""
@@ -136,11 +137,11 @@ class Report:
     tools: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     parse_failures: list[str] = field(default_factory=list)
-    """Entries, like the next four."""
+    """Entries for parse failures; the next four fields also contain entries."""
     strict_failures: list[str] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
     untagged: list[str] = field(default_factory=list)
-    """Untagged calls, by the form in which they were found."""
+    """Untagged calls, by the form in which they were written."""
     warnings: list[str] = field(default_factory=list)
     mismatches: list[str] = field(default_factory=list)
     """For each schema violation the tool's name and the location, without values
@@ -154,45 +155,46 @@ class Report:
     """
     tool_call_ids: list[str] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
-    """The token counts, by kind."""
+    """Token counts by kind."""
     usage_estimated: bool = False
-    """Whether the backend did not report all of ``tokens``, so that some are estimates."""
+    """Whether some of ``tokens`` are estimates because the backend did not report them."""
     blocks: list[dict[str, Any]] = field(default_factory=list)
     """The call blocks in the order of their verdicts, each as ``choice``; ``start`` and ``end`` (characters in that
     choice's text); ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON", "asked again
-    REASON"); ``repairs``; and ``untagged`` and ``warnings``, if there are any, as above."""
+    REASON"); ``repairs``; and ``untagged`` and ``warnings``, if there are any, as in the report's fields.
+    """
     echoed_calls: int = 0
     outputs_replaced: int = 0
     dropped: list[str] = field(default_factory=list)
     tool_cutoff: str | None = None
-    """The reason toolsim ended the turn before the backend did."""
+    """The reason why toolsim ended the turn before the backend did."""
     truncated: bool = False
-    """Whether the client's answer is incomplete: a dropped call, or a missing end."""
+    """Whether the client's answer is incomplete because a call was dropped or the end is missing."""
     mode: str = "openai-json"
     stop_after_tools_mode: str = "off"
     """The condition that ends the turn: the option's value, or off."""
     finish: str | None = None
     error: str | None = None
     rounds: int = 0
-    """The number of rounds (``rounds/``) that the answer took; 0 if it took none."""
+    """The number of rounds (``rounds/``) that the answer took; 0 for an answer without rounds."""
     round: int = 0
-    """In the report of a round: its number, from 1."""
+    """The number of the round that this report describes, from 1."""
     part_of: str = ""
-    """The flow that a round is part of."""
+    """The flow to which a round belongs."""
     retries: list[str] = field(default_factory=list)
-    """Entries: the reasons for retries."""
+    """Entries for the reasons of retries."""
     mcp_calls: list[str] = field(default_factory=list)
     """The calls to MCP tools, as entries with outcome and tool ("OK:files.read_file")."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data, as ``flow.metadata`` requires (it must stay savable)."""
+        """Return the report as plain data, because mitmproxy must be able to save ``flow.metadata``."""
         values = {key: getattr(self, key) for key in _FIELDS}
         return {key: _copied(value) for key, value in values.items() if value or key not in _RARE_FIELDS}
 
     def add(self, other: Report) -> None:
-        """Add the report of a round: failures and repairs are concatenated, and the last ending wins.
+        """Add the report of a round: failures and repairs are concatenated, and the last round determines the end.
 
-        A round knows neither which of its calls were emitted nor the totals of all rounds.
+        A round knows neither which of its calls were emitted, nor the totals of all rounds.
         """
         if not self.rounds:
             for name in _REQUEST_FIELDS:
@@ -204,20 +206,20 @@ class Report:
         self.rounds += 1
 
     def replace_with(self, other: Report) -> None:
-        """Replace all values with the values of another report, a copy that was extended elsewhere."""
+        """Replace all values with the values of another report, a copy of this report that was extended elsewhere."""
         for name in _FIELDS:
             setattr(self, name, getattr(other, name))
 
     def drop_call(self, name: str | None = None, code: str = "OVER_LIMIT") -> None:
-        """Record that a call is not passed on, and the reason; its name may not be known yet."""
+        """Record that a call is not passed on, and the reason; the tool's name might not be known yet."""
         self.dropped_calls.append(entry(code, name))
         self.truncated = True
 
     @contextmanager
     def add_block(self, choice: int, start: int, end: int) -> Iterator[list[str]]:
-        """List a block at its position in the text of ``choice``, with all findings until the context ends.
+        """Add a block at its position in the text of ``choice``, with all findings until the context ends.
 
-        The verdicts on its calls are appended to the yielded list in the meantime.
+        Within the context, the verdicts on the block's calls are appended to the yielded list.
         """
         outcomes: list[str] = []
         findings = {"repairs": self.repairs, "untagged": self.untagged, "warnings": self.warnings}
@@ -229,13 +231,13 @@ class Report:
             self.blocks.append({**place, "verdicts": outcomes, "repairs": [], **found})
 
     def tallies(self) -> list[Tally]:
-        """Return everything that this report counts."""
+        """Return a tally of each kind that this report counts."""
         return tallies({key: getattr(self, key) for key in _TALLIED})
 
     def summary(self) -> dict[str, Any]:
         """Return the one-line summary: whether there were calls and how many, and all non-empty fields.
 
-        It omits the blocks, which are for the content views; the other fields summarize them.
+        The summary omits the blocks, which are for the content views; the other fields summarize them.
         """
         fields = {key: value for key in _FIELDS if (value := getattr(self, key)) and key != "blocks"}
         for key, value in fields.items():
@@ -250,11 +252,11 @@ class Report:
 
     @property
     def _lacks_calls(self) -> bool:
-        """Whether the answer is incomplete because calls were dropped rather than because of its length."""
+        """Whether the answer is incomplete because calls were dropped, rather than because of its length."""
         return self.truncated and bool(self.dropped_calls)
 
     def for_clients(self) -> dict[str, Any]:
-        """Return the summary for a stream's last comment, including the predecessor's fields under their old names."""
+        """Return the summary for a stream's last comment, with additional fields under the predecessor's old names."""
         return self.summary() | {
             "tool_call_truncated": self._lacks_calls,
             "stop_after_tools_mode": self.stop_after_tools_mode,
@@ -265,8 +267,8 @@ _FIELDS = tuple(defined.name for defined in fields(Report))
 
 
 def _copied(value: Any) -> Any:
-    """Return a field's value, with copies of the lists and dicts in it."""
+    """Return a field's value with all its lists and dicts copied."""
     if isinstance(value, list):
-        # The list contains either names and entries, of which there can be thousands, or the dicts of blocks.
+        # The list contains either names and entries, possibly thousands, or the dicts of blocks.
         return list(value) if not value or isinstance(value[0], str) else [_copied(item) for item in value]
     return {key: _copied(item) for key, item in value.items()} if isinstance(value, dict) else value

@@ -1,9 +1,9 @@
 """A thread that runs calls one at a time for callers on an event loop, and serves their owners in turn.
 
-In a plain single-thread executor, all queued calls of one owner would run before those of the others.
+A plain single-thread executor would run all queued calls of one owner before the calls of other owners.
 
-The thread survives any exception, every call gets an outcome, and no call stays in the queue: a signal is sent with
-each call, and results are delivered by the standard library alone.
+The thread survives any exception, every call has an outcome, and no call is left in the queue: each call sends a signal
+to the thread, and only the standard library delivers results.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class SerialExecutor:
     def __init__(self, name: str, max_waiting: int | None = None) -> None:
         self._name = name
         self._max_waiting = max_waiting
-        # Queue entries: True = a waiting call, a call = run it last, None = stop.
+        # Queue entries: True means a waiting call, a task means a call to run last, None means stop.
         self._signals: SimpleQueue[_Task | bool | None] = SimpleQueue()
         self._lock = Lock()
-        # Waiting calls by owner; the first owner is next.
+        # Waiting calls by owner; the first owner is served next.
         self._tasks: OrderedDict[str, deque[_Task]] = OrderedDict()
         self._thread: Thread | None = None
         self._pending: set[Future[Any]] = set()
 
     @property
     def waiting(self) -> int:
-        """The number of unfinished calls, including those that nobody awaits anymore."""
+        """The number of unfinished calls, including calls whose callers no longer wait."""
         return len(self._pending)
 
     @property
@@ -71,7 +71,7 @@ class SerialExecutor:
         return asyncio.wrap_future(task.future)
 
     def submit_last[T](self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Like ``submit``, but after all calls that are waiting now."""
+        """Return a future as ``submit`` does, but run ``work`` after all calls that are waiting now."""
         task = self._new(work)
         self._signals.put(task)
         return asyncio.wrap_future(task.future)
@@ -89,7 +89,7 @@ class SerialExecutor:
         return task
 
     def _surplus(self) -> _Task | None:
-        """Remove and return a call that exceeds the limit."""
+        """Remove and return a call that exceeds the limit, or None."""
         if self._max_waiting is None or sum(map(len, self._tasks.values())) <= self._max_waiting:
             return None
         owner = max(self._tasks, key=lambda owner: len(self._tasks[owner]))
@@ -99,7 +99,7 @@ class SerialExecutor:
         return task
 
     def _next(self) -> _Task | None:
-        """Remove and return the next call, or None if it was rejected."""
+        """Remove and return the next call; None if the queue is empty because a call was rejected."""
         with self._lock:
             if not self._tasks:
                 return None
@@ -124,7 +124,7 @@ class SerialExecutor:
             except BaseException as raised:
                 problem = raised
             self._pending.discard(task.future)
-            # Nobody is waiting for the result if the loop is closed or the future is cancelled.
+            # The result is discarded if the loop is closed or the future is cancelled.
             if task.loop.is_closed() or task.future.done():
                 continue
             with suppress(InvalidStateError):

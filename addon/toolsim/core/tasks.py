@@ -1,4 +1,4 @@
-"""Background tasks, which asyncio itself references only weakly, and tasks that a signal cancels."""
+"""Background tasks that asyncio itself references only weakly, and tasks that a signal cancels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def spawn(work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> asyncio.Task[None]:
-    """Start a coroutine as a task; ``among`` holds a reference until it is done."""
+    """Start a coroutine as a task; ``among`` holds a reference to the task until it is done."""
     task = asyncio.get_running_loop().create_task(work)
     among.add(task)
     task.add_done_callback(among.discard)
@@ -21,13 +21,13 @@ def spawn(work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> as
 
 @contextmanager
 def cancelled_by_signals(task: asyncio.Task[Any]) -> Iterator[None]:
-    """Cancel a task on SIGINT or SIGTERM within this context; needs the running loop of the main thread."""
+    """Cancel a task on SIGINT or SIGTERM within this context; requires the running loop of the main thread."""
     loop = asyncio.get_running_loop()
     try:
         for number in _SIGNALS:
             loop.add_signal_handler(number, task.cancel)
     except NotImplementedError:
-        # On Windows, Python's own handlers run between two steps of the loop, which has to be woken up.
+        # On Windows, Python's own handlers run between two steps of the loop, so the loop has to be woken up.
         earlier = [
             (number, signal.signal(number, lambda *_: loop.call_soon_threadsafe(task.cancel))) for number in _SIGNALS
         ]
