@@ -9,13 +9,14 @@
 | a ``tool_choice`` that names  | 400                                              | 400                          |
 | a dropped tool                |                                                  |                              |
 
-A text-only backend might reject tools that it does not know. So if there are functions as well, which are toolsim's
-purpose, the operator decides. Tools that a client forbids (``tool_choice: none``) are dropped without a warning, as are
-tools that the operator's lists exclude, by their type or by an MCP server's label. A choice that requires such a
-tool also causes a 400. ``mcp_servers`` of a Messages request that toolsim does not run itself always cause a 400.
+A text-only backend might reject tools that it does not know. If the request also has functions, which toolsim exists to
+support, the operator decides whether to forward the other tools. Tools that a client forbids (``tool_choice: none``)
+are dropped without a warning, as are tools that the operator's lists exclude, by their type or by an MCP server's
+label. A choice that requires such a tool also causes a 400. ``mcp_servers`` of a Messages request that toolsim does not
+run itself always cause a 400.
 
-A client's own tool is treated like these if the model itself must not call it (``allowed_callers``), but only a program
-that runs on the backend (``programmatic_tool_calling``).
+A client's own tool is treated like a backend-run tool if only a program that runs on the backend
+(``programmatic_tool_calling``) is allowed to call it, and not the model itself (``allowed_callers``).
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ _TOOLSET = "mcp_toolset"
 _WITH_SEARCH = 'with "web_search" at a server in toolsim_mcp_config toolsim runs web search itself'
 
 DROPPED = "TOOL_DROPPED"
-"""The warning for a tool that was not forwarded although only the backend could run it."""
+"""The warning about a backend-run tool that was not forwarded."""
 
 
 def excludes_any(body: Mapping[str, Any], policy: Policy) -> bool:
-    """Return whether the operator's lists exclude a tool of a request that has only backend-run tools."""
+    """Return whether the operator's lists exclude any tool of a request that has only backend-run tools."""
     return any(_is_excluded(tool, policy) for tool in mappings(body.get("tools")))
 
 
@@ -72,14 +73,14 @@ def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy,
     if not forbidden and not passes:
         report.warnings += [entry(DROPPED, loggable_name(_label(tool))) for tool in allowed]
     if not left_out:
-        # The part of the choice that concerns these tools is also forwarded.
+        # The part of the tool choice that concerns these tools is also forwarded.
         report.dropped[:] = [note for note in report.dropped if not (kept and note.startswith("tool_choice:"))]
         return request
     return replace(request, hosted=kept)
 
 
 def _label(tool: Hosted) -> str:
-    """Return the label of a tool; a client's own tool has a name."""
+    """Return the label of a backend-run tool, or the name of a client's own tool."""
     kind = string(tool.get("type"))
     return string(tool.get("name")) or kind if kind in ("function", "custom", "namespace") else kind
 

@@ -1,22 +1,22 @@
-"""Answer formats that a backend enforces: the engine lets the model write nothing but a call.
+"""Answer formats that a backend enforces, so that the model can write only calls.
 
-When only the prompt requests a call, a small model calls when and how it likes. A grammar prevents that:
+When only the prompt requests a call, a small model calls when and how it likes. A grammar prevents this behavior:
 
-- ``json_schema``: the entire answer is one JSON object, ``{"name": …, "arguments": {…}}``, without a tag. For answers
-  that must call (``tool_choice`` required, or a named function). Enforced by llama.cpp, vLLM, SGLang, Ollama, LM Studio
-  and most hosted APIs. If any tool is allowed and several calls may be made, it is a list of such objects for engines
-  known to accept a list; hosted APIs require an object.
-- ``structural_tag``: text is free until the sentinel's opening tag; then the tool's name and arguments by its schema
-  follow. For every answer with tools, so that a call is valid whenever the model makes one. Enforced by engines that
-  sample with xgrammar (vLLM and SGLang), over chat completions.
-- ``gbnf``: the same as a grammar in llama.cpp's own notation, in a separate field (``gbnf.py``).
+- ``json_schema``: the entire answer is one JSON object, ``{"name": …, "arguments": {…}}``, without a tag. This format
+  is for answers that must call (``tool_choice`` required, or a named function). It is enforced by llama.cpp, vLLM,
+  SGLang, Ollama, LM Studio and most hosted APIs. If any tool is allowed and several calls may be made, the answer is a
+  list of such objects for engines known to accept a list; hosted APIs require an object.
+- ``structural_tag``: text is free until the sentinel's opening tag, which the tool's name and arguments by its schema
+  follow. This format is for every answer with tools, so that a call is valid whenever the model makes one. It is
+  enforced by engines that sample with xgrammar (vLLM and SGLang), over chat completions.
+- ``gbnf``: the same restrictions as a grammar in llama.cpp's own notation, in a separate field (``gbnf.py``).
 
 The first two are answer formats in the flat shape of ``text.format``, which ``compose`` writes in the backend's API.
 The answer is judged like any other: if a server ignores the format, the result depends on its model alone.
 
 No format bounds the length of a string that the tool's schema leaves open. A small model can then write until its token
-limit truncates it, which the client can see (finish reason ``length``, status ``incomplete``). With a bound set by
-toolsim every call would be complete, but the content of a file might be silently truncated.
+limit truncates the string, which the client can see (finish reason ``length``, status ``incomplete``). With a bound set
+by toolsim every call would be complete, but the content of a file might be silently truncated.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ _OPENING = frozenset(
 
 
 def constraint(tools: Sequence[Tool], choice: ToolChoice, *, policy: Policy, one_call: bool) -> dict[str, Any] | None:
-    """Return the format that an answer must have, or None if it is free. ``tools``: the offered tools, at least one."""
+    """Return the format that an answer must have, or None if the answer is free.
+
+    ``tools``: the offered tools, at least one.
+    """
     match policy.constrain:
         case "json_schema" if choice.mode == "required":
             is_named = choice.names is not None and len(choice.names) == 1
@@ -54,9 +57,9 @@ def constraint(tools: Sequence[Tool], choice: ToolChoice, *, policy: Policy, one
 def grammar_fields(
     tools: Sequence[Tool], choice: ToolChoice, *, policy: Policy, one_call: bool, untagged: bool
 ) -> dict[str, Any]:
-    """Return the fields of a backend's body that contain a grammar; none if the answer's format is not a grammar.
+    """Return the fields of a backend's body that contain a grammar; empty if the answer's format is not a grammar.
 
-    Also returns none if there are too many tools or a schema cannot be written out; then only the prompt
+    The result is also empty if there are too many tools or a schema cannot be written out; then only the prompt
     requests calls. ``untagged``: whether calls without the tag count.
     """
     if policy.constrain != "gbnf":
@@ -73,7 +76,8 @@ def grammar_fields(
 def call_schema(tools: Iterable[Tool]) -> dict[str, Any]:
     """Return the schema of one call to any of ``tools``: ``name``, then ``arguments`` as an object.
 
-    A tool's own references stay valid: its schema moves below ``$defs`` under its name, and they are rewritten.
+    A tool's own references remain valid: its schema moves below ``$defs`` under the tool's name, and the references are
+    rewritten.
     """
     calls: list[dict[str, Any]] = []
     moved: dict[str, Any] = {}
@@ -85,7 +89,7 @@ def call_schema(tools: Iterable[Tool]) -> dict[str, Any]:
         calls.append(
             {
                 "type": "object",
-                # The order matters: an engine writes properties in schema order.
+                # The order matters, because an engine writes properties in schema order.
                 "properties": {"name": {"const": tool.name}, "arguments": schema},
                 "required": ["name", "arguments"],
                 "additionalProperties": False,
@@ -96,7 +100,10 @@ def call_schema(tools: Iterable[Tool]) -> dict[str, Any]:
 
 
 def calls_schema(tools: Iterable[Tool], most: int) -> dict[str, Any]:
-    """Return the schema of a list of one or more calls to any of ``tools``, at most ``most``; 0: any number."""
+    """Return the schema of a list of one or more calls to any of ``tools``.
+
+    ``most``: the maximum number, or 0 for any number.
+    """
     call = call_schema(tools)
     moved = {"$defs": call.pop("$defs")} if "$defs" in call else {}
     return {"type": "array", "items": call, "minItems": 1, **({"maxItems": most} if most else {}), **moved}
@@ -129,7 +136,7 @@ def _arguments(tool: Tool) -> dict[str, Any]:
 def _closed(schema: Any) -> Any:
     """Return a schema whose objects allow only their named properties, unless they state otherwise.
 
-    By default JSON Schema allows any property, and a weak model invents some.
+    By default JSON Schema allows any property, and a weak model invents properties.
     """
     if not isinstance(schema, dict):
         return schema
@@ -143,7 +150,7 @@ def _closed(schema: Any) -> Any:
         else value
         for keyword, value in schema.items()
     }
-    # With one of these keywords, a property can be defined elsewhere.
+    # If the schema has one of these keywords, a property can be defined elsewhere.
     if isinstance(schema.get("properties"), dict) and not _OPENING & schema.keys():
         closed["additionalProperties"] = False
     return closed

@@ -1,6 +1,6 @@
-"""The context window of a model, as reported by inference servers. Pure: documents in, numbers of tokens out.
+"""The context window of a model, in tokens, as reported by inference servers.
 
-A server reports it in its list of models, or on a separate page:
+A server reports the context window in its list of models, or on a separate page:
 
 | server          | page               | field                                                                 |
 |-----------------|--------------------|-----------------------------------------------------------------------|
@@ -11,8 +11,8 @@ A server reports it in its list of models, or on a separate page:
 | LM Studio       | ``/api/v0/models`` | ``loaded_context_length``, or ``max_context_length``                  |
 | hosted gateways | ``/v1/models``     | one of ``WINDOW_FIELDS``                                              |
 
-The number that a model runs with takes precedence over the number that it was trained with, because a client that
-trusts the larger one never compacts.
+The configured window takes precedence over the window that the model was trained with, because a client that trusts the
+larger number never compacts its conversation.
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from toolsim.wire.api import WINDOW_FIELDS
 from toolsim.wire.json_fields import mapping, mappings, string
 
 PAGES = ("/props", "/api/ps", "/api/v0/models")
-"""Pages, relative to the server's root, that report it without a request about one model."""
+"""Pages, relative to the server's root, that report the context window and require no request about a specific model.
+"""
 SHOW = "/api/show"
-"""Ollama's page for one model: a POST of ``{"model": NAME}``."""
+"""Ollama's page for one model, requested by a POST of ``{"model": NAME}``."""
 
 _LISTED = ("max_model_len", "loaded_context_length", "context_length", "context_window", "max_context_length")
 _NUM_CTX = re.compile(r"^num_ctx\s+(\d+)\s*$", re.MULTILINE)
 
 
 def listed_window(model: Mapping[str, Any]) -> int | None:
-    """Return the number in an entry of a list of models, or None."""
+    """Return the context window in an entry of a list of models, or None."""
     return next((number for field in _LISTED if (number := _count(model.get(field)))), None)
 
 
 def windows_on(page: str, document: Mapping[str, Any]) -> dict[str, int]:
-    """Return the numbers on one of ``PAGES``, by model; "" means any model."""
+    """Return the context windows on one of ``PAGES``, by model; "" means any model."""
     match page:
         case "/props":
             slot = _count(mapping(document.get("default_generation_settings")).get("n_ctx"))
@@ -57,7 +58,7 @@ def windows_on(page: str, document: Mapping[str, Any]) -> dict[str, int]:
 
 
 def shown_window(document: Mapping[str, Any]) -> int | None:
-    """Return the number on Ollama's page for one model (``SHOW``)."""
+    """Return the context window on Ollama's page for one model (``SHOW``)."""
     set_to = _NUM_CTX.search(string(document.get("parameters")))
     if set_to is not None:
         return int(set_to[1]) or None
@@ -66,7 +67,7 @@ def shown_window(document: Mapping[str, Any]) -> int | None:
 
 
 def with_window(model: Mapping[str, Any], window: int | None) -> dict[str, Any]:
-    """Return an entry of a list of models with the number added under all missing ``WINDOW_FIELDS``."""
+    """Return an entry of a list of models with the context window added under all missing ``WINDOW_FIELDS``."""
     number = listed_window(model) or window
     return {**dict.fromkeys(WINDOW_FIELDS, number), **model} if number else dict(model)
 

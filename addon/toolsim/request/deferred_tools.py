@@ -1,17 +1,18 @@
-"""A manifest that lists many tools only by name, so that the model looks up the tools that it needs.
+"""A manifest that lists many tools only by name; the model looks up the tools that it needs.
 
-128 tools add more than 12,000 tokens to every question, and a small model cannot find the right one among them. So
-beyond ``catalog_budget`` characters a manifest shows most tools by name and the first line of their description, plus
-one more tool, ``find_tools``, which returns the entries of the tools named in its call. toolsim itself runs that tool:
-a call to it ends a round (``response/retry.py``), and the next round starts with the entries
-(``rounds/round_planner.py``). The client sees none of this.
+128 tools add more than 12,000 tokens to every question, and a small model cannot find the right one among them. Beyond
+``catalog_budget`` characters, a manifest therefore shows most tools by name and the first line of their description,
+plus an additional tool, ``find_tools``, which returns the entries of the tools named in its call. toolsim itself runs
+``find_tools``: a call to it ends a round (``response/retry.py``), and the next round starts with the entries
+(``rounds/round_planner.py``). The client does not see these calls.
 
-1. The manifest depends only on the tools and the budget, so it is the same in each request.
+1. The manifest depends only on the tools and the budget, so it is identical in all requests.
 2. The entry of a tool that the conversation has called before is shown at the point of that call
    (``prompt_suffix.py``): the tool is likely to be called again, and earlier lookups are not part of the conversation.
-   The same applies to all offered tools if no further round is allowed or their entries fit the budget.
-3. Every tool is offered, looked up or not: a call that matches its schema counts. A call that does not match counts as
-   the first lookup: Qwen2.5-Coder-0.5B, if it sees only names, never looks them up but guesses (``response/judge.py``).
+   The entries of all offered tools are also shown there if no further round is allowed or the entries fit the budget.
+3. Every tool is offered, even before it has been looked up: a call that matches its schema counts. A call that does not
+   match counts as the first lookup, because Qwen2.5-Coder-0.5B never looks up tools that it sees only by name, but
+   guesses their arguments (``response/judge.py``).
 4. If the client has its own ``find_tools``, or a single tool, the manifest is complete.
 """
 
@@ -26,7 +27,8 @@ from toolsim.request.transforms import tools_shown
 from toolsim.wire.json_codec import value_line
 from toolsim.wire.json_fields import array
 
-# Not of the kind "function", so a call that does not match the schema stays text, and no call is announced early.
+# The tool is not of kind "function", so a call that does not match the schema stays text, and no call is announced
+# early.
 FINDER = Tool(
     FIND_TOOLS,
     FIND_TOOLS,
@@ -48,7 +50,7 @@ _MAX_LOOKUPS = 64
 
 
 def names_only(tools: tuple[Tool, ...], policy: Policy) -> frozenset[str]:
-    """Return the names of ``tools`` if their manifest shows only names; none if it is complete."""
+    """Return the names of the ``tools`` that the manifest shows only by name; empty if the manifest is complete."""
     budget = policy.catalog_budget
     if not budget or len(tools) < 2 or any(tool.name == FIND_TOOLS for tool in tools):
         return frozenset()
@@ -59,7 +61,7 @@ def names_only(tools: tuple[Tool, ...], policy: Policy) -> frozenset[str]:
 
 
 def name_lines(tools: Iterable[Tool]) -> str:
-    """Return one line per tool: its name, and the first line of its description."""
+    """Return one line per tool with its name and the first line of its description."""
     return "\n".join(f"- {tool.name}{_first_line(tool)}" for tool in tools)
 
 
@@ -98,7 +100,7 @@ def found_tools(tools: tuple[Tool, ...], arguments: str, policy: Policy) -> str:
 
 
 def _names(arguments: str) -> list[str]:
-    """Return the names in a call's arguments, which match the schema."""
+    """Return the tool names in a call's arguments, which match the schema of ``find_tools``."""
     names = json.loads(arguments).get("names")
     return [name for name in array(names) if isinstance(name, str)]
 

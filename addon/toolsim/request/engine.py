@@ -1,18 +1,20 @@
-"""The server software behind a backend's address: how it is recognized, and what it changes about a request.
+"""The server software behind a backend's address: how it is recognized, and how it affects a request.
 
 Servers speak the same API but differ in how they process a request. Each row of ``PROBES`` is a page that only one kind
-of server has, and the expected content; ``proxy/backend_registry.py`` fetches them. The effects on a request:
+of server has, and the expected content; ``proxy/backend_registry.py`` fetches these pages. The server affects a request
+in three ways:
 
 1. *The tag.* Ollama itself parses ``<tool_call>`` in the answers of some models, whether the request has tools or not,
-   and fails with HTTP 500 ``{"error":"EOF"}`` if the body is not in its own form. Those models get a private tag.
-2. *The form of a call.* A schema makes each of these servers write only JSON. It is sent if the answer must call.
-   llama.cpp, vLLM and SGLang can also activate a grammar within free text, which is used for strict tools.
-3. *Special tokens.* vLLM and SGLang drop them from answers to requests without ``tools``, including the markers around
-   the calls of some models. They are kept only for these models: both servers always drop the end-of-turn token, but
-   not the other special tokens that a model can write.
+   and fails with HTTP 500 ``{"error":"EOF"}`` if the body is not in its own form. These models get a private tag.
+2. *The form of a call.* With a schema, each of these servers lets the model write only JSON. The schema is sent if the
+   answer must call. llama.cpp, vLLM and SGLang can also activate a grammar within free text, which is used for strict
+   tools.
+3. *Special tokens.* vLLM and SGLang drop special tokens from answers to requests without ``tools``, including the
+   markers around the calls of some models. The tokens are kept only for these models: both servers always drop the
+   end-of-turn token, but not the other special tokens that a model can write.
 
-If a feature chosen by ``auto`` is rejected by a backend for a model, it is not sent for that model again. A feature
-chosen by the operator is always sent, and the backend's error goes to the client.
+If a feature chosen by ``auto`` is rejected by a backend for a model, toolsim does not send it for that model again. A
+feature chosen by the operator is always sent, and the backend's error is passed to the client.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ from toolsim.wire.api import Api
 from toolsim.wire.content import has_files
 
 TAG = "tool_call"
-"""The tag used by Hermes, which most models know if they were trained with any tag."""
+"""The Hermes tag, which is the tag that a model most likely knows if it was trained with a tag."""
 PRIVATE_TAG = "call_tool"
-"""A tag that no server's own parser handles."""
+"""A tag that no server's own parser recognizes."""
 
 # Models whose answers Ollama parses regardless of the request.
 _PARSED_BY_OLLAMA = re.compile(r"qwen-?3|glm-?4\.7", re.IGNORECASE)
@@ -41,7 +43,7 @@ _VERSION = re.compile(r"\d+\.\d+[\w.+-]*")
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A page of one engine; ``fits`` returns whether the JSON object found there is from that engine."""
+    """A page of one engine; ``fits`` returns whether the JSON object on the page is from that engine."""
 
     path: str
     engine: Engine
@@ -51,7 +53,7 @@ class Probe:
 PROBES = (
     Probe("/props", "llama.cpp", lambda body: "default_generation_settings" in body),
     Probe("/api/version", "ollama", lambda body: _is_version(body.get("version"))),
-    # LocalAI has the same page; its versions begin with a "v".
+    # LocalAI serves the same page, but its versions begin with a "v".
     Probe("/version", "vllm", lambda body: body.keys() == {"version"} and _is_version(body["version"])),
     Probe("/server_info", "sglang", lambda body: "internal_states" in body),
     Probe("/get_server_info", "sglang", lambda body: "internal_states" in body),
@@ -62,20 +64,17 @@ PROBES = (
 def engine_of(probe: Probe, status: int, headers: Mapping[str, str], body: Mapping[str, Any]) -> Engine | None:
     """Return the engine that the answer to a probe identifies, or None.
 
-    ``headers`` ignore case, or are lower-case. ``body`` is empty if it is not a JSON object.
+    The names of ``headers`` are case-insensitive or lowercase. ``body`` is empty if the answer is not a JSON object.
     """
     if headers.get("server", "").lower() == "llama.cpp":
-        return "llama.cpp"  # Errors also have the header, for example the error for a missing key.
+        return "llama.cpp"  # Errors also have the header, such as the error about a missing key.
     return probe.engine if status == 200 and probe.fits(body) else None
 
 
 def resolve_auto(
     policy: Policy, request: ClientRequest, backend: Api, refused: Collection[tuple[str, Feature]]
 ) -> tuple[Policy, frozenset[Feature]]:
-    """Return the policy for one request, with ``auto`` resolved where the engine decides, and its attempts.
-
-    An attempt is an optional feature that the backend might reject. ``refused``: pairs of model and rejected feature.
-    """
+    """Return the policy for one request, with ``auto`` resolved where it depends on the engine, and the attempts."""
     model = policy.model_at_backend(request.form.model)
     mode, constrain = policy.mode, policy.constrain
     attempts: set[Feature] = set()
@@ -104,8 +103,8 @@ def engine_fields(engine: str, model: str) -> dict[str, Any]:
 def is_refusal(attempt: Feature, status: int, message: str) -> bool:
     """Return whether a backend's error means that it does not support the attempted feature.
 
-    Called only after an attempt, so it is sufficient that the error names the feature. A status about the key, a
-    timeout or the load says nothing about the body.
+    The function is called only after an attempt, so it is sufficient that the error names the feature. A status about
+    the key, a timeout or the load is not an error about the body.
     """
     return 400 <= status < 600 and status not in _OTHER_REASONS and _REFUSAL[attempt].search(message) is not None
 
@@ -116,7 +115,7 @@ _CANNOT = (
     r"|unknown|unrecogni[sz]ed|unexpected|extra|no endpoints"
 )
 _REFUSAL: Mapping[Feature, re.Pattern[str]] = {
-    # Errors about a client's own tools also contain these words, but not together with the others.
+    # Errors about a client's own tools also contain the words before ``_CANNOT``, but not the words in it.
     "tools": re.compile(
         rf"(?=.*(?:\btools?\b|tool[_ -](?:us|choice|call)|function[_ -]?call))(?=.*(?:{_CANNOT}))",
         re.IGNORECASE | re.DOTALL,
@@ -126,7 +125,7 @@ _REFUSAL: Mapping[Feature, re.Pattern[str]] = {
         rf"(?=.*(?:{_CANNOT}|invalid|only text|must|should be|expected))",
         re.IGNORECASE | re.DOTALL,
     ),
-    # A fault in a client's schema is not a reason to avoid the feature.
+    # An error in a client's schema is not a reason to avoid the feature.
     "format": re.compile(
         r"(?=.*(?:response_?\s?format|text\.format|output_?(?:format|config)|json_(?:schema|object)|structured))"
         rf"(?=.*(?:{_CANNOT}|unavailable|must be|should be|one of|invalid (?:type|value)))(?!.*invalid schema)",

@@ -2,11 +2,12 @@
 
 Tokenizers agree on the cost of each kind of character: a word is about one token regardless of its length, punctuation
 comes in runs, digits are single tokens. The weights were fitted to Qwen2.5's tokenizer on Python, Markdown, JSON and
-tool manifests, in pieces of 2,000 characters. The estimate is 0.91 to 1.10 of the true count, whereas a quarter of the
-bytes is 0.43 to 1.34 of it. Other scripts are within a fifth; pure numbers are a quarter too high.
+tool manifests, in pieces of 2,000 characters. The estimate is 0.91 to 1.10 times the true count, whereas a quarter of
+the number of bytes is 0.43 to 1.34 times the true count. Estimates for other scripts are within a fifth of it; those
+for pure numbers are a quarter too high.
 
-Weighing a megabyte takes 60 ms, too long for the event loop, so a long text is weighed by evenly spaced samples. For
-the same reason a long request is not parsed for the usage of its answer: samples of its JSON are weighed.
+Weighing a megabyte takes 60 ms, too long for the event loop, so a long text is estimated from evenly spaced samples.
+For the same reason, a long request is not parsed to estimate the usage of its answer; samples of its JSON are weighed.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from toolsim.core.events import Usage
 from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import dump, parse_object
 
-# By kind of character: tokens per run, and tokens per character.
+# Weights by kind of character: tokens per run, and tokens per character.
 _WEIGHTS: tuple[tuple[re.Pattern[str], float, float], ...] = (
     (re.compile(r"[A-Za-z]+"), 0.9, 0.027),
     (re.compile(r"[!-/:-@\[-`{-~]+"), 0.34, 0.3),
     (re.compile(r"[0-9]+"), 0.0, 1.7),
     (re.compile(r"\n\s*"), 1.5, 0.0),
-    # Scripts without spaces, the alphabets of Europe and Asia, and the rest: accents, dashes, emoji.
+    # Character classes: scripts without spaces, alphabets of Europe and Asia, and others such as accents, dashes and
+    # emoji.
     (re.compile("[\u3000-\u30ff\u4e00-\u9fff\uac00-\ud7af\uff00-\uffef]+"), 0.0, 0.63),
     (re.compile("[\u0370-\u1fff]+"), 0.0, 0.43),
     (
@@ -45,7 +47,7 @@ _MAX_PARSED = 128 * 1024
 _BASE64 = re.compile(r"[A-Za-z0-9+/]{120,}={0,2}")
 _ESCAPE = re.compile(r'\\(?:([nrt])|(["\\/]))')
 
-# The tokens that a chat template adds to a message.
+# Number of tokens that a chat template adds to each message.
 _PER_MESSAGE = 4
 _CONVERSATION = tuple(dict.fromkeys(key for api in APIS.values() for key in api.conversation_fields))
 _DEMANDS = ("tools", "response_format", "text")
@@ -67,7 +69,7 @@ def estimated_usage(sent: bytes, written: str) -> Usage:
 
 
 def _sampled_tokens(sent: bytes) -> int:
-    """Return an estimate of the tokens in the JSON of a long request, from samples of its bytes."""
+    """Return an estimate of the tokens in the JSON of a long request, based on samples of its bytes."""
     step = len(sent) * _SAMPLE_CHARS // _MAX_CHARS
     samples = [sent[start : start + _SAMPLE_CHARS] for start in range(0, len(sent), step)]
     texts = [_BASE64.sub("", sample.decode("utf-8", "ignore")) for sample in samples]
@@ -94,7 +96,7 @@ def _tokens(text: str) -> float:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts of a conversation that a model sees, including those in the parts of messages."""
+    """Yield the texts of a conversation that the model sees, including texts in message parts."""
     match value:
         case str():
             yield value

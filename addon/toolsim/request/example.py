@@ -1,4 +1,4 @@
-"""Builds example values from a JSON schema: small, and of the required types."""
+"""Builds small example values of the required types from a JSON schema."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from toolsim.wire.json_fields import array, mapping
 
-# The example only needs to show the model the form. The budget also stops schemas that refer to themselves.
+# Limits of an example, which only has to show the form of a call. The budget also stops self-referential schemas.
 _MAX_DEPTH = 6
 _MAX_VALUES = 60
 _MAX_TEXT = 200
@@ -15,7 +15,7 @@ _MAX_NUMBER = 10**15
 
 
 def example_arguments(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return arguments for a tool with the schema ``parameters``: the required ones, or else only the first.
+    """Return example arguments for a tool with the schema ``parameters``: the required ones, or else only the first.
 
     Constants, enums, defaults, types, bounds and local references are respected; ``pattern`` and conditions are not.
     """
@@ -118,7 +118,7 @@ def _number(schema: Mapping[str, Any]) -> int | float:
 
 
 def _bound(schema: Mapping[str, Any], keyword: str) -> int | float | None:
-    """Return the bound if it is a number suitable for an example."""
+    """Return the bound if it is a number suitable for an example, or None."""
     bound = schema.get(keyword)
     number = isinstance(bound, int | float) and not isinstance(bound, bool) and abs(bound) < _MAX_NUMBER
     return bound if number else None

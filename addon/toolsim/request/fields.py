@@ -11,11 +11,13 @@ RESERVED = frozenset(
     | {"parallel_tool_calls", "stream", "stream_options", "n", "store", "background", "prompt", "text"}
     | {"response_format", "previous_response_id", "conversation"}
 )
-"""Fields that only the client and toolsim set, because another value would change the question or the answer's form."""
+"""Fields that only the client and toolsim set, because other values would change the question or the form of the
+answer.
+"""
 
 
 def read_fields(text: str) -> Mapping[str, Any]:
-    """Return the fields in an option's value, a JSON object or "". Raises ValueError with a readable message."""
+    """Parse an option's value, a JSON object or "", as fields. Raises ValueError with a readable message."""
     if not text.strip():
         return {}
     try:
@@ -30,7 +32,7 @@ def read_fields(text: str) -> Mapping[str, Any]:
 
 
 def with_fields(body: dict[str, Any], *, defaults: str, overrides: str) -> dict[str, Any]:
-    """Return a body with the operator's fields. An override of null removes the client's field."""
+    """Return a body with the operator's fields added. An override of null removes the client's field."""
     more = read_fields(overrides)
     whole = {**read_fields(defaults), **body, **more}
     return {name: value for name, value in whole.items() if not (name in more and value is None)}

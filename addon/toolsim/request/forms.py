@@ -1,21 +1,25 @@
-"""The forms of the manifest, as data: how it shows a tool, and how it requests a call.
+"""The forms of the manifest, as data: the notation of a tool, and the request for calls.
 
-Chosen by measurement (addon/docs/figures.md), mostly with a coder model of 0.5 billion parameters, sometimes with a
-model of 1.5 billion:
+The wording was chosen by measurement (addon/docs/figures.md), mostly with a coder model of 0.5 billion parameters,
+sometimes with a model of 1.5 billion:
 
 1. A weak model copies anything that looks like a call: a negative example, ``name(key: type)``, a string of arguments
-   with its escapes. So no form shows anything that must not be written, and arguments are always shown as an object.
+   with its escapes. No form therefore shows text that the model must not write, and arguments are always shown as an
+   object.
 2. "Answer in words if no tool fits" makes weak models answer everything in prose. "What a tool can find out, never
-   answer yourself" makes them call, and they still answer greetings and requests for poems in prose.
-3. The sentence that Hermes and Qwen models were trained on ("For each … call, return a json object …") helps them more
-   than the manifest's notation: with it they call instead of calculating or writing Python themselves.
+   answer yourself" makes them call tools, but they still answer greetings and requests for poems in prose.
+3. The sentence that Hermes and Qwen models were trained on ("For each … call, return a json object …") helps these
+   models more than the manifest's notation: with this sentence they call instead of calculating or writing Python
+   themselves.
 4. Several calls: if shown a template with two items, ``[{…}, {…}]``, the model invents a second call where one is
-   needed (it writes an unwanted file); if shown two lines, it makes one call where three are needed. A list of one
-   item, followed by the reason for a second call, yields as many calls as needed; with the reason before it, only one.
+   needed (such as writing an unwanted file); if shown two lines, it makes one call where three are needed. A list of
+   one item, followed by the reason for a second call, yields as many calls as needed; with the reason before the list,
+   the model makes only one call.
 5. A model imitates what it reads, so past calls are shown as blocks, like those in the manifest or its example.
 
-A form is one row of the table at the end; its entries can be parsed back. A client sends the same tools with each
-request, and ``wire.tools`` returns identical ``Tool`` objects for them, so entries are cached by identity.
+A form is one row of the table at the end of this module; its entries can be parsed back. A client sends the same tools
+with each request, and ``wire.tools`` returns identical ``Tool`` objects for the same tools, so entries are cached by
+identity.
 """
 
 from __future__ import annotations
@@ -33,17 +37,17 @@ from toolsim.schema import SchemaError, compile_schema
 from toolsim.wire.json_codec import value_line
 from toolsim.wire.json_fields import array
 
-# The last sentence about calling in every form; it marks the end of a manifest.
+# The last sentence about calling, identical in all forms; it marks the end of a manifest.
 CLOSING = "The client runs your calls, wherever you run, and the results come in the next user message."
 SCHEMA_LINE = "  The arguments obey this JSON schema: "
 
 EXAMPLE = "Example: "
-"""Begins the line of an example call."""
+"""The beginning of the line with an example call."""
 
 _MAX_EXAMPLES = 2
 _MAX_EXAMPLES_CHECKED = 8
 _MAX_EXAMPLE = 2_000
-"""Maximum length of the arguments of an example."""
+"""Maximum length of the arguments in an example."""
 
 _MAX_DEPTH = 8
 _IDENTIFIER = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
@@ -58,10 +62,13 @@ _DATA = frozenset({"enum", "const", "default", "examples", "example", "required"
 
 @dataclass(frozen=True, slots=True)
 class ManifestStyle:
-    """One form of the manifest. Rules contain ``{tag}``, the sentinel's tag, and ``{example}``, a call to a tool."""
+    """A form of the manifest.
+
+    Rules contain the placeholders ``{tag}``, the sentinel's tag, and ``{example}``, a call to a tool.
+    """
 
     entry: Callable[[Tool, str], str]
-    """Returns the text for a tool, given the sentinel's tag."""
+    """Returns the entry for a tool, given the sentinel's tag."""
     rule: str
     """The rule about when and how to call."""
     several: str = ""
@@ -78,14 +85,17 @@ MAX_TOOL_SETS = 64
 
 @dataclass(frozen=True, slots=True)
 class ToolSet:
-    """Tools as a cache key, equal if they are identical objects. It holds references, so ids are not reused."""
+    """Tools as a cache key; keys are equal if they contain identical objects.
+
+    A key holds references, so ids are not reused.
+    """
 
     ids: tuple[int, ...]
     tools: Sequence[Tool] = field(compare=False)
 
     @classmethod
     def of(cls, tools: Sequence[Tool]) -> ToolSet:
-        """Return the key of these tools."""
+        """Return the cache key of these tools."""
         return cls(tuple(map(id, tools)), tools)
 
 
@@ -133,7 +143,7 @@ def _json_entry(tool: Tool, tag: str) -> str:
     if tool.strict:
         function["strict"] = True
     if tool.examples and (examples := _fitting(tool)):
-        # Not in the description, because a model copies the escapes of a string.
+        # The examples are not part of the description, because a model copies the escapes of a string.
         function["examples"] = [{"name": tool.name, "arguments": example} for example in examples]
     return value_line({"type": "function", "function": function})
 
@@ -155,7 +165,7 @@ def _example_calls(tool: Tool, tag: str) -> list[str]:
 
 
 def _fitting(tool: Tool) -> list[Mapping[str, Any]]:
-    """Return the first examples that match the tool's schema; a model would copy the mistakes in any others."""
+    """Return the first examples that match the tool's schema; a model would copy mistakes from other examples."""
     try:
         schema = compile_schema(tool.shown_parameters)
     except SchemaError:
@@ -177,7 +187,7 @@ def _free_form_lines(tool: Tool) -> list[str]:
 
 
 def typescript(schema: object, depth: int = 0) -> str:
-    """Return a JSON schema as a TypeScript type, on one line; omits parts that such a type cannot express."""
+    """Return a JSON schema as a TypeScript type, on one line; omits parts that TypeScript cannot express."""
     if not isinstance(schema, dict) or depth > _MAX_DEPTH:
         return "any"
     properties, items = schema.get("properties"), schema.get("items")
@@ -194,14 +204,14 @@ def typescript(schema: object, depth: int = 0) -> str:
 
 
 def schema_line(schema: Mapping[str, Any]) -> str:
-    """Return a JSON schema as ``compact_schema`` leaves it, on one line."""
+    """Return a JSON schema on one line, as compacted by ``compact_schema``."""
     line = value_line(schema)
-    # A schema too deep to be traversed is shown unchanged if nothing has to be removed.
+    # A schema too deep for a traversal is shown unchanged if no keyword has to be removed.
     return value_line(compact_schema(schema)) if any(keyword in line for keyword in _DROPPED_KEYWORDS) else line
 
 
 def compact_schema(schema: Any) -> Any:
-    """Return a JSON schema without keywords that are useless to a model; properties with those names stay."""
+    """Return a JSON schema without keywords that are useless to a model; properties with these names are kept."""
     if isinstance(schema, list):
         return [compact_schema(item) for item in schema]
     if not isinstance(schema, dict):
@@ -266,5 +276,5 @@ DEFAULT = "calls"
 
 
 def form_named(name: str) -> ManifestStyle:
-    """Return the form that the operator chose; ``auto`` is the default form."""
+    """Return the form chosen by the operator; ``auto`` means the default form."""
     return FORMS[DEFAULT if name == "auto" else name]

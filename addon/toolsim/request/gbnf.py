@@ -8,14 +8,14 @@
     call  := {"name": …, "arguments": …}
 
 1. *Text* is everything without the opening tag. GBNF has no negation, so this is written out letter by letter, with one
-   rule for each number of the tag's characters read so far. The tag has one ``<``, so no other state is needed.
+   rule for each prefix of the tag that has been read. The tag contains only one ``<``, so no other state is needed.
 2. *A call without the tag* is text to the grammar if the answer is free. If the answer must call, the model chooses the
    form: a model that would not write the tag on its own makes too few calls when forced to.
-3. Nothing may follow the calls, and if a call is required, nothing may precede it: a small model that is allowed to
-   write text first does so until it is cut off.
-4. *Whitespace* within JSON is at most one space or one line's indentation; otherwise a derailed model would write
-   nothing else.
-5. *Arguments* follow the schema as far as a grammar can express it: types, properties in order, required ones,
+3. No text may follow the calls, or precede a required call: a small model that is allowed to write text first keeps
+   writing until it is cut off.
+4. *Whitespace* within JSON is at most one space or one line's indentation; otherwise a derailed model would write only
+   whitespace.
+5. *Arguments* follow the schema as far as a grammar can express it: types, properties in order, required properties,
    enums, constants, unions, references, the lengths of arrays and short strings, small ranges of integers. The rest
    (patterns, ``not``, conditions, bounds of numbers, formats) is left open; the judge checks it later.
 6. *The number of calls* in a list is up to the model, unless the client or the operator has set a limit. A grammar
@@ -33,11 +33,11 @@ from toolsim.request.example import referred
 from toolsim.wire.json_fields import array, mapping
 
 _MAX_RULES = 4000
-"""More rules than any real manifest needs. The limit stops schemas with endless self-references."""
+"""Maximum number of rules, more than any real manifest needs. The limit stops schemas with endless self-references."""
 _MAX_REPEAT = 500
-"""llama.cpp expands ``x{0,n}`` to n rules and rejects a few thousand, so longer strings and arrays are unbounded."""
+"""Maximum length of bounded strings and arrays: llama.cpp expands ``x{0,n}`` to n rules and rejects a few thousand."""
 _MAX_RANGE = 200
-"""The largest range of integers that is listed value by value."""
+"""Maximum size of an integer range that is listed value by value."""
 
 _COMMON = {
     "ws": '( " " | "\\n" [ ]{0,40} )?',
@@ -64,8 +64,8 @@ def call_grammar(
 ) -> str:
     """Return the grammar of an answer with calls to ``tools``, each with the schema of its arguments.
 
-    ``untagged``: whether a call without the tag counts. ``limit``: the maximum number of calls, 0 for any. Raises
-    TooLarge.
+    ``untagged``: whether a call without the tag counts. ``limit``: the maximum number of calls, or 0 for no limit.
+    Raises TooLarge.
     """
     rules = Rules()
     for name, body in _COMMON.items():
@@ -94,13 +94,13 @@ def call_grammar(
 
 
 def _named(rules: Rules, tool: Tool, schema: Mapping[str, Any]) -> str:
-    """Return the rule for a call to one tool, starting with its name."""
+    """Return the rule for a call to one tool, starting at the tool's name."""
     arguments = f'ws "," ws {literal(_json("arguments"))} ws ":" ws {_Values(rules, schema).rule(schema)}'
     return rules.add(f'{literal(_json(tool.name))} {arguments} ws "}}"')
 
 
 class _Values:
-    """The rules of one tool's schema; its references point into ``root``."""
+    """The rules for the values of one tool's schema, whose references point into ``root``."""
 
     def __init__(self, rules: Rules, root: Mapping[str, Any]) -> None:
         self._rules = rules
@@ -123,7 +123,7 @@ class _Values:
                 merged = [{**rest, **branch} if isinstance(branch, Mapping) else rest for branch in branches]
                 return self._either(merged)
         if isinstance(parts := schema.get("allOf"), list):
-            # Older generators reference a model this way, and a model can contain itself.
+            # Older generators refer to a model with this keyword, and a model can contain itself.
             is_one = len(parts) == 1 and schema.keys() <= _ANNOTATIONS
             return self.rule(parts[0] if is_one else self._merged(schema, parts))
         match schema.get("type"):
@@ -149,7 +149,7 @@ class _Values:
     def _reference(self, reference: str) -> str:
         if reference not in self._references:
             target = self._target(reference)
-            # Named before it is built, because a schema can contain itself.
+            # The rule is named before it is built, because a schema can contain itself.
             name = self._references[reference] = self._rules.new()
             self._rules.set(name, self.rule(target))
         return self._references[reference]
@@ -159,7 +159,7 @@ class _Values:
         return target if reference.startswith("#") and target != {"$ref": reference} else None
 
     def _merged(self, schema: Mapping[str, Any], parts: Sequence[Any]) -> dict[str, Any]:
-        """Return one schema for an ``allOf``: properties are merged; for other keywords the last part wins."""
+        """Return one schema for an ``allOf``. Properties are merged; for other keywords, the last part wins."""
         whole: dict[str, Any] = {}
         for part in (*parts, {key: value for key, value in schema.items() if key != "allOf"}):
             if isinstance(part, Mapping) and isinstance(part.get("$ref"), str):
@@ -201,7 +201,7 @@ class _Values:
         further = schema.get("additionalProperties", not properties)
         if "patternProperties" in schema:
             further = True
-        # From the last property to the first, the text that can follow, with and without an earlier property.
+        # For each property, from last to first: the text that can follow, with and without an earlier property.
         later, first = "", ""
         if further is not False:
             pair = self._rules.add(f'string ws ":" ws {self.rule(further)}')
@@ -225,7 +225,7 @@ def _repeat(least: int, most: int | None) -> str:
 
 
 def _names(required: object) -> list[str]:
-    """Return the names in a ``required`` list; in old schemas it is a boolean about the property itself."""
+    """Return the names in a ``required`` list; in old schemas ``required`` is a boolean about the property itself."""
     return [name for name in array(required) if isinstance(name, str)]
 
 
@@ -242,7 +242,7 @@ class TooLarge(ValueError):
 
 
 class Rules:
-    """Rules under construction, by name."""
+    """The rules of a grammar under construction, by name."""
 
     def __init__(self) -> None:
         self._rules: dict[str, str] = {}
@@ -254,19 +254,19 @@ class Rules:
         self._rules[name] = body
 
     def new(self) -> str:
-        """Return a new name whose rule is set later."""
+        """Return a new name for a rule that is set later."""
         name = f"r{len(self._rules)}"
         self.set(name, "")
         return name
 
     def add(self, body: str) -> str:
-        """Return the name of a new rule."""
+        """Add a rule and return its new name."""
         name = self.new()
         self._rules[name] = body
         return name
 
     def text(self) -> str:
-        """Return the grammar."""
+        """Return the text of the grammar."""
         return "\n".join(f"{name} ::= {body}" for name, body in self._rules.items()) + "\n"
 
 

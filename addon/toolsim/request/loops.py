@@ -1,14 +1,14 @@
 """Detects a model that repeats a call over several turns although the output stays the same.
 
 Each request contains the history, so no state is kept. A pair of a call and its output counts as a repetition from its
-second occurrence on. The counts are reset
+second occurrence on. The counts are reset by
 
-1. at a new pair: a changed argument, a changed output (polling), or another call is progress;
-2. at a user message. Context that programs add to the outputs in tags does not count as one.
+1. a new pair: a changed argument, a changed output (polling), or another call is progress;
+2. a user message. Context that programs add to the outputs in tags does not count as a user message.
 
-This also detects a cycle of several calls. When a pair has occurred half as often as the limit allows (rounded up), the
-prompt says so at that point, and again in each later request, so that the beginning of the prompt stays the same. At
-the limit, the model is not called: the answer is text that describes the loop.
+The counts also reveal a cycle of several calls. When a pair has occurred half as often as the limit allows (rounded
+up), a line about it is added to the prompt at that point, and again in each later request, so that the beginning of the
+prompt stays the same. At the limit, the model is not called; the answer is text that describes the loop.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from toolsim.core.plan import Policy
 from toolsim.core.report import loggable_name
 
 LOOP_ENDED = "LOOP_ENDED"
-"""A warning: toolsim answered because the model repeated a call too often."""
+"""The warning that toolsim itself answered because the model repeated a call too often."""
 
 _MAX_SHOWN = 200
 """Maximum length of the arguments that the answer shows."""
 _MAX_SEARCHED = 65_536
-"""Number of characters of a message that are searched for the user's own words."""
+"""Number of characters of a message in which the user's own text is searched for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """A call that has occurred ``count`` times with the same output, without progress in between."""
+    """A call that has occurred ``count`` times with the same output and without progress in between."""
 
     call: Call
     count: int
 
 
 class LoopCounter:
-    """Counts the repeated calls of a conversation, starting at its beginning."""
+    """A counter of the repeated calls in a conversation, which starts at its beginning."""
 
     def __init__(self) -> None:
         self._calls: dict[str, Call] = {}
@@ -46,7 +46,7 @@ class LoopCounter:
         self._counts: dict[tuple[object, ...], int] = {}
 
     def take(self, items: Iterable[Item]) -> Iterator[Repetition]:
-        """Yield the repetition at each output of the next items."""
+        """Process the next items, and yield the repetition at each tool output."""
         for item in items:
             match item:
                 case Call():
@@ -66,7 +66,7 @@ class LoopCounter:
 
 
 def lines_about(repetitions: Iterable[Repetition], policy: Policy) -> list[str]:
-    """Return the line for the model about repetitions that have just occurred; at most one, at half of the limit."""
+    """Return the line for the model about repetitions that have just reached half of the limit; at most one line."""
     half = (policy.loop_limit + 1) // 2
     found = next((each for each in repetitions if each.count == half > 1), None)
     if found is None:
@@ -78,7 +78,7 @@ def lines_about(repetitions: Iterable[Repetition], policy: Policy) -> list[str]:
 
 
 def loop_at_end(items: Iterable[Item], policy: Policy) -> Repetition | None:
-    """Return the repetition that reaches the limit with a conversation's last outputs, or None."""
+    """Return the repetition that reaches the limit at the last outputs of a conversation, or None."""
     found: Repetition | None = None
     counter = LoopCounter()
     for item in items:
@@ -95,7 +95,7 @@ def _is_new_request(message: Message) -> bool:
 
 
 def answer_about(loop: Repetition) -> str:
-    """Return the answer that ends a loop."""
+    """Return the text of the answer that ends a loop."""
     arguments = " ".join(loop.call.arguments.split())
     shown = arguments if len(arguments) <= _MAX_SHOWN else f"{arguments[:_MAX_SHOWN]} …"
     return (

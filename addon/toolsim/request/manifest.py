@@ -1,10 +1,10 @@
-"""The tools as text for a model.
+"""The manifest: the tools as text for a model.
 
 The manifest consists of heading, entries and the rule for calling, in the wording and notation of the chosen form
 (``forms.py``). Further instructions for a request are at the end of its prompt (``prompt_suffix.py``). Some gateways
 mistake a prompt with the phrases "output format", "concise title" or "conversation:" for one of their own utility
-requests, so the text avoids them. Text that the client controls (descriptions, grammars) is indented, a comment or
-inside JSON, so that it cannot be mistaken for a tool or a rule.
+requests, so the manifest avoids these phrases. Text that the client controls (descriptions, grammars) is indented, in a
+comment or inside JSON, so that it cannot be mistaken for a tool or a rule.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from toolsim.wire.json_codec import value_line
 HEADING = "# CLIENT TOOL CATALOG"
 
 FURTHER = "Tools of the client tool catalog, and how to call them:"
-"""Precedes entries that the manifest does not contain."""
+"""The heading of entries that the manifest does not contain."""
 
 ANSWER_RULE = "An answer that calls no tool must be "
-"""Begins a paragraph that can follow the instructions for calling."""
+"""The beginning of the rule about the answer's format, a paragraph that can follow the instructions for calling."""
 
 WHOLE_ANSWER_RULE = "Your answer must be "
-"""Begins the same rule if there are no tools."""
+"""The beginning of the rule about the answer's format if there are no tools."""
 
 
 def manifest(
@@ -42,9 +42,9 @@ def manifest(
 ) -> str:
     """Return the manifest of ``tools`` (at least one), and the rule for calling them.
 
-    ``form``: a name in ``forms.FORMS``, or auto. ``answer_format``: the flat ``text.format`` that a text
-    answer must follow, since the backend cannot enforce it in addition to calls. ``named``: the tools listed only by
-    name; ``finder``: the tool for looking them up.
+    ``form``: a name in ``forms.FORMS``, or auto. ``answer_format``: the flat ``text.format`` that a text answer must
+    follow, since the backend cannot enforce the format in addition to calls. ``named``: the tools listed only by name;
+    ``finder``: the name of the tool for looking up these tools.
     """
     shape = form_named(form)
     whole = [tool for tool in tools if tool.name not in named] if named else tools
@@ -63,7 +63,7 @@ def manifest(
 
 
 def further_entries(tools: Sequence[Tool], *, sentinel: str, form: str = "auto") -> str:
-    """Return the entries of ``tools`` that the manifest only names."""
+    """Return the entries of ``tools`` that the manifest lists only by name."""
     return f"{FURTHER}\n{entries(tools, form_named(form).entry, sentinel)}"
 
 
@@ -82,7 +82,7 @@ def _strict_rule(tools: Sequence[Tool]) -> str:
 
 
 def whole_answer_rule(answer_format: Mapping[str, Any]) -> str:
-    """Return the rule for an answer without tools; ``answer_format``: see ``manifest``."""
+    """Return the rule about the answer's format if there are no tools; ``answer_format``: see ``manifest``."""
     return _answer_rule(answer_format, WHOLE_ANSWER_RULE)
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from toolsim.wire.json_fields import array, mapping, string
 
-# Below this depth a template does not help, and the schema itself is shown.
+# Beyond this depth a template is not helpful, and the schema itself is shown.
 MAX_DEPTH = 8
 
 TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
@@ -46,11 +46,12 @@ _WHITESPACE = re.compile(r"\s")
 
 
 class SlotNotation:
-    """An object's schema as shown to a model; omits parts that neither slots nor notes can express.
+    """An object's schema as shown to a model, without the parts that neither slots nor notes can express.
 
-    ``template``: the object with slots; ``notes``: a line ``  path: description`` for each described property, with the
-    path for nested ones. Objects and lists of objects have no slot that could mark them as optional, so their line
-    does. ``is_all``: whether this expresses the entire schema (except titles and additionalProperties).
+    ``template``: the object with slots; ``notes``: a line `` path: description`` for each described property, with the
+    path for nested properties. Objects and lists of objects have no slot that could mark them as optional, so their
+    note does. ``is_all``: whether template and notes express the entire schema (except titles and
+    additionalProperties).
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -58,10 +59,10 @@ class SlotNotation:
         self.template = self._unnamed(schema, "", 0) if "properties" in schema else "{}"
         self.is_all = _is_expressible(schema)
 
-    # Each method returns a part of the template. ``prefix``: the prefix for the paths of the schema's properties.
+    # Each method returns a part of the template. ``prefix``: the prefix of the paths of the schema's properties.
 
     def _unnamed(self, schema: Mapping[str, Any], prefix: str, depth: int) -> str:
-        """Write the entire object, or the items of a list. Their properties get notes even if they have no template."""
+        """Write the entire object, or the items of a list. The properties have notes even without a template."""
         if not _is_object(schema, depth) and depth <= MAX_DEPTH and isinstance(schema.get("properties"), dict):
             self._object(schema, prefix, depth)
         return self._value(schema, prefix, depth, optional=False)
@@ -90,7 +91,10 @@ class SlotNotation:
         return f"{{{', '.join(pairs)}}}"
 
     def _note(self, prefix: str, name: str, schema: Mapping[str, Any], *, optional: bool = False) -> str:
-        """Add the note on a property, if any, and return its path; ``optional``: no slot shows that it is optional."""
+        """Add the note on a property, if any, and return the property's path.
+
+        ``optional``: no slot marks it as optional.
+        """
         path = prefix + (name if name.isidentifier() else _WHITESPACE.sub("_", name))
         words = indented(string(schema.get("description")))
         if optional:
@@ -163,7 +167,7 @@ def _is_plain(schema: object) -> bool:
 def _is_nested(schema: Mapping[str, Any], depth: int) -> bool:
     """Return whether a schema is shown as a template rather than a slot."""
     if "properties" not in schema and "items" not in schema:
-        return False  # Most properties.
+        return False  # Most properties have no such keywords.
     return _is_object(schema, depth) or _is_list_of_objects(schema, depth)
 
 
@@ -205,7 +209,7 @@ def _option(schema: object) -> str:
 
 def indented(text: str) -> str:
     """Return a client's ``text`` with all lines but the first indented, so that it stays inside its entry."""
-    # Newlines are not printable.
+    # Newlines are not printable, so printable text is a single line.
     return text if text.isprintable() else "\n    ".join(text.splitlines())
 
 

@@ -1,18 +1,18 @@
 """Matches outputs to calls, and labels the records of outputs accordingly.
 
-Clients send the outputs of parallel calls in any order, ids can repeat, and a model sees no ids at all if past calls
-are shown as blocks. So the prompt must state which output belongs to which call, in a way that works for small models
+Clients send the outputs of parallel calls in any order, ids can repeat, and a model sees no ids if past calls are shown
+as blocks. The prompt must therefore state which output belongs to which call, in a way that works for small models
 (``docs/figures.md``):
 
-1. An output belongs to the first call before it with the same id and no output yet; otherwise to the last call before
-   it with that id; otherwise, since some clients send outputs first, to the first such call after it.
-2. Its record names the call by its content (``name=… arguments=…``), or by ``call_id=…`` if past calls are shown as
-   records, which contain their ids. Among calls with the same content, the second is ``nth=2``, and so on.
+1. An output belongs to the first preceding call with the same id and no output yet; otherwise to the last preceding
+   call with that id; otherwise, since some clients send outputs first, to the first following call with that id.
+2. The record of an output names the call by its content (``name=… arguments=…``), or by ``call_id=…`` if past calls are
+   shown as records, which contain their ids. Among calls with the same content, the second is ``nth=2``, and so on.
 3. Adjacent outputs are shown in the order of their calls: small models rely on the order more than on labels.
-4. An output without a call is labeled with its id. The backend might have its call, so such outputs come first, in the
-   order of their numbers if toolsim created their ids.
+4. An output without a call is labeled with its id. The backend might have the call, so these outputs are shown first,
+   in the order of their numbers if toolsim created the ids.
 
-Text added after an answer or a user message changes nothing before it, so the backend's prefix cache stays valid.
+Items after an answer or a user message do not change the preceding text, so the backend's prefix cache stays valid.
 However, an output that came before its call is labeled again once the call has arrived.
 """
 
@@ -27,7 +27,7 @@ from toolsim.wire.ids import highest_number
 
 
 def label_outputs(items: Sequence[Item], *, by_id: bool) -> Iterator[tuple[Item, str]]:
-    """Yield ``items`` as they are shown, each output with its label, all other items with "".
+    """Yield ``items`` in the order shown, each output with its label, and all other items with "".
 
     ``by_id``: calls are shown with their ids.
     """
@@ -52,7 +52,7 @@ def _owners(items: Sequence[Item]) -> dict[int, int]:
     having: dict[str, list[int]] = {}
     for number, call in enumerate(item for item in items if isinstance(item, Call)):
         having.setdefault(call.call_id, []).append(number)
-    # The number of calls with each id, and how many of those have an output (always the first ones).
+    # The number of calls with each id, and how many of these calls have an output (always the first ones).
     before: dict[str, int] = {}
     answered: dict[str, int] = {}
     owners = {}
@@ -79,6 +79,6 @@ def _labels(calls: Sequence[Call], *, by_id: bool) -> list[str]:
 
 
 def _in_order(outputs: list[tuple[tuple[int, int], CallOutput, str]]) -> list[tuple[Item, str]]:
-    """Return adjacent outputs with their sort keys, in the order of their calls."""
+    """Return adjacent outputs without their sort keys, in the order of their calls."""
     outputs.sort(key=itemgetter(0))
     return [(output, label) for _, output, label in outputs]

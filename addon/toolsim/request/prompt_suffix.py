@@ -1,18 +1,18 @@
 """Puts variable instructions about tools at the end of the prompt so that its prefix stays cacheable.
 
-Servers cache the prefix of a prompt; on a CPU, 10,000 tokens take minutes. So the manifest at the beginning depends
-only on the client's tools and the operator's options. All other instructions are appended to the last client-side
-message:
+Servers cache the prefix of a prompt; on a CPU, 10,000 tokens take minutes. The manifest at the beginning therefore
+depends only on the client's tools and the operator's options. All other instructions are appended to the last
+client-side message:
 
 1. the entries of tools that the manifest only names (``deferred_tools``), once they have been called, and of tools that
    the client declares within the conversation (``additional_tools``), with the names of the tools it withdraws, and a
    line about a call that the model has repeated (``loops``);
 2. the requirement of this request: a call, no call, or only some of the tools.
 
-Nothing is stored between requests, but a prompt has ended wherever an item of the model follows a client-side item.
+No state is stored between requests, but a prompt has ended wherever a model's item follows a client-side item.
 Instructions that depend on the items up to that point (1, and a requirement of the operator's ``tool_use_mode``) are
-written there again in each later request. A requirement of this request alone (2) is not repeated: the next prompt
-differs from that point on.
+repeated at the same point in each later request. A requirement of this request alone (2) is not repeated: the next
+prompt differs from that point onward.
 
 The manifest is not repeated as a reminder. A reminder at each of these points makes a small model return an empty
 answer, and a single reminder at the end changes the position of the text after it (addon/docs/figures.md).
@@ -36,21 +36,21 @@ class _Prompt(NamedTuple):
     """A point in a conversation where a prompt ended."""
 
     last: int
-    """The index of the user's last message or the last output, or of a declaration if there is neither."""
+    """The index of the user's last message or the last output, or of a declaration if the prompt has neither."""
     end: int
-    """The number of its items."""
+    """The index after the prompt's last item."""
 
 
 def with_suffixes(items: Sequence[Item], plan: Plan) -> list[Item]:
-    """Return a conversation with the closing lines of each of its prompts, as user messages."""
-    # A summary is requested by a last item, which toolsim appends to the prompt that the client would have sent.
+    """Return a conversation with the closing lines of each prompt, as user messages."""
+    # A summary is requested by the last item, which toolsim appends to the prompt that the client would have sent.
     spoken = len(items) - 1 if plan.form.compacts else len(items)
     prompts = _prompts(items[:spoken])
     if plan.form.compacts:
         prompts.append(_Prompt(spoken, len(items)))
     lines = _SuffixLines(plan)
     if not prompts:
-        # There is no message: the backend has the conversation, or there are only instructions.
+        # The conversation has no message: it is stored at the backend, or the request has only instructions.
         said = lines.of_request()
         return [*items, Message("user", (Text("\n\n".join(said)),))] if said else list(items)
     after: dict[int, str] = {}
@@ -91,13 +91,13 @@ class _SuffixLines:
         self._plan = plan
         self._loops = LoopCounter() if plan.policy.loop_limit else None
         self._known = {tool.name: tool for tool in plan.visible_tools}
-        self._named: dict[str, Tool] = {}  # Tools whose entries are not in the manifest and have not been shown yet.
+        self._named: dict[str, Tool] = {}  # Tools listed only by name whose entries have not been shown yet.
         if plan.name_only_tools:
             shown = tools_shown(plan.visible_tools, plan.policy.transforms)
             self._named = {tool.name: tool for tool in shown if tool.name in plan.name_only_tools}
 
     def of_history(self, items: Sequence[Item]) -> list[str]:
-        """Return the lines resulting from the items since the last prompt."""
+        """Return the lines that result from the items since the last prompt."""
         called = dict.fromkeys(item.name for item in items if isinstance(item, Call)) if self._named else ()
         shown = [self._named.pop(name) for name in called if name in self._named]
         policy = self._plan.policy
@@ -126,13 +126,13 @@ class _SuffixLines:
         return [self._demand(())] if is_enforced else []
 
     def of_request(self) -> list[str]:
-        """Return the lines for this request's prompt, which is the last one."""
+        """Return the lines for the prompt of this request, which is the last prompt."""
         plan = self._plan
-        # The model does not know of a deferred tool that was not loaded.
+        # The model does not know a deferred tool that was not loaded.
         offered = [tool.name for tool in plan.tools if tool.name in self._known]
         if not plan.tools:
             return [NO_CALL]
-        # Tools that the model can no longer look up.
+        # Tools that the model can no longer look up are shown with their entries.
         said = (
             []
             if plan.tools_to_look_up
@@ -148,7 +148,7 @@ class _SuffixLines:
         return [further_entries(tools, sentinel=policy.sentinel, form=policy.manifest)] if tools else []
 
     def _demand(self, some: Sequence[str]) -> str:
-        """Return the requirement to call one of ``some`` tools, or any tool."""
+        """Return the requirement to call one of the ``some`` tools, or any tool if ``some`` is empty."""
         names = some or list(self._known)
         if len(names) == 1:
             return f"You MUST call {names[0]} in this answer."

@@ -5,11 +5,11 @@ r"""Past calls and their outputs as one-line records, in a form that neither too
     [function_call_output name=get_weather arguments={"city":"Paris"} output={"celsius":21}]
     [function_call_error reason=SCHEMA_MISMATCH name=get_weather expected="…; /days: got string, expected integer"]
 
-Every value is JSON on one line (plain ids and names are unquoted), so that a value can neither end its record nor start
-another one. A line of a user's text that begins like a record is marked as text by an additional backslash
+Every value is JSON on one line (plain ids and names are unquoted), so that a value cannot end its record or start
+another record. A line of a user's text that begins like a record is marked as text by an additional backslash
 (``as_text``): ``\[function_call_output …``, even if invisible characters precede it or are in it. In a further round of
-an answer, toolsim itself writes error records into the user's messages. There, and only there, a user's line may look
-like one. JSON loses only its whitespace: 1.0 stays 1.0, and a number of any length stays complete.
+an answer, toolsim itself writes error records into the user's messages. Only in such a round can a user's line look
+like an error record. JSON loses only its whitespace: 1.0 stays 1.0, and a number of any length stays complete.
 """
 
 from __future__ import annotations
@@ -23,23 +23,24 @@ from itertools import chain
 from toolsim.core.conversation import Call
 from toolsim.wire.json_codec import LINE_ENDS, finite, too_deep, value_line
 
-# The parts of JSON between whitespace: strings, and anything outside of them.
+# The parts of JSON between whitespace: strings, and runs of characters outside strings.
 _BETWEEN_SPACE = re.compile(r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^" \t\r\n]++)++')
-# Text that cannot be the beginning of JSON is not parsed, because most outputs are plain text.
+# The beginning of JSON. Other text is not parsed, because most outputs are plain text.
 _MAY_BE_JSON = re.compile(r'[ \t\r\n]*+[-{["0-9tfn]').match
 _SPACE = re.compile(r"[ \t\r\n]").search
 _SPACES = re.compile(r"[ \t\r\n]*+")
 _PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")
 OUTPUT = "function_call_output"
 ERROR = "function_call_error"
-# A longer label is shortened, since it repeats earlier text; strings are cut to 60 characters.
+# Maximum length of a label. Longer labels are shortened, since they repeat earlier text; strings are cut to 60
+# characters.
 _MAX_LABEL = 240
 _STRING = re.compile(r'"((?:[^"\\]|\\(?:u[0-9a-fA-F]{4}|.)){0,60}+)[^"\\]*+(?:\\.[^"\\]*+)*+"')
 # Invisible characters: spaces of any width, and characters without a glyph.
 _INVISIBLE = (
     r"\s\x00-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f"
     r"\u2800\u3000\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffc\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-    # Combining marks, which belong to the character before them.
+    # Combining marks, which belong to the preceding character.
     r"\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
 )
 # Look-alikes of a record's characters: brackets, letters of other alphabets, and characters that Unicode normalizes to
@@ -73,8 +74,8 @@ def _alike() -> Mapping[str, str]:
 _PATTERNS = _alike()
 _SEEN = re.compile(rf"[{_INVISIBLE}]*+".join(_PATTERNS[char] for char in "[function_call"))
 _LINE_END = r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
-# At the start of a line, followed by any kind of space. The space is a look-ahead, because the next line that looks
-# like a record can follow it; a record that ends with its line is not a record.
+# A record at the start of a line, followed by any kind of space. The space is a lookahead, so that the search for the
+# next record starts there. A record name at the end of a line is not a record.
 _BEGINS = rf"((?:^|{_LINE_END})[{_INVISIBLE}]*+)(\\*+{_SEEN.pattern}(?:%s)?(?!{_LINE_END})(?=[{_INVISIBLE}]))"
 _LOOKS_LIKE_RECORD = re.compile(_BEGINS % "_output|_error")
 _LOOKS_LIKE_CALL_OR_OUTPUT = re.compile(_BEGINS % "_output")
@@ -91,7 +92,7 @@ def as_text(text: str, *, errors: bool = True) -> str:
 
 
 def call_record(call: Call) -> str:
-    """Return the record of ``call``. A custom tool's input is shown as the single argument known to the model."""
+    """Return the record of ``call``. A custom tool's input is shown as the single argument that the model knows."""
     call_id = _word(call.call_id)
     item_id = _word(call.item_id) if call.item_id else call_id
     return f"[function_call id={item_id} call_id={call_id} name={_word(call.name)} arguments={call_arguments(call)}]"
@@ -103,20 +104,20 @@ def output_record(label: str, output: str) -> str:
 
 
 def id_label(call_id: str) -> str:
-    """Return an output's label if calls are shown with their ids."""
+    """Return the label of an output if calls are shown with their ids."""
     return f"call_id={_word(call_id)}"
 
 
 def call_label(call: Call) -> str:
-    """Return an output's label if ids are not shown: the call's name and its arguments, shortened if long."""
+    """Return the label of an output if ids are not shown: the call's name and arguments, shortened if long."""
     return f"name={_word(call.name)} arguments={_shortened(call_arguments(call))}"
 
 
 def _shortened(arguments: str) -> str:
-    """Return JSON on one line; if it is long, cut its strings, or return its beginning as a string, followed by "…".
+    """Return JSON on one line; long JSON is shortened by cutting its strings or everything after its beginning.
 
-    The "…" is outside the string, so that a secret that a recording has masked (``x`` per character) is cut at the same
-    place.
+    Cut JSON becomes a string, followed by "…". The "…" is outside the string, so that a secret that a recording has
+    masked (``x`` per character) is cut at the same place.
     """
     if len(arguments) <= _MAX_LABEL:
         return arguments
@@ -162,7 +163,7 @@ def _word(text: str) -> str:
 
 
 def _is_json(text: str, start: int) -> bool:
-    """Return whether ``text`` is JSON that begins at ``start``."""
+    """Return whether ``text`` from ``start`` on is JSON."""
     if too_deep(text):
         return False
     try:
@@ -172,5 +173,5 @@ def _is_json(text: str, start: int) -> bool:
     return end == len(text) or _SPACES.fullmatch(text, end) is not None
 
 
-# Numbers stay text: the value does not matter, and Python limits the digits of an int.
+# Numbers are kept as text: their value does not matter, and Python limits the digits of an int.
 _decode = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=finite).raw_decode

@@ -1,7 +1,7 @@
 """Turns a client's request into a backend's request and the plan for its answer.
 
-There are three stages, each with one input and one output, so that a loop over several rounds can repeat only the
-last::
+The rewrite has three stages, each with one input and one output, so that a loop over several rounds can repeat only the
+last stage::
 
     read      body bytes ─▶ ClientRequest        the client's API; 400s for its errors
     plan      ClientRequest, Policy ─▶ Plan      the offered tools, the number of calls, the number of the first call
@@ -9,17 +9,17 @@ last::
 
 ``compose`` consists of six steps:
 
-1. ``to_items``: the items in the form of the backend's API. An item without such a form is reported, or is a 400 if
-   dropping it would change the question.
+1. ``to_items`` converts the items to the form of the backend's API. An item that this API cannot represent is dropped
+   and reported, or causes a 400 if dropping it would change the question.
 2. Backend-run tools that are still allowed (``backend_tools``) are kept, together with their history items.
-3. ``flatten``: calls and outputs become records in messages, and adjacent messages of one role are merged.
-4. If tools are offered, or were offered earlier in the conversation, the manifest is placed before it.
-5. Further instructions about tools are appended to user messages (``prompt_suffix``), so that the beginning never
-   changes.
-6. ``compose``: the messages in the client's own body, or in a new body for another API.
+3. ``flatten`` turns calls and outputs into records in messages, and merges adjacent messages of one role.
+4. If tools are offered, or were offered earlier in the conversation, the manifest is placed before the conversation.
+5. Further instructions about tools are appended to user messages (``prompt_suffix``), so that the beginning of the
+   prompt never changes.
+6. ``compose`` writes the messages into the client's own body, or into a new body for another API.
 
-A backend with native tool support (``toolsim_mode=native``) gets the client's own body instead of ``compose``; its
-answer is read like any other, so that a call that its parser missed still counts.
+A backend with native tool support (``toolsim_mode=native``) receives the client's own body, without ``compose``. Its
+answer is read like any other, so that a call that the backend's parser missed still counts.
 
 A request without tools, for a backend of the client's own API, is not rewritten: it passes byte for byte, unless the
 backend has another name for its model.
@@ -69,7 +69,7 @@ from toolsim.wire.json_codec import TOO_DEEP, dump, read_body
 from toolsim.wire.json_fields import string
 from toolsim.wire.tools import offered_natively
 
-# The range in which numbers start if the backend has the history (see first_number).
+# The range of the first call number if the history is stored at the backend (see first_number).
 _STORED_START = 1_000
 _STORED_RANGE = 900_000
 _MAX_TOOLS_BYTES = 1024 * 1024
@@ -83,17 +83,17 @@ class Rewritten:
 
     plan: Plan
     body: bytes
-    """JSON, UTF-8."""
+    """The body as JSON in UTF-8."""
     path: str
-    """The path, including its query."""
+    """The path, including the query."""
     items: tuple[Item, ...] = ()
     """The conversation as the client sent it, for logs and pages."""
     asked: Mapping[str, Any] = MappingProxyType({})
-    """The JSON object that the request was read from."""
+    """The JSON object of the client's request."""
     answer: bytes = b""
-    """A backend's complete answer to use instead of calling the model."""
+    """A complete answer in the backend's format that is used instead of calling the model."""
     passes: bool = False
-    """Whether the request passes byte for byte, and the ``plan`` is only used to check its answer."""
+    """Whether the request passes byte for byte, and the ``plan`` is only used to check the answer."""
 
 
 def rewrite_request(
@@ -116,10 +116,10 @@ def rewrite_request(
     stored. ``is_round``, ``is_auxiliary``: this is a later round, or an auxiliary operation, which toolsim always
     handles.
 
-    Returns None for a request that toolsim does not handle and that passes byte for byte: not a JSON object, or a
-    request to a backend of the same API with no tools, no calls in its history, nothing to store, and the same model
-    name. If such a request requires JSON, its answer is checked, and the request passes until the backend returns a
-    wrong answer. Raises BadRequest for the client's errors.
+    Returns None for a request that passes byte for byte because toolsim does not handle it: one that is not a JSON
+    object, or one to a backend of the same API that has no tools, no calls in its history, no answer to store and the
+    same model name. If such a request requires JSON, its answer is checked, and the request passes until the backend
+    returns an incorrect answer. Raises BadRequest for the client's errors.
     """
     client = APIS[api_name]
     backend = backend_of(client, policy.backend)
@@ -130,8 +130,8 @@ def rewrite_request(
     report.stream = asked.get("stream") is True
     if stored_as is not None and not should_store(asked, stored_as):
         stored_as = None
-    # Items that only toolsim can read become text, and shapes of another API become this API's; the result is then a
-    # new object.
+    # Convert items that only toolsim can read to text, and shapes of another API to this API's shapes; the result of a
+    # conversion is a new object.
     document = client.expand_opaque_items(asked)
     is_changed = document is not asked
     must_rewrite = is_round or is_auxiliary or is_changed or stored_as is not None
@@ -163,18 +163,18 @@ def rewrite_request(
         if wanted is not None and (model, "format") not in refused and backend.can_demand(wanted):
             attempts |= {"format"}
         if is_auxiliary and backend is not client:
-            # It makes no calls.
+            # An auxiliary operation makes no calls.
             request = replace(request, hosted=())
         if request.hosted:
             declared = request
             request = with_backend_tools(request, backend.name, policy, report)
             is_changed = is_changed or request is not declared
             if any(search_kind(tool) == "tool_search" and tool not in request.hosted for tool in declared.hosted):
-                # There is no search, so all of them are shown from the start.
+                # A search is not available, so all tools are shown from the start.
                 at_once = tuple(replace(tool, deferred=False) for tool in request.tools)
                 request = replace(request, tools=at_once, first_tools=())
         planned = plan(request, backend, policy, report, attempts)
-        # Only a body above the limit can contain tools above it.
+        # The tools can exceed the limit only if the body does.
         if len(body) > _MAX_TOOLS_BYTES:
             _check_tools_size(planned)
         is_format_in_prompt = planned.json_only and "format" not in attempts
@@ -185,7 +185,7 @@ def rewrite_request(
         else:
             written = compose(request, planned, report, is_round=is_round)
         if request.form.compacts:
-            # No tool was offered, but if the model calls one, it has not written a summary.
+            # No tool was offered, but if the model calls a tool anyway, it has not written a summary.
             planned = replace(planned, tools=request.tools, masked_tools=frozenset(), tool_choice=ToolChoice())
         loop = loop_at_end(request.items, policy) if policy.loop_limit and not is_auxiliary else None
     except RecursionError:
@@ -203,7 +203,7 @@ def rewrite_request(
 
 
 def _text_answer(backend: Api, text: str, request: ClientRequest) -> bytes:
-    """Return a backend's complete answer with this text."""
+    """Return a complete answer of the backend's API with this text."""
     writer = backend.writer(AnswerForm(model=request.form.model))
     for event in (Opened(), TextDelta(text), Ended({0: "stop"})):
         writer.write(event)
@@ -213,14 +213,17 @@ def _text_answer(backend: Api, text: str, request: ClientRequest) -> bytes:
 def demands_json(request: ClientRequest, policy: Policy) -> bool:
     """Return whether the answer to a request must be JSON because no tools are offered.
 
-    False for several choices, and for summaries.
+    The result is false for several choices, and for summaries.
     """
     is_one = request.n == 1 and not request.form.compacts
     return request.answer_format is not None and is_one and not tools_on_offer(request, policy)
 
 
 def _demanded(client: Api, document: Mapping[str, Any]) -> ClientRequest | None:
-    """Return a request that requires JSON; None if it does not, or is invalid, which its backend will report."""
+    """Parse a request that requires JSON; return None for any other request.
+
+    The result is also None for an invalid request, whose error the backend reports.
+    """
     if not any(key in document for key in _FORMATS):
         return None
     try:
@@ -231,7 +234,7 @@ def _demanded(client: Api, document: Mapping[str, Any]) -> ClientRequest | None:
 
 
 def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequest:
-    """Read a client's request. Raises BadRequest with the exact param."""
+    """Parse a client's request. Raises BadRequest with the exact param."""
     request = client.read(document)
     report.model = request.form.model
     report.stream = request.form.stream
@@ -245,16 +248,16 @@ def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequ
 
 
 def should_store(document: Mapping[str, Any], stored_as: StoredAs) -> bool:
-    """Return whether the store changes a request: it is to be stored, or refers to stored data."""
+    """Return whether the store affects a request, because it is to be stored or refers to stored data."""
     return bool(stored_as.echo) or document.get("store") is not False
 
 
 def prepare_for_store(request: ClientRequest, stored_as: StoredAs) -> ClientRequest:
-    """Return a request whose answer is stored here, under toolsim's id, and nowhere else. Raises BadRequest."""
+    """Return a request whose answer is stored only here, under toolsim's id. Raises BadRequest."""
     if request.stored_history is not None:
         raise BadRequest("The request refers to stored data in a form that cannot be read.", "input")
     if request.body.get("background") is True:
-        # The backend would also reject it, but with an error about a ``store`` that the client has not sent.
+        # The backend would also reject the request, but with an error about a ``store`` that the client has not sent.
         message = "'background' cannot be read here: write the key without escapes."
         raise BadRequest(message, "background", "unsupported_parameter")
     echo = {**request.form.echo, **stored_as.echo}
@@ -289,13 +292,13 @@ def plan(
             shortened = frozenset(tool.name for tool in listed if tool.deferred)
             named = frozenset(tool.name for tool in offered if tool.deferred and finder in names)
         elif request.original_body is not None:
-            # A client of the Messages API can load tools with any of its own tools, and names them itself.
+            # A client of the Messages API can load deferred tools with any of its own tools, and provides them itself.
             listed = tuple(tool for tool in listed if not tool.deferred)
     if policy.catalog_budget and not is_native:
         budgeted = names_only(tuple(tool for tool in listed if not tool.deferred), policy)
         shortened |= budgeted
         finder = FIND_TOOLS if budgeted else finder
-        # On their own they might fit the budget, and would then be shown as soon as no others may be called.
+        # The offered tools alone might fit the budget, and would then be shown as soon as no other tools may be called.
         if policy.may_look_up and names_only(tuple(tool for tool in offered if not tool.deferred), policy):
             named |= budgeted.intersection(names)
     named -= _called(request)
@@ -306,9 +309,9 @@ def plan(
     report.stop_after_tools_mode = policy.stop_after_tools_mode if ends_turns else "off"
     report.tools.extend(names)
     if named and finder == FIND_TOOLS:
-        # First, because the example in a form uses the first tool.
+        # The finder is first, because the example in a form uses the first tool.
         offered = (FINDER, *offered)
-    # A round after outputs also has no tools, but belongs to an answer that had.
+    # A round after outputs has no tools, either, but belongs to an answer that had tools.
     json_only = demands_json(request, policy) and policy.tool_use_mode != "withheld"
     enforced: Mapping[str, Any] | None = None
     fields = engine_fields(policy.engine, policy.model_at_backend(request.form.model))
@@ -347,7 +350,7 @@ def plan(
 
 
 def outputs_to_match(request: ClientRequest, policy: Policy) -> Outputs:
-    """Return the outputs from which the model can quote calls: all that it sees, except from ``find_tools``."""
+    """Return the outputs from which the model can quote calls: all that it sees, except outputs of ``find_tools``."""
     if policy.untagged == "all":
         return Outputs()
     calls = [item for item in request.items if isinstance(item, Call)]
@@ -363,7 +366,7 @@ def outputs_to_match(request: ClientRequest, policy: Policy) -> Outputs:
 def first_number(request: ClientRequest) -> int:
     """Return the number for the first call of the answer: one more than the highest in the request's own history.
 
-    A history stored by the backend is not visible. The number then starts at a hash of the previous response's id, or
+    A history stored by the backend is not visible. In that case the number is a hash of the previous response's id, or
     of the entire request, since a conversation's id does not change.
     """
     number = request.highest_call + 1
@@ -374,19 +377,19 @@ def first_number(request: ClientRequest) -> int:
 
 
 def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: bool = False) -> bytes:
-    """Return the body for the backend: the request with its tools and its history of calls as text.
+    """Return the body for the backend: the request with its tools and its call history as text.
 
-    Raises BadRequest if the backend's API cannot represent something that the client requires.
+    Raises BadRequest if the backend's API cannot represent a part that the client requires.
     """
     api = APIS[plan.backend]
     items, notes = api.to_items(request)
     if "files" not in plan.attempts:
-        # The backend rejects unsupported items that its API can represent.
+        # The backend has rejected files before, although its API can represent them, so text replaces them.
         items = [with_parts_for(item, None, notes) for item in items]
     keep_hosted = plan.backend == plan.client and (plan.policy.forward_hosted_tools or bool(request.hosted))
     report.dropped += notes if plan.backend == plan.client else [*request.untranslatable, *notes]
     transformed = outputs_shown(items, plan.policy.transforms) if plan.policy.transforms else items
-    # A conversation that is only translated, without tools, has no records that lines could be confused with.
+    # A conversation that is only translated, without tools, has no records with which lines could be confused.
     records = bool(plan.visible_tools) or any(isinstance(item, Call | CallOutput) for item in items)
     shown = with_suffixes(transformed, plan) if plan.visible_tools else transformed
     messages = flatten(shown, plan.policy, report, keep_hosted=keep_hosted, records=records, is_round=is_round)
@@ -395,17 +398,16 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
     is_enforced = plan.answer_format is None or "format" in plan.attempts
     if plan.json_only and plan.answer_format is not None and not is_enforced and not plan.visible_tools:
         messages = insert_manifest(messages, whole_answer_rule(plan.answer_format), _manifest_role(plan))
-    # A backend that enforced the client's answer format could never write a call, so the manifest requests the format
-    # instead.
+    # A backend that enforced the client's answer format could never write a call, so the manifest requests the format.
     wanted: Demand = plan.constraint if plan.tools else "as sent" if is_enforced or plan.choices > 1 else None
     body = api.compose(request, messages, wanted, keep_hosted)
     return dump(_with_operator_fields(plan, {**body, **plan.fields})).encode()
 
 
 def kept_body(request: ClientRequest, plan: Plan, body: bytes) -> bytes:
-    """Return the body for a backend with native tool support: as sent, except for masked tools.
+    """Return the body for a backend with native tool support: as sent, but without masked tools.
 
-    ``body``: as sent, or b"" if the request has been changed since.
+    ``body``: the body as sent, or b"" if the request has been changed since.
     """
     policy = plan.policy
     has_fields = policy.request_overrides or policy.request_defaults or policy.backend_model
@@ -453,7 +455,7 @@ def _allowed(tools: tuple[Tool, ...], policy: Policy) -> tuple[Tool, ...]:
 
 
 def _listed(request: ClientRequest, offered: tuple[Tool, ...], policy: Policy) -> tuple[Tool, ...]:
-    """Return the tools that the manifest shows: the first ones, unless none may be called and none was called.
+    """Return the tools that the manifest shows: the first tools, unless none may be called and none was called.
 
     The model has already read a manifest before a call, and before writing a summary. Omitting it would make the server
     process the entire prompt again.
@@ -471,7 +473,8 @@ def _called(request: ClientRequest) -> frozenset[str]:
 def _may_invent(request: ClientRequest, policy: Policy) -> bool:
     """Return whether to request a plain-text answer if the answer consists only of an undeclared call.
 
-    False for several choices, for background answers, which no client reads, and where JSON or a summary is required.
+    The result is false for several choices, for background answers, which no client reads, and if JSON or a summary is
+    required.
     """
     is_plain = request.n == 1 and request.answer_format is None and not request.form.compacts
     may_ask = policy.second_opinion != "off" and is_plain and is_watched(request)
@@ -479,17 +482,17 @@ def _may_invent(request: ClientRequest, policy: Policy) -> bool:
 
 
 def is_watched(request: ClientRequest) -> bool:
-    """Return whether a client is waiting for the answer, which is not the case for background answers."""
+    """Return whether a client is waiting for the answer, which is false for background answers."""
     return request.body.get("background") is not True
 
 
 def may_call_unprompted(request: ClientRequest, policy: Policy) -> bool:
-    """Return whether the model is answering the user and free to decide whether to call a tool."""
+    """Return whether the model is answering the user and can freely decide whether to call a tool."""
     return _choice(request, policy).mode == "auto" and not is_after_outputs(request)
 
 
 def _choice(request: ClientRequest, policy: Policy) -> ToolChoice:
-    """Return the client's choice, or the operator's if ``tool_use_mode`` overrides it."""
+    """Return the client's tool choice, or the operator's if ``tool_use_mode`` overrides it."""
     if policy.tool_use_mode in ("disabled", "withheld"):
         return ToolChoice("none")
     # A model forced to call after each output would never answer.
@@ -504,9 +507,9 @@ def is_after_outputs(request: ClientRequest) -> bool:
 
 
 def catalog_of(plan: Plan) -> str:
-    """Return the manifest of the tools, and the rules for calling them."""
+    """Return the manifest of a plan's tools, with the rules for calling them."""
     policy = plan.policy
-    # First, because the example in a form uses the first tool.
+    # The finder is first, because the example in a form uses the first tool.
     tools = (FINDER, *plan.visible_tools) if plan.finder == FIND_TOOLS else plan.visible_tools
     return manifest(
         tools_shown(tools, policy.transforms) if policy.transforms else tools,
@@ -524,7 +527,7 @@ def _manifest_role(plan: Plan) -> Literal["developer", "system", "user"]:
 
 
 def _with_output_mode(policy: Policy, client: Api, header: str | None) -> Policy:
-    """Return the policy with the output mode for this request: the client's, or the operator's mode for its API."""
+    """Return the policy with the output mode of this request: the client's, or else the operator's for the API."""
     word = header.strip().lower() if header else ""
     if not word:
         mode = client.output_mode(policy)

@@ -12,11 +12,13 @@ from toolsim.schema import SchemaError, compile_schema
 from toolsim.wire.tools import schema_param
 
 _MAX_ATOMS = 25_000
-"""Limit for the patterns of all strict tools in a request, whose compilation blocks the event loop for up to 50 ms."""
+"""Maximum size of the patterns of all strict tools in a request, in atoms. Compiling them blocks the event loop for up
+to 50 ms.
+"""
 
 
 def check_strict(request: ClientRequest) -> None:
-    """Check that the schemas of strict tools compile. Raises BadRequest."""
+    """Check that the schemas of all strict tools compile. Raises BadRequest."""
     if (found := _unusable(ToolSet.of(request.tools))) is not None:
         tool, problem = found
         message = f"Invalid schema for function '{tool.wire_name}': {problem}"

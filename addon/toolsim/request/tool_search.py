@@ -1,7 +1,7 @@
-"""Searches deferred tools with a regular expression, or for words.
+"""Searches deferred tools by regular expression, or by word.
 
-The names, descriptions and parameters of tools are searched. A small model's pattern is often just a list of
-words, so if a pattern matches nothing or is invalid, its words are searched for.
+A search covers the names, descriptions and parameters of tools. A small model's pattern is often just a list of words,
+so if a pattern has no match or is invalid, its words are searched for.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from toolsim.core.plan import Tool
 from toolsim.wire.json_fields import array, mapping, string
 
 MAX_FOUND = 5
-"""The maximum number of results, as in Anthropic's search."""
+"""Maximum number of results, as in Anthropic's search."""
 _MAX_PATTERN = 200
 """Maximum length of a pattern, as in Anthropic's search."""
 _SECONDS, _LEAST_SECONDS = 0.25, 0.001
-"""Time for all searches of one pattern, and the minimum for each."""
+"""Time for all searches of one pattern, and the minimum time for each search, in seconds."""
 _MAX_TEXT = 4_000
-"""Number of characters of a tool that are searched."""
+"""Number of characters of a tool's text that are searched."""
 _WORD = re.compile(r"[^\W_]+")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # BM25 with the usual constants. A name counts three times.
 _K, _B, _OF_NAME = 1.2, 0.75, 3
 _LEAST = 0.25
-"""Minimum score relative to the best; only words such as "the" produce a lower score."""
+"""Minimum score relative to the best; only matches of words such as "the" score lower."""
 
 
 def find_tools(tools: Sequence[Tool], arguments: Mapping[str, Any]) -> list[Tool]:
-    """Return the tools that a search finds, best first, at most ``MAX_FOUND``."""
+    """Return the tools that match a search, best first, at most ``MAX_FOUND``."""
     pattern, query = string(arguments.get("pattern")), string(arguments.get("query"))
     # In the Responses API, a search can name a namespace or tool by its path.
     paths = [path for path in array(arguments.get("paths")) if isinstance(path, str)]
@@ -51,7 +51,7 @@ def _texts(tool: Tool) -> tuple[str, str]:
 
 
 def _by_pattern(tools: Sequence[Tool], texts: Sequence[tuple[str, str]], pattern: str) -> list[Tool]:
-    # The import takes a while.
+    # ``regex`` is imported on demand, because the import takes a while.
     import regex
 
     from toolsim.schema.patterns import MAX_ATOMS, atoms

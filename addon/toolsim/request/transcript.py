@@ -35,16 +35,15 @@ def flatten(
     records: bool = True,
     is_round: bool = False,
 ) -> list[Message | HostedItem]:
-    """Return ``items`` as messages that a text-only backend understands, in order; hosted items stay with
-    ``keep_hosted``.
+    """Return ``items`` as messages that a text-only backend understands, in order.
 
-    Counts calls and replaced outputs in ``report``. Each output names its call, and adjacent outputs are in the order
-    of their calls (see ``pairing``). Text is unchanged, byte for byte; adjacent messages with the same role are merged
-    (many chat templates require alternation) with an empty line between. If the messages may contain ``records``, a
-    user's line that looks like a record is marked as text (see ``record``); in a round (``is_round``), only a line that
-    looks like a call or an output is.
+    Hosted items are kept with ``keep_hosted``. Counts calls and replaced outputs in ``report``. Each output names its
+    call, and adjacent outputs are in the order of their calls (see ``pairing``). Text is unchanged, byte for byte;
+    adjacent messages with the same role are merged (many chat templates require alternation) with an empty line
+    between. If the messages may contain ``records``, a user's line that looks like a record is marked as text (see
+    ``record``); in a round (``is_round``), only lines that look like a call or an output are marked.
     """
-    # ``auto`` is the same as ``sentinel``, which works with every form of the manifest.
+    # ``auto`` means ``sentinel``, which works with every form of the manifest.
     tag = None if policy.history == "bracketed" else policy.sentinel
     draft = Draft()
     listed = tuple(items)
@@ -79,18 +78,18 @@ def flatten(
             case HostedItem():
                 report.dropped.append(item.kind)
             case Declaration():
-                pass  # There is no manifest that it could extend.
+                pass  # Without tools, there is no manifest to extend.
     return draft.finish()
 
 
 def insert_manifest(
     messages: Sequence[Message | HostedItem], text: str, role: Literal["developer", "system", "user"]
 ) -> list[Message | HostedItem]:
-    """Return ``messages`` with the manifest ``text`` inserted before the conversation itself.
+    """Return ``messages`` with the manifest ``text`` inserted before the conversation.
 
-    As ``system`` it is appended to the first of the leading system messages, the only one that chat templates support.
-    As ``developer`` it follows all leading instructions. As ``user`` it is prepended to the user message after them, if
-    the conversation begins with one.
+    With the role ``system``, the manifest is appended to the first of the leading system messages, because chat
+    templates support only one. With ``developer``, it follows all leading instructions. With ``user``, it is prepended
+    to the user message that follows the instructions, if any.
     """
     placed = list(messages)
     head = 0
@@ -115,12 +114,12 @@ def _role(item: Message | HostedItem) -> Role | None:
 
 
 def is_longer(text: str, size: int) -> bool:
-    """Return whether a text has more than ``size`` bytes in UTF-8, where a character takes at most four."""
+    """Return whether a text has more than ``size`` bytes in UTF-8, in which a character has at most four bytes."""
     return 4 * len(text) > size and len(text.encode("utf-8", "surrogatepass")) > size
 
 
 def _has_brackets(message: Message) -> bool:
-    """Return whether a line might look like a record; other messages need no search."""
+    """Return whether a message contains a bracket, without which no line can look like a record."""
     return any("[" in part.text for part in message.parts if isinstance(part, Text))
 
 
@@ -154,7 +153,7 @@ def _with_parts(message: Message, *parts: Part) -> Message:
 
 @dataclass(slots=True)
 class Draft:
-    """The messages so far."""
+    """The messages of a transcript under construction."""
 
     done: list[Message | HostedItem] = field(default_factory=list)
     """Finished messages."""
@@ -163,7 +162,9 @@ class Draft:
     name: str | None = None
     """The name of the open message."""
     pieces: list[Part | list[str]] = field(default_factory=list)
-    """The parts of the open message. Texts are collected in lists, so that joining a long history takes linear time."""
+    """The parts of the open message. Adjacent texts are collected in lists, so that joining a long history takes linear
+    time.
+    """
     is_after_record: bool = False
     """Whether the open message ends with a record."""
 
@@ -175,7 +176,7 @@ class Draft:
             if not isinstance(part, Text):
                 self.pieces.append(part)
             elif part.text:
-                # Only the first text is joined to the preceding text; the others are separate parts.
+                # Only the first text is joined to the preceding text; the following texts are separate parts.
                 self._text(part.text, "\n\n" if first else None)
             first = False
         self.is_after_record = False
@@ -197,7 +198,7 @@ class Draft:
         self.done.append(item)
 
     def finish(self) -> list[Message | HostedItem]:
-        """Return the messages; nothing can be added afterwards."""
+        """Return the messages, after which no more can be added."""
         self._close()
         return self.done
 

@@ -1,8 +1,9 @@
-"""Opt-in changes for certain backends, under names that other tools also use.
+"""Opt-in changes to requests for certain backends, under names that other tools also use.
 
-A text backend needs few of them, since its calls and outputs are records. So changes to messages apply only if the
-backend has native tool support (``toolsim_mode=native``), over chat completions; the others apply in either mode.
-Changes that toolsim always makes also have names, so that a list written for another tool works unchanged.
+A text-only backend needs few of these changes, since its calls and outputs are records. Changes to messages therefore
+apply only if the backend has native tool support (``toolsim_mode=native``), over chat completions; all other changes
+apply in either mode. Even the changes that toolsim always makes have names, so that a list written for another tool
+works unchanged.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _MESSAGE_CHANGES: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "assistant_tool_calls_reasoning_content_empty_if_missing": _reasoning_empty,
     "assistant_tool_calls_signature_skip_validator_if_missing": _signatures,
 }
-"""Changes to an assistant message with calls."""
+"""Functions that change an assistant message with calls, by transform name."""
 
 BUILT_IN = (
     "assistant_function_call_to_tool_calls",
@@ -58,7 +59,7 @@ BUILT_IN = (
     "assistant_content_tool_call_tags_to_tool_calls",
     "assistant_tool_calls_arguments_blank_to_empty_object",
 )
-"""Changes that toolsim always makes."""
+"""Names of the changes that toolsim always makes."""
 
 _RELIABLE = ("assistant_tool_calls_content_null_if_blank", *BUILT_IN)
 PRESETS: Mapping[str, tuple[str, ...]] = {
@@ -67,7 +68,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
     "deepseek_openrouter_compat": (*_RELIABLE, "assistant_tool_calls_reasoning_content_empty_if_missing"),
     "gemini_openrouter_compat": (*_RELIABLE, "assistant_tool_calls_signature_skip_validator_if_missing"),
 }
-"""Names for sets of changes."""
+"""Names of sets of changes."""
 
 NAMES = (*_MESSAGE_CHANGES, STRIP_DESCRIPTIONS, COMPACT, *BUILT_IN)
 
@@ -100,7 +101,7 @@ def outputs_shown(items: list[Item], transforms: Collection[str]) -> list[Item]:
 
 
 def native_body(body: Mapping[str, Any], transforms: Collection[str]) -> dict[str, Any]:
-    """Return a body for a backend that supports tools natively."""
+    """Return the body of a request for a backend that supports tools natively, with the transforms applied."""
     changed = dict(body)
     messages = body.get("messages")
     if isinstance(messages, list):

@@ -26,13 +26,13 @@ DEFAULT = Draft202012Validator
 """The dialect of a schema without ``$schema``."""
 
 _NOTHING: Registry[Any] = Registry()
-"""The value that references outside a schema resolve to."""
+"""The registry for references to other schemas, empty so that they do not resolve."""
 
 _MAX_DOUBTFUL = 4096
 """Maximum size of a schema for which jsonschema itself explains errors, at 7 ms per kilobyte."""
 
 _MAX_UNDECLARED = 16
-"""The maximum number of references to places that no keyword of the dialect declares as a schema. Each is checked
+"""Maximum number of references to places that no keyword of the dialect declares as a schema. Each place is checked
 separately.
 """
 
@@ -43,12 +43,12 @@ def build(schema: Any, text: str) -> Validator:
         raise SchemaError("the schema is not an object")
     base = _dialect(schema)
     if '"$schema"' in text:
-        # Below the first level, jsonschema would fall back to its own validators.
+        # Below the top level, ``$schema`` would make jsonschema use its own validators.
         schema = _without(schema, "$schema", str)
     _check_wellformed(schema, base)
     patterned, atoms = (False, 0) if is_plain(text) else _inspect(schema, base)
     if patterned:
-        # jsonschema would search the patterns on its own, without a limit.
+        # For ``unevaluatedProperties``, jsonschema would search the patterns itself, without a time limit.
         schema = _without(schema, "unevaluatedProperties")
     return Validator(partial(validator_of, schema, base), atoms)
 
@@ -73,7 +73,7 @@ def _check_wellformed(schema: Any, base: Any) -> None:
         return
     if len(json.dumps(schema)) > _MAX_DOUBTFUL:
         raise SchemaError("the schema is not well-formed in its dialect, and is too large to locate the error")
-    # ``check_schema`` reports the first error in set order, which differs between processes.
+    # ``check_schema`` reports the first error in set order, which varies between processes.
     errors = validator_for(base.META_SCHEMA, default=base)(base.META_SCHEMA).iter_errors(schema)
     if (first := min(errors, key=_path, default=None)) is not None:
         raise SchemaError(message(best([first])))
@@ -91,7 +91,7 @@ def _uri(base: Any) -> str:
 def _without(schema: Any, keyword: str, kind: type = object) -> Any:
     """Copy a schema without a keyword, wherever the keyword's value has that type.
 
-    A property with the keyword's name is also removed. That costs one check and cannot cause a rejection.
+    A property with the keyword's name is also removed, which omits one check and cannot cause a rejection.
     """
     match schema:
         case dict():
@@ -108,7 +108,7 @@ def _without(schema: Any, keyword: str, kind: type = object) -> Any:
 def _inspect(root: dict[str, Any], base: Any) -> tuple[bool, int]:
     """Resolve every reference and compile every pattern.
 
-    Return whether ``patternProperties`` occurs, and the total size of the patterns in atoms.
+    Returns whether ``patternProperties`` occurs, and the total size of the patterns in atoms.
     """
     specification = specification_with(_uri(base))
     resource = specification.create_resource(root)
@@ -129,7 +129,7 @@ def _inspect(root: dict[str, Any], base: Any) -> tuple[bool, int]:
                 continue
             if not isinstance(resolved.contents, dict | bool):
                 raise SchemaError(f"the reference {reference!r} does not lead to a schema")
-            # Not checked yet, because it is under a keyword that the dialect does not define.
+            # The target has not been checked yet, because it is under a keyword that the dialect does not define.
             undeclared += 1
             if undeclared > _MAX_UNDECLARED:
                 raise SchemaError(f"more than {_MAX_UNDECLARED} references lead to places not known to be schemas")

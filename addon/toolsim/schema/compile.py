@@ -1,9 +1,9 @@
 """Compiles client schemas lazily, so that simple schemas cost almost nothing until a tool is called.
 
 Importing jsonschema and its dependencies takes a fifth of the start time. A schema without patterns, references or its
-own dialect is only parsed and traversed (``wellformed``). The imports happen when a value is first checked or, for any
-other schema, immediately (``build``). 128 strict tools of 160 kB take 4 ms, once; jsonschema's own check of them takes
-a second.
+own dialect is only parsed and traversed (``wellformed``), and jsonschema is imported when a value is first checked. Any
+other schema causes the import immediately (``build``). The schemas of 128 strict tools (160 kB) take 4 ms, once;
+jsonschema's own check of these schemas takes a second.
 """
 
 from __future__ import annotations
@@ -18,16 +18,20 @@ from toolsim.schema.validator import Validator
 from toolsim.schema.wellformed import are_plainly_wellformed, is_plain
 
 MAX_SCHEMA_BYTES = 64 * 1024
-"""A tool with a longer schema fills a model's context on its own. Compiling takes up to 0.4 ms per kilobyte."""
+"""Maximum size of a schema. A longer schema would fill a model's context on its own, and compiling takes up to 0.4 ms
+per kilobyte.
+"""
 
 _MAX_COMPILED = 256
-"""Number of cached schemas: the tool sets of a few clients. Each takes about ten times the memory of its text."""
+"""Number of cached schemas, enough for the tool sets of a few clients. Each takes about ten times the memory of its
+text.
+"""
 
 _DEFAULT_URI = "https://json-schema.org/draft/2020-12/schema"
 
 
 def compile_schema(parameters: Mapping[str, Any]) -> Validator:
-    """Return the validator of a JSON schema, built once per schema text; raises SchemaError.
+    """Return the validator of a JSON schema, built once per schema text. Raises SchemaError.
 
     ``$schema`` selects the dialect, 2020-12 by default. References must resolve within the schema itself.
     """

@@ -1,14 +1,14 @@
-"""One-line messages, for the client and the log, about unusable schemas and values that do not conform."""
+"""One-line messages, for the client and the log, about unusable schemas and nonconforming values."""
 
 from __future__ import annotations
 
 from typing import Any
 
 MAX_MESSAGE = 300
-"""jsonschema quotes the entire offending value; a client needs one readable line."""
+"""Maximum length of a message: jsonschema quotes the entire offending value, but a client needs one readable line."""
 
 MAX_OUTLINE = 120
-"""The limit for logs, where the message is part of a longer line."""
+"""Maximum length of a message in logs, where it is part of a longer line."""
 
 
 class SchemaError(Exception):
@@ -21,7 +21,7 @@ def best(errors: list[Any]) -> Any:
 
     try:
         return best_match(errors)
-    except Exception:  # It inspects the schema and the value again, and can fail just as the check itself can.
+    except Exception:  # ``best_match`` inspects schema and value again, and can fail just as the check itself can.
         return errors[0]
 
 
@@ -36,7 +36,7 @@ def message(error: Any) -> str:
 
 
 def outline(error: Any) -> str:
-    """Return the same for logs, without quoting the value: ``/city: is not one of the allowed values``."""
+    """Return the message for logs, which does not quote the value: ``/city: is not one of the allowed values``."""
     text = f"{_where(error)}: {_wrong_type(error) or _violation(error)}".encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= MAX_OUTLINE else f"{text[: MAX_OUTLINE - 1]}…"
 
@@ -52,7 +52,7 @@ def _step(step: object) -> str:
 def _wrong_type(error: Any) -> str:
     """Return the message for a value of the wrong type, or "" if something else is wrong.
 
-    jsonschema would quote the value, but the caller already has it; the useful information is the types.
+    jsonschema would quote the value, but the caller already has the value and needs only the types.
     """
     if error.validator != "type":
         return ""

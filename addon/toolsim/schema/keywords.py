@@ -1,9 +1,11 @@
 """Replacements for some of jsonschema's keywords.
 
-The originals search for a pattern without a limit, compare all pairs, or divide floats. Others visit the members of a
-value one by one. There can be many members, and their schema may have no keywords, so the clock is also checked here.
+The original keywords search for a pattern without a limit, compare all pairs, or divide floats. Others visit the
+members of a value one by one. A value can have many members, and their schema might have no keywords, so these
+replacements also check the clock.
 
-Each function implements one keyword of the specification, under its name in snake case, and yields the errors found.
+Each function implements one keyword of the specification, under its name in snake case, and yields the errors that it
+finds.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ from toolsim.schema.validator import running
 _Keyword = Callable[..., Iterator[Any]]
 
 _MAX_UNEVALUATED = 128
-"""The number of members up to which jsonschema determines which of them were evaluated. It compares all of them with
-each other, which takes a minute for an array of 200 kB. A larger value counts as unsettled.
+"""Maximum number of members for which jsonschema determines which members were evaluated. It compares all members with
+each other, which takes a minute for an array of 200 kB. The check of a larger value counts as undecided.
 """
 
 
@@ -38,13 +40,13 @@ def _checking_deadline[Member](members: Iterable[Member]) -> Iterator[Member]:
 
 
 def pattern(validator: Any, searched: str, instance: Any, schema: Any) -> Iterator[Any]:
-    """Search within the check's budget; an abandoned search counts as a match."""
+    """Search for a pattern within the check's budget; an abandoned search counts as a match."""
     if validator.is_type(instance, "string") and matches(searched, instance) is False:
         yield jsonschema_exceptions.ValidationError(f"{instance!r} does not match {searched!r}")
 
 
 def pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any, schema: Any) -> Iterator[Any]:
-    """Search within the check's budget; a key whose search was abandoned is allowed."""
+    """Search the keys for patterns within the check's budget; a key whose search was abandoned is allowed."""
     if validator.is_type(instance, "object"):
         for pattern, subschema in patterns.items():
             for key, value in _checking_deadline(instance.items()):
@@ -53,7 +55,7 @@ def pattern_properties(validator: Any, patterns: dict[str, Any], instance: Any, 
 
 
 def additional_properties(validator: Any, additional: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Search the sibling ``patternProperties`` within the budget: a key that might match one is not additional."""
+    """Search for the sibling ``patternProperties`` within the budget: a key that might match is not additional."""
     if not validator.is_type(instance, "object"):
         return
     properties, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
@@ -69,7 +71,7 @@ def additional_properties(validator: Any, additional: Any, instance: Any, schema
 
 
 def unique_items(validator: Any, unique: bool, instance: Any, schema: Any) -> Iterator[Any]:
-    """Compare by hash instead of all pairs, which takes half a minute on 4,000 items."""
+    """Compare items by hash instead of comparing all pairs, which takes half a minute for 4,000 items."""
     if unique and validator.is_type(instance, "array") and len(set(_hashable(instance)[1])) < len(instance):
         yield jsonschema_exceptions.ValidationError(f"{instance!r} has non-unique elements")
 
@@ -87,7 +89,7 @@ def _hashable(value: Any) -> Any:
 
 
 def multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Divide the decimal representations: 19.99 is a multiple of 0.01, although not as a float."""
+    """Divide the decimal representations: 19.99 is a multiple of 0.01 in decimal, but not as a float."""
     if not validator.is_type(instance, "number") or (isinstance(instance, float) and not isfinite(instance)):
         return
     if Fraction(repr(instance)) % Fraction(repr(divisor)):
@@ -95,7 +97,7 @@ def multiple_of(validator: Any, divisor: Any, instance: Any, schema: Any) -> Ite
 
 
 def property_names(validator: Any, subschema: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """Check the clock between names."""
+    """Check the names of an object, reading the clock between names."""
     if validator.is_type(instance, "object"):
         for name in _checking_deadline(instance):
             yield from validator.descend(name, subschema)
@@ -108,7 +110,7 @@ def _items(plain: _Keyword) -> _Keyword:
         if not isinstance(subschema, dict):
             yield from plain(validator, subschema, instance, schema) or ()
             return
-        # One validator for all items instead of one per item: ten times as fast on a long array.
+        # One validator for all items is ten times as fast on a long array as one validator per item.
         if "$id" in subschema or "id" in subschema:
             errors = partial(validator.descend, schema=subschema)
         else:
@@ -179,7 +181,7 @@ _WRAPPED: dict[str, Callable[[_Keyword], _Keyword]] = {
 
 @cache
 def with_deadline_checks(base: Any) -> Any:
-    """Return a dialect's validator class with these keywords; it checks the clock before each keyword."""
+    """Return a dialect's validator class with these keywords, which also checks the clock before each keyword."""
     keywords = dict(base.VALIDATORS)
     keywords.update({name: keyword for name, keyword in _KEYWORDS.items() if name in keywords})
     keywords.update({name: wrap(keywords[name]) for name, wrap in _WRAPPED.items() if name in keywords})

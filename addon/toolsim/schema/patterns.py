@@ -13,10 +13,11 @@ from toolsim.schema.errors import SchemaError
 from toolsim.schema.validator import running
 
 MAX_ATOMS = 5_000
-"""Maximum size of a schema's patterns with all repeats expanded. Compiling takes up to 12 µs and 1 KB per atom."""
+"""Maximum size of a schema's patterns with all repeats expanded. Compilation takes up to 12 µs and 1 KB per atom."""
 
 _FIRST_SECONDS = 0.001
-"""Timeout of the first attempt at a search. A search that finishes within it costs no more, even if it was interrupted.
+"""Timeout of the first attempt at a search, in seconds. A search that finishes within it is charged no more than this
+time, even if it was interrupted.
 """
 
 # One atom or bracket of a pattern, with the minimum count of the repeat after it, if any.
@@ -30,8 +31,8 @@ _TOKEN = re.compile(
 def atoms(text: str) -> int:
     """Return the number of atoms in a pattern with each repeat expanded to its minimum.
 
-    A compiler writes out that many: ``(?:a{1000}){1000}`` has a million, ``a{0,1000}`` has one. Runs in linear time;
-    the result for an invalid pattern is arbitrary.
+    A compiler writes out this number of atoms: ``(?:a{1000}){1000}`` has a million, ``a{0,1000}`` has one. The function
+    runs in linear time; its result for an invalid pattern is arbitrary.
     """
     # Atoms so far, by open group. A repeat after a closing bracket repeats the group that it closes.
     sizes = [0]
@@ -51,14 +52,14 @@ def atoms(text: str) -> int:
 
 
 def _number(digits: str | None) -> int:
-    # Longer counts exceed the limit in any case.
+    # A longer number exceeds the limit in any case.
     return int(digits[:6]) if digits else 0
 
 
 def check_pattern(text: str, before: int = 0) -> int:
-    """Compile a pattern for later searches and return its size. Raises SchemaError if it cannot be used.
+    """Compile a pattern for later searches and return its size. Raises SchemaError if the pattern cannot be used.
 
-    ``before``: the size of the schema's earlier patterns, which also counts.
+    ``before``: the size of the schema's earlier patterns, which counts toward the limit.
     """
     size = atoms(text)
     if before + size > MAX_ATOMS:
@@ -76,13 +77,13 @@ def check_pattern(text: str, before: int = 0) -> int:
 @lru_cache(maxsize=512)
 def _compiled(text: str) -> Any:
     with warnings.catch_warnings():
-        # Warnings about constructs that another version of the engine might interpret differently.
+        # Ignore warnings about constructs that another version of the engine might interpret differently.
         warnings.simplefilter("ignore")
         return regex.compile(text)
 
 
 def matches(pattern: str, text: str) -> bool | None:
-    """Search within the rest of the check's budget; None means abandoned."""
+    """Return whether a pattern matches, or None if the rest of the check's budget was not enough for the search."""
     left, compiled = running.get(), _compiled(pattern)
     left.count_step()
     for limit in (min(left.patterns, _FIRST_SECONDS), left.patterns - _FIRST_SECONDS):

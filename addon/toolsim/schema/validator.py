@@ -1,11 +1,11 @@
 """A compiled schema: checks values within a time budget, and reports the types that it allows.
 
 The cost of a check is measured with the CPU clock of its thread, so that a busy machine does not use up the budget. But
-that clock includes delays that no check can avoid: a garbage collection of the entire process (100 ms with a million
-objects), page faults, a CPU used by another machine. These alone would make the check of a three-line schema exceed
-its budget, and a strict tool's call would be refused. So a check reads the clock before each keyword, and at every
-sixteenth member of a value. No legitimate step between two readings takes as long as ``STEP_SECONDS``; any excess is a
-pause and is not counted.
+that clock includes delays that a check cannot avoid: a garbage collection of the entire process (100 ms with a million
+objects), page faults, or CPU time taken by another virtual machine. These delays alone could make the check of a
+three-line schema exceed its budget, and a strict tool's call would be refused. A check therefore reads the clock before
+each keyword, and at every sixteenth member of a value. No legitimate step between two readings takes as long as
+``STEP_SECONDS``; any excess is a pause and is not counted.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from typing import Any
 from toolsim.schema.errors import best, message, outline
 
 CHECK_SECONDS = 0.5
-"""Budget of one check when nothing else is waiting. A typical check takes 0.1 ms plus 1 µs per value."""
+"""Budget of one check when no other work is waiting, in seconds. A typical check takes 0.1 ms plus 1 µs per value."""
 
 PATTERN_SHARE = 1 / 3
-"""The part of the budget available to all pattern searches of a check; a typical search takes microseconds."""
+"""Share of the budget available to all pattern searches of a check; a typical search takes microseconds."""
 
 STEP_SECONDS = 0.003
-"""The maximum time counted for one step. The longest legitimate step quotes a value of 200 kB in an error."""
+"""Maximum time counted for one step, in seconds. The longest legitimate step quotes a value of 200 kB in an error."""
 
 _MEMBERS = 16
-"""Members per clock reading. A reading takes 0.3 µs, as long as the rest of the work for a small member."""
+"""Number of members per clock reading. A reading takes 0.3 µs, as long as the rest of the work for a small member."""
 
 
 class OutOfTime(Exception):
@@ -38,9 +38,9 @@ class OutOfTime(Exception):
 
 
 class Budget:
-    """The budget of one check, ``seconds`` in total; its clock starts now.
+    """The budget of one check, ``seconds`` in total; its clock starts on creation.
 
-    ``spent``: seconds so far. ``patterns``: seconds left for searches. ``guessed``: a search was abandoned.
+    ``spent``: seconds used so far. ``patterns``: seconds left for searches. ``guessed``: a search was abandoned.
     """
 
     __slots__ = ("_members", "_read_at", "_seconds", "guessed", "patterns", "spent")
@@ -54,13 +54,13 @@ class Budget:
         self._read_at = thread_time()
 
     def check(self) -> None:
-        """End the current step; raise OutOfTime if the budget is used up."""
+        """End the current step and count its time; raise OutOfTime if the budget is used up."""
         self.count_step()
         if self.spent >= self._seconds:
             raise OutOfTime
 
     def check_member(self) -> None:
-        """Check the clock before a member of a value, once every few members."""
+        """Check the clock before a member of a value, but only once every few members."""
         self._members += 1
         if self._members % _MEMBERS == 0:
             self.check()
@@ -84,14 +84,14 @@ running: ContextVar[Budget] = ContextVar("budget")
 """The budget of the check in progress."""
 
 _MAX_ERRORS_WEIGHED = 16
-"""The number of errors among which the most relevant is chosen; a long array of wrong items has one error per item."""
+"""Number of errors from which the most relevant error is chosen; a long array of wrong items has one error per item."""
 
 _COMBINATORS = ("allOf", "anyOf", "oneOf")
 
 _UNSURE_BELOW = frozenset(
     {"not", "oneOf", "then", "else", "contains", "unevaluatedItems", "unevaluatedProperties", "dependentSchemas"}
 )
-"""Keywords under which assuming a match can cause an error. Such errors are ignored after an abandoned search."""
+"""Keywords under which an assumed match can cause an error. Such errors are ignored after an abandoned search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +101,18 @@ class CheckResult:
     mismatch: str | None
     """The message about the first mismatch, or None."""
     settled: bool = True
-    """Whether every part could be decided."""
+    """Whether every part of the check could be decided."""
     outline: str = ""
-    """The mismatch for logs, without quoting values."""
+    """The message about the mismatch for logs, without quoted values."""
     seconds: float = field(default=0.0, compare=False)
-    """The cost of the check."""
+    """The cost of the check, in seconds."""
 
 
 class Validator:
-    """A compiled schema. ``property``, ``items`` and ``types`` serve forms whose values are untyped, such as XML.
+    """A compiled schema. ``property``, ``items`` and ``types`` are for call forms with untyped values, such as XML.
 
     ``make`` returns jsonschema's validator. It is called on demand, because most tools of a catalog are never called.
-    ``atoms``: the size of its patterns, which determines the time to compile them.
+    ``atoms``: the size of the schema's patterns, which determines their compilation time.
     """
 
     __slots__ = ("_made", "_make", "atoms")
@@ -129,7 +129,7 @@ class Validator:
         return self._made
 
     def check(self, value: Any) -> str | None:
-        """Return the location and reason of a mismatch, or None if ``value`` conforms or could not be settled."""
+        """Return the location and reason of a mismatch, or None if ``value`` conforms or the check was undecided."""
         return self.examine(value).mismatch
 
     def examine(self, value: Any, seconds: float = CHECK_SECONDS) -> CheckResult:
@@ -142,7 +142,7 @@ class Validator:
             for error in islice(self._validator.iter_errors(value), _MAX_ERRORS_WEIGHED):
                 if not (budget.guessed and _UNSURE_BELOW.intersection(error.absolute_schema_path)):
                     errors.append(error)  # noqa: PERF401 (those found before it breaks count)
-        except Exception:  # a client's schema and a model's value: an exception here says nothing about the value
+        except Exception:  # An exception does not show that the value is wrong.
             settled = False
         finally:
             running.reset(token)
@@ -158,7 +158,7 @@ class Validator:
         return next(iter(self.properties(name)), None)
 
     def properties(self, name: str) -> list[Validator]:
-        """Return the schemas of a property in all alternatives; [] if the schema does not mention it."""
+        """Return the schemas of a property in all alternatives; [] if the schema does not mention the property."""
         found = [
             Validator(partial(self._validator.evolve, schema=schema["properties"][name]))
             for schema in self._alternatives()
@@ -206,7 +206,7 @@ class Validator:
             if isinstance(schema.get("$ref"), str):
                 try:
                     pending.append(resolver.lookup(schema["$ref"]).contents)
-                except Unresolvable:  # relative to a nested $id, which only compile_schema can follow
+                except Unresolvable:  # The reference is relative to a nested $id, which only compile_schema can follow.
                     continue
             for keyword in _COMBINATORS:
                 pending.extend(schema.get(keyword, ()))

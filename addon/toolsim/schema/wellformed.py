@@ -1,11 +1,12 @@
 """Checks in a single traversal whether a schema is well-formed.
 
-jsonschema does so by validating the schema against its meta-schema, which takes 7 ms per kilobyte: a client's catalog
-of 100 kB would block all other clients for most of a second. The meta-schemas only define the shape of each keyword's
-value. The table in this module contains the same facts, and a traversal with it takes a thirtieth of the time.
+jsonschema validates a schema against its meta-schema, which takes 7 ms per kilobyte: a client's catalog of 100 kB would
+block all other clients for most of a second. The meta-schemas only define the shape of each keyword's value. This
+module's table contains the same facts, and checks a schema in a thirtieth of the time.
 
-1. jsonschema accepts every schema that the traversal accepts. It judges all others and reports the reason. So one table
-   serves all dialects: a keyword unknown to a dialect has the shape that it has in another dialect.
+1. jsonschema accepts every schema that this module accepts. jsonschema itself checks all other schemas and reports the
+   reason. One table is therefore enough for all dialects: a keyword unknown to a dialect has the shape that it has in
+   another dialect.
 2. Unknown keywords accept any value. ``format``, and the formats of ``pattern`` and ``$ref``, are not checked.
 """
 
@@ -122,7 +123,7 @@ _SHAPES: dict[str, _Shape] = {
         (partial(_map_of, _schema_or_names), "dependencies"),
         (partial(_map_of, _names), "dependentRequired"),
         (partial(_map_of, _switch), "$vocabulary"),
-        # The shape depends on the dialect.
+        # The shape of these keywords depends on the dialect.
         (_never, "$recursiveAnchor"),
     )
     for keyword in keywords.split()
@@ -136,7 +137,7 @@ _DIALECTS: Mapping[str, Mapping[str, _Shape]] = {
     "https://json-schema.org/draft/2019-09/schema": _WITH_LISTS,
     "https://json-schema.org/draft/2020-12/schema": _SHAPES,
 }
-"""Before 2020, ``items`` could be an array."""
+"""The shapes of keywords in each supported dialect. Before 2020, ``items`` could be an array."""
 
 
 def are_plainly_wellformed(schemas: Iterable[Any], dialect: str) -> bool:
@@ -145,7 +146,7 @@ def are_plainly_wellformed(schemas: Iterable[Any], dialect: str) -> bool:
     if shapes is None:
         return False
     below = list(schemas)
-    # The list grows in the loop.
+    # The loop appends to the list.
     for schema in below:
         if not isinstance(schema, dict):
             if not isinstance(schema, bool):
@@ -159,5 +160,5 @@ def are_plainly_wellformed(schemas: Iterable[Any], dialect: str) -> bool:
 
 
 def is_plain(text: str) -> bool:
-    """Return whether JSON text has neither references nor patterns, so that the schema needs no resolution."""
+    """Return whether JSON text contains neither references to resolve nor patterns to compile."""
     return '"$' not in text and '"pattern' not in text
