@@ -1,15 +1,15 @@
-"""A complete answer: turns the backend's events into the client's events and ends once for all choices.
+"""A complete answer: turns the backend's events into the client's events, and ends once for all choices.
 
-It holds the state that the choices share: the call numbers, which run across all choices; the judge with its time
-budget; the usage, which is reported once and estimated if the backend reports none; and the end. The answer ends
-exactly once, at the first of
+It contains the state that the choices share: the call numbers, which are consecutive across all choices; the judge with
+its time budget; the usage, which is reported once and estimated if the backend reports none; and the end. The answer
+ends exactly once, at the first of
 
 1. the backend's own terminator (``Closed``): every choice ends, and the text it held back is resolved;
 2. the early end of every requested choice: the backend may then be stopped (``is_cut``);
-3. a failure: reported by the backend, found in its bytes, or a broken strict guarantee.
+3. a failure: an error reported by the backend, invalid bytes, or a broken strict guarantee.
 
-If the choice would end at any text after a call, a backend failure after a call comes too late to matter: the answer
-ends with its calls, as if it had ended early, and the report gives the reason. Nothing is emitted after the end.
+If any text after a call would end the choice, a backend failure after a call does not matter. The answer ends with its
+calls, as if it had ended early, and the report contains the reason. Nothing is emitted after the end.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ from toolsim.response.structured import ClientItems
 from toolsim.response.verdict import UNKNOWN_TOOL
 
 Estimate = Callable[[str], Usage]
-"""Estimates the token counts of an answer to a given request from all the text that the model wrote."""
+"""Estimates the token counts of an answer to a given request, based on all text that the model wrote."""
 
 
 class Answer:
     """All choices of one answer. Call ``feed`` with the backend's events in order; it never raises.
 
     ``estimate``: called at the end if the client expects token counts that the backend has not reported. ``retry``: the
-    reason for a retry; the last event is then a failure with that reason (``retrying_choice``).
+    retry that the answer requires; the last event is then a failure with the same reason (``retrying_choice``).
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Answer:
         self._usage: Usage | None = None
         self._estimate = estimate if plan.form.include_usage or not plan.stream else None
         self._written = StringIO() if self._estimate is not None else None
-        """Everything that the model wrote, for the estimate."""
+        """All text that the model wrote, for the estimate."""
         self._is_empty = True
         self.retry: Retry | None = None
         self.is_done = False  # Whether the last event has been returned.
@@ -144,7 +144,7 @@ class Answer:
                 choice = self._choice(event.choice)
                 return self.checked(choice, choice.arriving(event))
             case Opened():
-                # The client's name for the model, not the name sent to the backend.
+                # The client's name for the model may differ from the name sent to the backend.
                 return [replace(event, model=None) if self._plan.policy.backend_model else event]
             case Finished():
                 choice = self._choice(event.choice)
@@ -158,13 +158,13 @@ class Answer:
                 return self._close()
 
     def end_of_input(self) -> list[ClientEvent]:
-        """Process the end of the backend's bytes. If its terminator has not arrived, the answer has failed."""
+        """Process the end of the backend's bytes. Without the backend's terminator, the answer has failed."""
         return self.fail(
             ApiError("The backend's stream ended before its answer was complete.", code="backend_truncated", status=502)
         )
 
     def fail(self, error: ApiError) -> list[ClientEvent]:
-        """End the answer as failed. Held-back text is emitted first so that it is not lost."""
+        """End the answer as failed, after emitting held-back text so that it is not lost."""
         if self.is_done:
             return []
         if self._reasoned is not None:
@@ -185,7 +185,7 @@ class Answer:
         return [*tail, Failed(error)]
 
     def declares(self, name: str) -> bool:
-        """Return whether a name in the model's text is a tool of the client's, whether offered or not."""
+        """Return whether the name of a call in the model's text is a tool of the client, offered or not."""
         found = self._judge.toolbox.written(name)
         return found.tool is not None or found.reason != UNKNOWN_TOOL
 
@@ -200,7 +200,7 @@ class Answer:
         return choice
 
     def checked(self, choice: Choice, events: list[ClientEvent]) -> list[ClientEvent]:
-        """Check whether a choice has failed, or whether all have ended early."""
+        """Return ``events``, and end the answer if the choice has failed or all choices have ended early."""
         if events:
             self._is_empty = False
         if not choice.sequencer.has_ended:
@@ -224,7 +224,7 @@ class Answer:
         return self.closed(events)
 
     def closed(self, events: list[ClientEvent]) -> list[ClientEvent]:
-        """Return the events that end the answer, after ``events``: every choice has ended, and none has failed."""
+        """Return ``events``, followed by the end of the answer: every choice has ended, and none has failed."""
         return [*events, self._end()]
 
     def _end(self, reasons: dict[int, EndReason] | None = None) -> Ended:
@@ -244,7 +244,7 @@ class Answer:
         estimated = self._estimate(written.getvalue())
         if usage is None:
             return estimated
-        # No prompt is empty, so zero means that the count is unknown.
+        # A prompt is never empty, so zero means that the count is unknown.
         read, wrote = usage.input_tokens or estimated.input_tokens, usage.output_tokens or estimated.output_tokens
         if (read, wrote) == (usage.input_tokens, usage.output_tokens):
             return usage

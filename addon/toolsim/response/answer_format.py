@@ -1,7 +1,7 @@
 """The JSON format that the client requests (``response_format``, ``text.format``) in addition to tools.
 
 A backend that enforced the format could never write a call, so it is requested in the prompt instead
-(``request/manifest.py``). The model's text may be a call or the answer, and often neither has a tag:
+(``request/manifest.py``). The model's text can be a call or the answer, and often has no tag in either case:
 
 | untagged text (see ``untagged``) that reads as a call     | the requested schema                           | result |
 |----------------------------------------------------------|------------------------------------------------|--------|
@@ -12,11 +12,11 @@ A backend that enforced the format could never write a call, so it is requested 
 | an array that matches                                    | explicitly allows an array                     | text   |
 | an array that matches                                    | does not                                       | a call |
 
-1. A schema that accepts any object, or that declares only ``name``, therefore does not hide calls. A schema that
-   declares ``name`` and ``arguments``, such as a plan of calls, gets its answer.
-2. An answer that violates the schema causes a warning. The answer is all the text of a choice that ends normally
-   without a call. A code fence around it is also a violation, since the client parses the text as it is.
-3. If the model may be retried (``HeldAnswer``), the text is held back until its end, or until the first call or item.
+1. Calls are therefore still recognized if the schema accepts any object, or declares only ``name``. If the schema
+   declares ``name`` and ``arguments``, as for a plan of calls, the text is the answer.
+2. An answer that violates the schema causes a warning. The answer is the complete text of a choice that ends normally
+   without a call. A code fence around the answer is also a violation, since the client parses the unchanged text.
+3. If a retry is allowed, the text is held back until it ends, or until the first call or item (``HeldAnswer``).
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from toolsim.schema import CheckResult
 EXPECTED = "an answer in the requested JSON format"
 
 _ANSWER = "/answer"
-"""The name under which the answer's schema is compiled. It contains a slash, so it cannot be a tool's name."""
+"""The name under which the answer's schema is compiled. It contains a slash, so it cannot be the name of a tool."""
 
 _MAX_CHARS = 1_000_000
-"""Maximum length of an answer that is checked."""
+"""Maximum length of an answer that is checked, in characters."""
 
 _NOT_JSON = CheckResult("it is not JSON", outline="not JSON")
 _NO_OBJECT = CheckResult("it is not a JSON object", outline="not an object")
 
 
 class AnswerFormat:
-    """The requested format. ``wanted``: the flat ``text.format``."""
+    """The requested answer format. ``wanted``: the flat ``text.format``."""
 
     def __init__(self, wanted: Mapping[str, Any], checker: SchemaChecker) -> None:
         schema = wanted.get("schema") if wanted.get("type") == "json_schema" else None
@@ -55,7 +55,7 @@ class AnswerFormat:
         self._answer = Tool(_ANSWER, _ANSWER, parameters=schema if isinstance(schema, dict) else None)
 
     def is_answer(self, text: str) -> bool:
-        """Return whether the ``text`` of a form that may be a call is the requested answer (see the table)."""
+        """Return whether the ``text`` of a possible call is the requested answer instead (see the table)."""
         schema = self._checker.schema(self._answer)
         read = read_value(text) if schema is not None else None
         if schema is None or read is None or not self._checker.conforms(schema, read.value):
@@ -77,13 +77,13 @@ class AnswerFormat:
 
 
 class AnswerWatch:
-    """Checks the client's events and warns about answers that do not match the requested format (rule 2)."""
+    """Checks the client's events, and warns about answers that do not match the requested format (rule 2)."""
 
     def __init__(self, wanted: AnswerFormat, report: Report) -> None:
         self._wanted = wanted
         self._report = report
         self._texts: dict[int, list[str]] = {}  # The text of each choice, in pieces.
-        self._calls: set[int] = set()  # The choices with calls, including announced ones.
+        self._calls: set[int] = set()  # Indexes of the choices with calls, including announced calls.
 
     def take(self, events: Iterable[ClientEvent]) -> None:
         """Process the events of an answer, in order."""
@@ -106,7 +106,7 @@ class AnswerWatch:
 
 
 class HeldAnswer(TextBuffer[Parser]):
-    """Wraps the parser ``inner`` and holds the answer back (rule 3). Used like ``inner``; ``limit``: in characters."""
+    """A parser around ``inner`` that holds the answer back (rule 3). ``limit``: the maximum number of characters."""
 
     def __init__(self, inner: Parser, wanted: AnswerFormat, limit: int) -> None:
         super().__init__(inner)
@@ -115,7 +115,7 @@ class HeldAnswer(TextBuffer[Parser]):
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
         """Return the rest at the end of the text; an answer in the wrong format is returned as a fault."""
-        # An open call is a different fault, with its own retry.
+        # A call that is still open is a different fault, with its own retry.
         has_open_call = self._inner.in_block if cut else self._inner.open_size > 0
         segments = self._inner.finish(cut=cut)
         if self._is_over:
@@ -139,5 +139,5 @@ class HeldAnswer(TextBuffer[Parser]):
 
 
 def _without_fault(segment: Segment | BrokenCall) -> Segment | BrokenCall:
-    """Return the text of a segment that was held back as a possible call but is not one."""
+    """Return the text of a segment that was held back as a possible call but is not a call."""
     return segment.raw if isinstance(segment, BrokenCall) and segment.refused is None else segment

@@ -1,4 +1,4 @@
-"""Reads the arguments of a call in any form that models write; returns text for the client and a value for the schema.
+"""Parses the arguments of a call in any form that models write, as text for the client and a value for the schema.
 
 | tool     | what the model wrote                  | text for the client                            |
 |----------|---------------------------------------|------------------------------------------------|
@@ -11,8 +11,8 @@
 | custom   | ``{"input": "…"}``, in either form    | the input                                      |
 | custom   | any other string                      | the string                                     |
 
-The model saw a custom tool as a function with one string parameter, ``input``. This module does not write to the
-report or pass verdicts; None means that the arguments cannot be read.
+The model saw a custom tool as a function with one string parameter, ``input``. This module does not add to the report
+or return verdicts; the result None means that the arguments cannot be read.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ Items = tuple[tuple[str, str], ...]
 """The names and raw contents of elements, in order."""
 
 _WHOLE = ("arguments", "parameters")
-"""Elements that contain all arguments, unless the tool has a parameter of that name."""
+"""Names of elements that contain all arguments, unless the tool has a parameter with the same name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Arguments as read. ``text``: for the client; ``value``: for the schema (for a custom tool, the same string).
+    """Parsed arguments. ``text``: for the client; ``value``: for the schema (for a custom tool, the same string).
 
     ``codes``: the repairs that kept all values; ``lossy_repairs``: the repairs that changed text.
     """
@@ -71,7 +71,7 @@ def function_arguments(written: ParsedCall, tool: Tool, checker: SchemaChecker, 
         return None
     given = written.given
     if isinstance(given, Elements):
-        # A misspelled marker may have been read as the name of a parameter.
+        # The name of a parameter may be a misspelled marker.
         if not written.is_clean and tool.declared and any(name not in tool.declared for name, _ in given.items):
             return None
         return _from_elements(given.items, tool, checker, repair=repair)
@@ -139,7 +139,7 @@ def _from_string(text: str, *, repair: bool) -> Arguments | None:
 
 
 def _repeated(text: str) -> Arguments | None:
-    """Return the object that the text repeats two or more times and nothing else, or None."""
+    """Return the object that the text consists of if it is repeated two or more times, or None."""
     start = len(text) - len(text.lstrip())
     first = decode(text, start) if text.startswith("{", start) else None
     if first is None or not isinstance(first[0], dict):
@@ -163,7 +163,7 @@ def _repaired(text: str) -> Arguments | None:
 
 
 def _unwrap_input(text: str, *, repair: bool) -> tuple[str, tuple[str, ...]]:
-    """Return the input in a string of arguments: the value of its ``input`` member, or else the string itself."""
+    """Return the input in a string of arguments: the value of the ``input`` member, or else the string itself."""
     match read_value(text):
         case Json(value={"input": str() as inner}):
             return inner, ()
@@ -208,7 +208,7 @@ def _from_elements(elements: Items, tool: Tool, checker: SchemaChecker, *, repai
 
 
 def _inside(content: str, *, repair: bool) -> Arguments | Items | None:
-    """Read an element that contains all arguments, either as one JSON object or as nested elements."""
+    """Parse an element that contains all arguments, either as one JSON object or as nested elements."""
     texts = (unescape(content), content)
     for text in texts:
         match read_value(text):
@@ -221,7 +221,7 @@ def _inside(content: str, *, repair: bool) -> Arguments | Items | None:
 
 
 def _input_of_elements(elements: Items, *, repair: bool) -> Arguments | None:
-    """Return the input from the only element, or from inside the element that contains all arguments."""
+    """Return the input from the only element, or from the element that contains all arguments."""
     match elements:
         case ():
             return Arguments("", "")

@@ -1,8 +1,8 @@
 """The forms of a call: the bodies that models write, and the markers of model families around them.
 
 A model that was trained on tool calls falls back to its own form regardless of the prompt, and then its own markers
-appear in the text. A body follows one of a few grammars. A marker opens a block that may contain any of these bodies,
-unless its family has its own body:
+appear in the text. A body follows one of a few grammars. A marker opens a block that can contain any of these bodies,
+unless its model family has its own body:
 
 | form        | body, with its markers if it has any                                                       |
 |-------------|--------------------------------------------------------------------------------------------|
@@ -59,18 +59,19 @@ from toolsim.response.tagged_pairs import HEAD_END, M3_MARK, NAME, read_elements
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """One kind of body.
+    """One form of a call's body.
 
-    ``begins``: a pattern for its beginning. ``tags``: its own markers, opening and closing ("" = it ends with the last
-    bracket of its JSON). ``value``: the delimiters of a value, between which every marker is data.
-    ``whole``: the end of a body that lacks at most its closing marker. ``is_json``: the body is JSON after ``begins``,
-    so a marker in its strings is data. ``behind_tag``: the body must directly follow its marker or begin a line.
-    ``anywhere``: it may follow any marker, including those of other families; ``after_own_tag``: after
-    toolsim's own even if no other forms are read. ``alone`` matches bodies that may occur in a sentence about toolsim's
-    markers, such as a bare name: a block with this body must stand alone. ``skips_beginning``: markers in the match of
-    ``begins`` are ignored, since an opening one may replace another there. ``again``: how another call may begin
-    directly after a body without a closing marker. ``misspelled``: how the body begins in other spellings, tried only
-    if no body begins as usual; if it begins with a marker, that marker is ``slip_of``.
+    ``begins``: a pattern for the beginning of the body. ``tags``: the body's own markers, opening and closing ("" means
+    that the body ends with the last bracket of its JSON). ``value``: the delimiters of a value, between which every
+    marker is data. ``whole``: the end of a body that lacks at most its closing marker. ``is_json``: the body is JSON
+    after ``begins``, so a marker in its strings is data. ``behind_tag``: the body must directly follow its marker or
+    begin a line. ``anywhere``: the body can follow any marker, including markers of other families. ``after_own_tag``:
+    the body can follow toolsim's own tag even if no other forms are read. ``alone``: a pattern for bodies that can
+    occur in a sentence about toolsim's markers, such as a bare name; a block with such a body must stand alone.
+    ``skips_beginning``: markers in the match of ``begins`` are ignored, since one opening marker can replace another
+    there. ``again``: a pattern for another call directly after a body without a closing marker. ``misspelled``: returns
+    a pattern for misspelled beginnings, tried only if no body begins as usual; ``slip_of``: the correct spelling of the
+    marker in this pattern.
     """
 
     name: str
@@ -90,7 +91,7 @@ class CallForm:
     slip_of: str = ""
 
     def may_slip(self, text: str, at: int) -> bool:
-        """Return whether a misspelled body may begin at ``at``; avoids compiling its costly pattern."""
+        """Return whether a misspelled body may begin at ``at``, without compiling the costly pattern for it."""
         return self.misspelled is not None and (not self.slip_of or spellings_of(self.slip_of).may_stand(text, at))
 
 
@@ -103,9 +104,9 @@ def _read_use_tool(body: str) -> list[ParsedCall]:
 
 
 def _read_open_elements(start: str, end: str) -> Callable[[str], list[ParsedCall]]:
-    """Return the reader of the text between ``start``, the beginning of an opening element, and its closing tag.
+    """Return a reader for the text between ``start``, the beginning of an opening element, and its closing tag ``end``.
 
-    That tag also ends a value that lacks its closing tag.
+    The closing tag also ends a value that lacks its own closing tag.
     """
 
     def read(body: str) -> list[ParsedCall]:
@@ -116,9 +117,10 @@ def _read_open_elements(start: str, end: str) -> Callable[[str], list[ParsedCall
 
 
 def _invocations(name: str, mark: str, *blocks: str) -> tuple[CallForm, ...]:
-    """Return the rows of a form in Anthropic's legacy elements, in any of ``blocks``; ``mark`` precedes each name.
+    """Return the rows for calls in Anthropic's legacy elements, enclosed in any of ``blocks``.
 
-    If there is a mark, which nobody types, the calls may lack their enclosing block.
+    ``mark``: text before the name of each element. Calls with a mark need no enclosing block, because people never type
+    such marks.
     """
     value = (f"<{re.escape(mark)}parameter ", f"</{mark}parameter>")
     end = f"</{mark}invoke>"
@@ -148,7 +150,7 @@ _DEEPSEEK_HEAD = (
 )
 _KIMI_ARGUMENTS = "<|tool_call_argument_begin|>"
 _KIMI_HEAD = rf"(?:<\|tool_call_begin\|>\s*)*({NAME})(?:\s{{0,8}}{re.escape(_KIMI_ARGUMENTS)})+"
-# gpt-oss names the tool after the role or after the channel.
+# gpt-oss writes the tool's name after the role or after the channel.
 _GPT_OSS_PLACES = (
     "<|start|>assistant",
     "<|start|>assistant<|channel|>commentary",
@@ -173,10 +175,10 @@ JSON = _row(
     after_own_tag=True,
     anywhere=True,
 )
-"""toolsim's own form, as one more row of the table."""
+"""toolsim's own form, as another row of the table."""
 
 _DSML = ("｜DSML｜", "｜｜DSML｜｜", "‖DSML‖", "‖‖DSML‖‖", "|DSML|", "||DSML||", "｜DSML｜ ", "｜｜DSML｜｜ ")
-"""The spellings of DeepSeek's mark in the output of models and of servers that replace its bars."""
+"""The spellings of DeepSeek's mark, as written by models and by servers that replace its vertical bars."""
 
 CALL_FORMS = (
     JSON,
@@ -202,7 +204,7 @@ CALL_FORMS = (
         anywhere=True,
     ),
     _row(
-        "Qwen3-Coder",  # And Llama 3's <function=f>{…}</function>.
+        "Qwen3-Coder",  # This row also covers Llama 3's <function=f>{…}</function>.
         rf"{NAME}(?:>\s{{0,64}}(?:<function={NAME}>\s{{0,64}})?|\s{{0,8}}[=,(]?(?=[<{{]))(?=<parameter=|</function>|\{{)",
         _read_open_elements("<function=", "</function>"),
         misspelled=lambda: rf"{NAME}>\s{{0,64}}(?={spelled('<parameter=', '<', '=')})",
@@ -380,7 +382,7 @@ MARKERS = {
     "[TOOL_REQUEST]": "[END_TOOL_REQUEST]",  # LM Studio, for models without a template
     "[TOOL_CALL]": "[/TOOL_CALL]",  # MiniMax M2, as some servers write them
 }
-"""Markers of families whose calls may have any of the bodies; maps opening to closing markers."""
+"""Markers of model families whose calls can have any of the bodies; maps opening to closing markers."""
 
 FOREIGN = {**{opening: closing for row in CALL_FORMS for opening, closing in row.tags}, **MARKERS}
 """All markers of model families; maps opening to closing markers."""
@@ -391,7 +393,7 @@ _ANY_BODY = frozenset(
     [*MARKERS, "<|tool_call>", *(opening for row in CALL_FORMS if row.anywhere for opening, _ in row.tags)]
 )
 _UNTYPED = frozenset([*(opening for opening in FOREIGN if "|" in opening), "<function_calls>"])
-"""Markers that a space and a name may follow; prose never continues that way."""
+"""Opening markers that a space and a name can follow, because prose never continues in this way."""
 
 _BY_TAG = {
     opening: (
@@ -413,7 +415,7 @@ def row_at(
     misspelled: bool = True,
     rows: Sequence[CallForm] | None = None,
 ) -> CallForm | bool | None:
-    """Return the row whose body begins at ``at`` after that marker, False if none does, None if more text is needed.
+    """Return the row whose body begins at ``at`` after the marker, False if none does, None if more text is needed.
 
     ``behind_tag``: a marker or a line ends at ``at``. ``final``: no more text will
     arrive. ``narrow``: read only toolsim's own forms. ``misspelled``: also accept other spellings.
@@ -452,7 +454,7 @@ _KINDS: Mapping[Body, tuple[str, ...]] = {
 
 @lru_cache(maxsize=16)
 def custom_rows(forms: tuple[CustomForm, ...]) -> Mapping[str, tuple[CallForm, ...]]:
-    """Return the rows of the bodies that may follow each opening marker of the custom forms."""
+    """Return the rows of the bodies that can follow each opening marker of the custom forms."""
     return {form.opening: tuple(_custom(form)) for form in forms}
 
 
@@ -461,12 +463,12 @@ def _custom(form: CustomForm) -> Iterator[CallForm]:
         if form.body == "any" or row.name in _KINDS.get(form.body, ("JSON",)):
             if form.name_key or form.arguments_key:
                 yield replace(row, read=_keyed(form))
-            else:  # A declared marker does not occur in sentences about toolsim's own markers.
+            else:  # A custom form's marker does not occur in sentences about toolsim's own markers.
                 yield row if row is JSON else replace(row, alone=None, behind_tag=False)
 
 
 def _keyed(form: CustomForm) -> Callable[[str], list[ParsedCall]]:
-    """Return a reader for JSON with the form's keys in addition to the usual ones."""
+    """Return a reader for JSON that accepts the form's keys in addition to the usual keys."""
 
     def read(body: str) -> list[ParsedCall]:
         return [_with_keys(call, form) for call in read_bare_json(body)]
@@ -485,9 +487,9 @@ def _with_keys(call: ParsedCall, form: CustomForm) -> ParsedCall:
 
 
 def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -> list[ParsedCall]:
-    """Return the calls in a body that began like a form's body; never empty. ``rows``: as in ``row_at``."""
+    """Return the calls in a body that begins like a form's body; never empty. ``rows``: as in ``row_at``."""
     start = len(body) - len(body.lstrip())
-    # A body may be empty before its closing tag.
+    # The body of a block can be empty before its closing tag.
     is_behind = not start or "\n" in body[:start]
     row = row_at(body + FOREIGN.get(opening, "</"), start, opening, behind_tag=is_behind, final=True, rows=rows)
     return row.read(body) if isinstance(row, CallForm) else _read_use_tool(body)
@@ -496,9 +498,9 @@ def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -
 def reads_cleanly(
     row: CallForm, opening: str, body: str, closing: str = "", rows: Sequence[CallForm] | None = None
 ) -> bool:
-    """Return whether a body of that row is complete without a closing tag, so that its reader repairs nothing.
+    """Return whether a row's body is complete without a closing tag, so that its reader repairs nothing.
 
-    ``closing``: the tag that would have closed it, which may also end its last call.
+    ``closing``: the missing closing tag, which can also end the last call of the body.
     """
     if not body.rstrip().endswith(row.whole) and row.whole != closing:
         return False
@@ -506,5 +508,5 @@ def reads_cleanly(
 
 
 def needs_end(row: CallForm, opening: str) -> bool:
-    """Return whether a misspelled, unterminated opening tag may be the beginning of a word in that row's body."""
+    """Return whether a misspelled, unterminated opening tag can be the beginning of a word in this row's body."""
     return row.name in ("pythonic", "named JSON") and not opening.endswith((">", "]"))

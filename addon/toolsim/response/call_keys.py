@@ -1,4 +1,4 @@
-"""The keys of a call written as a JSON object. No other module lists them.
+"""The keys of a call written as a JSON object. No other module lists these keys.
 
 {"name": …, "arguments": …}          in any of the spellings below
 {"function": …, "arguments": …}      the name as a string
@@ -33,7 +33,7 @@ HEAD = _head('"')
 """A pattern for the beginning of a call, up to its name."""
 
 HEAD_WITH_SLIPS = _head("[\"']")
-"""The same pattern, also matching the wrong quotes."""
+"""A pattern like ``HEAD`` that also accepts incorrect quotes."""
 
 ARGUMENTS = rf'"(?:{"|".join(ARGUMENTS_KEYS)})"\s*+:'
-"""A pattern for the arguments key, which follows."""
+"""A pattern for the key of the arguments, which follows the name."""

@@ -14,11 +14,11 @@ functools[             functools   JSON, as Phi-4-mini writes it
 ```                    a fence     its language decides whether it may contain a call
 ~~~                    a code fence, which contains no calls
 
-In a code fence that contains only calls, Python code may surround the calls (``Statement``):
+In a code fence that contains only calls, Python code can surround the calls (``Statement``):
 
     statement := call | "print(" call ")" | name "=" call
 
-Some models see their tools with ``default_api.`` before the name; that prefix counts as part of the name.
+Some models see their tools with ``default_api.`` before the name; this prefix counts as part of the name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LANGUAGES = ("", "json", "tool_call", "tool_code", "xml", "python", "py")
 """Languages that may follow the opening mark of a fence that contains a call."""
 
 CODE = ("tool_code", "python", "py")
-"""Languages of fences that may contain statements around calls."""
+"""Languages of fences that can contain statements around calls."""
 
 PYTHON = ("python", "py")
 """Languages of fences that usually show code and rarely make calls."""
@@ -45,10 +45,10 @@ PYTHON = ("python", "py")
 _BEHIND_WORDS = tuple(language for language in LANGUAGES if language not in PYTHON)
 
 _MAX_LANGUAGE = 64
-"""Number of characters inspected after a fence's mark: a language and spaces."""
+"""Number of characters inspected after the mark of a fence: a language and spaces."""
 
 MARK = re.compile(r"`++|~++")
-# Some models escape names as in Markdown: get\_weather(…). A backslash at the end of the text may start an escape.
+# Some models escape names as in Markdown: get\_weather(…). A backslash at the end of the text can begin an escape.
 NAME = re.compile(r"[A-Za-z_](?:[\w.:/-]|\\(?:_|\Z))*+")
 _LANGUAGE = re.compile(r"[ \t]*+(\w*+)[ \t\r]*+")
 _RECORD = "[function_call"
@@ -58,7 +58,7 @@ _FIRST = frozenset(prefix[0] for prefix in _PREFIXES)
 _AFTER_NAME = frozenset("({[\r\n")
 _MODULE = "functions."
 _MAX_NAME = 256
-"""Maximum length of a word that is compared with names; no name is longer."""
+"""Maximum length of a word that is compared with names, which are never longer."""
 
 _NUMBER = re.compile(r":\d{0,3}\Z")
 _ARGUMENTS = r"(?:(?:\[CALL_ID\][\w-]{1,64})?(?:\[ARGS\])?|\r?\n)\{"
@@ -70,10 +70,10 @@ _DEFAULT_MODULE = "default_api."
 
 
 def language_at(text: str, pos: int, *, has_started: bool, final: bool) -> tuple[str, int] | Literal["more"] | None:
-    """Return the language after the opening mark that ends at ``pos``, and the end of that line; None: no such line.
+    """Return the language after the opening mark that ends at ``pos``, and the end of the line, or None.
 
-    A list may directly follow the mark, as in ```[f(x)]```.
-    ``has_started``: text precedes the fence, so a fence in one of the ``PYTHON`` languages shows code.
+    A list can directly follow the mark, as in ```[f(x)]```. ``has_started``: text precedes the fence, so a fence in one
+    of the ``PYTHON`` languages shows code.
     """
     languages = _BEHIND_WORDS if has_started else LANGUAGES
     found = _LANGUAGE.match(text, pos)
@@ -89,7 +89,7 @@ def language_at(text: str, pos: int, *, has_started: bool, final: bool) -> tuple
 def find_call_start(
     text: str, pos: int, names: list[str], *, final: bool
 ) -> Kind | Literal["fence", "code", "more"] | None:
-    """Return the kind of text that begins at ``pos``, or "more" if that depends on further text (never if ``final``).
+    """Return the kind of text that begins at ``pos``, or "more" if more text is needed (never if ``final``).
 
     ``names``: the spellings of the offered tools, sorted.
     """
@@ -116,7 +116,7 @@ def find_call_start(
 
 
 def _bracketed(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Literal["more"] | None:
-    """Return the kind of text that a ``[`` begins: a record, a list of calls, possibly each in quotes, or JSON."""
+    """Return the kind of text that a ``[`` begins: a record, a list of calls, a list of quoted calls, or JSON."""
     head = text[pos : pos + len(_RECORD) + 1]
     if _RECORD.startswith(head) and not final:
         return "more"
@@ -127,7 +127,7 @@ def _bracketed(text: str, pos: int, names: list[str], *, final: bool) -> Kind | 
     inner += is_quoted
     if inner == len(text):
         return "json" if final else "more"
-    # No other word is held back: only the name of an offered tool begins a call.
+    # No other text is held back, because only the name of an offered tool begins a call.
     found = _named(text, inner, names, final=final) if is_quoted or NAME.match(text, inner) else None
     if found == "syntax":
         return "strings" if is_quoted else "list"
@@ -142,17 +142,17 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
             head = text[at : at + len(prefix)]
             if head == prefix:
                 at += len(prefix)
-            elif prefix.startswith(head) and not final:  # The end of the text.
+            elif prefix.startswith(head) and not final:  # The text ends within a prefix.
                 return "more"
     name = NAME.match(text, at)
     if name is None:
         return "more" if at == len(text) and not final else None
     if at == pos and name.end() < len(text) and text[name.end()] not in _AFTER_NAME:
-        return None  # The usual case: a line of prose.
+        return None  # The most frequent case is a line of prose.
     word = name[0].removesuffix("\\").replace(ESCAPED, "_")
     is_escaped = len(word) < len(name[0])
     near = common_spelling(_NUMBER.sub("", word[:_MAX_NAME]))
-    # In these forms a hyphen is a minus sign unless it is part of a tool's name.
+    # In calls, a hyphen is a minus sign unless it is part of a tool's name.
     spellings = (word,) if "-" in word else (word, near, near.removeprefix(common_spelling(_MODULE)))
     found = [(spelling, names[place]) for spelling in spellings if (place := bisect_left(names, spelling)) < len(names)]
     if name.end() == len(text) and not final:
@@ -173,7 +173,7 @@ def _named(text: str, pos: int, names: list[str], *, final: bool) -> Kind | Lite
 class Statement:
     """The code around successive calls. ``is_open``: a ``print(`` has not been closed.
 
-    ``is_python``: its language is Python rather than a language of calls.
+    ``is_python``: the fence's language is Python, rather than a language of calls.
     """
 
     def __init__(self, *, is_python: bool = False) -> None:
@@ -181,7 +181,7 @@ class Statement:
         self.is_python = is_python
 
     def before(self, text: str, pos: int, *, final: bool) -> int | None:
-        """Return where the call of the statement at ``pos`` may begin, or None if more text is needed."""
+        """Return where the call in the statement at ``pos`` can begin, or None if more text is needed."""
         at = end_of(_WORD, text, pos)
         if at == len(text):
             return pos if final else None

@@ -5,15 +5,15 @@
     value  := [ key ("=" | ":") ] literal       JSON's literals and Python's: 'a', True, None, (no names, no operators)
     record := "[function_call " (("id" | "call_id" | "name") "=" word)* "arguments=" (object | string) "]"
 
-A Python literal is not a slip here: Python's quotes, escapes and keywords are the grammar of this form, so they do not
-count as repairs. An escape that Python does not know is text, backslash included. Constructs that exist only in Python
-(tuples, signs, joined and prefixed strings, triple quotes, ``**{…}``) are read by Python's own parser: constants,
-lists, tuples, sets, dicts with string keys, signs before numbers and strings without placeholders are values, an
-integer with leading zeros is read as decimal, and nothing is evaluated.
-Items that are already JSON keep their source. Runs in linear time; nothing raises.
+Python's quotes, escapes and keywords are the grammar of this form, so Python literals do not count as repairs. An
+unknown escape is text, including the backslash. Constructs that exist only in Python (tuples, signs, joined and
+prefixed strings, triple quotes, ``**{…}``) are read by Python's own parser: constants, lists, tuples, sets, dicts with
+string keys, signs before numbers and strings without placeholders are values, an integer with leading zeros is read as
+decimal, and nothing is evaluated. Items that are already JSON keep their source. All functions run in linear time and
+never raise.
 
-A model that writes Markdown may escape the underscores in names and keys. It then escapes those in strings, too, so all
-of these backslashes are removed. That is a repair.
+A model that writes Markdown may escape the underscores in names and keys. It then escapes underscores in strings, too,
+so all of these backslashes are removed, which counts as a repair.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ESCAPED = "\\_"
 _STRING_OR_ESCAPED = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|\\_""", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][\w.:/-]*+(?=\()")
 _KEY = re.compile(r"\s*+([A-Za-z_]\w*+)\s*+(?:=(?!=)|:(?![:=]))")
-# A value up to the next comma. Strings and brackets are skipped as units, since commas inside them are content.
+# Values between commas. Strings and brackets are skipped as units, since commas inside them are content.
 _TOKEN = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|[\[{(]|[\]})]|,|[^"'\[\]{}(),]++""", re.DOTALL)
 # Escapes that JSON lacks: characters by number or name, and line continuations.
 _ESCAPE = re.compile(
@@ -46,7 +46,7 @@ _RECORD = re.compile(
 )
 _RECORD_NAME = re.compile(r"""\sname\s*=\s*(?:"([^"]+)"|(\S+))""")
 _MAX_VALUES = 64
-"""No tool has more parameters than this; a longer text is something else."""
+"""Maximum number of values in a call. No tool has more parameters, so a longer list is not a call."""
 
 
 def without_escapes(text: str) -> str:
@@ -57,7 +57,7 @@ def without_escapes(text: str) -> str:
 
 
 def read_call(text: str) -> ParsedCall | None:
-    """Read ``name(…)`` if it is all of ``text``; return None if it is not a call with literal values."""
+    """Parse ``text`` as ``name(…)``; return None if it is not a single call with literal values."""
     named = _NAME.match(text)
     if named is None or not text.endswith(")"):
         return None
@@ -72,9 +72,9 @@ def read_call(text: str) -> ParsedCall | None:
 
 
 def read_calls(text: str) -> list[ParsedCall]:
-    """Read ``text`` as calls: a single one, a list, or a sequence; never empty.
+    """Parse ``text`` as a single call, a list or a sequence of calls; the result is never empty.
 
-    Any other text is one broken call. A list may lack one of its brackets.
+    Any other text is one broken call. A list can lack one of its brackets.
     """
     bare = text.strip()
     if bare.startswith("[") != bare.endswith("]"):
@@ -92,14 +92,14 @@ def read_calls(text: str) -> list[ParsedCall]:
 
 
 def read_strings(text: str) -> list[ParsedCall | None]:
-    """Read ``text`` as a list of strings that contain ``name(…)``; None for each other item."""
+    """Parse ``text`` as a list of strings that contain ``name(…)``; return None for each item that is not a call."""
     listed = _literal(text)
     items = listed.value if listed is not None and isinstance(listed.value, list) else [None]
     return [read_call(item.strip()) if isinstance(item, str) else None for item in items]
 
 
 def read_record(text: str) -> ParsedCall | None:
-    """Read ``text`` as ``[function_call … name=x arguments=…]``."""
+    """Parse ``text`` as ``[function_call … name=x arguments=…]``."""
     head = _RECORD.match(text)
     name = _RECORD_NAME.search(head["words"]) if head else None
     if head is None or name is None or not text.endswith("]"):
@@ -149,13 +149,13 @@ def _split(inner: str) -> list[str] | None:
 
 
 def _literal(text: str) -> Json | None:
-    """Read one literal; its ``source`` is JSON."""
+    """Parse a literal, whose ``source`` is JSON."""
     bare = text.strip()
     bare = PYTHON_WORDS.get(bare, bare)
     if value := read_value(bare):
         return None if value.value in (math.inf, -math.inf) else value
     bare = _ESCAPE.sub(_as_json, bare)
-    # Python's quotes and keywords: the repairs handle them, and surrounding brackets make it a JSON text.
+    # The repairs handle Python's quotes and keywords; surrounding brackets make the literal a JSON text.
     repaired = repair_json(f"[{bare}]", closed=False)
     if repaired is None or repaired.end != len(bare) + 2:
         return None
@@ -165,7 +165,7 @@ def _literal(text: str) -> Json | None:
 
 
 def _as_json(escape: re.Match[str]) -> str:
-    """Convert a Python escape to JSON; return an escape that JSON shares, or that neither knows, unchanged."""
+    """Convert a Python escape to JSON; return an escape that JSON shares, or that is unknown, unchanged."""
     char, line = escape.groups()
     if line:
         return ""
@@ -186,7 +186,7 @@ Items = tuple[tuple[str | None, Json], ...]
 """The values of one call, each with its keyword, or None."""
 
 _MAX_LENGTH = 100_000
-"""Maximum number of characters that are parsed: Python's parser takes many times as much memory."""
+"""Maximum number of characters to parse, because Python's parser takes many times as much memory."""
 
 _MAX_DEPTH = 64
 _MAX_CALLS = 64
@@ -196,13 +196,13 @@ _LEADING_ZEROS = re.compile(r"(?<=[=,(\[{:\s])([+-]?)0++(?=[1-9]\d*\s*[,)\]}])")
 
 
 class _NoLiteral(Exception):
-    """A value is not a literal."""
+    """The value is not a literal."""
 
 
 def read_python(text: str) -> list[tuple[str, Items, str]] | None:
-    """Read ``text`` as calls, in a list or on separate lines: the name, values and source of each.
+    """Parse ``text`` as calls, in a list or on separate lines; return the name, values and source of each.
 
-    Return None if the text is anything else.
+    Returns None if the text is not a sequence of calls.
     """
     if len(text) > _MAX_LENGTH or len(_BRACKETS.findall(text)) > _MAX_LENGTH // 10:
         return None
@@ -219,7 +219,7 @@ def read_python(text: str) -> list[tuple[str, Items, str]] | None:
 def _parsed(text: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # About escapes that Python does not know; they are text.
+            warnings.simplefilter("ignore")  # Python warns about unknown escapes, which are text here.
             return ast.parse(text)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
@@ -260,7 +260,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _json(node: ast.expr, depth: int) -> Json:
-    """Return the value of a literal."""
+    """Return a literal as JSON, with its value."""
     if depth > _MAX_DEPTH:
         raise _NoLiteral
     match node:
@@ -296,5 +296,5 @@ def _constant(value: str | float | bool | None) -> Json:
         raise _NoLiteral
     try:
         return Json(json.dumps(value, ensure_ascii=False), value)
-    except ValueError as error:  # An integer with more digits than Python prints.
+    except ValueError as error:  # The integer has more digits than Python prints.
         raise _NoLiteral from error

@@ -1,18 +1,18 @@
 """Finds calls in reasoning, whether the model writes the reasoning into its text or the server sends it separately.
 
-Reasoning contains no calls, except that some models, such as Qwen3.5 and Kimi K2, sometimes make a call before they
-end their thought. So tagged blocks in reasoning count if
+Reasoning normally contains no calls, but some models, such as Qwen3.5 and Kimi K2, sometimes make a call before they
+end their thought. Tagged blocks in reasoning therefore count if
 
-1. the reasoning ends with them, with only whitespace after and between them;
-2. the answer contains only whitespace after them, and no other text, call or item;
+1. the reasoning ends with the blocks, with only whitespace after and between them;
+2. the answer contains only whitespace after the reasoning, and no other text, call or item;
 3. the backend ended the answer rather than cutting it off.
 
-A block that is followed by more text only mentions a call. A possible call is held back until that is known.
-Untagged calls in reasoning do not count.
+A block that is followed by more text only mentions a call. A possible call is held back until this is decided. Untagged
+calls in reasoning do not count.
 
-``Thoughts`` finds reasoning in the text, between the markers of any family: thoughts may precede the first visible
-character of the answer. ``CallsInReasoning`` reads reasoning that the server sends separately: if it ends with calls,
-they become the text of the answer, which has no other text.
+``Thoughts`` finds reasoning in the text, between the markers of any model family, before the first visible character of
+the answer. ``CallsInReasoning`` reads reasoning that the server sends separately: calls at its end become the text of
+the answer, which has no other text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from toolsim.response.quotation import tagged_calls
 from toolsim.response.segments import Block, BrokenCall, FenceMark, Fragment, Parser, ParserWrapper, Segment
 
 IN_REASONING = "CALL_IN_REASONING"
-"""A warning: the text of the answer comes from the end of its reasoning."""
+"""The warning that the text of the answer comes from the end of its reasoning."""
 
 THOUGHTS = {
     "<think>": "</think>",
@@ -54,14 +54,14 @@ THOUGHTS = {
     "<|channel|>analysis<|message|>": "<|end|>",  # gpt-oss
     "<|start|>assistant<|channel|>analysis<|message|>": "<|end|>",
 }
-"""Maps opening to closing markers."""
+"""Markers of thoughts; maps opening to closing markers."""
 
 _LONGEST = max(map(len, THOUGHTS))
 _SPACE = re.compile(r"\s*+")
 
 
 def thought_at(text: str, at: int, *, final: bool = True) -> str | None:
-    """Return the marker that opens a thought at ``at``, "" if none does, None if more text is needed."""
+    """Return the marker that opens a thought at ``at``, "" if no marker does, None if more text is needed."""
     rest = text[at : at + _LONGEST]
     found = next((opening for opening in THOUGHTS if rest.startswith(opening)), "")
     is_undecided = not found and not final and any(opening.startswith(rest) for opening in THOUGHTS)
@@ -71,7 +71,7 @@ def thought_at(text: str, at: int, *, final: bool = True) -> str | None:
 class LastCalls:
     """The blocks at the end of the reasoning so far, with the adjacent whitespace and markers.
 
-    ``takes_bare``: also count blocks that may occur in a sentence.
+    ``takes_bare``: also accept blocks that can occur in a sentence.
     """
 
     def __init__(self, *, takes_bare: bool) -> None:
@@ -82,7 +82,7 @@ class LastCalls:
         return len(self._held)
 
     def take(self, segments: Iterable[Segment | BrokenCall]) -> list[str]:
-        """Process segments of the reasoning; return those known to be text."""
+        """Process segments of the reasoning; return the segments that are certainly text."""
         out: list[str] = []
         for segment in segments:
             if (isinstance(segment, Block) and (self._takes_bare or not segment.is_bare)) or (
@@ -94,7 +94,7 @@ class LastCalls:
         return out
 
     def add(self, text: str, *, is_text: bool = True) -> list[str]:
-        """Process text after the blocks; return everything held back if the text is visible (``is_text``)."""
+        """Process text after the blocks; if it is visible (``is_text``), return all held-back text."""
         if self._held and (not is_text or text.isspace()):
             self._held.append(text)
             return []
@@ -112,19 +112,22 @@ class LastCalls:
 
 
 class Thoughts(ParserWrapper[Parser, LastCalls]):
-    """A parser around ``inner``, which gets the text after the thoughts; ``new`` creates parsers for the thoughts."""
+    """A parser around ``inner``, which receives the text after the thoughts.
+
+    ``new``: creates parsers for the thoughts.
+    """
 
     def __init__(self, inner: Parser, new: Callable[[], Parser]) -> None:
         super().__init__(inner, LastCalls(takes_bare=False))
         self._new = new
-        self._thought: Parser | None = None  # Reads the open thought.
-        self._end = ""  # Its closing marker.
-        self._text = ""  # Undecided text: the beginning of a marker.
+        self._thought: Parser | None = None  # The parser of the open thought.
+        self._end = ""  # The closing marker of the open thought.
+        self._text = ""  # Undecided text, which may be the beginning of a marker.
         self._is_over = False  # Whether no further thought can follow.
 
     @property
     def in_block(self) -> bool:
-        """Whether text is being held back because it may be a call."""
+        """Whether text is held back because it may be a call."""
         return super().in_block or (self._thought is not None and self._thought.in_block)
 
     def feed(self, text: str) -> Sequence[Segment]:
@@ -181,7 +184,7 @@ class Thoughts(ParserWrapper[Parser, LastCalls]):
 
 
 class CallsInReasoning:
-    """Replaces the events of one choice where necessary; ``sentinel``: a sentinel for the reasoning.
+    """A filter that replaces events of one choice if its reasoning ends with calls; ``sentinel``: finds them.
 
     ``is_over``: later events are unchanged, so they can bypass ``take``. ``has_found``: reasoning has become text.
     """
@@ -194,7 +197,7 @@ class CallsInReasoning:
         self.has_found = False
 
     def take(self, event: BackendEvent) -> list[BackendEvent]:
-        """Process one event, while ``is_over`` is false."""
+        """Process one event; only called while ``is_over`` is false."""
         match event:
             case ReasoningDelta():
                 self._like = event
@@ -223,7 +226,7 @@ class CallsInReasoning:
 
 
 def calls_in_reasoning_for(plan: Plan) -> CallsInReasoning | None:
-    """Return the parser for the reasoning of an answer; None if no tools are offered or it has several choices."""
+    """Return the parser for the reasoning of an answer; None without tools or with several choices."""
     if not plan.tools or plan.choices != 1:
         return None
     return CallsInReasoning(Thoughts(tagged_calls(plan), lambda: tagged_calls(plan)))

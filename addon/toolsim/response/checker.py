@@ -1,12 +1,12 @@
 """The schema checks of one answer: one validator per tool, and a shared time budget.
 
-A schema check blocks all other exchanges. Each single check is bounded (``toolsim.schema``),
-but the next bytes of an answer may contain any number of calls. So all checks, including compilation, share one
-budget. Interruptions such as a garbage collection are not counted (``toolsim.schema.validator``). The budget
-refills at a quarter of the elapsed time: an answer at a model's pace never exhausts it, and a hostile one leaves
-most of the time to others. When the budget is exhausted, a check is undecided, and the call passes with a warning.
-The exception is a strict tool, whose client was promised that arguments conform. So checks for strict tools may
-overdraw the budget by enough for any sensible call.
+A schema check blocks all other exchanges. Each check is bounded (``toolsim.schema``), but the next bytes of an answer
+can contain any number of calls. All checks, including compilation, therefore share one budget. Interruptions such as a
+garbage collection are not counted (``toolsim.schema.validator``). The budget refills at a quarter of the elapsed time:
+an answer at a model's pace never exhausts it, and a hostile answer leaves most of the time to other exchanges. When the
+budget is exhausted, a check is undecided, and the call passes with a warning. The exception is a strict tool, whose
+client was promised that arguments conform. Checks for strict tools can therefore overdraw the budget, by enough for any
+sensible call.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ SCHEMA_CHECK_TIMED_OUT = "SCHEMA_CHECK_TIMED_OUT"
 SCHEMA_UNUSABLE = "SCHEMA_UNUSABLE"
 
 BUDGET_SECONDS = 0.015
-"""Seconds that all schema checks may take without a refill: enough for arguments with 10,000 values."""
+"""Time budget of all schema checks without a refill, in seconds: enough for arguments with 10,000 values."""
 
 PATIENT_SECONDS = 1.0
-"""The same in a separate process, where nothing else is blocked."""
+"""Time budget of all schema checks in a separate process, where they do not block other work, in seconds."""
 
 _REFILL = 0.25
 
 _STRICT_SECONDS = 0.025
-"""Seconds by which checks for strict tools may overdraw the budget; in the worst case others wait 40 ms, once."""
+"""Seconds by which checks for strict tools can overdraw the budget; in the worst case, others wait 40 ms, once."""
 
 UNSETTLED = CheckResult("the check did not finish in time", settled=False, outline="not checked in time")
-"""The mismatch reported if the arguments of a strict tool could not be checked."""
+"""The result of a check that was abandoned for a strict tool's arguments."""
 
 
 class SchemaChecker:
-    """Checks values against the schemas of tools; ``warn`` is called with a code and a tool's name.
+    """Checks values against the schemas of tools, within a budget of ``seconds``.
 
-    ``seconds``: the size of the budget.
+    ``warn``: called with the code of a warning and a tool's name.
     """
 
     def __init__(self, warn: Callable[[str, str], None], *, seconds: float = BUDGET_SECONDS) -> None:
@@ -49,7 +49,7 @@ class SchemaChecker:
         self._spent_at = monotonic()
 
     def schema(self, tool: Tool) -> Validator | None:
-        """Return the tool's compiled schema, or None if it has no usable one."""
+        """Return the tool's compiled schema, or None if the tool has no usable schema."""
         if tool.name not in self._validators:
             self._validators[tool.name] = None
             if tool.parameters is not None:
@@ -57,16 +57,17 @@ class SchemaChecker:
                 began = thread_time()
                 try:
                     self._validators[tool.name] = compile_schema(tool.parameters)
-                except SchemaError:  # A strict tool with such a schema has already been refused with a 400.
+                except SchemaError:  # A strict tool with an unusable schema has already been refused with a 400.
                     self._warn(SCHEMA_UNUSABLE, tool.name)
-                # Happens once per schema. It counts as at most one step, since a pause cannot be told apart from it.
+                # Compilation happens once per schema. It counts as at most one step, since a pause cannot be
+                # distinguished from it.
                 self._spend(min(thread_time() - began, STEP_SECONDS))
         return self._validators[tool.name]
 
     def mismatch(self, tool: Tool, value: Any) -> CheckResult | None:
         """Return where and why arguments violate the tool's schema, or None if they conform.
 
-        If the check is undecided: ``UNSETTLED`` for a strict tool, otherwise None.
+        Returns ``UNSETTLED`` for an undecided check of a strict tool's arguments, and None for other undecided checks.
         """
         schema = self.schema(tool)
         if schema is None:
@@ -80,7 +81,7 @@ class SchemaChecker:
         return None
 
     def fits(self, tool: Tool, value: Any) -> bool:
-        """Return whether arguments definitely match the tool's schema; without a schema any do. Never warns."""
+        """Return whether arguments definitely match the tool's schema; without a schema, all do. Never warns."""
         schema = self.schema(tool)
         return schema is None or self.conforms(schema, value)
 

@@ -5,13 +5,14 @@
 1. Each aspect of an answer has one owner: ``output_sequencer`` orders text and calls and determines when the choice
    ends, ``client_calls`` decides how a call is emitted, and ``judge`` whether text is a call.
 2. Events that arrive while a call is open are emitted after it. Text and other items count as if they had arrived
-   before it, as they do if the call is emitted in one step; the backend's structured calls count from there on.
-3. A tagged block that is open at the end of a backend message continues in the next one: nothing is inserted into its
-   arguments.
-4. If text after a call would end the turn, so does the first character of a call over the limit. Neither the verdict
-   on that call nor the way the text is split matters.
-5. A block directly after an unreadable one is text, so that the second of two calls does not run alone. Calls before
-   the unreadable block do run, since the client may have them already.
+   before the call, as they do if the call is emitted in one step; the backend's structured calls count from the end of
+   the call.
+3. A tagged block that is open at the end of a backend message continues in the next message, without any text inserted
+   into its arguments.
+4. If text after a call would end the turn, the first character of a call over the limit also ends it, regardless of the
+   verdict on this call and of how the text is split.
+5. A block directly after an unreadable block is text, so that the second of two calls does not run alone. Calls before
+   the unreadable block do run, since the client may have received them already.
 """
 
 from __future__ import annotations
@@ -68,18 +69,18 @@ from toolsim.response.verdict import (
 
 
 class Choice:
-    """One choice. Each method processes one backend event and returns the client's events for it.
+    """A choice of an answer. Each method processes one backend event and returns the client's events for it.
 
-    ``sequencer`` knows whether the choice has ended, and why.
+    ``sequencer`` determines whether the choice has ended, and why.
     """
 
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], index: int = 0) -> None:
         self._plan = plan
         self._report = report
-        self._judge = judge  # Shared by all choices of the answer, including its time for schema checks.
+        self._judge = judge  # The judge and its time budget are shared by all choices of the answer.
         self._structured_calls = StructuredCalls(judge)
-        self._index = index  # The number of this choice, included in each of its events.
-        self._parser = parser_for(plan, judge)  # None: no tools are offered, so everything is text.
+        self._index = index  # The index of this choice, included in each of its events.
+        self._parser = parser_for(plan, judge)  # None: no tools are offered, so all output is text.
         self._calls = ClientCalls(plan, report, numbers, index)
         self.sequencer = OutputSequencer(plan, report, self._calls, index)
         self._is_unreadable = False  # Whether the latest block was an unreadable call.
@@ -90,7 +91,7 @@ class Choice:
 
     @property
     def has_called(self) -> bool:
-        """Whether there were calls, and all of them are complete."""
+        """Whether the choice has calls, and all of them are complete."""
         return self._calls.made > 0 and not self._calls.has_broken
 
     @property
@@ -105,16 +106,16 @@ class Choice:
             return []
         if self._parser is not None:
             self._take(self._parser.feed(text))
-            # Rule 4: a block that has just started can no longer become a call.
+            # Rule 4: a block that has just started is over the limit and can no longer become a call.
             is_surplus = self._plan.stops_after_tools and self._calls.is_exhausted and self._in_block
             if is_surplus and not self.sequencer.has_ended:
                 self.sequencer.end_early(self._calls.skip())
-        elif text:  # No tools are offered: everything is text.
+        elif text:  # No tools are offered, so all output is text.
             self.sequencer.state(text)
         return self._calls.take()
 
     def next_message(self) -> list[ClientEvent]:
-        """Process the end of a backend message that is followed by another one."""
+        """Process the end of a backend message that is followed by another message."""
         if self.sequencer.has_ended:
             return []
         follows = self.sequencer.end_message()
@@ -124,16 +125,16 @@ class Choice:
             # Rule 3: the block continues in the next message.
             segments = []
         else:
-            # The parser reads it as text, since a call at the end of the message may be alone on its lines.
+            # The parser reads the empty line as text, since a call at the end of the message may be alone on its lines.
             segments = self._parser.feed(EMPTY_LINE)
-        # An empty line that separates nothing is dropped. But it may have completed text that was held back.
+        # An empty line that separates no text is dropped, unless it completed held-back text.
         if follows or not all(isinstance(segment, str) and segment.isspace() for segment in segments):
             self._take(segments)
         return self._calls.take()
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
         """Process an event that is neither text nor a call."""
-        # The continuation of an item that the client already has interrupts nothing.
+        # A progress event of an item that the client already has does not interrupt the text.
         if isinstance(event, HostedProgress) and not event.key:
             if not self.sequencer.has_ended:
                 self._calls.emit(event)
@@ -152,7 +153,7 @@ class Choice:
         """Process a structured call from the backend."""
         self.sequencer.calls_started = max(0, self.sequencer.calls_started - 1)
         self._release_text()
-        # Rule 2: the call counts from the end of the open call on, unless it is the open call.
+        # Rule 2: the call counts from the end of the open call, unless it is the open call itself.
         if self._calls.is_open and not self._calls.is_arriving_as(call.key):
             self._after_call(broke=self._calls.postpone(call))
         elif not self.sequencer.has_ended:
@@ -160,20 +161,20 @@ class Choice:
         return self._calls.take()
 
     def arriving(self, delta: StructuredDelta) -> list[ClientEvent]:
-        """Process a piece of a structured call that is still arriving; the complete call follows."""
+        """Process a piece of a structured call that is still arriving and that the complete call follows."""
         if self.sequencer.has_ended:
             return []
-        # The open block may be another call that is about to be announced.
+        # The open block may contain another call that is about to be announced.
         may_announce = delta.is_first and not self._in_block
         self._calls.arriving(delta, self._structured_calls.arriving(delta) if may_announce else None)
         return self._calls.take()
 
     def finish(self, reason: FinishReason) -> list[ClientEvent]:
-        """End the choice, for the backend's own reason. Everything held back is resolved now."""
+        """End the choice for the backend's reason, and resolve all held-back text."""
         if self.sequencer.has_ended:
             return []
         self._drain(reason)
-        # The held-back text may have ended it early, or as failed. A backend that treats calls as text reports "stop".
+        # The held-back text may have ended the choice. A backend that treats calls as text reports "stop".
         if not self.sequencer.has_ended:
             self.sequencer.end("tool_calls" if self._calls.made else reason)
         return self._calls.take()
@@ -186,7 +187,7 @@ class Choice:
         self.sequencer.end(self.sequencer.reason)
         return [event for event in self._calls.take() if not isinstance(event, Failed)]
 
-    # -- pieces
+    # -- segments
 
     def _take(self, segments: Sequence[Segment | BrokenCall]) -> None:
         for segment in joined(segments) if len(segments) > 1 else segments:
@@ -200,11 +201,11 @@ class Choice:
                     self._is_unreadable = self._is_unreadable and segment.isspace()
                     self.sequencer.state(segment)
                 case Fragment():
-                    # It precedes its block and is not additional text.
+                    # A fragment precedes its block and is not additional text.
                     self._calls.fragment(segment.text)
                 case Block() | Oversize():
                     is_announced = isinstance(segment, Block) and self._calls.streams(segment.body)
-                    # A verdict may end the choice; later ones are skipped, and reported as skipped.
+                    # A verdict may end the choice; later verdicts are skipped, and reported as skipped.
                     with self._reported(segment.raw) as outcomes:
                         verdicts = self._judge.block(segment, is_announced=is_announced)
                         # Rule 5: the second of two calls must not run alone.
@@ -219,11 +220,11 @@ class Choice:
                 case Calls():
                     self._untagged(segment)
                 case FenceMark():
-                    # Next to a call it is dropped, like whitespace.
+                    # A fence mark next to a call is dropped, like whitespace.
                     self._position += len(segment.raw)
                     self.sequencer.mark(segment.raw, opening=segment.opening)
                 case BrokenCall():
-                    # No retry followed, so it is the answer.
+                    # No retry followed, so the broken call is the answer.
                     self.sequencer.state(segment.raw)
 
     def _untagged(self, segment: Calls) -> None:
@@ -238,7 +239,7 @@ class Choice:
             for accepted in segment.calls:
                 self._judge.count_untagged(accepted)
                 outcomes.append(self.apply(accepted.call))
-        # The model would otherwise repeat the call endlessly (``repetition``).
+        # Without an end, the model would repeat the call endlessly (``repetition``).
         if segment.ends and not self.sequencer.has_ended:
             self.sequencer.end_early(ONE_CALL)
 
@@ -248,23 +249,23 @@ class Choice:
         return self._report.add_block(self._index, start, self._position)
 
     def _release_text(self) -> None:
-        """Emit text that the parser holds back only as long as the answer consists of text."""
+        """Emit text that the parser holds back only while the answer consists of text."""
         if self._parser is not None:
             self._take(self._parser.release())
 
     def _drain(self, reason: FinishReason) -> None:
-        """Resolve everything held back, at an end for ``reason``; any cut is reported as "length"."""
-        # The complete call that should have followed its pieces will not arrive.
+        """Resolve all held-back text when the choice ends for ``reason``; any truncation is reported as "length"."""
+        # The complete call that should have followed these pieces will not arrive.
         if self._calls.is_arriving:
             self._after_call(broke=self._calls.break_off())
         if self._parser is not None:
             self.drain(self._parser, reason)
-        # The same applies to the block of a call that was announced from its beginning.
+        # A block whose call was announced from its beginning will not be completed, either.
         self._end_block()
         self.sequencer.end_of_text()
 
     def drain(self, parser: Parser, reason: FinishReason) -> None:
-        """Process what the parser has held back up to the end of the text."""
+        """Process the text that the parser has held back up to the end of the text."""
         self._take(parser.finish(cut=reason == "length"))
 
     # -- verdicts
@@ -280,13 +281,13 @@ class Choice:
                 return self._violate(verdict)
 
     def _call(self, call: JudgedCall, structured: StructuredCall | None) -> str:
-        """Emit a call, unless it exceeds the limit or repeats another one."""
+        """Emit a call, unless it exceeds the limit or repeats another call."""
         passed_over = f"passed over {call.tool.name}"
         if self.sequencer.has_ended:
             return passed_over
-        # This may be the structured call that is still arriving, which the client has already.
+        # This call may be the structured call that is still arriving, which the client already has.
         if structured is None and self._calls.is_arriving:
-            # Text that follows it still comes after a call.
+            # Text that follows the postponed call still counts as text after a call.
             self.sequencer.called(made=True)
             self._after_call(broke=self._calls.postpone(call))
             return f"call {call.tool.name}"
@@ -306,7 +307,7 @@ class Choice:
         if structured is not None:
             self._say_in_words(verdict, structured)
             return outcome
-        # Its beginning may have been announced as a call, which is then incomplete.
+        # The beginning of the block may have been announced as a call, which is then incomplete.
         self._end_block()
         self.sequencer.state(verdict.raw)
         return outcome
@@ -315,11 +316,11 @@ class Choice:
         """Emit a rejected structured call of the backend as text."""
         if self._calls.is_arriving_as(call.key) and self._calls.break_off():
             self.sequencer.interrupt()
-        # Text after a call would end the turn or be dropped, and the client already has its calls.
+        # Text after a call would end the turn or be dropped, and the client already has the calls.
         if self.sequencer.gap is None:
             return
         self._report.warnings.append(entry(CALL_AS_TEXT, verdict.name and loggable_name(verdict.name)))
-        # This text is not the model's, so it gets its own paragraph.
+        # The text was not written by the model, so it is put in a separate paragraph.
         parting = EMPTY_LINE if self.sequencer.is_in_text else ""
         self.sequencer.state(f"{parting}{verdict.raw}")
 
@@ -333,11 +334,11 @@ class Choice:
             if end:
                 self.sequencer.end_early(end)
             return f"passed over {verdict.reason}"
-        # Calls that waited for an announced call come first; one of them may end the choice.
+        # Calls that waited for an announced call are emitted first, and may end the choice.
         self._end_block()
         if self.sequencer.has_ended:
             return f"failure {verdict.reason}"
-        # For clients that cannot show an error, the message is the answer.
+        # If the client cannot show an error, the message is the answer.
         if self._plan.policy.strict_policy == "message":
             self._calls.emit(TextDelta(verdict.error.message, self._index))
             self.sequencer.end_early("strict failure")
@@ -352,7 +353,7 @@ class Choice:
         is_announced = self._plan.stream and self._calls.is_arriving_as(call.key)
         for verdict in self._structured_calls.verdicts(call, is_announced=is_announced):
             self.apply(verdict, call)
-        # If the call is still open, it was not emitted as a call.
+        # A structured call that is still open was not emitted as a call.
         broke = self._calls.is_arriving_as(call.key) and self._calls.break_off()
         self._after_call(broke=broke)
 
@@ -361,7 +362,7 @@ class Choice:
             self._after_call(broke=self._calls.end_block())
 
     def _after_call(self, *, broke: bool) -> None:
-        """Continue after a call. If it broke after it was announced (``broke``), it interrupts the text."""
+        """Continue after a call. If the call broke after its announcement (``broke``), it interrupts the text."""
         if broke:
             self.sequencer.interrupt()
         for call in self._calls.take_postponed():

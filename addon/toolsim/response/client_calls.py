@@ -3,19 +3,21 @@
 1. A call that the judge has accepted is emitted in full, unless it exceeds the limit or repeats another. A call over
    the limit is dropped, and it ends the turn if other text after a call would.
 2. With incremental arguments, a call within the limit is announced before it is complete: from an open block, as soon
-   as its header is clean (``Preview``), or while the backend is emitting it as a structured call, unless it may repeat
-   a call that came as text. A call that is run between the rounds (``Plan.hosted``) is never announced, because its
-   client gets other items for it. A non-streamed answer has its calls in the same order, but nothing is sent before
-   they are complete.
-3. An announcement is final. If the judge accepts a call that begins with the part that the client has, the rest is
-   emitted. If it accepts anything else, or nothing, the call ends as incomplete, and the choice ends as cut.
-4. One call at a time: while a call is open, no other is announced or made, and everything else is emitted after it.
-5. No model makes dozens of calls before its first one has ended: a call with so many waiting behind it is broken.
-6. In the output mode obsidian-xml a call is followed by its text, so that a client that stops at the first text has
+   as its header is readable (``Preview``), or while the backend is emitting it as a structured call, unless it may
+   repeat a call that arrived as text. A call that is run between the rounds (``Plan.hosted``) is never announced,
+   because the client receives other items for it. A non-streamed answer has its calls in the same order, but no call is
+   sent before it is complete.
+3. An announcement is final. If the judge accepts a call that begins with the part that the client has received, the
+   rest is emitted. Otherwise the announced call ends as incomplete, and the choice ends as cut off.
+4. Calls are emitted one at a time: while a call is open, no other call is announced or made, and all other output is
+   emitted after it.
+5. Models do not make dozens of calls before the first call has ended, so an open call for which that many calls wait is
+   broken.
+6. In the output mode obsidian-xml, a call is followed by its text, so that a client that stops at the first text has
    already received the call.
-7. Some backends send a call both as text **and** as a structured call. If both were passed on, a tool that writes would
-   write twice. So a call of one kind that is equivalent to an unpaired call of the other kind is dropped: the remaining
-   calls are as many as the more frequent kind has. With ``toolsim_tool_block_dedup`` every repetition is dropped.
+7. Some backends send a call both as text **and** as a structured call. If both calls were passed on, a tool that writes
+   would write twice. A call of one kind is therefore dropped if it is equivalent to an unpaired call of the other kind;
+   as many calls remain as the more frequent kind has. With ``toolsim_tool_block_dedup``, every repetition is dropped.
 """
 
 from __future__ import annotations
@@ -48,17 +50,17 @@ from toolsim.response.verdict import JudgedCall
 from toolsim.wire.json_codec import load
 
 MAX_WAITING = 64
-"""Maximum number of calls that wait for an open one: they are emitted in one step, at 0.05 ms each."""
+"""Maximum number of calls that wait for an open call: they are emitted in one step, which takes 0.05 ms each."""
 
 
 _HEADER = re.compile(rf'\s*(?:\[\s*)?{HEAD}\s*,\s*{ARGUMENTS}\s*(?=["{{])').match
 _PLAIN_HEADER = re.compile(r'\s*(?:\[\s*)?\{\s*"name"\s*:\s*"(?P<name>[^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
-# Names have at most 128 characters; a longer header contains something else, as does longer whitespace before the
-# object in a string of arguments. The header is read again with each piece, so it must not grow.
+# Names have at most 128 characters; a longer header is not that of a call, and the same is true for longer whitespace
+# before the object in a string of arguments. The header is read again with each piece, so it must not grow.
 _MAX_HEADER = 512
 _STRING = re.compile(r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+').match
 _HALF_ESCAPE = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?\Z").match
-# The escape of the first half of a surrogate pair; its backslash must not be escaped.
+# The escape of the first half of a surrogate pair; the backslash must not itself be escaped.
 _FIRST_OF_PAIR = re.compile(r"(?:\A|[^\\])(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})\Z").search
 _OUTSIDE = re.compile(r'[^"{}\[\]]*+')
 _NO_OUTPUTS = Outputs()
@@ -67,23 +69,23 @@ _NO_OUTPUTS = Outputs()
 class Preview:
     """A call's name and arguments, read from a block that is still open, so that they are streamed as they arrive.
 
-    It reads one shape, ``{"name": "…", "arguments": "…`` or ``{…`` in any spelling of these keys (``call_keys``),
-    possibly within a wrapper or as the first of a list, and silently gives up on any other: such a block is then
-    buffered until it is complete and judged. The returned parts are a verbatim prefix of the arguments.
+    It parses one shape, ``{"name": "…", "arguments": "…`` or ``{…`` in any spelling of these keys (``call_keys``),
+    possibly within a wrapper or as the first call of a list, and silently gives up on any other shape, which is then
+    buffered until the block is complete and judged. The returned parts are a verbatim prefix of the arguments.
 
         header ─▶ string ─▶ end         arguments as a JSON string: decoded, never in the middle of an escape
            │
            └────▶ object ─▶ end         arguments as an object: its own source, up to its last brace
 
-    ``repair``: other spellings of the keys count.
+    ``repair``: other spellings of the keys are accepted.
 
-    ``tool`` is set once the call may be announced: an offered tool that is not strict.
+    ``tool``: set to an offered tool that is not strict as soon as the call can be announced.
     """
 
     def __init__(self, tools: Iterable[Tool], outputs: Outputs = _NO_OUTPUTS, *, repair: bool = True) -> None:
         self._outputs = outputs
         self._read_header = _HEADER if repair else _PLAIN_HEADER
-        # A strict tool's call may not be announced before the judge has accepted it.
+        # A strict tool's call must not be announced before the judge has accepted it.
         self._tools = {tool.name: tool for tool in tools if tool.kind == "function" and not tool.strict}
         self._candidate: Tool | None = None
         self._state = self._header
@@ -95,7 +97,7 @@ class Preview:
         self.tool: Tool | None = None
 
     def feed(self, text: str) -> str:
-        """Return the arguments added by ``text``, a piece of the block's body; "" while nothing can be sent."""
+        """Return the arguments added by ``text``, a piece of the block's body; "" if no arguments can be sent yet."""
         if self._is_over:
             return ""
         self._rest += text
@@ -105,14 +107,14 @@ class Preview:
         return delta
 
     def rest(self, name: str, arguments: str) -> str | None:
-        """Return the unsent part of the accepted call, or None if something else was sent."""
+        """Return the unsent part of the accepted call, or None if the part already sent is different."""
         sent = "".join(self._sent)
         if self.tool is None or self.tool.name != name or not arguments.startswith(sent):
             return None
         return arguments[len(sent) :]
 
     def give_up(self) -> None:
-        """Stop reading."""
+        """Stop parsing, so that the call is not announced."""
         self.tool = None
         self._stop()
 
@@ -135,7 +137,7 @@ class Preview:
         return self._state()
 
     def _string(self) -> str:
-        """Decode a JSON string of arguments as far as it has been received."""
+        """Decode the part of a JSON string of arguments that has been received."""
         match = _STRING(self._rest)
         assert match is not None
         end = match.end()
@@ -181,15 +183,15 @@ class Preview:
 
 
 def as_block(name: str, arguments: str) -> str:
-    """Return the beginning of a block's body with a call to the tool ``name``; ``arguments``: their start."""
+    """Return the beginning of a block's body with a call to the tool ``name``; ``arguments``: their beginning."""
     return f'{{"name": {json.dumps(name)}, "arguments": {arguments}'
 
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """The outcome of a call: whether it was made, and the reason the turn ends there ("" if it continues).
+    """The outcome of a call: whether it was made, and the reason why the turn ends there ("" if it continues).
 
-    ``broke``: it differs from the announced call, which has ended as incomplete (rule 3).
+    ``broke``: the call differs from the announced call, which has ended as incomplete (rule 3).
     """
 
     made: bool = False
@@ -198,10 +200,10 @@ class CallOutcome:
 
 
 class ClientCalls:
-    """The calls of one choice, and its other output. ``has_broken``: whether any call was left incomplete.
+    """The calls of one choice and its other output, in the order of emission.
 
-    ``made``: the number of complete calls emitted.
-    ``preview``: the preview of the open block, or None.
+    ``has_broken``: whether any call was left incomplete. ``made``: the number of complete calls emitted. ``preview``:
+    the preview of the open block, or None.
     """
 
     def __init__(self, plan: Plan, report: Report, numbers: Iterator[int], choice: int) -> None:
@@ -210,14 +212,14 @@ class ClientCalls:
         self._numbers = numbers
         self._choice = choice
         self._seen_calls = SeenCalls(drops_all=plan.policy.tool_block_dedup)
-        self._limit = 1 if plan.one_call or plan.legacy_functions else plan.policy.tool_block_max  # 0: unlimited.
+        self._limit = 1 if plan.one_call or plan.legacy_functions else plan.policy.tool_block_max  # 0 means unlimited.
         self._out: list[ClientEvent] = []
-        self._behind: list[ClientEvent] = []  # Events that arrive while a call is open (rule 4).
+        self._behind: list[ClientEvent] = []  # Events that arrived while a call was open (rule 4).
         self._postponed: list[
             StructuredCall | JudgedCall
         ] = []  # Calls that were completed while another call was open.
         self._open: Preview | None = None  # The preview of the announced call that has not ended.
-        self._key: str | None = None  # The key of its pieces, or None if it is in a block.
+        self._key: str | None = None  # The key of the open call's pieces, or None if the call is in a block.
         self.preview: Preview | None = None
         self.has_broken = False
         self.made = 0
@@ -233,7 +235,7 @@ class ClientCalls:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no further call may be made."""
+        """Whether the limit of calls has been reached."""
         return 0 < self._limit <= self.made
 
     @property
@@ -269,7 +271,7 @@ class ClientCalls:
         is_sent = announced is not None and self._plan.stream
         rest = announced.rest(call.tool.name, call.arguments) if announced and is_sent else call.arguments
         if rest is None:
-            # The judge accepted something other than the announced call, perhaps a repaired text: too late for that.
+            # The judge accepted a call that differs from the announced call, perhaps because it was repaired.
             return CallOutcome(broke=self.break_off())
         events: list[ClientEvent] = [] if is_sent else [self._started(call.tool)]
         if rest:
@@ -288,7 +290,7 @@ class ClientCalls:
         return CallOutcome(made=True, end="first call" if first_ends else "")
 
     def skip(self, name: str | None = None) -> str:
-        """Drop a call that exceeds the limit; return the reason the turn ends there, or "" if it continues."""
+        """Drop a call that exceeds the limit; return the reason why the turn ends there, or "" if it continues."""
         stops = self._plan.stops_after_tools
         self._report.drop_call(None if stops else name)
         return f"more than {self._limit} calls" if stops else ""
@@ -304,11 +306,11 @@ class ClientCalls:
         return Preview(tools, self._plan.outputs, repair=self._plan.policy.repair == "safe")
 
     def streams(self, body: str) -> bool:
-        """Whether the client has the first arguments of a block with this body, or would have with smaller pieces."""
+        """Whether a block with this body is streamed before its end, if it arrives in small enough pieces."""
         return self._plan.stream and self._plan.announces_early and self._new_preview().feed(body) != ""
 
     def arriving(self, delta: StructuredDelta, tool: Tool | None) -> None:
-        """Process a piece of a structured call, which may be announced if it is a call to ``tool``."""
+        """Process a piece of a structured call, which can be announced if ``tool`` is given."""
         if self._open is not None and self._key == delta.key:
             self._read(self._open, delta.text, delta.key)
         elif tool is not None and not self._seen_calls.may_be_repeated:
@@ -328,27 +330,27 @@ class ClientCalls:
             self._out.append(CallDelta(arguments, self._choice))
 
     def postpone(self, call: StructuredCall | JudgedCall) -> bool:
-        """Keep a call until the open one has ended; return whether the open call broke because of it (rule 5)."""
+        """Keep a call until the open call has ended; return whether the open call broke because of it (rule 5)."""
         self._postponed.append(call)
         return len(self._postponed) > MAX_WAITING and self.break_off()
 
     def take_postponed(self) -> list[StructuredCall | JudgedCall]:
-        """Return the postponed calls, and clear them; none while a call is open."""
+        """Return the postponed calls, and clear them; empty while a call is open."""
         if self.is_open or not self._postponed:
             return []
         calls, self._postponed = self._postponed, []
         return calls
 
     def end_block(self) -> bool:
-        """Forget the open block; return whether its call was announced but ended by no verdict (incomplete)."""
+        """Forget the open block; return whether it leaves an announced call incomplete."""
         self.preview = None
         return not self.is_arriving and self.break_off()
 
     def break_off(self) -> bool:
-        """End the open call, if there is one, as incomplete; return whether the client has its beginning."""
+        """End the open call, if any, as incomplete; return whether the client has received its beginning."""
         if self._open is None:
             return False
-        self._open.give_up()  # If its block continues, the call is not announced a second time.
+        self._open.give_up()  # If the block continues, the call is not announced a second time.
         if not self._plan.stream:
             self._close()
             return False
@@ -371,7 +373,7 @@ class ClientCalls:
 
 
 def _joined(events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
-    """Yield events with adjacent texts joined, because there may be a hundred thousand of them."""
+    """Yield events with adjacent texts joined, because there can be a hundred thousand of them."""
     for kind, same in groupby(events, type):
         if kind is TextDelta:
             texts = [event for event in same if isinstance(event, TextDelta)]
@@ -384,23 +386,23 @@ type _Meaning = tuple[str, str]
 
 
 class SeenCalls:
-    """The calls of one choice, used to drop repeated ones (rule 7). ``drops_all``: drop intentional ones, too."""
+    """The calls of one choice, used to drop repeated calls (rule 7). ``drops_all``: drop every repetition."""
 
     def __init__(self, *, drops_all: bool) -> None:
         self._drops_all = drops_all
         self._seen: set[_Meaning] = set()
-        # Calls that came as text; parsed only when a structured call requires it.
+        # Calls that arrived as text, parsed only when a structured call requires it.
         self._unparsed: list[_Meaning] = []
-        # The calls of each kind, structured or not, that no call of the other kind has repeated.
+        # The calls of each kind, structured or not, that have no counterpart of the other kind yet.
         self._unpaired: dict[bool, Counter[_Meaning]] = {False: Counter(), True: Counter()}
 
     @property
     def may_be_repeated(self) -> bool:
-        """Whether a structured call may be a repetition of a call that came as text."""
+        """Whether a structured call may be a repetition of a call that arrived as text."""
         return bool(self._unparsed) or self._unpaired[False].total() > 0
 
     def take(self, name: str, arguments: str, *, structured: bool) -> bool:
-        """Return whether this call was already made; from now on it counts as made.
+        """Record a call as made; return whether it had already been made.
 
         ``structured``: whether the backend emitted it as a structured call.
         """
@@ -424,7 +426,7 @@ class SeenCalls:
 
 
 def _meaning(name: str, arguments: str) -> _Meaning:
-    """Return the key under which equivalent calls are equal: the tool and the values, regardless of notation."""
+    """Return the key by which equivalent calls are equal: the tool and the values, regardless of notation."""
     try:
         value = load(arguments, parse_float=_number)
     except (ValueError, RecursionError):
@@ -433,6 +435,6 @@ def _meaning(name: str, arguments: str) -> _Meaning:
 
 
 def _number(text: str) -> float | int:
-    """Return 1 for 1.0, which is the same number in JSON."""
+    """Return a number in JSON as an int if it is integral: 1.0 and 1 are the same number."""
     number = float(text)
     return int(number) if number.is_integer() else number

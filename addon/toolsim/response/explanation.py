@@ -1,11 +1,11 @@
-"""Decides whether the sentence before an untagged or fenced call introduces an example that is only shown.
+"""Decides whether the sentence before an untagged or fenced call introduces an example that must not be run.
 
     Here is an example of the JSON:         text: it explains
     In your last message you wrote:         text: it quotes
     The function call would look like this: a call: models announce their calls like this
 
-Only the last sentence before the call counts. In 10,456 recorded answers, text shaped like a call follows a
-sentence, and none of the valid calls follows one of these expressions. They cover some thirty languages.
+Only the last sentence before the call counts. In 10,456 recorded answers, text shaped like a call follows a sentence,
+and no valid call follows one of these expressions, which cover some thirty languages.
 """
 
 from __future__ import annotations

@@ -1,24 +1,25 @@
-"""Answers that consist of one untagged call that cannot be made, so the model can be retried.
+"""Finds answers that consist of one untagged call that cannot be made, so that the model can be retried.
 
-Also covers calls that were cut off, which the model continues (``Continuation``).
+The module also handles calls that were cut off, which the model continues (``Continuation``).
 
-``untagged`` finds valid calls; everything else is text. But an answer that begins with a call and contains nothing else
-was intended as one:
+``untagged`` finds valid calls and treats all other output as text. But an answer that consists only of the following
+text was intended as a call:
 
     answer := mark? "["? {"name": "…", "arguments": …      in any spelling of these keys (``call_keys``)
 
-1. It is text as soon as anything visible follows its brackets, anything is elided (``...``), or a non-text event
-   arrives: it then talks about a call, or contains another one.
-2. If the length limit cut it off before it became invalid, that is not a fault: the model can continue it.
-3. Nothing is held back unless the model may be retried. The way the text is split does not matter.
+1. The answer is text as soon as visible text follows its brackets, a part is elided (``...``), or a non-text event
+   arrives. It then describes a call, or contains another call.
+2. A call that was cut off by the length limit before it became invalid is not a fault, because the model can continue
+   it.
+3. Text is held back only if a retry is allowed. The way the text is split does not matter.
 
-``BrokenCalls`` holds back a call to an offered tool. At its end it is judged as if it were in a tagged block, and every
-schema counts. If it cannot be read or does not match its schema, that is its fault.
+``BrokenCalls`` holds back a call to an offered tool. At its end, the call is judged as if it were in a tagged block of
+a strict tool. It is a fault if it cannot be read or does not match its schema.
 
 ``UndeclaredCall`` withholds a call to a tool that does not exist: a small model that sees tools sometimes answers a
-greeting with ``{"name": "greet", "arguments": {…}}``. That is text, since the client could not run it, but if retried
-without tools, the model answers in plain text. Only the first text of an answer after its reasoning counts. When it
-ends, the answer is a ``Retry``, whose ``otherwise`` is the unchanged answer.
+greeting with ``{"name": "greet", "arguments": {…}}``. Such a call is text, since the client could not run it, but if
+retried without tools, the model answers in plain text. Only the first text of an answer after its reasoning counts.
+When the answer ends, it is a ``Retry``, whose ``otherwise`` is the unchanged answer.
 """
 
 from __future__ import annotations
@@ -48,20 +49,20 @@ _FAULTS = (MALFORMED_JSON, SCHEMA_MISMATCH)
 
 
 def begins_call(text: str) -> bool:
-    """Return whether a text begins with a tag and JSON, as a call that the model itself left open does."""
+    """Return whether a text begins with a tag and JSON, as a call that the model left unfinished does."""
     return _CALL_START.match(text) is not None
 
 
 class SoleCall:
-    """A possible answer that consists only of a call; ``accepts`` returns whether it may have a given name.
+    """A possible answer that consists only of a call; ``accepts`` returns whether a tool name is acceptable.
 
-    ``mark``: a pattern for text that may precede its JSON. ``name`` is known once its arguments begin.
+    ``mark``: a pattern for text that can precede the JSON. ``name`` is known once the arguments begin.
     """
 
     def __init__(self, mark: str, accepts: Callable[[str], bool]) -> None:
         self.pattern = rf"\s*+(?P<mark>{mark})?(?P<body>\[?\s*+{HEAD}[\s,]*+{ARGUMENTS})"
         self._accepts = accepts
-        self._head = ""  # The text before the arguments, until these begin.
+        self._head = ""  # The text before the arguments, until the arguments begin.
         self._is_fenced = False
         self._depth = 0
         self._in_string = self._is_escaped = self._is_closed = False
@@ -75,7 +76,7 @@ class SoleCall:
         return not self._depth and not self._in_string
 
     def read(self, text: str) -> bool:
-        """Process the next piece of the answer; return whether it may still be only such a call."""
+        """Process the next piece of the answer; return whether the answer may still consist only of a call."""
         if self.name:
             return all(map(self._read, text))
         self._head += text
@@ -113,7 +114,7 @@ class SoleCall:
 
 
 class BrokenCalls(TextBuffer[Parser]):
-    """Wraps the parser ``inner`` and holds such an answer back. Used like ``inner``; ``limit``: in characters."""
+    """A parser around ``inner`` that holds back an answer that may be a broken call; ``limit``: in characters."""
 
     def __init__(self, inner: Parser, plan: Plan, judge: Judge, limit: int) -> None:
         super().__init__(inner)
@@ -136,7 +137,7 @@ class BrokenCalls(TextBuffer[Parser]):
         return [*passed, BrokenCall(raw, self._refused(raw))]
 
     def _holds(self, text: str) -> bool | None:
-        """Return whether the answer may still be such a call; None if only whitespace has arrived."""
+        """Return whether the answer may still consist only of a call; None if only whitespace has arrived."""
         if not self._held and text.isspace():
             return None
         self._left -= len(text)
@@ -150,7 +151,7 @@ class BrokenCalls(TextBuffer[Parser]):
             return None
         as_strict = tuple(replace(tool, strict=True) for tool in self._plan.tools)
         for plan, reasons in ((self._plan, _FAULTS), (replace(self._plan, tools=as_strict), (SCHEMA_MISMATCH,))):
-            # The report treats all of this as text, so nothing is counted.
+            # The report treats the answer as text, so these verdicts are not counted.
             for verdict in Judge(plan, Report()).block(block):
                 if not isinstance(verdict, JudgedCall) and verdict.reason in reasons and verdict.expected:
                     return verdict
@@ -158,9 +159,10 @@ class BrokenCalls(TextBuffer[Parser]):
 
 
 class UndeclaredCall:
-    """The withheld part of one answer. ``is_declared``: returns whether a name is a tool of the client's.
+    """The withheld part of one answer. ``is_declared``: returns whether a name is a tool of the client.
 
-    ``retry``: the end of the answer, or None if it passes. ``is_over``: whether nothing is withheld any longer.
+    ``retry``: the retry at the end of the answer, or None if the answer passes. ``is_over``: whether no more text is
+    withheld.
     """
 
     def __init__(self, is_declared: Callable[[str], bool]) -> None:
@@ -203,9 +205,9 @@ class UndeclaredCall:
         return self._left >= 0 and self._call.read(text)
 
     def _retry(self, end: Ended) -> Retry | None:
-        """Return the fault of the complete answer; None if it is text."""
+        """Return the retry for the complete answer; None if the answer is text."""
         text = "".join(event.text for event in self._held)
-        # Small models forget brackets: the last one need not match the first.
+        # Small models forget brackets, so the last bracket need not match the first.
         is_whole = text.rstrip("` \t\r\n").endswith(("}", "]"))
         if not self._call.name or not is_whole or end.reasons != {0: "stop"}:
             return None
@@ -213,16 +215,16 @@ class UndeclaredCall:
         return Retry(fault, text, (*self._held, Ended(end.reasons)), end.usage)
 
 
-# Number of characters that distinguish a new start from a continuation: enough for a tag, or for a brace and a key.
+# Number of characters that distinguish a restart from a continuation: enough for a tag, or for a brace and a key.
 _MAX_REPEATED = 16
 
 
 class Continuation(ParserWrapper[Parser, list[str]]):
-    """Wraps the parser ``inner`` and feeds it ``partial_call``, which was cut off in an earlier round, before the text.
+    """A parser around ``inner`` that feeds it ``partial_call``, cut off in an earlier round, before the text.
 
-    A model that is asked to continue a call either does so or starts over. It has started over if its first visible
-    characters are those with which the call began; text is held back while that is undecided. A continuation resumes at
-    the exact character, because whitespace at the seam may belong to a string.
+    A model that is asked to continue a call either continues it or starts over. It has started over if its first
+    visible characters are those with which the call began; text is held back while this is undecided. A continuation
+    resumes at the exact character, because whitespace at the boundary may belong to a string.
     """
 
     def __init__(self, inner: Parser, partial_call: str) -> None:
@@ -230,7 +232,7 @@ class Continuation(ParserWrapper[Parser, list[str]]):
         bare = partial_call.lstrip()
         # A model that starts over may write different whitespace after the tag.
         tag = bare[: bare.find(">") + 1] if bare.startswith("<") else ""
-        self._head = tag or bare[:_MAX_REPEATED]  # The text that shows that the model starts over.
+        self._head = tag or bare[:_MAX_REPEATED]  # The text with which a model that starts over begins.
 
     @property
     def open_size(self) -> int:
@@ -251,11 +253,11 @@ class Continuation(ParserWrapper[Parser, list[str]]):
         return self._inner.feed(whole)
 
     def release(self) -> Sequence[Segment]:
-        """Return the text that is held back only as long as the answer consists of text."""
+        """Return the text that is held back only while the answer consists of text."""
         return self._inner.release()
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
-        """Return the rest at the end of the text. An undecided answer did not start over."""
+        """Return the rest at the end of the text. An undecided answer counts as a continuation."""
         held, self._held = self._held, []
         segments = self._inner.feed("".join(held)) if held else []
         return [*segments, *self._inner.finish(cut=cut)]

@@ -1,21 +1,21 @@
 """The lexer of one untagged form: finds its end, or the first character that cannot belong to a call.
 
-It reads a form in pieces and tracks strings, brackets and, in a JSON object that may be a call, the keys. It builds
-no values: the form is parsed once, when it is complete.
+The lexer reads a form in pieces and tracks strings, brackets and, in a JSON object that may be a call, the keys. It
+builds no values, because the form is parsed once it is complete.
 
-1. Outside strings there are only brackets, ``,``, ``:``, words and whitespace; in call syntax also ``=``. Strings are
-   quoted with ``"`` or ``'``. A string, bracket or word begins only where a value or a key is allowed. Any other text
-   is not a form. In call syntax strings may be adjacent, and parentheses may enclose values.
+1. Outside strings, a form contains only brackets, ``,``, ``:``, words and whitespace; in call syntax also ``=``.
+   Strings are quoted with ``"`` or ``'``. A string, bracket or word begins only where a value or a key is allowed. Any
+   other text is not a form. In call syntax, strings can be adjacent, and parentheses can enclose values.
 2. An object that may be a call has only the keys of a call, the ``name`` of an offered tool, and a ``type`` used for
    calls. This applies to the outermost object, the objects in an outermost array, and those under ``function`` and
-   ``tool_calls``. The arguments may also be next to the ``name``, as the tool's own parameters, or the object may have
+   ``tool_calls``. The arguments can also be next to the ``name``, as the tool's own parameters, or the object can have
    only the tool's name as a key (``unwrap``). Keys are compared from their first character, so that other JSON is
    released immediately.
-3. An array that may contain calls contains only objects.
+3. An array of calls contains only objects.
 4. In a fence, the closing mark ends a JSON form that lacks its last brackets.
-5. Gemma's braces contain any text, since its strings may have lost their quotes: only brackets outside quotes count.
-6. An array that repeats calls endlessly ends as soon as that is certain (``repetition``).
-7. A bracket in JSON may be closed by a bracket of the wrong kind if only closing brackets follow (``repair``).
+5. Gemma's braces contain any text, since strings may have lost their quotes; only brackets outside quotes count.
+6. An array that repeats calls endlessly ends as soon as the repetition is certain (``repetition``).
+7. A bracket in JSON can be closed by a bracket of the wrong kind if only closing brackets follow (``repair``).
 """
 
 from __future__ import annotations
@@ -56,25 +56,25 @@ _KEYS = (*CALL_KEYS, *WRAPPER_KEYS, *LIST_KEYS)
 """The keys of a call in all spellings."""
 
 _TYPES = ("function", "tool_call", "function_call", "tool_use", "custom")
-"""Values of ``type`` in a call; in a schema it is ``object``."""
+"""Values of ``type`` in a call; in a schema, ``type`` is ``object``."""
 
 _MAX_DEPTH = 512
 """Maximum number of open brackets; no real call has as many."""
 
 _MAX_NAME = 256
-"""Maximum length of a name or type; no real one is as long."""
+"""Maximum length of a name or type; real names and types are shorter."""
 
 _SPACE = re.compile(r"[ \t\r\n]++")
 _NO_BRACKET = re.compile(r"[^{}\[\]<]*+")
 _WORD = re.compile(r"[\w+\-.]++")
 _ESCAPED_WORD = re.compile(r"(?:[\w+\-.]|\\_)++")
 _PAIRS = {"{": "}", "[": "]", "(": ")"}
-# Characters after which a string, a word or a bracket may begin.
+# Characters after which a string, a word or a bracket can begin.
 _OPENERS = frozenset("{[(,:=")
-# What a bracket may contain: the keys of a call, calls, calls in programming syntax, or anything.
+# Possible contents of a bracket: the keys of a call, calls, calls in programming syntax, or any data.
 _OUTERMOST, _CALL, _CALLS, _LIST, _DATA = "outermost", "call", "calls", "list", "data"
 _IN_ARRAY = [("]", _CALLS)]
-"""The open brackets between the items of an outermost array that may hold calls."""
+"""The open brackets between the items of an outermost array that can contain calls."""
 _DEPTH_OF_KEYS: Mapping[Kind, int] = {"syntax": 1, "record": 1, "list": 2}
 """Number of open brackets at which a "=" is allowed."""
 _READERS: Mapping[Kind, Callable[[str], Sequence[ParsedCall | None]]] = {
@@ -85,17 +85,17 @@ _READERS: Mapping[Kind, Callable[[str], Sequence[ParsedCall | None]]] = {
     "braces": read_braces,
     "gemma": read_gemma,
 }
-"""Readers for the calls of a complete form; they return None for each item that is not a call."""
+"""Readers for the calls of a complete form, which return None for each item that is not a call."""
 
 
 class Form:
-    """One form. ``toolbox``: the offered tools; ``mark``: the mark of the surrounding fence.
+    """An untagged form. ``toolbox``: the offered tools; ``mark``: the opening mark of the surrounding fence.
 
-    ``repair``: whether slips may be repaired.
+    ``repair``: whether repairs are allowed.
     """
 
     def __init__(self, kind: Kind, toolbox: Toolbox, mark: str = "", *, repair: bool = True) -> None:
-        # The bracket before which a word must still be skipped, because the caller has read it.
+        # The opening bracket of the form; the word before it must be skipped, because the caller has read it.
         self._before_bracket = {"braces": "{", "gemma": "{", "functools": "["}.get(kind, "")
         if kind == "functools":
             kind = "json"
@@ -103,38 +103,38 @@ class Form:
         self._is_python = kind in ("syntax", "list")
         self._repair = repair
         self._toolbox = toolbox
-        # Outside strings, only calls in programming syntax have escapes: in names and keys.
+        # Outside strings, escapes occur only in the names and keys of calls in programming syntax.
         self._word = _ESCAPED_WORD if kind in ("syntax", "list") and repair else _WORD
         self._fenced = bool(mark)
         self._mark = mark if kind == "json" else ""
         self._text: list[str] = []
-        self._stack: list[tuple[str, str]] = []  # Each open bracket: its closing bracket, and what it may contain.
-        self._is_misclosed = False  # Whether a bracket was closed by one of the wrong kind (rule 7).
+        self._stack: list[tuple[str, str]] = []  # The closing bracket and the allowed contents of each open bracket.
+        self._is_misclosed = False  # Whether a bracket was closed by a bracket of the wrong kind (rule 7).
         self._last = ""  # The last significant character outside strings; "w" for a word.
         self._quote = ""  # The quotation mark that will end the open string.
         self._in_word = False
         self._key = ""  # The last key of a call (rule 2).
         self._parameters: Collection[str] = ()  # The parameters of the tool named in the open call.
         self._role: Literal["key", "value"] | None = None  # The role of the open string or word in a call.
-        self._token = ""  # The part of that string or word that has been read so far.
+        self._token = ""  # The part of the open string or word that has been read so far.
         self._copied = 0  # The end of the part of the current text that has been added to ``_text``.
         self._item_start = 0  # Index in ``_text`` of the first piece of the open array item.
-        self._loop = RepetitionDetector()  # Watches the items before the open one.
-        self._length = 0  # The total length of these items.
+        self._loop = RepetitionDetector()  # Detects a repetition among the items before the open item.
+        self._length = 0  # The total length of the items before the open item.
         self.is_loop = False  # Whether the form is an array that repeats one call (rule 6).
         self.was_cut = False  # Whether the text ended before the model had finished.
 
     @property
     def is_in_string(self) -> bool:
-        """Whether the next text is inside a string; never after a newline, since no JSON string contains one."""
+        """Whether the next text is inside a string; false after a newline, since JSON strings contain no newlines."""
         return bool(self._quote) and not self._text[-1].endswith("\n")
 
     @property
     def lacks_end(self) -> bool:
-        """Whether the end of the text completes it: only the last bracket is missing, or it was cut off in a loop.
+        """Whether the form is complete except for its last bracket, or was cut off in a loop.
 
-        The arguments are then complete, and nothing unknown has started after them. A list that the backend cut off may
-        lack more than a bracket, namely another call.
+        In both cases the arguments are complete, and no further part has begun. A list that the backend cut off might
+        lack another call in addition to a bracket, so it is not completed.
         """
         ends = [[("}", _CALL)]] if self.was_cut else [[("}", _CALL)], _IN_ARRAY]
         lacks_bracket = self.kind == "json" and self._last == "}" and self._stack in ends
@@ -142,11 +142,11 @@ class Form:
 
     @property
     def json(self) -> str:
-        """The text of a complete form that is JSON; "" for other forms."""
+        """The text of a complete form if it is JSON, otherwise ""."""
         return "".join(self._text).removeprefix(FUNCTOOLS) if self.kind == "json" and not self.is_loop else ""
 
     def calls(self) -> tuple[Sequence[ParsedCall | None], str]:
-        """Return the calls of the complete form (None for an item that is not a call) and the code for its kind."""
+        """Return the calls of the complete form (None for each item that is not a call) and the code of its kind."""
         text = "".join(self._text)
         if self.kind == "json":
             return self._json_calls(text), UNTAGGED_FENCED if self._fenced else UNTAGGED_BARE
@@ -164,10 +164,10 @@ class Form:
         return [part for call in calls for part in unwrap(call, self._toolbox.parameters)] if self._repair else calls
 
     def read(self, text: str, pos: int, stop: int) -> tuple[int, bool | None]:
-        """Read from ``pos``. Return the end position and whether the text is a form; None while that is undecided.
+        """Read from ``pos``; return the end position and whether the text is a form (None while this is undecided).
 
-        Once it is decided, the position is the end of the form, or the place where it became invalid. Until then, the
-        rest before ``stop`` (a lone backslash, half a mark) must be read again together with the text that follows.
+        Once this is decided, the position is the end of the form, or the place where it became invalid. Until then, the
+        rest before ``stop`` (a lone backslash, half a mark) must be read again together with the next text.
         """
         self._copied = pos
         end, is_form = self._lex(text, pos, stop)
@@ -229,7 +229,7 @@ class Form:
                 continue
             start, pos = pos, end_of(self._word, text, pos, stop)
             if pos == start == stop - 1 and text[pos] == "\\" and self._word is _ESCAPED_WORD:
-                return pos, None  # An underscore may follow.
+                return pos, None  # An underscore may follow the backslash.
             if pos > start:
                 if not (self._in_word or self._begin()):
                     return start, False
@@ -253,7 +253,7 @@ class Form:
                     return pos, False
                 if stop - pos < len(QUOTE):
                     return pos, None
-                self.kind = "gemma"  # Gemma's quotation mark, without the prefix that Gemma writes before the name.
+                self.kind = "gemma"  # Gemma's quotation mark; its prefix is missing.
                 return self._count_brackets(text, pos, stop)
             elif self._symbol(text[pos]):
                 pos += 1
@@ -277,7 +277,7 @@ class Form:
         return self.is_loop
 
     def _symbol(self, char: str) -> bool:
-        """Process one character outside strings and words; return whether it is allowed here."""
+        """Process one character outside strings and words; return whether it is allowed at this point."""
         if self._is_misclosed and char not in "}]":
             return False
         match char:
@@ -312,7 +312,7 @@ class Form:
         holds = self._stack[-1][1] if self._stack else _OUTERMOST
         is_call = (holds == _OUTERMOST and self.kind == "syntax") or (holds == _LIST and self._last == "w")
         if char == "(" and not is_call and holds == _DATA and self._is_python and self._may_open():
-            self._stack.append((")", _DATA))  # A tuple.
+            self._stack.append((")", _DATA))  # The parenthesis begins a tuple.
             self._last = char
             return len(self._stack) <= _MAX_DEPTH
         if (char == "(") != is_call or len(self._stack) == _MAX_DEPTH:
@@ -335,20 +335,20 @@ class Form:
         return True
 
     def _may_open(self) -> bool:
-        """Return whether a value may begin here; in an object a key comes first."""
+        """Return whether a value can begin here; in an object, the key precedes it."""
         return self._last in _OPENERS and not (self._stack[-1][0] == "}" and self._last in "{,")
 
     def _begin(self) -> bool:
-        """Begin a string or word; return whether one is allowed here."""
+        """Begin a string or word; return whether it is allowed at this point."""
         if self._is_misclosed:
             return False
         if not self._stack:
-            return self.kind == "syntax"  # The name.
+            return self.kind == "syntax"  # In call syntax, a name precedes the bracket.
         holds = self._stack[-1][1]
         if self.kind == "record" and len(self._stack) == 1 and not self._quote:
             return True  # The words of a record are adjacent.
         if self._quote and self._last == '"' and holds == _DATA and self._is_python:
-            return True  # Adjacent strings are one string.
+            return True  # Adjacent strings form one string.
         if holds == _CALLS or self._last not in _OPENERS or (holds == _LIST and self._quote):
             return False
         if holds == _CALL and self._last in "{,":
@@ -364,11 +364,11 @@ class Form:
         return True
 
     def _names_tool(self, key: str) -> bool:
-        """Return whether this key is a tool's name, so that its value is the arguments."""
+        """Return whether this key is the name of a tool, so that its value contains the arguments."""
         return bool(key) and key not in _KEYS and key not in self._parameters
 
     def _grow(self, text: str) -> int:
-        """Extend the open string or word; return the number of characters that a call allows there (rule 2).
+        """Extend the open string or word; return how many of the characters a call allows at this point (rule 2).
 
         The form becomes invalid at the first disallowed character, so that the way the text is split does not matter.
         """

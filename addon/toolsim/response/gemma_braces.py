@@ -8,13 +8,13 @@ r"""Gemma 4's calls: ``call:f{location:<|"|>Paris<|"|>,days:3,tags:[<|"|>a<|"|>]
     value  := string | object | array | word        a word is JSON's or Python's, a number, or a string without quotes
     string := '<|"|>' text '<|"|>' | JSON string | "'" text "'"
 
-A server that drops special tokens also drops the quotes: a string then extends to the next comma that precedes a key,
-or to the closing bracket. So does one that lacks only its opening quotation mark, or has an apostrophe in its place
-(``MISSING_MARKER``). Half a mark, or a string without its end, makes the call unreadable. A doubled mark is a
-repair (``DOUBLED_MARKER``), as are brackets missing at the end (``MISSING_BRACE``). Linear, with bounded depth; nothing
-raises.
+A server that drops special tokens also drops the quotes. A string without quotes extends to the next comma that
+precedes a key, or to the closing bracket. A string that lacks only its opening quotation mark, or has an apostrophe in
+its place, is read in the same way (``MISSING_MARKER``). Half a quotation mark, or a string without its end, makes the
+call unreadable. The removal of a doubled quotation mark is a repair (``DOUBLED_MARKER``), as is the addition of
+brackets missing at the end (``MISSING_BRACE``). Parsing takes linear time, with bounded depth, and never raises.
 
-FunctionGemma's calls are the same with another quotation mark: ``call:f{location:<escape>Paris<escape>}``.
+FunctionGemma's calls differ only in the quotation mark: ``call:f{location:<escape>Paris<escape>}``.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _TURN_END = "<turn|>"
 
 
 def read_gemma(body: str) -> list[ParsedCall]:
-    """Read the calls that make up the body; never empty. Anything unreadable is one broken call at the end."""
+    """Parse the calls that make up the body; never empty. Unreadable text is one broken call at the end."""
     if FUNCTION_GEMMA_QUOTE not in body or QUOTE in body:
         return _read(body)
     body = body.replace(FUNCTION_GEMMA_QUOTE, QUOTE)
@@ -108,16 +108,16 @@ def _read(body: str) -> list[ParsedCall]:
 
 
 class _Reader:
-    """Reads the members of one call. ``codes`` and ``lossy_repairs`` are its repairs."""
+    """A parser for the members of one call. ``codes`` and ``lossy_repairs`` are its repairs."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self.codes: tuple[str, ...] = ()
         self.lossy_repairs: tuple[str, ...] = ()
-        self._apostrophes = 0  # Number of apostrophes that opened no string: each causes a search to the end.
+        self._apostrophes = 0  # Number of apostrophes that open no string: each causes a search to the end.
 
     def members(self, at: int, depth: int) -> tuple[str, int] | None:
-        """Read the object or array whose bracket is at ``at``; return it as JSON, and its end."""
+        """Parse the object or array whose bracket is at ``at``; return it as JSON, and its end."""
         text = self._text
         opening = text[at]
         closing = _CLOSERS[opening]
@@ -147,7 +147,7 @@ class _Reader:
         return f"{brackets[0]}{','.join(members)}{brackets[1]}", min(at + 1, len(text))
 
     def _key(self, at: int) -> tuple[str, str, int] | None:
-        """Read a key and its separator; return the separator, the key as JSON, and the start of the value."""
+        """Parse a key and its separator; return the separator, the key as JSON, and the start of the value."""
         text = self._text
         key = None
         if (bare := _KEY.match(text, at)) is not None:

@@ -1,13 +1,13 @@
-"""Checks that a text answer is the JSON that its client requests, for requests that offer no tools.
+"""Checks that a text answer is the JSON that the client requests, for requests without offered tools.
 
-1. The text is withheld until the answer ends. Text that begins like JSON passes immediately if the backend was asked to
-   enforce the format (``trusts``), since nearly all of these answers are valid.
+1. The text is withheld until the answer ends. Text that begins like JSON passes immediately if the format was also
+   requested from the backend (``trusts``), since nearly all such answers are valid.
 2. Reasoning in think tags before the JSON, and a code fence around it, are removed if the rest is the requested JSON.
-   An answer that is valid as it stands is never changed.
+   An answer that is already valid is never changed.
 3. Any other answer that ends normally is a mismatch: a ``Retry``, whose ``otherwise`` is an error. If some of the text
    has passed, only the error can follow.
-4. An answer that hit the token limit, failed, was refused by the model, or contains a call is not checked. Text
-   before an item of the backend's own tools is not checked either: only the text after it is the answer.
+4. An answer that hit the token limit, failed, was refused by the model, or contains a call is not checked. Text before
+   an item of the backend's own tools is not checked, either, because only the text after it is the answer.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ _STARTS_OF_JSON = frozenset('{["-0123456789tfn')
 
 
 class JsonAnswer:
-    """The answer to a request for JSON. ``trusts``: see rule 1."""
+    """A filter for the answer to a request for JSON. ``trusts``: see rule 1."""
 
     def __init__(self, wanted: AnswerFormat, report: Report, *, trusts: bool) -> None:
         self._wanted = wanted
         self._report = report
         self._trusts = trusts
         self._texts: list[str] = []  # The pieces of the text since the last item.
-        self._passed = 0  # Number of pieces that have passed.
-        self._is_exempt = False  # Whether rule 4 applies.
+        self._passed = 0  # Number of text pieces that have passed.
+        self._is_exempt = False  # Whether the answer is not checked (rule 4).
         self.starts: bool | None = None
-        """Whether the text begins like JSON; None until it begins."""
+        """Whether the text begins like JSON; None until its first visible character."""
         self.is_over = False
         self.is_right = True
-        """Whether it is the requested JSON without any change."""
+        """Whether the text is the requested JSON without any change."""
         self.retry: Retry | None = None
-        """The retry, or the error in its place."""
+        """The retry, or the error that replaces it."""
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
-        """Process events; return those that pass."""
+        """Process events; return the events that pass."""
         passed: list[ClientEvent] = []
         for event in events:
             match event:

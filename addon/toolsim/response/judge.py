@@ -15,18 +15,19 @@
 | 10  | everything else                               | call                       | call                       |
 | 11  | any of these, if a tool's output contains it  | text, warning              | text, warning              |
 
-``decide`` implements rows 1 to 10 of this table. ``arguments`` defines what counts as arguments: absent ones,
-null and "" mean ``{}``. An item (row 8) is a call to a tool that the client runs under its own type, such as a shell:
-it cannot be represented at all unless it matches.
+``decide`` implements rows 1 to 10 of this table. ``arguments`` defines what counts as arguments: missing arguments,
+null and "" mean ``{}``. An item (row 8) is a call to a tool that the client runs under its own type, such as a shell; a
+call that does not match cannot be represented.
 
-There are two kinds of repair. Unwrapping (several calls in one block, ``parameters`` for ``arguments``, a name with a
-slip) keeps the arguments as the model wrote them, and is also allowed for strict tools. Changing the text of the JSON
-is not. Either is accepted only if the result satisfies the tool's schema. The last repair, correcting the types of
-arguments, is made only if they do not match otherwise (``value_types``).
+Repairs are of two kinds. Unwrapping (several calls in one block, ``parameters`` for ``arguments``, a misspelled name)
+keeps the arguments as the model wrote them, and is also allowed for strict tools. Changing the text of the JSON is not
+allowed for strict tools. A repair is accepted only if the result satisfies the tool's schema. The last repair,
+correcting the types of arguments, is made only if the arguments do not match otherwise (``value_types``).
 
 A call that a tool output in the same request contains verbatim is treated as a quotation and not made; ``outputs``
 defines which calls are equal. Calls that the backend emitted as structured calls are judged by the same table
-(``structured``), but they are not text, so they are not compared. Untagged calls must be beyond doubt (``untagged``).
+(``structured``), but they are not text, so they are not compared with outputs. Untagged calls must be beyond doubt
+(``untagged``).
 """
 
 from __future__ import annotations
@@ -68,16 +69,16 @@ from toolsim.wire.hosted_items import search_for
 from toolsim.wire.local_tools import is_item
 
 _MAX_HEADER = 2048
-"""Number of characters of an oversize block that are searched for the tool's name."""
+"""Number of characters of an oversize block in which the tool's name is searched for."""
 
 _MAX_SEARCHED = 1 << 30
-"""Bytes of outputs that are searched for the calls of one answer; real answers never need more.
+"""Maximum number of bytes of outputs in which the calls of one answer are searched for; real answers never need more.
 
-Calls beyond that count as quoted.
+Calls beyond this limit count as quoted.
 """
 
 _MAX_OFFERED = 500
-"""Maximum length of the list of offered names in an error message."""
+"""Maximum length of the list of offered names in an error message, in characters."""
 
 _NO_ITEM = CheckResult("one of its numbers is too large", outline="a number is too large")
 
@@ -85,7 +86,7 @@ _NO_ITEM = CheckResult("one of its numbers is too large", outline="a number is t
 class Judge:
     """Judges the calls of one answer against its plan, and counts the outcomes in its report.
 
-    ``seconds``: the time budget of its schema checks (see ``checker``).
+    ``seconds``: the time budget of the schema checks (see ``checker``).
     """
 
     def __init__(self, plan: Plan, report: Report, *, seconds: float = BUDGET_SECONDS) -> None:
@@ -95,9 +96,10 @@ class Judge:
         self._custom = custom_rows(plan.policy.forms)
         self._repair = plan.policy.repair == "safe"
         self._limit = plan.policy.max_tool_bytes
-        self._searched = 0  # Bytes of outputs searched so far (_MAX_SEARCHED).
+        self._searched = 0  # Number of bytes of outputs searched so far (_MAX_SEARCHED).
         self._checker = SchemaChecker(self.warn, seconds=seconds)
-        # The format required of an answer without calls; None if there is none, or the backend can only write calls.
+        # The format required of an answer without calls; None if no format is required, or the backend can only write
+        # calls.
         self.answer_format: AnswerFormat | None = None
         if plan.answer_format is not None and plan.tools and plan.constraint is None:
             self.answer_format = AnswerFormat(plan.answer_format, self._checker)
@@ -107,33 +109,34 @@ class Judge:
     ) -> Verdict:
         """Return the verdict on one call, by the rows of the table.
 
-        ``raw``: the text to emit if the call is not made. ``lookup``: what its name means. ``in_own_tag``: it is in
-        toolsim's own tags or was emitted as a call, so it is a call regardless of its tool. ``corrects``: the types of
-        its arguments may be corrected, because the client has received none of them yet.
+        ``raw``: the text to emit if the call is not made. ``lookup``: the tool with the call's name. ``in_own_tag``:
+        the call is in toolsim's own tags or was emitted as a structured call, so it is a call regardless of its tool.
+        ``corrects``: the types of the arguments may be corrected, because the client has not received any arguments
+        yet.
         """
         any_strict = in_own_tag and self.plan.any_strict
-        # 1. The intended tool is unknown and may have been a strict one.
+        # 1. The intended tool is unknown and might have been a strict tool.
         if written.name is None:
             expected = "a JSON object with name and arguments, got none"
             return self.fail(any_strict, raw, MALFORMED_JSON, None, expected)
         tool = lookup.tool
-        # 2. Likewise, the intended tool may be a strict one, misspelled beyond repair.
+        # 2. Likewise, the intended tool might be a strict tool, misspelled beyond repair.
         if tool is None and not (in_own_tag and lookup.may_pass):
             return self.fail(any_strict, raw, lookup.reason, written.name, self._on_offer())
         # 3. The operator allows these calls; without a schema, any object matches.
         if tool is None:
             self.warn(UNKNOWN_TOOL, written.name)
             tool = Tool(written.name, written.name)
-        # 4. A repair that changes text is a guess, however safe, and a strict tool's client was promised no guesses.
+        # 4. A repair that changes text is a guess, and a strict tool's client was promised no guesses.
         found = self._arguments(written, tool)
         if found is None or (tool.strict and (written.lossy_repairs or found.lossy_repairs)):
             expected = 'arguments {"input": "…"}' if tool.kind == "custom" else "arguments that are one JSON object"
             return self.fail(tool.strict, raw, MALFORMED_JSON, tool.name, expected)
-        # 5. Measured after decoding: escapes and surrounding quotes do not count.
+        # 5. The size is measured after decoding: escapes and surrounding quotes do not count.
         if utf8_length(found.text) > self._limit:
             return self.fail(tool.strict, raw, ARGUMENTS_TOO_LARGE, tool.name, self._size_expected())
         broken = self._mismatch(tool, found)
-        # The last repair: arguments whose only fault is their types do not violate the schema.
+        # The last repair: arguments that are incorrect only in their types do not violate the schema.
         if broken is not None and corrects and (corrected := self._corrected(tool, found)) is not None:
             broken, found = None, corrected
         # 6. Weak models guess instead of looking up a tool; the guess shows which tool they need.
@@ -147,7 +150,7 @@ class Judge:
                 return self.fail(True, raw, SCHEMA_CHECK_TIMED_OUT, tool.name, expected)
             if tool.strict:
                 return self.fail(True, raw, SCHEMA_MISMATCH, tool.name, expected)
-            # 8. A repair with a mismatched result was a wrong guess; the code names what was repaired.
+            # 8. If a repaired call does not match, the repair was a wrong guess; the code names what was repaired.
             if TOOL_NAME in lookup.codes:
                 return self.reject(raw, UNKNOWN_TOOL, tool.name, expected)
             if _repairs(written, lookup, found) or written.is_bare:
@@ -157,7 +160,7 @@ class Judge:
                 return self.reject(raw, SCHEMA_MISMATCH, tool.name, expected)
             # 9. The client also checks the arguments and can tell the model what is wrong.
             self.warn(SCHEMA_MISMATCH, tool.name)
-        # 10. Only now is it certain that the repairs were right.
+        # 10. Only at this point is it certain that the repairs were correct.
         repairs = _repairs(written, lookup, found)
         self._count(self.report.repairs, repairs, tool.name)
         return JudgedCall(tool, found.text, repairs)
@@ -165,11 +168,11 @@ class Judge:
     # -- tagged calls
 
     def block(self, block: Block | Oversize, *, is_announced: bool = False) -> list[Verdict]:
-        """Return the verdicts on the calls of one block, in source order; nothing follows a Violation.
+        """Return the verdicts on the calls of one block, in source order; a Violation is always last.
 
-        ``is_announced``: the client has received the beginning of its first call.
+        ``is_announced``: the client has received the beginning of the first call.
         """
-        # 5. Reading stopped at the limit, so the rest is unknown.
+        # 5. Reading stopped at the limit, so the rest of the block is unknown.
         if isinstance(block, Oversize):
             return [self._oversize(block.raw)]
         calls = self._read(block)
@@ -178,16 +181,17 @@ class Judge:
             return [replace(self.reject(block.raw, MALFORMED_JSON, None), is_unreadable=True)]
         is_indivisible = _is_indivisible(block.body, calls)
         quoted = [written for written in calls if self._is_quoted(written)]
-        # 11. An output may contain an entire block. An indivisible block is quoted if any part of it is.
+        # 11. An output can contain an entire block. An indivisible block is quoted if any part of it is quoted.
         if quoted and (is_indivisible or len(quoted) == len(calls)):
             return [self._quote(quoted[0], block.raw)]
         repairs, warnings = len(self.report.repairs), len(self.report.warnings)
         verdicts = self._decide_each(block, calls, quoted, is_announced=is_announced)
         rejected = [verdict for verdict in verdicts if isinstance(verdict, Rejected)]
-        # A violation ends the turn, regardless of the other verdicts.
+        # A violation ends the turn, regardless of other verdicts.
         if not rejected or isinstance(verdicts[-1], Violation):
             return verdicts
-        # The client gets the block as the model wrote it: no call in it was repaired, or made with a warning.
+        # The client receives the block as the model wrote it, so repairs of its calls and warnings about them do not
+        # count.
         if is_indivisible or len(rejected) == len(verdicts) > 1:
             self._uncount(repairs, warnings)
             return [replace(rejected[0], raw=block.raw)]
@@ -199,12 +203,12 @@ class Judge:
         """Return the verdicts on a block's calls up to a Violation; ``quoted`` calls are not made (row 11)."""
         parts: list[ParsedCall] = []
         for written in calls:
-            # A quoted call is emitted as text. In other forms each object is one call, so nothing is split.
+            # A quoted call is emitted as text. In forms other than JSON, each part is one call, so it is not split.
             if written in quoted:
                 parts.append(written)
             else:
                 parts += [self.named(written)] if block.form == "xml" else self._split(written)
-        # Inside the tags of another form, a model may be quoting text: an unknown name there ends nothing.
+        # Inside the tags of another form, a model may be quoting text, so an unknown name does not end the turn.
         opening = block.meant or block.opening
         in_own_tag = opening not in FOREIGN and opening not in self._custom and not block.meant
         verdicts: list[Verdict] = []
@@ -212,7 +216,7 @@ class Judge:
             if written in quoted:
                 verdicts.append(self._quote(written, written.source))
                 continue
-            # A block's only call stays text including the tags; of several calls, each has its own text.
+            # The text of a block's only call includes the tags; each of several calls has its own text.
             raw = block.raw if len(parts) == 1 else written.source
             corrects = bool(verdicts) or not is_announced
             lookup = self.toolbox.written(written.name)
@@ -230,7 +234,7 @@ class Judge:
             calls = read_json(block.body, closed=bool(block.closing), repair=self._repair)
             if not self._repair:
                 return calls
-            # A call without a name or no arguments may have them elsewhere.
+            # The name or arguments of a call without them may be elsewhere in its object.
             return [part for call in calls for part in unwrap(call, self.toolbox.parameters, marked=True)]
         opening = block.meant or block.opening
         form_calls = read_form(opening, block.body, self._custom.get(opening))
@@ -244,7 +248,7 @@ class Judge:
         _, _, inside = raw.partition(">")
         name = name_of(inside[:_MAX_HEADER])
         tool = self.toolbox.written(name).tool
-        # 1 and 2. The intended tool may be a strict one unless it is known.
+        # 1 and 2. If the intended tool is unknown, it might be a strict tool.
         strict = self.plan.any_strict if tool is None else tool.strict
         return self.fail(strict, raw, ARGUMENTS_TOO_LARGE, name, self._size_expected())
 
@@ -253,15 +257,15 @@ class Judge:
     def untagged(self, calls: Sequence[ParsedCall | None], code: str) -> list[Accepted] | None:
         """Return the calls of an untagged form, or None if it is text.
 
-        Nothing is counted, and nothing is ever a violation, because most untagged forms are text. So every call must be
-        beyond doubt: the name of an offered tool, arguments that are present and match the schema (strict or not), and
-        no other keys.
+        No outcome is counted, and a violation is impossible, because most untagged forms are text. Every call must
+        therefore be beyond doubt: it has the name of an offered tool, arguments that match the schema (strict or not),
+        and no other keys.
         """
         accepted: list[Accepted] = []
-        # A name alone may be anything, but not next to a call with arguments.
+        # A name without arguments counts only next to a call with arguments.
         has_arguments = len(calls) > 1 and any(written is not None and _has_arguments(written) for written in calls)
         for written in calls:
-            # A list that contains anything else is text, including its calls.
+            # A list with an item that is not a call is text, including its calls.
             if written is None:
                 return None
             for part in self._split(written):
@@ -269,42 +273,42 @@ class Judge:
                 if call is None:
                     return None
                 accepted.append(call)
-        # 11. They are one text, so if one call is quoted, all of them are.
+        # 11. The calls are a single text, so if one of them is quoted, all of them are.
         is_quoted = any(written is not None and self._is_quoted(written) for written in calls)
         return [replace(call, is_quoted=is_quoted) for call in accepted]
 
     def count_untagged(self, accepted: Accepted) -> None:
-        """Count an accepted call and its repairs."""
+        """Count an accepted untagged call and its repairs."""
         name = accepted.call.tool.name
         self._count(self.report.untagged, (accepted.form,), name)
         self._count(self.report.repairs, accepted.call.repairs, name)
 
     def count_lost(self) -> None:
-        """Count a lost call: its block was never recognized and passes as text (see ``sentinel``)."""
+        """Count a lost call, whose block was never recognized and passes as text (see ``sentinel``)."""
         self._count(self.report.parse_failures, (MALFORMED_JSON,), None)
 
     def _accept(self, written: ParsedCall, code: str, *, may_lack_arguments: bool = False) -> Accepted | None:
-        """Return an untagged call, or None if there is any doubt: rows 1 to 8, all of which leave it as text."""
+        """Return an untagged call, or None if rows 1 to 8 leave any doubt, in which case the call is text."""
         lookup = self.toolbox.written(written.name)
         tool = lookup.tool
-        # 1 to 3. Keys that no call has: the text may be anything.
+        # 1 to 3. With unknown keys, the text might be data.
         if tool is None or written.broken or written.unknown:
             return None
         found = self._arguments(written, tool)
-        # 4 and 5.
+        # 4 and 5. The arguments must be readable, and not too large.
         if found is None or utf8_length(found.text) > self._limit:
             return None
         is_present = may_lack_arguments or _has_arguments(written)
         if tool.kind != "custom" and not (is_present and self._fits(tool, found)):
             if not found.value or _is_schema(found.value, tool):
                 return None
-            # 6 to 8. Here, too, a guess names the tool that the model needs to look up.
+            # 6 to 8. A guess for an untagged call also names the tool that the model needs to look up.
             corrected = self._corrected(tool, found)
             if corrected is None:
                 question = self._lookup_instead(tool)
                 return None if question is None else Accepted(question, code)
             found = corrected
-        # 4. As above, guesses are not made for a strict tool.
+        # 4. A strict tool's client was promised no guesses.
         if tool.strict and (written.lossy_repairs or found.lossy_repairs):
             return None
         return Accepted(JudgedCall(tool, found.text, _repairs(written, lookup, found)), code)
@@ -321,7 +325,7 @@ class Judge:
         return function_arguments(written, tool, self._checker, repair=self._repair)
 
     def _mismatch(self, tool: Tool, found: Arguments) -> CheckResult | None:
-        """Return the reason the arguments do not match, or None. A custom tool's input always matches."""
+        """Return the mismatch of the arguments, or None. A custom tool's input always matches."""
         if tool.kind == "custom":
             return None
         broken = self._checker.mismatch(tool, found.value)
@@ -330,9 +334,9 @@ class Judge:
         return broken
 
     def _corrected(self, tool: Tool, found: Arguments) -> Arguments | None:
-        """Return arguments that match after their types are corrected, or None.
+        """Return the arguments with corrected types if they match then, or None.
 
-        A strict tool's client was promised that no value is changed.
+        Arguments of strict tools are not corrected, because their client was promised that no value is changed.
         """
         schema = self._checker.schema(tool) if self._repair and not tool.strict and tool.kind != "custom" else None
         given = Json(found.text.strip(), found.value)
@@ -342,9 +346,9 @@ class Judge:
         return Arguments(corrected.source, corrected.value, found.codes, (*found.lossy_repairs, VALUE_TYPE))
 
     def _lookup_instead(self, tool: Tool) -> JudgedCall | None:
-        """Return the lookup that replaces a mismatched call if the model has not seen its tool's definition.
+        """Return the lookup that replaces a mismatched call if the model has not seen the tool's definition.
 
-        None for any other tool, or if anything has been looked up.
+        The result is None for a tool that does not have to be looked up, or if the lookup is impossible.
         """
         plan = self.plan
         if tool.name not in plan.tools_to_look_up:
@@ -352,16 +356,16 @@ class Judge:
         if plan.finder == FIND_TOOLS:
             names = json.dumps({"names": [tool.name]})
             return JudgedCall(self.toolbox[FIND_TOOLS], names) if GUESSED_CALL in plan.retries_allowed else None
-        # A search that runs between the rounds finds the tool; with any other search, the client would have to find it.
+        # A search that runs between the rounds finds the tool; any other search would have to be run by the client.
         if plan.finder not in plan.hosted:
             return None
         return JudgedCall(self.toolbox[plan.finder], json.dumps(search_for(plan.finder, tool)))
 
     def _split(self, written: ParsedCall) -> list[ParsedCall]:
-        """Return the calls that one represents: several have collapsed into it if the schema allows nothing else."""
+        """Return the calls that collapsed into this call if the schema allows only that; otherwise the call itself."""
         written = self.named(written)
         tool = self.toolbox.written(written.name).tool
-        # Splitting them is a repair and needs a schema; other kinds of tools have no schema from the client.
+        # Splitting a call is a repair and needs a schema; other kinds of tools have no schema from the client.
         if not self._repair or tool is None or tool.kind != "function":
             return [written]
         return split_call(
@@ -372,24 +376,25 @@ class Judge:
         )
 
     def named(self, written: ParsedCall) -> ParsedCall:
-        """Return the call inside one that has an id as its name, if its tool is offered; otherwise the call itself."""
+        """Return the call inside a call whose name is an id, if its tool is offered; otherwise the call itself."""
         inner = name_inside(written) if self._repair else written
         is_named = inner is not written and inner.name is not None and self.toolbox.offers(inner.name)
         return inner if is_named and not self.toolbox.offers(written.name or "") else written
 
     def _is_quoted(self, written: ParsedCall) -> bool:
-        """Return whether an output contains the call and the model has not made it before (row 11)."""
+        """Return whether an output contains the call and the model has not made the call before (row 11)."""
         outputs = self.plan.outputs
         if not outputs.text:
             return False
-        # Past the limit nothing is searched, and the call counts as quoted.
+        # Beyond the limit, outputs are not searched, and the call counts as quoted.
         self._searched += len(outputs.text)
         if self._searched <= _MAX_SEARCHED and not outputs.contains(written.source):
             return False
         tool = self.toolbox.written(written.name).tool
         if tool is None or (found := self._arguments(written, tool)) is None:
             return True
-        # Tools echo their arguments: an output that does so answers the call, which may be made again.
+        # Tools echo their arguments. An output that echoes an earlier call is its answer, and the call can be made
+        # again.
         return not outputs.answer(tool.name, found.text)
 
     def _quote(self, written: ParsedCall, raw: str) -> Rejected:
@@ -405,7 +410,7 @@ class Judge:
     # -- results
 
     def fail(self, strict: bool, raw: str, reason: str, name: str | None, expected: str) -> Verdict:
-        """Return the verdict on text that cannot be a call: a violation if it involves a ``strict`` tool."""
+        """Return the verdict on text that cannot be a call: a violation if a ``strict`` tool is involved."""
         if not strict:
             return replace(self.reject(raw, reason, name, expected), is_unreadable=reason == MALFORMED_JSON)
         self._count(self.report.strict_failures, (reason,), name)
@@ -417,45 +422,45 @@ class Judge:
         return Violation(error, reason, raw, name, expected)
 
     def reject(self, raw: str, reason: str, name: str | None, expected: str = "") -> Rejected:
-        """Count text that is not a call, and return the verdict."""
+        """Count text that is not a call, and return the verdict on it."""
         self._count(self.report.parse_failures, (reason,), name)
         return Rejected(raw, reason, name, expected)
 
     def warn(self, code: str, name: str | None) -> None:
-        """Add a warning about a tool."""
+        """Add a warning about a tool to the report."""
         self._count(self.report.warnings, (code,), name)
 
     def _count(self, counts: list[str], codes: tuple[str, ...], name: str | None) -> None:
         counts += [entry(code, None if name is None else loggable_name(name)) for code in codes]
 
     def _uncount(self, repairs: int, warnings: int) -> None:
-        """Remove the repairs and warnings beyond these numbers, but keep those about quotations."""
+        """Remove the repairs and warnings beyond these counts, but keep warnings about quotations."""
         del self.report.repairs[repairs:]
         later = self.report.warnings[warnings:]
         self.report.warnings[warnings:] = [warning for warning in later if code_of(warning) == QUOTED_CALL]
 
 
 def _has_arguments(written: ParsedCall) -> bool:
-    """Return whether arguments were written: without any it may just be the name of something."""
+    """Return whether a call has arguments: without arguments, it may just be a name."""
     given = written.given
     return given is not None and (given.items != () if not isinstance(given, Json) else given.value not in (None, ""))
 
 
 def _repairs(written: ParsedCall, lookup: Lookup, found: Arguments) -> tuple[str, ...]:
-    """Return the codes of all repairs of one call; those that changed text come last."""
+    """Return the codes of all repairs of one call; repairs that changed text are last."""
     return (*written.codes, *lookup.codes, *found.codes, *written.lossy_repairs, *found.lossy_repairs)
 
 
 def _is_indivisible(body: str, calls: Sequence[ParsedCall]) -> bool:
-    """Return whether a block is indivisible: if one part is not a call, none is.
+    """Return whether a block is indivisible: if one part is not a call, no other part is.
 
-    This is true of an array, and of a call followed by words. Adjacent objects are independent calls.
+    An array is indivisible, and so is a call followed by words. Adjacent objects are independent calls.
     """
     return body.lstrip().startswith("[") or any(call.broken and call.source[:1] not in {"{", ""} for call in calls)
 
 
 def _is_schema(value: Mapping[str, Any], tool: Tool) -> bool:
-    """Return whether ``value`` is a JSON schema, which declares a tool and is not a call."""
+    """Return whether ``value`` is a JSON schema, which declares a tool and is not the arguments of a call."""
     if "properties" in tool.declared:
         return False
     return value.get("type") == "object" and isinstance(value.get("properties"), dict)
