@@ -1,11 +1,11 @@
-"""Spellings of markers with one slip, which models write when they are quantized or short of tokens.
+"""Misspellings of markers with one slip, which models write when they are quantized or short of tokens.
 
     <tool_call>   <toolcall>  <tooll_call>      one character missing or doubled
                   <tool_call                    no end
                   <tool  _call>                 only one half
     < tool_call>  </tool_call >  </tool_call/>  a space next to a bracket, or a slash
 
-Misspelled markers are never searched for in prose. They count where the marker is allowed, and only if the block that
+Misspelled markers are never searched for in prose. They count only where the marker is allowed, and if the block that
 they open or close is a call without any other slip (``sentinel``), or if a body is otherwise unreadable
 (``corrected``).
 """
@@ -19,7 +19,7 @@ from functools import lru_cache
 
 _MIN_LENGTH = 3
 _JOINTS = (" ", ":", ": ", " =", "= ", " = ", "s=")
-"""What models write between an element and its name in place of ``=``."""
+"""Text that models write between an element and its name instead of ``=``."""
 
 _ANY = re.compile("")
 
@@ -41,10 +41,10 @@ def misspelled(marker: str) -> frozenset[str]:
 
 
 class Spellings:
-    """The misspelled spellings of several markers, for lookup at the beginning or end of a text.
+    """The misspellings of several markers, for lookup at the beginning or end of a text.
 
-    A spelling that two markers share means the first. Exact markers, ``others``, and spellings that do not match
-    ``hint`` are excluded.
+    A misspelling that two markers share means the first marker. Exact markers, ``others``, and misspellings that do not
+    match ``hint`` are excluded.
     """
 
     def __init__(self, markers: Iterable[str], others: Iterable[str] = (), *, hint: re.Pattern[str] = _ANY) -> None:
@@ -63,28 +63,28 @@ class Spellings:
         return self._of[spelling]
 
     def at(self, text: str, at: int) -> str:
-        """Return the longest spelling that begins at ``at``, or ""."""
+        """Return the longest misspelling that begins at ``at``, or ""."""
         rest = text[at : at + self.longest]
         return next((rest[:end] for end in range(len(rest), 0, -1) if rest[:end] in self._of), "")
 
     def before(self, text: str) -> str:
-        """Return the longest spelling with which ``text`` ends, or ""."""
+        """Return the longest misspelling with which ``text`` ends, or ""."""
         rest = text[-self.longest :] if self.longest else ""
         return next((rest[at:] for at in range(len(rest)) if rest[at:] in self._of), "")
 
     def may_stand(self, text: str, at: int) -> bool:
-        """Return whether a spelling, or the beginning of one, is at ``at``."""
+        """Return whether a misspelling, or the beginning of one, is at ``at``."""
         return self.at(text, at) != "" or self.may_begin(text[at : at + self.longest])
 
     def may_begin(self, rest: str) -> bool:
-        """Return whether a spelling may begin with all of ``rest``."""
+        """Return whether any misspelling begins with the entire ``rest``."""
         at = bisect_left(self._sorted, rest)
         return at < len(self._sorted) and self._sorted[at].startswith(rest)
 
 
 @lru_cache(maxsize=128)
 def spellings_of(marker: str) -> Spellings:
-    """Return the spellings of a single marker."""
+    """Return the misspellings of a single marker."""
     return Spellings([marker])
 
 
@@ -92,7 +92,7 @@ def spellings_of(marker: str) -> Spellings:
 def _correction(markers: tuple[str, ...]) -> tuple[re.Pattern[str], Mapping[str, str]]:
     """Return a pattern that matches the markers in any spelling, and the marker that each spelling means.
 
-    An ambiguous half means no marker (""), because readers can handle a missing marker.
+    An ambiguous half of a marker means no marker (""), because readers can handle a missing marker.
     """
     means: dict[str, str] = {}
     for marker in markers:
@@ -115,7 +115,7 @@ def corrected(body: str, markers: tuple[str, ...], openers: tuple[tuple[str, str
 
 
 def _right(found: re.Match[str], means: Mapping[str, str]) -> str:
-    """Return the marker that a spelling means. What is left of its brackets goes with it."""
+    """Return the marker that a spelling means, without the remains of misspelled brackets around it."""
     spelling = found["spelling"]
     marker = means[spelling]
     before, after = found["before"] or "", found["after"] or ""
@@ -126,7 +126,7 @@ def _right(found: re.Match[str], means: Mapping[str, str]) -> str:
 
 @lru_cache(maxsize=64)
 def spelled(marker: str, starts: str = "", ends: str = "") -> str:
-    """Return a pattern for a marker in any spelling that starts and ends this way."""
+    """Return a pattern for a marker in any spelling that begins with ``starts`` and ends with ``ends``."""
     return _either([marker, *_kept(marker, starts, ends), *(_joined(marker) if ends else ())])
 
 
@@ -134,14 +134,15 @@ def spelled(marker: str, starts: str = "", ends: str = "") -> str:
 def _openers(openers: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str], Mapping[str, int]]:
     """Return a pattern for openers with their names, and the index of the opener that each spelling means.
 
-    An ambiguous spelling means the last one, because a call has more parameters than names.
+    An ambiguous spelling means the last opener, because a call has more parameters than names.
     """
     means: dict[str, int] = {}
     for place, (before, _) in enumerate(openers):
         means |= dict.fromkeys((*_kept(before, "", before[-1]), *_joined(before)), place)
     means |= {before: place for place, (before, _) in enumerate(openers)}
     after = openers[0][1]
-    # Other attributes may follow a quoted name; they, and what precedes a ">" in its line, are no value.
+    # Other attributes can follow a quoted name. These attributes, and text before a ">" in the same line, are not a
+    # value.
     end = (
         rf"(?:\s{{0,4}}/?{after}|(?=\s*\n))"
         if len(after) == 1
@@ -160,11 +161,11 @@ def _either(words: Iterable[str]) -> str:
 
 
 def _joined(marker: str) -> Iterable[str]:
-    """Return the spellings of an opener up to the name that have something else in place of their ``=``."""
+    """Return the spellings of an opener up to the name with a different joint instead of ``=``."""
     return [marker.replace("=", joint) for joint in _JOINTS] if "=" in marker else []
 
 
 def _kept(marker: str, starts: str, ends: str) -> Iterable[str]:
-    """Return the spellings of a marker that start and end this way; with an end they may have lost any beginning."""
+    """Return the spellings of a marker that start and end this way; with ``ends``, the beginning can be missing."""
     slips = misspelled(marker) | {marker[-size:] for size in range(3, len(marker)) if ends}
     return (slip for slip in slips if slip.startswith(starts) and slip.endswith(ends))

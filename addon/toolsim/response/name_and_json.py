@@ -1,4 +1,4 @@
-"""Reads calls that consist of a name and a JSON object, between the markers of a form.
+"""Parses calls that consist of a name and a JSON object, between the markers of a form.
 
     calls := (noise name between object end)+
     Mistral:     name{…} | name[ARGS]{…} | name[CALL_ID]id[ARGS]{…} | [{"name": …, "arguments": {…}}, …]
@@ -36,13 +36,13 @@ def _gpt_oss_head(constrain: str, message: str) -> str:
 
 
 GPT_OSS_HEAD = _gpt_oss_head(r"<\|constrain\|>", r"<\|message\|>")
-"""The text between ``to=`` and the object."""
+"""A pattern for the text between ``to=`` and the object."""
 
 GPT_OSS_SLIPS = _gpt_oss_head(spelled("<|constrain|>"), spelled("<|message|>"))
-"""The same with other spellings."""
+"""The pattern ``GPT_OSS_HEAD``, with any spelling of the markers."""
 
 ARGS = rf"(?:\s{{0,8}}{spelled('[ARGS]')}){{0,2}}"
-"""The text that Mistral writes between a name and the object."""
+"""A pattern for the text that Mistral writes between a name and the object."""
 
 _NUMBERED = re.compile(r"\A(?:functions\.)?(.+?)(?::\d+)?\Z")
 _FENCE = re.compile(r"\A\s*`{3}\w*\s*\n(.*?)\n?\s*`{3}\s*\Z", re.DOTALL)
@@ -57,7 +57,7 @@ def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str],
     """Return a reader for one form: ``head`` is a pattern up to the object, whose only group is the name.
 
     ``end`` is the marker after the object; it may be doubled, or missing at the end of the body. ``others`` are the
-    form's other markers: if a body cannot be read, it is read again with all of them spelled correctly.
+    form's other markers: if a body cannot be read, it is read again with all markers spelled correctly.
 
     The reader returns the calls of a body, never an empty list; unreadable text is one broken call at the end.
     """
@@ -92,7 +92,7 @@ def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str],
 
 
 def read_bare_json(body: str) -> list[ParsedCall]:
-    """Read calls that are only JSON."""
+    """Parse calls that consist only of JSON."""
     return read_json(body, closed=True, repair=True)
 
 
@@ -100,19 +100,19 @@ read_named_json = named_json_reader(
     rf"([\w.:/-]{{1,128}}?)(?:\s{{0,8}}\[CALL_ID\][\w-]{{1,64}})?{ARGS}\s{{0,8}}(?=\{{)"
 )
 
-"""Reads a name and an object."""
+"""Parses a name and a JSON object."""
 
 read_gpt_oss = named_json_reader(GPT_OSS_SLIPS)
-"""Reads the text after ``to=``."""
+"""Parses the text after ``to=`` in gpt-oss's form."""
 
 _read_markless = named_json_reader(r"commentary to=([\w.:/-]{1,128}) ?(?:json)?(?=\{)")
 
 
 def read_braces(text: str) -> list[ParsedCall]:
-    """Read a call in Mistral's, Kimi's or gpt-oss's form whose markers the server has dropped."""
+    """Parse a call in Mistral's, Kimi's or gpt-oss's form whose markers the server has dropped."""
     return _read_markless(text) if text.lstrip().startswith("commentary to=") else read_mistral(text)
 
 
 def read_mistral(body: str) -> list[ParsedCall]:
-    """Read the text after one ``[TOOL_CALLS]``."""
+    """Parse the text after one ``[TOOL_CALLS]``."""
     return read_bare_json(body) if body.lstrip()[:1] in ("[", "{") else read_named_json(body)

@@ -1,12 +1,12 @@
-"""Reads JSON objects that represent one call in another shape, or several calls.
+"""Recognizes JSON objects that represent one call in another shape, or several calls.
 
 Calls whose name or arguments are in an unusual place (``unwrap``):
 
     {"get_weather": {"city": "Bonn"}}               the name as a key; several of these are several calls: NAME_AS_KEY
     {"name": "get_weather", "city": "Bonn"}         the arguments next to the name: FLAT_ARGUMENTS
 
-Other JSON may look like that too. So the name must be that of an offered tool, and the parameters must all be declared
-by this tool. There are also calls whose name is an id that the model was shown, with the name among the arguments
+Other JSON can have the same shape, so the name must be the name of an offered tool, and this tool must declare all
+parameters. In some calls, the name is an id that the model was shown, and the actual name is among the arguments
 (``name_inside``):
 
     call_0a1b2c {"name": "get_weather", "city": "Bonn"}     NAME_INSIDE
@@ -18,8 +18,8 @@ Several calls that have collapsed into one (``split_call``):
     {"city": "Rome", "city2": "Oslo"}               likewise, if the tool has no parameter ``city2``
     {"city": ["Rome", "Oslo"]}                      likewise, if the parameter accepts no list: LISTED_VALUES
 
-A JSON parser keeps the last of several equal keys and silently drops the others. In all of these cases the schema must
-decide; the caller checks it. Values keep their source.
+A JSON parser keeps the last of several equal keys and silently drops the others. In each of these cases the caller
+checks whether the schema allows the split. Values keep their source.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _CALL_ID = re.compile(r"(?:call|fc|toolu|chatcmpl-tool)[_-]\w+")
 _NUMBERED = re.compile(r"_?\d{1,2}\Z")
 
 _MAX_LENGTH = 4096
-"""Maximum length of arguments that are parsed again for this; calls that collapse into one are short."""
+"""Maximum length of arguments that are parsed again for a split; calls that collapse into one are short."""
 
 
 def unwrap(call: ParsedCall, parameters: Parameters, *, marked: bool = False) -> list[ParsedCall]:
-    """Return the calls that one object represents; ``marked``: it must be a call, even without arguments."""
+    """Return the calls that one object represents; ``marked``: the object must be a call, even without arguments."""
     inner = call.unknown
     if call.broken or not inner or call.given is not None:
         return [call]
@@ -67,7 +67,7 @@ def unwrap(call: ParsedCall, parameters: Parameters, *, marked: bool = False) ->
 
 
 def name_inside(call: ParsedCall) -> ParsedCall:
-    """Return the call in the arguments of one that has an id instead of a name; return any other call unchanged."""
+    """Return the call in the arguments of a call whose name is an id; return any other call unchanged."""
     given = call.given
     if call.broken or not isinstance(given, Json) or call.name is None or not _CALL_ID.fullmatch(call.name):
         return call
@@ -82,7 +82,7 @@ def name_inside(call: ParsedCall) -> ParsedCall:
 
 
 def _declares(parameters: Collection[str] | None, keys: Iterable[str]) -> bool:
-    """Return whether there are keys, and all of them are parameters."""
+    """Return whether ``keys`` is not empty and all keys are parameters."""
     return bool(keys) and parameters is not None and set(keys) <= set(parameters)
 
 
@@ -93,10 +93,10 @@ def split_call(
     accepts: Callable[[ParsedCall], bool],
     fits: Callable[[Any], bool],
 ) -> list[ParsedCall]:
-    """Return the calls that one call to a function tool represents: only itself unless several have collapsed into it.
+    """Return the calls that a call to a function tool represents: only itself unless calls have collapsed into it.
 
-    ``schema``: the schema of its arguments; None if there is none, or no arguments. ``accepts``: whether a
-    call is beyond doubt; ``fits``: whether arguments match the schema.
+    ``schema``: the schema of the arguments; None without a schema or arguments. ``accepts``: returns whether a call is
+    beyond doubt; ``fits``: returns whether arguments match the schema.
     """
     calls = [read_json(part.source, closed=True, repair=True)[0] for part in split_repeated(written.source)]
     if calls and all(accepts(call) for call in calls):
@@ -111,12 +111,12 @@ def split_call(
 
 
 def split_repeated(text: str) -> list[Json]:
-    """Return the objects in the text of one object whose keys are repeated equally often; [] if it is not one."""
+    """Return the objects in the text of an object whose keys are repeated equally often; [] for other text."""
     return _spread(_grouped(_pairs(text)))
 
 
 def split_arguments(text: str, schema: Validator) -> tuple[str, list[Json]]:
-    """Return the objects that the text of one call's arguments represents under its ``schema``, and the repair's code.
+    """Return the code of a repair, and the objects that the text of one call's arguments represents under ``schema``.
 
     A key unknown to the schema repeats a known key if they differ only in a trailing number, unless the schema
     allows additional keys. Only known keys whose schema allows no list can have several values.
@@ -157,7 +157,7 @@ def _grouped(pairs: list[tuple[str, Json]]) -> dict[str, list[Json]]:
 
 
 def _spread(grouped: Mapping[str, list[Json]]) -> list[Json]:
-    """Return one object per value of the keys that have several; keys with a single value are in each object."""
+    """Return one object per value of the keys with several values; keys with a single value are in each object."""
     times = max((len(values) for values in grouped.values()), default=0)
     if times < 2 or any(len(values) not in (1, times) for values in grouped.values()):
         return []
@@ -167,5 +167,5 @@ def _spread(grouped: Mapping[str, list[Json]]) -> list[Json]:
         source = ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {value.source}" for key, value in members.items())
         objects.append(Json("{" + source + "}", {key: value.value for key, value in members.items()}))
     if all(item.value == objects[0].value for item in objects):
-        return []  # The same call, written twice by mistake.
+        return []  # The values are equal, so the model wrote the same call twice by mistake.
     return objects

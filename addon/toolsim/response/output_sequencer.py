@@ -1,6 +1,6 @@
-"""The output of one choice in the order in which the client receives it: text, other items, and the place of calls.
+"""The output of one choice in the order in which the client receives it: text, other items, and calls.
 
-The state is a method that processes visible text. The transitions between states:
+Each state is a method that processes visible text. The transitions between states are:
 
     | state       | text              | call  | other item          | end   |
     |-------------|-------------------|-------|---------------------|-------|
@@ -9,17 +9,18 @@ The state is a method that processes visible text. The transitions between state
     | call        | text, call, ended | call  | call                | ended |
     | ended       | ended             | ended | ended               | ended |
 
-1. Whitespace next to a call is not text: before text and after a call it is held back until other text follows.
+1. Whitespace next to a call is not text. Before the first text and after a call, it is held back until other text
+   follows.
 2. The plan decides what happens to other text after a call: it ends the turn (stop after tools), is dropped (suppress
-   tail), or is emitted. While the backend is emitting another call, which ending the turn would lose, it is dropped
-   instead.
-3. Any other item (reasoning, a refusal, an item of a built-in tool) interrupts the text. It does not end the turn,
+   tail), or is emitted. While the backend is emitting another call, which would be lost at the end of the turn, the
+   text is dropped instead of ending the turn.
+3. Any other item (reasoning, a refusal, an item of a built-in tool) interrupts the text. An item does not end the turn,
    except that a refusal counts as text under rule 2.
-4. An announced call that breaks is also such an item, and the choice then ends as cut ("length").
-5. An empty line separates the texts of two backend messages so that they do not run together. It is read like text
-   (a call that is an entire message is alone on its lines), and rule 1 applies to it. If something came between the two
-   texts, a client that receives a list of items gets them as separate items, without an empty line. A chat message
-   has only one text.
+4. An announced call that breaks also counts as an item, and the choice then ends as cut off ("length").
+5. An empty line separates the texts of two backend messages so that they do not run together. The empty line is read
+   like text (a call that is an entire message is alone on its lines), and rule 1 applies to it. If other output
+   separates the two texts, a client that receives a list of items receives them as separate items, without an empty
+   line. A chat message has only one text.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ EMPTY_LINE = "\n\n"
 """The separator between the texts of two messages (rule 5)."""
 
 _MAX_GAP = 65_536
-"""Maximum number of characters held back. A stuck model writes whitespace endlessly; beyond this it counts as text."""
+"""Maximum number of characters held back. A stuck model writes whitespace endlessly; beyond this limit, it counts as
+text.
+"""
 
 
 class Gap:
@@ -55,7 +58,7 @@ class Gap:
         return True
 
     def hold_mark(self, mark: str) -> None:
-        """Hold back text that belongs to a call although it is not whitespace: the mark of a surrounding fence."""
+        """Hold back the mark of a surrounding fence, which belongs to a call although it is not whitespace."""
         self._pieces.append(mark)
         self._length += len(mark)
 
@@ -73,19 +76,21 @@ class OutputSequencer:
     def __init__(self, plan: Plan, report: Report, calls: ClientCalls, choice: int) -> None:
         self._stops = plan.stops_after_tools
         self._drops = plan.policy.suppress_tail_after_tools
-        self._has_one_text = not APIS[plan.client].text_follows_calls  # The client's message has one text (rule 5).
+        self._has_one_text = not APIS[
+            plan.client
+        ].text_follows_calls  # Whether the client's message has only one text (rule 5).
         self._report = report
         self._calls = calls
         self._choice = choice
         self._gap = Gap()
         self._has_spoken = False  # Whether the client has received any text.
-        self._ended_in_text = False  # Whether text was the last output, and a message has ended since.
-        self._has_called = False  # Whether there was a call, even if it waits for an open one.
+        self._ended_in_text = False  # Whether a message has ended since, and text was the last output.
+        self._has_called = False  # Whether the choice has a call, even a call that waits for an open call.
         self.calls_started = 0  # Number of calls that the backend has started to emit but not completed.
         self.state = self.state_before_text
-        self.has_ended = False  # Whether no more input is accepted.
-        self.is_cut = False  # Whether it ended before the backend did.
-        self.reason: EndReason | None = None  # Why it ended; None for a failure or a fault.
+        self.has_ended = False  # Whether further input is ignored.
+        self.is_cut = False  # Whether the choice ended before the backend did.
+        self.reason: EndReason | None = None  # The reason for the end; None for a failure or a fault.
 
     def __repr__(self) -> str:
         return f"OutputSequencer({self.state.__name__})"
@@ -97,29 +102,29 @@ class OutputSequencer:
 
     @property
     def is_in_call(self) -> bool:
-        """Whether there was a call and no text since."""
+        """Whether the choice has a call and no text since."""
         return self.state == self.state_call
 
     @property
     def gap(self) -> Gap | None:
-        """The whitespace before the text that follows; None if that text is dropped (rule 2)."""
+        """The whitespace before the next text; None if the text is dropped (rule 2)."""
         if self.is_in_call and (self._stops or self._drops):
             return None
         return self._gap
 
-    # -- the states: how visible text is processed
+    # -- the states, which process visible text
 
     def state_before_text(self, text: str) -> None:
-        """No text yet, or an item has interrupted it; no call yet."""
+        """Process text before the first text, or after an item has interrupted the text, if no call precedes it."""
         if not self._gap.hold(text):
             self._speak(text)
 
     def state_text(self, text: str) -> None:
-        """Text is being emitted."""
+        """Emit text that continues the open text."""
         self._calls.emit(TextDelta(text, self._choice))
 
     def state_call(self, text: str) -> None:
-        """After a call, with no text since (rule 2)."""
+        """Process text after a call, with no other text since (rule 2)."""
         if self._gap.hold(text):
             return
         if self._stops:
@@ -131,7 +136,7 @@ class OutputSequencer:
             self._speak(text)
 
     def state_ended(self, text: str) -> None:
-        """After the end of the turn: everything is dropped."""
+        """Drop all text after the end of the turn."""
 
     def _speak(self, text: str) -> None:
         self._calls.emit(TextDelta(self._gap.take() + text, self._choice))
@@ -150,11 +155,11 @@ class OutputSequencer:
         self.interrupt()
 
     def interrupt(self) -> None:
-        """Note that something has come between the text so far and what follows (rules 3 and 4)."""
+        """Record that other output separates the previous text from the next text (rules 3 and 4)."""
         self.state = self.state_call if self._has_called else self.state_before_text
 
     def called(self, *, made: bool) -> None:
-        """Record a call; ``made``: whether the client gets it."""
+        """Record a call; ``made``: whether the client receives it."""
         self._ended_in_text = False
         if made:
             self._has_called = True
@@ -162,7 +167,7 @@ class OutputSequencer:
             self.state = self.state_call
 
     def mark(self, raw: str, *, opening: bool) -> None:
-        """Process a fence line around tagged blocks: next to a call it is dropped, like whitespace."""
+        """Process a fence line around tagged blocks, which is dropped next to a call, like whitespace."""
         if opening:
             self.interrupt()
             self._gap.hold_mark(raw)
@@ -170,7 +175,7 @@ class OutputSequencer:
             self.state(raw)
 
     def end_message(self) -> bool:
-        """Process the end of a message; return whether an empty line follows it, even after blank text (rule 5)."""
+        """Process the end of a message; return whether an empty line follows it, even if its text is blank (rule 5)."""
         self._ended_in_text = self._ended_in_text or self.is_in_text
         self.interrupt()
         return self._ended_in_text or (self._has_one_text and self._has_spoken)
@@ -180,18 +185,18 @@ class OutputSequencer:
     def end(self, reason: EndReason | None) -> None:
         """End the choice."""
         self._calls.break_off()
-        # A client that cannot tell which call is incomplete must not run any.
+        # A client that cannot identify the incomplete call must not run any call.
         self.reason = "length" if self._calls.has_broken and reason is not None else reason
         self.state = self.state_ended
         self.has_ended = True
 
     def _stop(self, why: str) -> None:
-        """End the turn at what follows a call, unless another call is on its way and would be lost (rule 2)."""
+        """End the turn at output after a call, unless another call has started and would be lost (rule 2)."""
         if not self.calls_started:
             self.end_early(why)
 
     def end_early(self, why: str) -> None:
-        """End the turn before the backend does: all further output is dropped."""
+        """End the turn before the backend does; all further output is dropped."""
         self._report.tool_cutoff = why
         self.is_cut = True
         self.end("tool_calls" if self._calls.made else "stop")
@@ -202,7 +207,7 @@ class OutputSequencer:
         self.end(None)
 
     def end_of_text(self) -> None:
-        """Process the end of the text: only whitespace is the answer, but next to a call it is dropped."""
+        """Process the end of the text: held-back whitespace is the answer, unless it is next to a call."""
         gap = self._gap.take()
         if gap and not self._calls.made and not self.has_ended:
             self._calls.emit(TextDelta(gap, self._choice))

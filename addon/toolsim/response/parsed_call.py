@@ -1,16 +1,14 @@
 """The calls in the body of a block, as source text, before any tool is looked up.
 
-    json := call | "[" call* "]" | call call…       commas, semicolons and whitespace may separate calls
-    call := {"name": …, "arguments": …}             in any spelling of ``call_keys``
-          | {"function": …, "arguments": …}         the name as a string
-          | {"function": call} | {"custom": call}   OpenAI's wrappers, and others
-          | {"tool_calls": [call, …]}
-    xml  := <name>…</name> (<key>value</key>)*
+    json := call | "[" call* "]" | call call… commas, semicolons and whitespace can separate calls call := {"name": …,
+    "arguments": …} in any spelling of ``call_keys`` | {"function": …, "arguments": …} the name as a string |
+    {"function": call} | {"custom": call} OpenAI's wrappers, and others | {"tool_calls": [call, …]} xml :=
+    <name>…</name> (<key>value</key>)*
 
 1. Values are never re-serialized: the arguments of a call are a slice of the model's text, so that 1.0 stays 1.0
    and a long integer keeps its digits.
 2. Text that the JSON parser rejects gets one repair pass (``repair``), and each repair has a code.
-3. Every function runs in linear time, and none raises.
+3. Every function runs in linear time and never raises.
 """
 
 from __future__ import annotations
@@ -51,13 +49,13 @@ MARKER_REPAIRS = frozenset((MISSING_CLOSE, MISSING_MARKER, DOUBLED_MARKER, MISSP
 """The repairs of markers. They leave the values unchanged, so they are also made for strict tools."""
 
 MAX_CALLS = 64
-"""Maximum number of calls read from one block; a longer list is something else."""
+"""Maximum number of calls read from one block; a longer list is not a list of calls."""
 
 _MAX_MEMBERS = 256
-"""Maximum number of top-level members of a call: its name, its arguments, and a few extra ones."""
+"""Maximum number of top-level members of a call: the name, the arguments, and a few additional members."""
 
 _BLOCKS = ("use_tool", "tool_call")
-"""Elements that are blocks and not parameters."""
+"""Names of elements that are blocks rather than parameters."""
 
 _SPACE = re.compile(r"[ \t\r\n]*+")
 _BETWEEN = re.compile(r"[\s,;]*+")
@@ -75,7 +73,7 @@ _ENTITIES = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """A JSON value, and the text it was read from."""
+    """A JSON value, and the text from which it was parsed."""
 
     source: str
     value: Any
@@ -99,10 +97,10 @@ class Values:
 class ParsedCall:
     """One call as written.
 
-    ``name``: None if it cannot be read. ``broken``: whether the rest cannot be read. ``given``: its arguments, None if
-    there are none; ``key``: their key in the JSON, "" if there are several. ``codes``: the repairs that left all values
-    unchanged; ``lossy_repairs``: those that changed text. ``unknown``: the values of keys that no
-    call has. ``is_bare``: its block may be talk about calls (``Block.is_bare``), so it has to match the schema.
+    ``name``: None if it cannot be read. ``broken``: whether the rest cannot be read. ``given``: the arguments, or None;
+    ``key``: the key of the arguments in the JSON, "" if several keys occur. ``codes``: the repairs that left all values
+    unchanged; ``lossy_repairs``: the repairs that changed text. ``unknown``: the values of keys that do not belong to a
+    call. ``is_bare``: the block may only describe calls (``Block.is_bare``), so the call has to match the schema.
     """
 
     source: str
@@ -117,7 +115,7 @@ class ParsedCall:
 
     @property
     def is_clean(self) -> bool:
-        """Whether its text, including its markers, needs no repair."""
+        """Whether the call's text, including its markers, needs no repair."""
         return not (self.broken or self.lossy_repairs or MARKER_REPAIRS.intersection(self.codes))
 
     def repaired(self, code: str) -> ParsedCall:
@@ -132,7 +130,7 @@ def json_object(members: Mapping[str, Json]) -> Json:
 
 
 class _NotJson(ValueError):
-    """NaN or Infinity: Python reads them, but JSON has no such values."""
+    """NaN or Infinity, which Python parses although JSON has no such values."""
 
 
 def _refuse_constant(word: str) -> NoReturn:
@@ -140,9 +138,10 @@ def _refuse_constant(word: str) -> NoReturn:
 
 
 def _long_integer(digits: str) -> int:
-    """Read an integer. One with more digits than Python converts becomes the largest that Python can print.
+    """Parse an integer. If it has more digits than Python converts, return the largest integer that Python can print.
 
-    Only the schema check sees this number (its sign and magnitude are right); the client gets the model's digits.
+    Only the schema check uses this number, whose sign and magnitude are correct; the client receives the model's
+    digits.
     """
     try:
         return int(digits)
@@ -150,13 +149,14 @@ def _long_integer(digits: str) -> int:
         return -(10**4299) if digits.startswith("-") else 10**4299
 
 
-# The first decoder runs entirely in C. The second calls back into Python for each integer; only very long ones need it.
+# The first decoder runs entirely in C. The second calls back into Python for each integer, but only very long ones need
+# it.
 _decode_plain = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
 _decode_long = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_long_integer).raw_decode
 
 
 def decode(text: str, start: int) -> tuple[Any, int] | None:
-    """Read the JSON value that begins exactly at ``start``; return it and its end, or None."""
+    """Parse the JSON value that begins exactly at ``start``; return the value and its end, or None."""
     got = _decode(text, start)
     return None if got is None or too_deep(text[start : got[1]]) else got
 
@@ -167,26 +167,26 @@ def _decode(text: str, start: int) -> tuple[Any, int] | None:
             return _decode_plain(text, start)
         except (json.JSONDecodeError, _NotJson):
             return None
-        except ValueError:  # an integer beyond sys.get_int_max_str_digits()
+        except ValueError:  # The integer has more than sys.get_int_max_str_digits() digits.
             return _decode_long(text, start)
     except (ValueError, RecursionError):
         return None
 
 
 def read_value(text: str) -> Json | None:
-    """Read a text that is one JSON value plus surrounding whitespace; ``source`` is the entire text."""
+    """Parse a text that is one JSON value plus surrounding whitespace; ``source`` is the entire text."""
     got = decode(text, _skip(text, 0))
     return None if got is None or _skip(text, got[1]) != len(text) else Json(text, got[0])
 
 
 def read_object(text: str, start: int) -> tuple[dict[str, Json], int] | None:
-    """Read the object that begins at ``start``, keeping each member's own source; return its members and its end."""
+    """Parse the object that begins at ``start``, keeping each member's own source; return its members and its end."""
     pairs = read_pairs(text, start)
     return None if pairs is None else (dict(pairs[0]), pairs[1])
 
 
 def read_pairs(text: str, start: int) -> tuple[list[tuple[str, Json]], int] | None:
-    """Read the object that begins at ``start`` as ordered pairs, including repeated keys; return them and its end."""
+    """Parse the object that begins at ``start`` as ordered pairs, with repeated keys; return the pairs and the end."""
     if not text.startswith("{", start):
         return None
     pairs: list[tuple[str, Json]] = []
@@ -212,7 +212,7 @@ def read_pairs(text: str, start: int) -> tuple[list[tuple[str, Json]], int] | No
 
 
 def read_items(text: str, start: int) -> list[Json] | None:
-    """Read the array that begins at ``start``, keeping each item's own source."""
+    """Parse the array that begins at ``start``, keeping each item's own source."""
     found: list[Json] = []
     at = _skip(text, start + 1)
     while (item := decode(text, at)) is not None and len(found) < _MAX_MEMBERS:
@@ -229,10 +229,10 @@ def _skip(text: str, at: int) -> int:
 
 
 def read_json(body: str, *, closed: bool, repair: bool) -> list[ParsedCall]:
-    """Read the calls of a JSON body, in order; never empty.
+    """Parse the calls of a JSON body, in order; the result is never empty.
 
-    Without ``repair`` the body is one call or a list of calls. Brackets still open at the end may be repaired if the
-    body was ``closed``. Anything unreadable is one broken call at the end.
+    Without ``repair``, the body is one call or a list of calls. Brackets still open at the end can be repaired if the
+    body was ``closed``. Unreadable text is one broken call at the end.
     """
     if repair and (inner := _fenced(body)) is not None:
         fenced = read_json(inner, closed=closed, repair=True)
@@ -264,7 +264,7 @@ def read_json(body: str, *, closed: bool, repair: bool) -> list[ParsedCall]:
 
 
 def _read_strictly(body: str) -> list[ParsedCall]:
-    """Read one object, or a list of objects, that is strictly JSON; return [] for anything else."""
+    """Parse an object, or a list of objects, that is strictly JSON; return [] for any other text."""
     start = _skip(body, 0)
     if not body.startswith("[", start):
         got = read_object(body, start)
@@ -291,7 +291,7 @@ def _fenced(body: str) -> str | None:
 
 
 def _tool_calls(body: str) -> list[ParsedCall] | None:
-    """Read ``{"tool_calls": [call, …]}``; return None if the body is something else."""
+    """Parse ``{"tool_calls": [call, …]}``; return None for any other body."""
     got = read_object(body, _space_end(body))
     if got is None or body[got[1] :].strip() or NAME_OR_WRAPPER_KEYS.intersection(got[0]):
         return None
@@ -340,7 +340,7 @@ def _call(source: str, members: dict[str, Json], *, repair: bool) -> ParsedCall:
                 break
         else:
             names = ["function"]
-    # If there are two names, one of them is something else, perhaps a parameter.
+    # If an object has two names, one of them is not a tool's name, but perhaps a parameter.
     named = names[0] if names else "name"
     if named in NAME_KEYS[1:]:
         codes = (*codes, NAME_KEY)
@@ -364,7 +364,7 @@ def respelled(
     markers: tuple[str, ...],
     openers: tuple[tuple[str, str], ...] = (),
 ) -> list[ParsedCall]:
-    """Read a body; if that fails, read it again with all of its markers spelled correctly (``misspelled``)."""
+    """Parse a body; if this fails, parse it again with all markers spelled correctly (``misspelled``)."""
     calls = read(body)
     if not calls[-1].broken or (right := corrected(body, markers, openers)) == body:
         return calls
@@ -373,13 +373,13 @@ def respelled(
 
 
 def name_of(source: str) -> str | None:
-    """Return the tool's name from the beginning of an unreadable body, or None if it is not there."""
+    """Return the tool's name from the beginning of an unreadable body, or None if the name is missing."""
     found = _NAMED.match(source) or _ELEMENT_NAMED.match(source)
     return found[1] if found and found[1].strip() else None
 
 
 def read_xml(body: str) -> ParsedCall:
-    """Read ``<name>x</name><param>value</param>…``.
+    """Parse ``<name>x</name><param>value</param>…``.
 
     Models do not escape, so a value ends only at the first closing tag with its own name.
     """
@@ -389,10 +389,10 @@ def read_xml(body: str) -> ParsedCall:
     if elements is None and (elements := _read_lines(body)) is not None:
         codes = [MISSPELLED_MARKER]
     if elements is None and (last := _LAST_ELEMENT.search(body)) is not None:
-        # The last value's end is missing or belongs to another value, so the value ends with the block.
+        # The last value's closing tag is missing or belongs to another value, so the value ends with the block.
         elements = read_elements(f"{body[: last.end(2)]}</{last[1]}>")
         lossy_repairs = (MISSING_CLOSE,)
-    # A nested block shows that the end of this one is missing.
+    # A nested block shows that the end of the outer block is missing.
     if not elements or elements[0][0] != "name" or any(name in _BLOCKS for name, _ in elements):
         return ParsedCall(body, name_of(body), broken=True)
     name = unescape(elements[0][1]).strip()
@@ -402,7 +402,7 @@ def read_xml(body: str) -> ParsedCall:
 
 
 def _read_lines(body: str) -> list[tuple[str, str]] | None:
-    """Read elements, one per line. If one of an element's tags is misspelled or missing, its other tag has the name."""
+    """Parse elements, one per line. If one of an element's tags is misspelled or missing, the other has the name."""
     found: list[tuple[str, str]] = []
     lines = [*filter(None, map(str.strip, body.split("\n")))]
     for at, line in enumerate(lines, 1):
@@ -410,7 +410,7 @@ def _read_lines(body: str) -> list[tuple[str, str]] | None:
         names = {name for tag in (opening, closing) if tag for name in [tag[1]]}
         if len(found) > _MAX_MEMBERS or not names:
             return None
-        # A missing letter is as likely as an extra one, unless a letter is doubled.
+        # A missing letter is as likely as an additional letter, unless a letter is doubled.
         name = max(names, key=lambda name: (-len(_TWICE.findall(name)), len(name)))
         if len(names) > 1 and not names - {name} <= misspelled(name):
             return None
@@ -424,9 +424,10 @@ def _read_lines(body: str) -> list[tuple[str, str]] | None:
 
 
 def read_elements(text: str, codes: list[str] | None = None) -> list[tuple[str, str]] | None:
-    """Read a sequence of elements as pairs of name and raw content; None if it contains anything else but whitespace.
+    """Parse a sequence of elements as pairs of name and raw content; return None for any other text.
 
-    With ``codes``, doubled tags are read once, and the code of that repair is added.
+    Whitespace between elements is allowed. With ``codes``, doubled tags are read once, and the code of this repair is
+    added.
     """
     found: list[tuple[str, str]] = []
     at = _skip(text, 0)
@@ -458,16 +459,16 @@ def read_elements(text: str, codes: list[str] | None = None) -> list[tuple[str, 
 
 
 def unescape(text: str) -> str:
-    """Replace XML's five entities, once each; any other ``&`` or ``<`` is literal. CDATA is verbatim."""
+    """Replace XML's five entities, once each; any other ``&`` or ``<`` is literal, and CDATA is verbatim."""
     bare = text.strip()
     if _is_cdata(bare):
-        # A section cannot contain its own end: XML splits such a text into two sections.
+        # A section cannot contain its own end, so XML splits such a text into two sections.
         return bare[len(_CDATA) : -3].replace(f"]]]]>{_CDATA}>", "]]>")
     return _ENTITY.sub(lambda entity: _ENTITIES[entity[1]], text)
 
 
 def escape(text: str) -> str:
-    """Return text that ``unescape`` turns into this value; a CDATA section becomes its content."""
+    """Return text that ``unescape`` converts to this value; a CDATA section becomes its content."""
     return text if _is_cdata(text.strip()) else text.replace("&", "&amp;")
 
 
@@ -484,8 +485,8 @@ def trim(text: str) -> str:
 def use_tool_text(tool: Tool, arguments: str) -> str:
     """Return one call as canonical ``<use_tool>`` text: values escaped, parameters in the schema's order.
 
-    Strings are written as they are, all other values as the JSON that the model wrote. ``arguments`` is the JSON text
-    of an object, or a custom tool's input, which becomes the single parameter ``input``.
+    Strings are written unchanged, all other values as the JSON that the model wrote. ``arguments`` is the JSON text of
+    an object, or a custom tool's input, which becomes the single parameter ``input``.
     """
     members, _ = read_object(arguments.lstrip(), 0) or ({}, 0)
     values = {name: of.value if isinstance(of.value, str) else of.source for name, of in members.items()}

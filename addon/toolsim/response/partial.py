@@ -1,4 +1,4 @@
-"""Patterns that can also report whether text without a match might match once more of it arrives."""
+"""Patterns that can also report whether text without a match could match once more text arrives."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> regex.Pattern[str]:
-    import regex  # on demand: needed by the first marker, but not to start the proxy
+    import regex  # Imported on demand: needed by the first marker, but not to start the proxy.
 
     return regex.compile(pattern)
 
 
 def match_at(pattern: str, text: str, at: int, *, final: bool = False) -> regex.Match[str] | None:
-    """Return the match at ``at``: a partial one if it depends on further text, unless the text is ``final``."""
+    """Return the match at ``at``, which is partial if it depends on further text, unless the text is ``final``."""
     return _compiled(pattern).match(text, at, partial=not final)

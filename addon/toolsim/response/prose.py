@@ -1,4 +1,4 @@
-"""Finds the places in the text around untagged calls where a call may begin.
+"""Finds the places in the text around untagged calls where a call can begin.
 
 | state   | input                            | then                                 |
 |---------|----------------------------------|--------------------------------------|
@@ -24,7 +24,9 @@ Place = Literal["info", "line", "start"]
 
 
 class Cursor:
-    """``text``: the current text; ``pos``: the next character to read; ``is_final``: whether no more text follows.
+    """A position in the text.
+
+    ``text``: the current text; ``pos``: the next character; ``is_final``: no more text follows.
 
     A reader continues until ``is_exhausted``. Undecided text is read again when more text has arrived.
     """
@@ -37,7 +39,7 @@ class Cursor:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether there is nothing to read before more text arrives."""
+        """Whether the current text has been read completely."""
         return self.pos == len(self.text)
 
     @property
@@ -47,7 +49,7 @@ class Cursor:
 
     @property
     def char(self) -> str:
-        """The next character; "" at the end of the current text."""
+        """The next character, or "" at the end of the current text."""
         return self.text[self.pos : self.pos + 1]
 
     def feed(self, text: str) -> None:
@@ -63,20 +65,20 @@ class Cursor:
         return text
 
     def end_of(self, pattern: re.Pattern[str]) -> int:
-        """Return the end of the match of ``pattern``, or the position if there is none."""
+        """Return the end of the match of ``pattern``, or the current position if it does not match."""
         return end_of(pattern, self.text, self.pos)
 
     def skip(self, pattern: re.Pattern[str]) -> str:
-        """Return the match of ``pattern`` and move past it; "" if there is none."""
+        """Return the match of ``pattern`` and move past it; "" if the pattern does not match."""
         return self.take(self.end_of(pattern))
 
     def wait(self) -> None:
-        """Read the rest again when more text has arrived."""
+        """Stop reading, and read the rest again when more text has arrived."""
         self._rest = self.take(len(self.text))
 
 
 class ProseReader:
-    """Text that is not a call. ``has_started``: whether anything visible has arrived."""
+    """Reads text that is not a call. ``has_started``: whether visible text has arrived."""
 
     def __init__(self) -> None:
         self.state = self.state_start
@@ -89,7 +91,7 @@ class ProseReader:
 
     @property
     def is_in_line(self) -> bool:
-        """Whether no call may begin, and no fence end, before the line ends."""
+        """Whether no call can begin, and no fence can end, before the line ends."""
         return self.state == self.state_line or (self.state == self.state_code and self._code.is_in_line)
 
     @property
@@ -99,11 +101,11 @@ class ProseReader:
 
     @property
     def is_open(self) -> bool:
-        """Whether there is text before this place, all of it already emitted."""
+        """Whether text precedes this place, all of it already emitted."""
         return self.has_started and self.state in (self.state_line, self.state_indent, self.state_code)
 
     def read(self, at: Cursor) -> tuple[str, bool]:
-        """Return the text that can be emitted, and whether a call may begin after it; if none does, call ``resume``."""
+        """Return the text that can be emitted, and whether a call can begin after it; if none does, call ``resume``."""
         state = self.state
         text = at.take(state(at))
         if not self.has_started and state in (self.state_line, self.state_code):
@@ -111,11 +113,11 @@ class ProseReader:
         if at.is_exhausted:
             return text, False
         if self.state == self.state_code:
-            at.wait()  # The rest may be its closing mark.
+            at.wait()  # The rest may be the closing mark of the fence.
         return text, state == self.state_indent
 
     def resume(self, place: Place, mark: str = "") -> None:
-        """Resume at ``place``; ``mark``: the mark of a fence that is open there and was found to contain no call."""
+        """Resume at ``place``; ``mark``: the mark of an open fence that was found to contain no call."""
         self._mark = mark or self._mark
         if self._mark:
             self._code = CodeFence(self._mark, place)
@@ -124,25 +126,25 @@ class ProseReader:
             self.state = self.state_indent if place == "start" else self.state_line
 
     def state_start(self, at: Cursor) -> int:
-        """Before the first visible character."""
+        """Read up to the first visible character; return the end of the text read."""
         end = at.end_of(_SPACE)
         if end < len(at.text):
             self.state = self.state_indent
         return end
 
     def state_indent(self, at: Cursor) -> int:
-        """At the start of a line, where a call may begin."""
+        """Read the indentation of a line, after which a call can begin."""
         return at.end_of(_INDENT)
 
     def state_line(self, at: Cursor) -> int:
-        """In a line of text."""
+        """Read up to the end of the line."""
         end = at.text.find("\n", at.pos) + 1
         if end:
             self.state = self.state_indent
         return end or len(at.text)
 
     def state_code(self, at: Cursor) -> int:
-        """In a fence that contains no call."""
+        """Read up to the end of a fence that contains no call."""
         end, over = self._code.read(at.text, at.pos, final=at.is_final)
         if over:
             self._mark = ""
@@ -151,14 +153,14 @@ class ProseReader:
 
 
 class CodeFence:
-    """A fence that contains no call: finds its end, so that nothing in it is read as a call.
+    """A fence that contains no call. The class finds its end, so that its content is not read as a call.
 
         ```python                    the opening mark and its line; with a backtick in it, it was inline code
         print("```")                 a mark in the middle of a line is content
         ```                          a mark at least as long, alone on its line, closes it
 
-    These are Markdown's rules. A fence that is never closed extends to the end of the text. ``place``: on the line of
-    the opening ``mark``, on another line, or at the start of a line.
+    The rules are those of Markdown. A fence that is never closed extends to the end of the text. ``place``: on the line
+    of the opening ``mark``, on another line, or at the start of a line.
     """
 
     def __init__(self, mark: str, place: Place) -> None:
@@ -168,13 +170,13 @@ class CodeFence:
 
     @property
     def is_in_line(self) -> bool:
-        """Whether its end cannot come before the line ends."""
+        """Whether the fence cannot end before the line ends."""
         return self._place == "line"
 
     def read(self, text: str, pos: int, *, final: bool) -> tuple[int, bool]:
         """Return the end of the text that can be emitted, and whether the fence ends there.
 
-        The rest must be read again together with the text that follows; if the text is ``final``, there is no rest.
+        The rest must be read again together with the next text; if the text is ``final``, the rest is empty.
         """
         while pos < len(text):
             if self._place == "info":

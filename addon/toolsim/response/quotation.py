@@ -1,16 +1,17 @@
-"""Tagged calls that a model only shows: those in inline code and in Markdown quotations are text.
+"""Finds tagged calls that a model only shows: calls in inline code and in Markdown quotations are text.
 
     > <tool_call>{…}</tool_call>                    a quotation: its line begins with ">"
     Write `<tool_call>{…}</tool_call>` to call it.  inline code: between marks of equal length
 
 1. A block is quoted if the line of its opening tag begins with ``>``, regardless of what follows.
 2. A block is in inline code if a mark (backticks) is open before it on its line, and a mark of the same length follows
-   on the line on which the block ends. The block and the text after it are held back until that is known. If no mark
+   on the line on which the block ends. The block and the text after it are held back until this is decided. If no mark
    follows, the open mark was only a character, and the block counts.
-3. A mark at the end of its line opens nothing: it belongs to a fence, in which calls may count (see ``untagged``).
+3. A mark at the end of its line does not open inline code, because it belongs to a fence, in which calls can count (see
+   ``untagged``).
 4. Blocks that may be quoted are not previewed: their fragments are dropped.
-5. A block that may occur in a sentence (``Block.is_bare``) counts only if it stands alone: its line contains only
-   blocks, or only blocks and whitespace follow it. It is held back until that is known. A block that does not begin
+5. A block that can occur in a sentence (``Block.is_bare``) counts only if it stands alone: its line contains only
+   blocks, or only blocks and whitespace follow it. It is held back until this is decided. A block that does not begin
    like a call (``Block.is_unread``) must also be alone on its lines.
 6. No text is lost, and the way the text is split does not matter.
 
@@ -28,39 +29,39 @@ from toolsim.response.segments import Block, FenceMark, Fragment, Oversize, Pars
 from toolsim.response.sentinel import Sentinel
 
 _HEADER_BYTES = 4096
-"""Allowance for the quotes, name and escapes around the arguments, which do not count as arguments."""
+"""Number of bytes allowed for the quotes, name and escapes around the arguments, which do not count as arguments."""
 
 _MAX_LINE = 4096
-"""Number of characters after a block that are held back while waiting for the mark that closes inline code."""
+"""Maximum number of characters after a block that are held back until the mark that closes inline code."""
 
 _MAX_HELD = 16
-"""Number of blocks, and texts between them, that are held back while waiting for it."""
+"""Maximum number of blocks, and texts between them, that are held back until the mark that closes inline code."""
 
 _MARK = re.compile(r"`+")
 _BEGINS = re.compile(r"[ \t\r]*(>)?")
 
 
 class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
-    """Wraps the sentinel so that blocks that are only shown are text. It is used like the sentinel."""
+    """A parser around the sentinel that turns blocks that are only shown into text."""
 
     def __init__(self, sentinel: Sentinel, count_lost: Callable[[], None] = lambda: None) -> None:
         self._count_lost = count_lost
-        # Holds back a block that may be in inline code, with others on the same line.
+        # The held-back segments are a block that may be in inline code, and other blocks on the same line.
         super().__init__(sentinel, [])
         self._line = _Line()
-        self._tail = ""  # The text after it.
-        self._closing = _MARK  # The mark to wait for.
-        self._bare: Block | None = None  # A block that counts only if it stands alone, while that is unknown.
-        self._space = ""  # The whitespace after that block.
+        self._tail = ""  # The text after the held-back blocks.
+        self._closing = _MARK  # The mark that would close the inline code.
+        self._bare: Block | None = None  # A block that counts only if it stands alone, as long as this is undecided.
+        self._space = ""  # The whitespace after the bare block.
 
     @property
     def in_block(self) -> bool:
-        """Whether text is being held back because it may be a call."""
+        """Whether text is held back because it may be a call."""
         return self._bare is not None or bool(self._held) or self._inner.in_block
 
     @property
     def _may_be_shown(self) -> bool:
-        """Whether a block here is in a quotation, or may be in inline code."""
+        """Whether a block at this point is in a quotation, or may be in inline code."""
         return bool(self._held) or self._line.mark > 0 or self._line.is_quotation
 
     def feed(self, text: str) -> list[TaggedSegment]:
@@ -82,7 +83,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return self._in_line(self._alone(segments))
 
     def _in_line(self, segments: Iterable[TaggedSegment]) -> list[TaggedSegment]:
-        """Return the segments according to their places in lines (rules 1 and 2)."""
+        """Return the segments, with blocks in quotations and inline code as text (rules 1 and 2)."""
         out: list[TaggedSegment] = []
         for found in segments:
             segment = found.raw if isinstance(found, FenceMark) and self._may_be_shown else found
@@ -152,7 +153,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
     def _read_tail(self, text: str, *, is_all: bool = False, goes_on: bool = False) -> list[TaggedSegment]:
         """Process text after a held-back block; return the segments that this decides (rule 2).
 
-        ``is_all``: no text follows it directly. ``goes_on``: another block follows on the same line.
+        ``is_all``: no other text follows directly. ``goes_on``: another block follows on the same line.
         """
         if not self._held:
             return []
@@ -162,7 +163,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         end = self._tail.find("\n", 0, closing.start() if closing else len(self._tail))
         if closing is not None and end == -1 and closing.end() <= _MAX_LINE:
             if closing.end() == len(self._tail) and not is_all:
-                return []  # It may be the beginning of a longer mark.
+                return []  # The mark may be the beginning of a longer mark.
             held: list[TaggedSegment] = [segment if isinstance(segment, str) else segment.raw for segment in self._held]
             return self._release(held, closing.end())
         is_over = len(self._held) >= _MAX_HELD if goes_on else is_all
@@ -174,7 +175,7 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         return []
 
     def _release(self, held: list[TaggedSegment], read: int) -> list[TaggedSegment]:
-        """Return the ``held`` segments and the tail; its first ``read`` characters close the mark."""
+        """Return the ``held`` segments and the tail, whose first ``read`` characters close the mark."""
         tail, self._held, self._tail = self._tail, [], ""
         self._line.close_mark()
         self._line.read(tail[read:])
@@ -182,18 +183,18 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
 
 
 class _Line:
-    """The line of text so far. ``is_quotation``: whether it begins as a quotation."""
+    """The current line of text. ``is_quotation``: whether it begins as a quotation."""
 
     def __init__(self) -> None:
         self.is_quotation = False
-        self.has_text = False  # Whether anything visible other than blocks has arrived.
+        self.has_text = False  # Whether visible text other than blocks has arrived.
         self._is_blank = True  # Whether only whitespace has arrived.
-        self._open = 0  # The length of the open mark; 0 if none is open.
-        self._run = 0  # The number of backticks at the end of the text; more may follow.
+        self._open = 0  # The length of the open mark; 0 if no mark is open.
+        self._run = 0  # The number of backticks at the end of the text, which more may follow.
 
     @property
     def mark(self) -> int:
-        """The length of the open mark if no more backticks follow; 0 if none is open."""
+        """The length of the open mark if no more backticks follow; 0 if no mark is open."""
         if not self._open or not self._run:
             return self._open or self._run
         return 0 if self._open == self._run else self._open
@@ -225,12 +226,12 @@ class _Line:
                 self._end_run()
 
     def read_block(self) -> None:
-        """Process a block; its content does not matter here."""
+        """Process a block, whose content does not affect the line."""
         self._end_run()
         self._is_blank = False
 
     def close_mark(self) -> None:
-        """Forget the open mark, which was closed or never will be."""
+        """Forget the open mark, which was closed or will never be closed."""
         self._open = self._run = 0
 
     def _end_run(self) -> None:
@@ -239,7 +240,7 @@ class _Line:
 
 
 def block_limit(plan: Plan) -> int:
-    """Return the maximum size of a call in bytes, or in characters while it is held back."""
+    """Return the maximum size of a call in bytes, or in characters while the call is held back."""
     return plan.policy.max_tool_bytes + _HEADER_BYTES
 
 
@@ -250,7 +251,7 @@ def tagged_calls(
     keeps_unread: bool = False,
     count_lost: Callable[[], None] = lambda: None,
 ) -> Quotation:
-    """Return the parser of tagged calls that a plan requires; the arguments are those of the sentinel."""
+    """Return the parser of tagged calls that a plan requires; the other arguments are those of the sentinel."""
     sentinel = Sentinel(
         plan.policy.sentinel,
         use_tool=plan.policy.use_tool,

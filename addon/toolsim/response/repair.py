@@ -1,4 +1,4 @@
-r"""Safe repairs of a call: slips whose intended form is beyond doubt.
+r"""Safe repairs of calls, for slips whose intended form is beyond doubt.
 
 The slips and their repairs:
 
@@ -11,10 +11,10 @@ The slips and their repairs:
     {"a": {"b": 1}          {"a": {"b": 1}}     MISSING_BRACE
     {"a": {"b": 1]}         {"a": {"b": 1}}     WRONG_BRACKET
 
-1. No value is guessed: an unterminated string, a missing comma or a missing colon is beyond repair. The
-   same applies to a bracket of the wrong kind, unless only brackets follow, because the value is then unambiguous.
-2. A repaired call counts only if it satisfies the tool's schema; the caller checks that.
-3. One pass with a bounded number of steps: a text with more slips than that is not a call with a slip.
+1. Values are never guessed: an unterminated string, a missing comma or a missing colon is beyond repair. A bracket of
+   the wrong kind is also beyond repair, unless only brackets follow, because the value is then unambiguous.
+2. A repaired call counts only if it satisfies the tool's schema, which the caller checks.
+3. A repair is one pass with a bounded number of steps, because a text with more slips is not a call with a slip.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ UNQUOTED_KEY = "UNQUOTED_KEY"
 UNESCAPED_ARGUMENTS = "UNESCAPED_ARGUMENTS"
 
 _MAX_DEPTH = 512
-"""Maximum number of open brackets, more than in any real call; a JSON parser would also reject more."""
+"""Maximum number of open brackets, more than in any real call; a JSON parser would also reject deeper nesting."""
 
 _MAX_STEPS = 20_000
 """Maximum number of brackets and slips processed in one text (rule 3)."""
 
 _VALID_STRING = r'"(?:[^"\\\x00-\x1f]++|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"'
-# Text that can be copied unchanged: valid strings, commas before a value, empty pairs, numbers, whitespace.
+# Text that can be copied unchanged: valid strings, commas before a value, empty pairs, numbers and whitespace.
 _RUN = re.compile(
     r"(?:[^\"'{}\[\],A-Za-z_]++|(?![TFN])[A-Za-z_]\w*+(?!\s*+:)|"
     + _VALID_STRING
@@ -52,7 +52,7 @@ _RUN = re.compile(
 PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
 """JSON literals as models spell them."""
 CLOSERS = re.compile(r"[\s}\]]*+\Z")
-"""Closing brackets up to the end."""
+"""A pattern for closing brackets up to the end of the text."""
 _DOUBLE = re.compile(r'"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
 _SINGLE = re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL)
 _SINGLE_INNER = re.compile(r"\\(.)|\"", re.DOTALL)
@@ -64,12 +64,12 @@ _WORD = re.compile(r"[A-Za-z_]\w*+(\s*+:)?")
 _UNESCAPED = re.compile(r'"(?:arguments|parameters)"\s*+:\s*+"(?=\s*+\{)')
 
 _MAX_NAME = 256
-"""Twice the API's limit for tool names, which leaves room for the slip."""
+"""Maximum length of a misspelled name: twice the API's limit for tool names, which leaves room for the slip."""
 
 _AFFIXES = re.compile(r"^(?:functions?|tools?|default_api)[./:]+|:\d+$", re.IGNORECASE)
-# gpt-oss: the recipient of a message, after its role and its channel.
+# The recipient of a message in gpt-oss's form, after the role and the channel.
 _RECIPIENT = re.compile(r".*\bto=(?=\w)", re.DOTALL)
-# Kimi's functions.exec:5 without its separators.
+# A name in Kimi's form, functions.exec:5, without its separators.
 _PREFIX = re.compile(r"functions?[._:]?", re.IGNORECASE)
 _SEPARATOR = tuple("._:/-")
 _SEPARATORS = re.compile(r"[._:/-]+")
@@ -87,7 +87,7 @@ class RepairedJson:
 def repair_json(text: str, start: int = 0, *, closed: bool = True) -> RepairedJson | None:
     """Repair the object or array that begins at ``start``; return None if it is beyond a safe repair.
 
-    Brackets still open at the end of the text are closed only if ``closed``: the text is known to be complete. The
+    Brackets still open at the end are closed only if ``closed``, which means that the text is known to be complete. The
     result may still be invalid JSON.
     """
     if text[start : start + 1] not in {"{", "["}:
@@ -125,12 +125,12 @@ def repair_json(text: str, start: int = 0, *, closed: bool = True) -> RepairedJs
                 at += 1
                 if not stack:
                     return RepairedJson("".join(out), at, tuple(codes))
-            case ",":  # a bracket or the end follows
+            case ",":  # A bracket or the end of the text follows.
                 codes[TRAILING_COMMA] = None
                 at += 1
             case '"' | "'":
                 string = (_DOUBLE if char == '"' else _SINGLE).match(text, at)
-                if string is None:  # its end is missing, and possibly part of the value
+                if string is None:  # The end of the string is missing, and possibly a part of the value.
                     return None
                 inner = string[1]
                 if char == "'":
@@ -168,7 +168,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def _clean(inner: str, codes: dict[str, None]) -> str:
-    # Escapes first: a backslash before a raw newline means a backslash and a newline.
+    # Escapes are replaced first, because a backslash before a raw newline means a backslash and a newline.
     escaped = _ESCAPE.sub(_escape, inner)
     if escaped != inner:
         codes[BAD_ESCAPE] = None
@@ -180,20 +180,20 @@ def _clean(inner: str, codes: dict[str, None]) -> str:
 
 
 def unescaped_arguments(text: str, start: int) -> int | None:
-    """Return the position of the quote around arguments that contain unescaped quotes: ``"arguments":"{"k":1}"``."""
+    """Return the position of the quote before arguments with unescaped quotes, as in ``"arguments":"{"k":1}"``."""
     found = _UNESCAPED.search(text, start)
     return None if found is None else found.end() - 1
 
 
 def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
-    """Return the only tool that a misspelled name can mean; None if there is none or several.
+    """Return the only tool that a misspelled name can mean; None if no tool matches, or several do.
 
-    These slips are tried in order: a special token of the model's in the name, with the text after it; a prefix or
-    number from the model's own form; different case; different separators; that prefix without its separator; the name
-    repeated; namespaces before it. The first that leads to a tool decides.
+    These slips are tried in order: a special token of the model in the name, with the text after it; a prefix or number
+    from the model's own form; different case; different separators; a prefix of the model's form without its separator;
+    a repeated name; namespaces before the name. The first slip that leads to a tool decides.
 
-    ``names``: pairs of a spelling and the tool that it means. They include masked tools, so that a name that also
-    matches a masked tool is not turned into a similar one.
+    ``names``: pairs of a spelling and the tool that it means. The pairs include masked tools, so that a name that also
+    matches a masked tool is not corrected to the name of a similar tool.
     """
     if len(written) > _MAX_NAME:
         return None
@@ -216,7 +216,7 @@ def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
 
 
 def _run_together(name: str) -> list[str]:
-    """Return all names that ``functionsexec12`` may represent: some of its digits may be the number of the call."""
+    """Return all names that ``functionsexec12`` can represent, because its last digits may be the call's number."""
     prefix = _PREFIX.match(name)
     inner = "" if prefix is None else name[prefix.end() :]
     digits = len(inner) - len(inner.rstrip("0123456789"))
@@ -224,7 +224,7 @@ def _run_together(name: str) -> list[str]:
 
 
 def _repeated(name: str) -> list[str]:
-    """Return all names that this one repeats two or more times, with or without a separator."""
+    """Return all names that a name repeats two or more times, with or without a separator."""
     found: list[str] = []
     for length in range(2, len(name) // 2 + 1):
         unit, at = name[:length], length
@@ -237,5 +237,5 @@ def _repeated(name: str) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def common_spelling(name: str) -> str:
-    """Return a name's key, which ignores case and treats ``.``, ``_``, ``:`` and ``-`` as equal."""
+    """Return a key of a name that ignores case and treats ``.``, ``_``, ``:`` and ``-`` as equal."""
     return _SEPARATORS.sub("_", name).casefold()

@@ -2,37 +2,39 @@
 
     [{"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}, {"na
 
-Weak models do this in lists, and a server without a limit continues until its context is full. The repetitions are not
-intended: in a list that loops, the repeated call counts once, after the calls before it. A list loops
+Weak models repeat calls in lists, and a server without a limit continues until the context is full. The repetitions are
+not intended: in a list that loops, the repeated call counts once, after the calls before it. A list loops
 
 1. if the backend's limit cuts it off in the middle of an item that begins like the previous items, of which at least
    ``CUT`` are equal;
-2. if ``ENDLESS`` consecutive items are equal: it ends there, regardless of what would follow.
+2. if ``ENDLESS`` consecutive items are equal, in which case it ends there.
 
-A list that ends normally is left alone: two rolls of a die are two calls. Items are compared as text, since a
-loop repeats them verbatim. Tagged calls are emitted as they arrive, so they are not handled here; options
-limit their number (``tool_block_max``, ``tool_block_dedup``).
+A list that ends normally is unchanged, because two rolls of a die are two calls. Items are compared as text, since a
+loop repeats them verbatim. Tagged calls are emitted as they arrive, so they are not handled here; options limit their
+number (``tool_block_max``, ``tool_block_dedup``).
 """
 
 from __future__ import annotations
 
 CUT = 3
-"""This many equal calls may be coincidental or intended; only the cut shows that they are a loop."""
+"""Minimum number of equal calls in a loop that was cut off. This many calls could be coincidental or intended; only the
+cut shows that they are a loop.
+"""
 
 ENDLESS = 32
-"""More repetitions of a call than anyone intends."""
+"""Number of equal calls that shows a loop, more than any model intends."""
 
 REPEATED_CALL = "REPEATED_CALL"
 ONE_CALL = "the same call again and again"
-"""The code of the repair, and the reason the answer is ended."""
+"""The code of the repair, and the reason why the answer is ended."""
 
 _BETWEEN = "[, \t\r\n"
 
 
 class RepetitionDetector:
-    """The items of a list so far.
+    """Detects a repetition among the items of a list.
 
-    ``times``: how many times in a row the last item has occurred; ``first_end``: the end of its first occurrence.
+    ``times``: the number of consecutive occurrences of the last item; ``first_end``: the end of the first of them.
     """
 
     def __init__(self) -> None:

@@ -1,15 +1,16 @@
-"""Faults that a model is asked to correct, and the part of its own text that it is shown.
+"""Faults that a model is asked to correct, and the part of its output that it is shown.
 
-1. Only held-back text can be replaced: emitted text and announced calls are final. So a fault ends the choice
-   at that point, and a later round continues from there. No round follows an announced call that broke, because its
-   client must not run any call after it.
-2. A verdict is a fault if it states what the call lacked. For a block that talks about the syntax it does not.
+1. Only held-back text can be replaced: emitted text and announced calls are final. A fault therefore ends the choice at
+   that point, and a later round continues from there. No round follows an announced call that broke, because the client
+   must not run any call after it.
+2. A verdict is a fault if it has a description of the expected call. The verdict on a block that only describes the
+   syntax has none.
 3. A call that the length limit cut off is not a mistake: the model is asked to continue it. A call that the model
-   itself left open is broken, as is an answer that consists of an untagged call that cannot be made (``faults``).
-4. An answer without a required call, or an empty one after a tool's output, is a fault of the entire answer; all
-   emitted text remains.
+   itself left unfinished is broken, as is an answer that consists of an untagged call that cannot be made (``faults``).
+4. The lack of a required call, or an empty answer after a tool's output, is a fault of the entire answer; all emitted
+   text remains.
 5. A call to ``find_tools``, toolsim's own tool, is a question from the model, which the next round answers.
-6. The model is stopped at a fault in its text, and the rest is never read. So a caller that does not retry emits
+6. The model is stopped at a fault in its text, and the rest is never read. A caller that does not retry therefore emits
    ``otherwise``, the outcome without a retry, and the answer ends there.
 """
 
@@ -31,21 +32,21 @@ CUT_OFF = "CALL_CUT_OFF"
 NO_CALL = "NO_CALL"
 EMPTY_ANSWER = "EMPTY_ANSWER"
 SECOND_OPINION = "SECOND_OPINION"
-"""A call that the model disowns when asked about it (``rounds/opinion.py``)."""
+"""The fault of a call that the model disowns when asked about it (``rounds/opinion.py``)."""
 
 CALL_FAULTS = frozenset(
     {SCHEMA_MISMATCH, MALFORMED_JSON, UNKNOWN_TOOL, MASKED_TOOL, ARGUMENTS_TOO_LARGE, CUT_OFF, NO_CALL}
 )
-"""Faults in calls."""
+"""The faults that concern a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """The reason for a retry. ``expected``: the content that a valid call would have had.
+    """The reason for a retry. ``expected``: a description of a valid call.
 
-    ``partial_call``: the call up to the length limit, or "" if the model is to start over.
-    ``arguments``: the arguments of a call to ``find_tools``. ``otherwise``: the events to emit without a retry, except
-    the end with the reason ``finish``, which follows unless they end with a failure.
+    ``partial_call``: the call up to the length limit, or "" if the model is to start over. ``arguments``: the arguments
+    of a call to ``find_tools``. ``otherwise``: the events to emit without a retry, followed by an end with the reason
+    ``finish`` unless they end with a failure.
     """
 
     reason: str
@@ -65,10 +66,10 @@ def asked_again(fault: Fault) -> ApiError:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """An answer that ended at a ``fault``. ``words``: all text of the model; ``usage``: its token counts, if known.
+    """An answer that ended at a ``fault``. ``words``: all text of the model; ``usage``: the token counts, if known.
 
-    ``otherwise``: the events to emit without a retry, including the end but not the usage. Whether the end is that of
-    an answer with calls depends on the earlier rounds (``rounds/merge.py``).
+    ``otherwise``: the events to emit without a retry, including the end but not the usage. The earlier rounds determine
+    whether the answer ends as an answer with calls (``rounds/merge.py``).
     """
 
     fault: Fault

@@ -1,7 +1,7 @@
-"""Answers that can be retried: they end at a fault (``retry``), and report it instead of emitting the rest.
+"""Answers that can be retried. They end at a fault (``retry``), and report it instead of emitting the rest.
 
-A choice stores the model's text, and checks each verdict for a fault before applying it; an answer checks each of
-its possible ends. Unless retries are allowed (``Plan.retries_allowed``), these classes are not used.
+A choice stores the model's text, and checks each verdict for a fault before applying it; an answer checks each of its
+possible ends. These classes are used only if retries are allowed (``Plan.retries_allowed``).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from toolsim.response.verdict import MALFORMED_JSON, JudgedCall, Rejected, Verdi
 _WHOLE = "a complete call, up to its closing tag"
 
 _MAX_WORDS = 65_536
-"""Maximum length of the stored answer: seeing more does not help a model."""
+"""Maximum length of the text stored for a retry; a longer text does not help a model."""
 
 _SLOT = re.compile(r":\s*(<[A-Za-z_][^<>{}\"\n]{0,63}>)\s*[,}\]]")
-"""A placeholder that stands for a value in the catalog and the manifest; small models copy it."""
+"""A placeholder for a value in the manifest, which small models copy."""
 
 
 class RetryingChoice(Choice):
@@ -46,10 +46,10 @@ class RetryingChoice(Choice):
 
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], index: int = 0) -> None:
         super().__init__(plan, report, judge, numbers, index)
-        self._asks = plan.retries_allowed  # None once the answer has failed for another reason.
+        self._asks = plan.retries_allowed  # Empty once the answer has failed for another reason.
         self._words: list[str] = []
         self._length = 0
-        self._has_items = False  # Whether anything other than text and reasoning has arrived.
+        self._has_items = False  # Whether any output other than text and reasoning has arrived.
         self.fault: Fault | None = None
 
     @property
@@ -66,7 +66,7 @@ class RetryingChoice(Choice):
     # -- events of the backend
 
     def text(self, text: str) -> list[ClientEvent]:
-        """Process a piece of the backend's text, which may later be shown to the model."""
+        """Process a piece of the backend's text, which a retry may show to the model."""
         if not self.sequencer.has_ended:
             self._note(text)
         return super().text(text)
@@ -78,18 +78,18 @@ class RetryingChoice(Choice):
         return super().next_message()
 
     def other(self, event: RefusalDelta | ReasoningDelta | HostedEvent) -> list[ClientEvent]:
-        """Process an event that is neither text nor a call; an answer with one is not empty."""
+        """Process an event that is neither text nor a call; an answer with such an event is not empty."""
         emitted = super().other(event)
         self._has_items |= not self.sequencer.has_ended and not isinstance(event, ReasoningDelta)
         return emitted
 
     def recover(self) -> list[ClientEvent]:
-        """End the choice because the answer failed; this rules out any other fault."""
+        """End the choice because the answer failed, which rules out any other fault."""
         self._asks = frozenset()
         return super().recover()
 
     def drain(self, parser: Parser, reason: FinishReason) -> None:
-        """Process what the parser has held back up to the end of the text, unless a call in it is at fault."""
+        """Process the text that the parser has held back, unless a call in it is at fault."""
         was_open, size = parser.in_block, parser.open_size
         segments = parser.finish(cut=reason == "length")
         # Text held back before an open block is not part of the call that the model is asked to continue.
@@ -121,7 +121,7 @@ class RetryingChoice(Choice):
         return not (self.sequencer.has_ended or calls.is_open or calls.has_broken or calls.is_exhausted)
 
     def _broken(self, verdict: Verdict) -> Fault | None:
-        """Return the fault of a verdict, or None if it has none (rules 2 and 5)."""
+        """Return the fault of a verdict, or None if it is not a fault (rules 2 and 5)."""
         if isinstance(verdict, JudgedCall):
             is_lookup = (
                 self._plan.tools_to_look_up and self._plan.finder == FIND_TOOLS and verdict.tool.name == FIND_TOOLS
@@ -142,7 +142,7 @@ class RetryingChoice(Choice):
     def _unfinished(self, segments: Sequence[Segment | BrokenCall], reason: FinishReason) -> Fault | None:
         """Return the fault of an unfinished call; ``segments``: the parser's output for the held-back text (rule 3).
 
-        An answer that is only a broken untagged call also counts (see ``faults``).
+        An answer that consists only of a broken untagged call also counts (see ``faults``).
         """
         if segments and isinstance(answer := segments[-1], BrokenCall):
             refused = answer.refused
@@ -159,8 +159,8 @@ class RetryingChoice(Choice):
         return None
 
     def missing(self, finish: FinishReason) -> Fault | None:
-        """Return the fault of an answer without a call, which ended for the reason ``finish`` (rule 4)."""
-        # The client has seen a call, and must not run calls that another round would add.
+        """Return the fault of an answer without a call that ended for the reason ``finish``, or None (rule 4)."""
+        # The client has received a broken call, and must not run calls that another round would add.
         if self._calls.has_broken:
             return None
         if self._plan.tool_choice.mode == "required" and NO_CALL in self._asks:
@@ -171,7 +171,7 @@ class RetryingChoice(Choice):
         return None
 
     def _as_text(self, raw: str) -> tuple[ClientEvent, ...]:
-        """Return the events for text, with the whitespace before it; none if text is dropped here."""
+        """Return the events for text, including held-back whitespace before it; empty if the text is dropped."""
         gap = self.sequencer.gap
         text = gap.take() + raw if gap is not None else ""
         return (TextDelta(text),) if text else ()
@@ -179,14 +179,14 @@ class RetryingChoice(Choice):
 
 def _refused(verdict: Rejected | Violation, otherwise: tuple[ClientEvent, ...], finish: FinishReason = "stop") -> Fault:
     expected = verdict.expected
-    # The JSON is malformed because the model copied the notation of the catalog.
+    # The JSON is malformed because the model copied the manifest's notation.
     if verdict.reason == MALFORMED_JSON and (slot := _SLOT.search(verdict.raw)) is not None:
         expected += f"; {slot[1]} is a placeholder for a value"
     return Fault(verdict.reason, expected, verdict.name, otherwise=otherwise, finish=finish)
 
 
 class RetryingAnswer(Answer):
-    """An answer that ends at the first fault of a choice; ``retry`` then contains what to tell the model."""
+    """An answer that ends at the first fault of a choice; ``retry`` then contains the retry."""
 
     def new_choice(self, index: int) -> Choice:
         """Return a new choice."""
@@ -199,14 +199,14 @@ class RetryingAnswer(Answer):
         return self._ask([]) or super().fail(error)
 
     def checked(self, choice: Choice, events: list[ClientEvent]) -> list[ClientEvent]:
-        """Check whether a choice is at fault or has failed, or whether all have ended early."""
-        # A fault at the end of the text is held until the token usage arrives; an earlier one ends the answer.
+        """Return ``events``, and end the answer if a choice has a fault or has failed, or all have ended early."""
+        # A fault at the end of the text is held until the token usage arrives; an earlier fault ends the answer.
         if choice.sequencer.is_cut and (end := self._ask(events)):
             return end
         return super().checked(choice, events)
 
     def closed(self, events: list[ClientEvent]) -> list[ClientEvent]:
-        """Return the events that end the answer, after ``events``: every choice has ended, and none has failed."""
+        """Return ``events``, followed by the end of the answer or its fault; every choice has ended without failure."""
         choice = self._choice(0)
         assert isinstance(choice, RetryingChoice)
         if choice.sequencer.reason is None:
@@ -216,9 +216,9 @@ class RetryingAnswer(Answer):
         return self._ask(events) or super().closed(events)
 
     def _ask(self, events: list[ClientEvent]) -> list[ClientEvent]:
-        """End the answer after ``events`` if it is at fault, and return the final events; otherwise return [].
+        """Return ``events`` and a final failure if a choice has a fault; otherwise return [].
 
-        The runner decides what the client gets instead.
+        The runner of the rounds decides which events the client receives instead of the failure.
         """
         choice = next(
             (each for each in self._choices.values() if isinstance(each, RetryingChoice) and each.fault), None

@@ -2,12 +2,12 @@
 
     bytes ─▶ sse ─▶ reader ─▶ answer ─▶ ClientEvents ─▶ writer ─▶ bytes
 
-Nothing up to the events depends on the client's API. A non-streamed answer is processed as a stream that arrives in one
-piece, so both kinds take this path and produce the same events.
+No stage before the ClientEvents depends on the client's API. A non-streamed answer is processed as a stream that
+arrives in one piece, so streamed and non-streamed answers take the same path and produce the same events.
 
 An answer that consists only of an undeclared call (``faults``), or is not the JSON that the client requests
-(``json_answer``), does not end here: the caller either retries the model and passes on the events of that round
-(``proceed``), or emits the answer as it is (``conclude``).
+(``json_answer``), does not end in this module: the caller either retries the model and passes on the events of the
+retry (``proceed``), or emits the answer unchanged (``conclude``).
 """
 
 from __future__ import annotations
@@ -54,27 +54,26 @@ Listener = Callable[[Sequence[ClientEvent], Retry | None], None]
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 JSON = "application/json"
 
-# Maximum number of unknown event types that are reported: a backend may invent any number.
+# Maximum number of unknown event types that are reported, because a backend can invent any number.
 _MAX_UNKNOWN = 8
-# Number of characters of text that are read in one step: up to 20 calls.
+# Maximum number of characters of text that are read in one step: up to 20 calls.
 _STEP_CHARS = 1024
 _STREAM_STARTS = (b"data:", b"event:", b":")
 _BOM = b"\xef\xbb\xbf"
-# Possible beginnings of an undeclared call, or of a list or fence of them.
+# Possible first characters of an undeclared call, or of a list or fence of undeclared calls.
 _CALL_STARTS = ("{", "[", "`", "<")
-# Not a fault of a call, so no other output has to wait for it.
+# Reasons for a retry that are not a fault of a call, so that no other output has to wait for it.
 _IN_WORDS = frozenset({SECOND_OPINION})
 
 
 class ResponseRewriter:
     """Rewrites one successful (2xx) answer of a backend; never raises, regardless of its content.
 
-    ``content_type``: the backend's header; anything but an event stream is read as one JSON object at the end of input.
-    ``writer`` writes the client's answer; a new one by default. ``max_event_bytes``: larger events of a stream are
-    truncated, so that they are not valid JSON. ``check_seconds``: the time budget of schema checks (see ``checker``).
-    ``estimate``: see ``Answer``.
-    ``listener`` also receives the events and, with the last ones, the reason for a retry, if there is one. For a
-    non-streamed answer, ``status`` is its HTTP status, which is valid when the answer is done.
+    ``content_type``: the backend's header; any other type than an event stream is read as one JSON object at the end of
+    input. ``writer``: writes the client's answer; a new writer by default. ``max_event_bytes``: larger events of a
+    stream are truncated, so that they are not valid JSON. ``check_seconds``: the time budget of schema checks (see
+    ``checker``). ``estimate``: see ``Answer``. ``listener``: receives the events and, with the last events, the retry,
+    if any. For a non-streamed answer, ``status`` is the HTTP status, which is valid when the answer is done.
     """
 
     def __init__(
@@ -101,14 +100,14 @@ class ResponseRewriter:
         is_stream = content_type.lower().startswith("text/event-stream")
         self._stream = RepeatReader(self._reader, max_event_bytes) if is_stream else None
         self._body: list[bytes] = []
-        self._may_invent = plan.may_invent  # Whether the answer may still be only an undeclared call.
+        self._may_invent = plan.may_invent  # Whether the answer may still consist only of an undeclared call.
         self._invented: UndeclaredCall | None = None  # Withholds the answer if it begins like an undeclared call.
         self._json: JsonAnswer | None = None  # Checks the requested JSON.
         if plan.json_only and plan.answer_format is not None:
             self._json = _json_answer(plan, plan.answer_format, report, check_seconds)
         self._is_abandoned = False
         self.waits: Retry | None = None
-        """The reason for a retry, if the answer is waiting for the caller to retry or conclude it."""
+        """The retry for which the answer waits until the caller retries the model or concludes the answer."""
         self._writer = writer or APIS[plan.client].writer(plan.form)
         self._record = ClientRecord(APIS[plan.client], plan.form, report)
         self._listener = listener
@@ -122,7 +121,7 @@ class ResponseRewriter:
 
     @property
     def has_read_all(self) -> bool:
-        """Whether no more backend data is read: the answer is done or waiting."""
+        """Whether all required backend data has been read, because the answer is done or waiting."""
         return self._is_abandoned or self._answer.is_done
 
     @property
@@ -133,7 +132,7 @@ class ResponseRewriter:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the answer ended before the backend did, so that the backend may be stopped."""
+        """Whether the answer ended before the backend did, so that the backend can be stopped."""
         return self._answer.is_cut
 
     @property
@@ -147,14 +146,14 @@ class ResponseRewriter:
         return self._writer.body
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the client's bytes for the backend's; ``b""`` is the end of input and may be passed more than once."""
+        """Return the client's bytes for the backend's; ``b""`` is the end of input and can be passed more than once."""
         chunks = [chunk for step in self.steps(data) for chunk in step]
-        if self.waits is not None:  # This caller does not retry.
+        if self.waits is not None:  # A caller of this method does not retry.
             chunks += self.conclude()
         return [b"".join(chunks)] if chunks else []
 
     def steps(self, data: bytes) -> Iterator[list[bytes]]:
-        """Yield the output of ``feed`` in steps of at most a few milliseconds each, which must all be consumed."""
+        """Yield the output of ``feed`` in steps of at most a few milliseconds each, all of which must be consumed."""
         if self.has_read_all:
             return
         for events in self.events(data):
@@ -163,13 +162,13 @@ class ResponseRewriter:
                 return
 
     def proceed(self, events: Sequence[ClientEvent]) -> list[bytes]:
-        """Write the events of a further round to a waiting answer; the last one is ``Ended`` or ``Failed``."""
+        """Write the events of a further round to a waiting answer; the last event is ``Ended`` or ``Failed``."""
         if self.waits is not None and events and isinstance(events[-1], Ended | Failed):
             self.waits = None
         return self._written(events)
 
     def conclude(self) -> list[bytes]:
-        """End a waiting answer as it is, without a retry."""
+        """End a waiting answer unchanged, without a retry."""
         assert self.waits is not None
         *text, end = self.waits.otherwise
         if isinstance(end, Failed):
@@ -180,9 +179,9 @@ class ResponseRewriter:
         return self.proceed([*text, end])
 
     def keepalive(self) -> list[bytes]:
-        """Return a keep-alive for an unfinished stream, regardless of what its client is waiting for.
+        """Return a keep-alive for an unfinished stream, regardless of the reason for the delay.
 
-        A model that reads a long prompt is just as silent as a call that is held back.
+        The stream is silent while a model reads a long prompt, and also while a call is held back.
         """
         return self._written([KeepAlive()]) if self._plan.stream and not self.is_done else []
 
@@ -204,12 +203,12 @@ class ResponseRewriter:
     # -- answers that begin before the backend's answer
 
     def follow(self, content_type: str) -> None:
-        """Read an answer with this content type; none of it has been fed yet."""
+        """Set the content type of an answer, before any of it has been fed."""
         if not content_type.lower().startswith("text/event-stream"):
             self._stream = None
 
     def replanned(self, plan: Plan) -> ResponseRewriter:
-        """Return a rewriter for the answer to another request, which continues this rewriter's output."""
+        """Return a rewriter for the answer to another request, which continues the output of this rewriter."""
         return ResponseRewriter(
             plan,
             self._report,
@@ -223,7 +222,7 @@ class ResponseRewriter:
     # -- from bytes to events
 
     def events(self, data: bytes) -> Iterator[list[ClientEvent]]:
-        """Yield the events of ``data`` in the steps of ``steps``, before they are written."""
+        """Yield the events of ``data`` in the same steps as ``steps``, before they are written."""
         if data and self._stream is None:
             self._body.append(data)
             return
@@ -258,7 +257,7 @@ class ResponseRewriter:
         data = b"".join(self._body)
         self._body = []
         if data.removeprefix(_BOM).lstrip().startswith(_STREAM_STARTS):
-            # An event stream with the wrong content type.
+            # The answer is an event stream with an incorrect content type.
             stream = RepeatReader(self._reader)
             for events in chain(stream.feed(data), stream.feed(b"")):
                 yield from self._client_events(events)
@@ -272,7 +271,7 @@ class ResponseRewriter:
     # -- from events to bytes
 
     def _checked(self, events: Sequence[ClientEvent]) -> Sequence[ClientEvent]:
-        """Return the events that pass while the answer may still be only an undeclared call."""
+        """Return the events that pass while the answer may still consist only of an undeclared call."""
         if self._invented is None:
             for event in events:
                 if isinstance(event, Opened | KeepAlive | ReasoningDelta):
@@ -285,7 +284,7 @@ class ResponseRewriter:
                 return events
             if not self._may_invent:
                 return events
-            # Nearly all answers are text or valid calls.
+            # The import is on demand, because nearly all answers are text or valid calls.
             from toolsim.response.faults import UndeclaredCall
 
             self._invented = UndeclaredCall(self._answer.declares)
@@ -300,7 +299,7 @@ class ResponseRewriter:
         return passed
 
     def _as_demanded(self, json: JsonAnswer, events: Sequence[ClientEvent]) -> Sequence[ClientEvent]:
-        """Return the events that pass of an answer that must be JSON."""
+        """Return the events that pass if the answer must be JSON."""
         passed = json.take(events)
         if (retry := json.retry) is None:
             return passed
@@ -321,7 +320,7 @@ class ResponseRewriter:
             self._report.error = end.error.code
 
     def _written(self, events: Sequence[ClientEvent]) -> list[bytes]:
-        """Return complete frames; at the end of a non-streamed answer, its body."""
+        """Return complete frames or, at the end of a non-streamed answer, its body."""
         if self._may_invent:
             events = self._checked(events)
         if self._json is not None and not self._json.is_over:
@@ -344,7 +343,7 @@ class ResponseRewriter:
 
 
 def _json_answer(plan: Plan, demanded: Mapping[str, Any], report: Report, seconds: float) -> JsonAnswer:
-    # Few answers must be JSON.
+    # The import is on demand, because few answers must be JSON.
     from toolsim.response.json_answer import JsonAnswer
 
     checker = SchemaChecker(lambda code, _: report.warnings.append(entry(code, "answer")), seconds=seconds)
@@ -361,7 +360,7 @@ def answer_for(
 
 
 class ClientRecord:
-    """Records the ids of the calls, which clients send back, and the token counts of an answer in ``api``."""
+    """Records the ids of calls, which clients send back, and the token counts of an answer in ``api``."""
 
     def __init__(self, api: Api, form: AnswerForm, report: Report) -> None:
         self._api = api

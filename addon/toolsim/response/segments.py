@@ -1,4 +1,4 @@
-"""The output of parsers (prose as plain strings, and blocks that may be calls) and the interface of a parser."""
+"""The output of parsers (prose as plain strings, and blocks that may be calls), and the interface of a parser."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from typing import Literal, Protocol
 from toolsim.response.verdict import Accepted, Rejected, Violation
 
 IN_STRING = {quote: re.compile(rf"[^{quote}\\]*+(?:\\.[^{quote}\\]*+)*+", re.DOTALL) for quote in ('"', "'")}
-"""The content of a string between its quotes; stops before a backslash whose character is missing."""
+"""Patterns for the content of a string up to its closing quote, or up to a backslash at the end of the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """One complete call block.
 
-    ``body`` is everything between the tags, verbatim; ``closing`` is "" if rule 3 or 4 closed it. ``is_bare``: it
-    may occur in a sentence about toolsim's tags (only a name, a call in another syntax), and counts only if it stands
-    alone. ``is_unread``: it does not begin like a call, so it is a failed call if it is alone on its lines, otherwise
-    text. ``codes``: the repairs of its tags; ``meant``: the intended opening tag if it is misspelled.
+    ``body``: the text between the tags, verbatim; ``closing``: "" if rule 3 or 4 of ``sentinel`` closed the block.
+    ``is_bare``: the block can occur in a sentence about toolsim's tags (only a name, a call in another syntax), and
+    counts only if it stands alone. ``is_unread``: the block does not begin like a call, so it is a failed call if it is
+    alone on its lines, otherwise text. ``codes``: the repairs of the tags; ``meant``: the intended opening tag if the
+    tag is misspelled.
     """
 
     form: Literal["json", "xml"]
@@ -50,7 +51,7 @@ class Oversize:
 class Fragment:
     """A piece of the body of the open JSON block, ahead of its ``Block``: a preview that adds nothing to the text.
 
-    If it turns out not to be a block, no ``Block`` follows, and its text is emitted as prose.
+    If the body turns out not to be a block, no ``Block`` follows, and its text is emitted as prose.
     """
 
     text: str
@@ -65,14 +66,14 @@ class FenceMark:
 
 
 TaggedSegment = str | Block | Oversize | Fragment | FenceMark
-"""The output of the sentinel."""
+"""A segment that the sentinel returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
     """One unit of untagged calls: ``raw`` as the model wrote it, and its calls.
 
-    ``ends``: the answer ends there.
+    ``ends``: whether the answer ends after these calls.
     """
 
     raw: str
@@ -87,7 +88,7 @@ Segment = TaggedSegment | Calls
 class BrokenCall:
     """A complete answer that was held back, and its fault as a call or as the requested JSON.
 
-    Without a fault (None) it is merely text.
+    If the fault is None, the answer is text.
     """
 
     raw: str
@@ -99,21 +100,21 @@ class BlockState(Protocol):
 
     @property
     def in_block(self) -> bool:
-        """Whether text is being held back because it may be a call."""
+        """Whether text is held back because it may be a call."""
 
     @property
     def open_size(self) -> int:
-        """Number of characters of the open tagged block received so far; 0 if none is open."""
+        """Number of characters of the open tagged block received so far; 0 if no block is open."""
 
 
 class Parser(BlockState, Protocol):
-    """Finds calls in a text that arrives in pieces. The segments that it returns add up to the text."""
+    """Finds calls in a text that arrives in pieces. The returned segments together are the complete text."""
 
     def feed(self, text: str) -> Sequence[Segment]:
         """Return the segments that ``text`` completes."""
 
     def release(self) -> Sequence[Segment]:
-        """Return segments held back only while the answer consisted of text; it now contains something else."""
+        """Return segments held back only while the answer consisted of text, because other output has arrived."""
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
         """Return the rest at the end of the text. No text may be fed afterwards.
@@ -123,7 +124,7 @@ class Parser(BlockState, Protocol):
 
 
 class ParserWrapper[Inner: BlockState, Held: Sized]:
-    """A parser around another one; it holds back some of the inner parser's segments."""
+    """A parser around another parser; it holds back some of the inner parser's segments."""
 
     def __init__(self, inner: Inner, held: Held) -> None:
         self._inner = inner
@@ -134,16 +135,16 @@ class ParserWrapper[Inner: BlockState, Held: Sized]:
 
     @property
     def in_block(self) -> bool:
-        """Whether text is being held back because it may be a call."""
+        """Whether text is held back because it may be a call."""
         return bool(self._held) or self._inner.in_block
 
     @property
     def open_size(self) -> int:
-        """Number of characters of the open tagged block received so far; 0 if none is open."""
+        """Number of characters of the open tagged block received so far; 0 if no block is open."""
         return self._inner.open_size
 
     def release(self) -> Sequence[Segment]:
-        """Return segments held back only while the answer consisted of text; by default there are none."""
+        """Return segments held back only while the answer consisted of text; empty by default."""
         return []
 
 
@@ -152,7 +153,7 @@ class TextBuffer[Inner: Parser](ParserWrapper[Inner, list[str]]):
 
     def __init__(self, inner: Inner) -> None:
         super().__init__(inner, [])
-        self._is_over = False  # Whether nothing is held back any longer.
+        self._is_over = False  # Whether no more text is held back.
 
     def feed(self, text: str) -> Sequence[Segment]:
         """Return the segments that ``text`` completes."""
@@ -160,13 +161,13 @@ class TextBuffer[Inner: Parser](ParserWrapper[Inner, list[str]]):
         return pieces if self._is_over else self._take(pieces)
 
     def release(self) -> Sequence[Segment]:
-        """Return segments held back only while the answer consisted of text; it now contains something else."""
+        """Return segments held back only while the answer consisted of text, because other output has arrived."""
         held, self._held = self._held, []
         self._is_over = self._is_over or bool(held)
         return [*held, *self._inner.release()]
 
     def _holds(self, text: str) -> bool | None:
-        """Return whether a text is held back; None: it passes, and the decision is still open."""
+        """Return whether a text is held back; None means that it passes, and the decision is still open."""
         raise NotImplementedError
 
     def _take[P: (Segment, Segment | BrokenCall)](self, pieces: Iterable[P]) -> list[P]:
@@ -198,7 +199,7 @@ def joined[Other](pieces: Iterable[str | Other]) -> Iterator[str | Other]:
 
 
 def split_end[Other](pieces: Sequence[str | Other], size: int) -> tuple[Sequence[str | Other], Sequence[str | Other]]:
-    """Split the segments before the last ``size`` characters; if these are not all prose, everything is the end."""
+    """Split the segments before the last ``size`` characters; if these are not all prose, the first part is empty."""
     at = len(pieces)
     while size > 0 and at and isinstance(piece := pieces[at - 1], str):
         at, size = at - 1, size - len(piece)
@@ -214,13 +215,13 @@ def utf8_length(text: str) -> int:
 
 
 def characters_within(text: str, size: int) -> int:
-    """Return the number of leading characters of ``text`` that take at most ``size`` bytes of UTF-8."""
+    """Return the number of leading characters of ``text`` that take at most ``size`` bytes in UTF-8."""
     if text.isascii():
         return min(size, len(text))
     return bisect_right(range(len(text) + 1), size, key=lambda n: utf8_length(text[:n])) - 1
 
 
 def end_of(pattern: re.Pattern[str], text: str, pos: int, stop: int | None = None) -> int:
-    """Return the end of the match of ``pattern`` at ``pos``, or ``pos`` if there is none."""
+    """Return the end of the match of ``pattern`` at ``pos``, or ``pos`` if the pattern does not match."""
     match = pattern.match(text, pos, len(text) if stop is None else stop)
     return pos if match is None else match.end()

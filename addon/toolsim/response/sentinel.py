@@ -2,7 +2,7 @@
 
     prose <tool_call>{"name":"f","arguments":"{}"}</tool_call> prose <use_tool><name>f</name></use_tool>
 
-It knows the tags, where a string or a value begins and ends, and how deeply the braces are nested. It never parses JSON
+It recognizes the tags, the beginnings and ends of strings and values, and the nesting of braces. It never parses JSON
 or inspects a name; the judge decides whether a block is a valid call.
 
 The rules are numbered, and the tests refer to these numbers.
@@ -10,42 +10,43 @@ The rules are numbered, and the tests refer to these numbers.
  1. Only an exact opening tag, toolsim's or one of the ``call_forms``, opens a block. Only possible blocks are held
     back.
  2. The body of a block begins with ``{`` and then a quote, a ``}`` or a bare key with its colon, with ``[`` and then
-    ``{`` or ``]``, or like a body of one of the ``call_forms``. Whitespace may precede each, and the opening line of a
-    fence may precede JSON. Otherwise the tag is prose and is released immediately.
- 3. A tag inside a JSON string is content. Outside strings the closing tag closes the block at any depth (a last brace
-    may be missing: the judge repairs that), and a new opening tag closes it if the JSON is complete. A closing
-    tag of another form (``</function>``) also closes it: it belongs to the block, as does the right one after it. In a
-    form without a closing tag the last bracket closes it, unless a comma or a semicolon and another object follow.
+    ``{`` or ``]``, or like a body of one of the ``call_forms``. Whitespace can precede each of these, and the opening
+    line of a fence can precede JSON. Otherwise the tag is prose and is released immediately.
+ 3. A tag inside a JSON string is content. Outside strings, the closing tag closes the block at any depth (the judge
+    repairs a missing last brace), and a new opening tag closes it if the JSON is complete. A closing tag of another
+    form (``</function>``) also closes the block and belongs to it, as does the correct closing tag after it. In a form
+    without a closing tag, the last bracket closes the block, unless a comma or a semicolon and another object follow.
  4. The end of the text also closes a block if the JSON is complete; half a closing tag then belongs to the block. It
-    closes a form's body if the body is readable as it is, and a mark ends the call or the text is not known to be cut.
+    closes a form's body if the body is readable without repair, and a mark ends the call or the text is not known to be
+    cut off.
  5. Text that is neither JSON nor a small slip in JSON (rule 6) makes the block literal: from its beginning, the first
     closing tag closes it, and the first new opening tag ends it. A form's body is literal from the start, but a tag
     inside one of its values is content. A value has lost its end if it never ends, or if an unmatched closing tag in it
-    is followed by an opening one: the block, and all text after it, is then read again without values.
- 6. Small slips are: trailing commas, control characters and bad escapes in strings, words for values, extra braces.
+    is followed by an opening one: the block, and all text after it, is then read again without regard to values.
+ 6. Small slips are trailing commas, control characters and bad escapes in strings, words as values, and extra braces.
  7. A block that is never closed is not a block: its opening tag is text, and parsing resumes right after that tag.
  8. Reasoning that models write into their text does not reach the sentinel (``calls_in_reasoning``); its markers are
     text.
- 9. A block (not counting tags) of more than ``limit`` bytes of UTF-8 is emitted as ``Oversize`` up to that byte; the
+ 9. A block of more than ``limit`` bytes of UTF-8, not counting tags, is emitted as ``Oversize`` up to the limit; the
     text after it is prose again.
-10. Nothing is lost: the pieces, with each block as its raw text, add up to the input.
+10. No text is lost: the pieces, with each block as its raw text, together are the input.
 11. The joined pieces do not depend on where the input is split.
 12. An attempted call can be so malformed that the judge never sees it, so such lost calls are counted: toolsim's own
-    tag opens no body, and its closing tag follows before any other tag; or a body begins, and the text, although not
-    cut, ends in the middle of it.
+    tag opens no body, and its closing tag follows before any other tag; or a body begins, and the text ends in the
+    middle of it although it was not cut off.
 13. If a tool is strict, the text between toolsim's own tags is a block even if it does not begin like a call: up to its
-    closing tag before any other tag, within the distance of rule 12. It is held back until then. ``quotation`` checks
-    whether it stands alone and is therefore a failed call.
-14. Surplus markers belong to a block (``FenceMark``) with ``drops_surplus``: opening tags directly before its own, and,
-    separated from it only by whitespace, closing tags and the tokens with which models end a turn.
+    closing tag before any other tag, within the distance of rule 12. The text is held back until then. ``quotation``
+    checks whether the block stands alone and is therefore a failed call.
+14. Surplus markers belong to a block (``FenceMark``) with ``drops_surplus``: opening tags directly before the block's
+    own tag, and closing tags and end-of-turn tokens after the block, with only whitespace between.
 15. With ``drops_surplus`` a misspelled opening tag (``misspelled``) opens a block at the start of a line or directly
-    after a block. That block counts only if it stands alone (``Block.is_bare``). A misspelled closing tag closes a body
-    that lacks nothing else: complete JSON immediately, any other body when the next block or the end of the text
+    after a block. Such a block counts only if it stands alone (``Block.is_bare``). A misspelled closing tag closes a
+    body that is otherwise complete: JSON immediately, any other body when the next block or the end of the text
     confirms it. If the closing tag is missing altogether, the next block closes the body.
 
-Linear: only rules 5, 7 and 13 read text again. When a body is read twice, a tag that the first reading saw inside a
-string may be outside one in the second (quotes pair up differently) and end the second block. So no character is
-read more than a fixed number of times. Memory is bounded by ``limit``.
+The sentinel runs in linear time, because only rules 5, 7 and 13 read text again. If a body is read twice, a tag that
+was inside a string in the first pass may be outside strings in the second pass (quotes pair up differently) and end the
+second block. No character is therefore read more than a fixed number of times. Memory use is bounded by ``limit``.
 """
 
 from __future__ import annotations
@@ -89,10 +90,10 @@ _BETWEEN = re.compile(
 ).match
 _LINE_MARK = re.compile(r"(?<=\n)[<\[\]]")
 _END_FUNCTION = "</function>"
-# No model writes more whitespace than this between an opening tag and its body; beyond it the tag is prose (rule 2).
+# Maximum whitespace between an opening tag and its body; no model writes more, so a tag before more is prose (rule 2).
 _MAX_SPACE = 1024
 _MAX_TAIL = 64
-"""Longer than any surplus marker."""
+"""Number of characters inspected for a surplus marker, which is never longer."""
 
 _MAX_LOST = 4096
 """Maximum distance between an opening tag and the closing tag of a lost call (rule 12)."""
@@ -106,8 +107,8 @@ def _beginnings(tag: str) -> frozenset[str]:
 class Sentinel:
     """The parser. Call ``feed`` with text, and ``finish`` once; both return segments. It never raises.
 
-    ``count_lost`` is called for each lost call (rule 12). ``keeps_unread``: the text between toolsim's own tags
-    is a block even if it does not begin like a call (rule 13).
+    ``count_lost``: called for each lost call (rule 12). ``keeps_unread``: the text between toolsim's own tags is a
+    block even if it does not begin like a call (rule 13).
     """
 
     # CPython reads the attributes of an instance with more than 30 of them more slowly.
@@ -163,7 +164,7 @@ class Sentinel:
         self._tags = tags(tag, use_tool, foreign, forms if foreign else ())
         self._reads_families = foreign
         self._drops_surplus = drops_surplus
-        self._last = ""  # The latest prose, "" directly after a block; shows whether a line may begin here (rule 15).
+        self._last = ""  # The latest prose, "" directly after a block; shows whether a line can begin here (rule 15).
         self._is_behind = False  # Whether only whitespace and surplus markers have followed the last block (rule 14).
         self._limit = limit
         self._fragments = fragments
@@ -172,25 +173,27 @@ class Sentinel:
         self._pos = 0  # Position of the next character to read.
         self._held = ""  # The part that is held back; it is prepended to the next piece.
         self._final = False  # Whether no more text will arrive.
-        self._was_cut = False  # Whether the model would have written more.
-        self._is_idle = False  # Nothing is open and at most one character is held back, so text without a tag is prose.
-        self._is_plain = False  # Whether it is idle, nothing is held back, and tags begin with the usual characters.
-        self._ignores_values = False  # Whether values are ignored from now on (rule 5).
+        self._was_cut = False  # Whether the text was cut off.
+        self._is_idle = (
+            False  # No block is open and at most one character is held back, so text without a tag is prose.
+        )
+        self._is_plain = False  # Whether it is idle, no text is held back, and tags begin with the usual characters.
+        self._ignores_values = False  # Whether values are ignored from this point on (rule 5).
         self._lost = LostCalls(count_lost)
-        self._content: Callable[[str], bool] | None = None  # Whether a text is only content of the body.
+        self._content: Callable[[str], bool] | None = None  # Returns whether a text is only content of the body.
         self.state = self.state_prose
-        # The open block.
-        self._opening = ""  # Its opening tag; "" if no block is open.
+        # The state of the open block.
+        self._opening = ""  # The opening tag of the open block; "" if no block is open.
         self._closing = ""
-        self._meant = ""  # The intended opening tag if it is misspelled (rule 15), otherwise the same tag.
+        self._meant = ""  # The intended opening tag if the tag is misspelled (rule 15), otherwise the same tag.
         self._codes: tuple[str, ...] = ()  # The repairs of the tags.
         self._is_foreign = False  # Whether the tags belong to a model family's form.
-        self._pieces: list[str] = []  # The parts of the block from earlier chunks, including the opening tag.
-        self._start = 0  # The start of the rest of it in the current text.
-        self._size = 0  # Number of bytes of its body in these pieces.
-        self._json: JsonBody  # Its body, if it is JSON.
-        self._row: CallForm | None = None  # The form of its body; None before the body, and once JSON turned literal.
-        self._value = OpenValue()  # The open value in that body.
+        self._pieces: list[str] = []  # The parts of the block from earlier pieces of text, including the opening tag.
+        self._start = 0  # The start of the rest of the block in the current text.
+        self._size = 0  # Number of bytes of the body in these pieces.
+        self._json: JsonBody  # The lexer of the body, if the body is JSON.
+        self._row: CallForm | None = None  # The form of the body; None before the body, and once JSON turned literal.
+        self._value = OpenValue()  # The open value in the body.
         self._ends: frozenset[str] = frozenset()  # Possible beginnings of tags that count in the body.
 
     def __repr__(self) -> str:
@@ -198,12 +201,12 @@ class Sentinel:
 
     @property
     def in_block(self) -> bool:
-        """Whether a block is open, so that text is being held back."""
+        """Whether a block is open, so that text is held back."""
         return bool(self._opening)
 
     @property
     def open_size(self) -> int:
-        """Number of characters of the open block received so far; 0 if none is open."""
+        """Number of characters of the open block received so far; 0 if no block is open."""
         return sum(map(len, self._pieces)) + len(self._held) if self._opening else 0
 
     def feed(self, text: str) -> list[TaggedSegment]:
@@ -215,7 +218,7 @@ class Sentinel:
             text = self._held + text
             self._held = ""
             found = self._tags.hint.search(text)
-            # A single character at the end may begin a tag, but most are only prose.
+            # A single character at the end may begin a tag, but most such characters are prose.
             end = len(text) if found is None else found.start()
             if end >= len(text) - 1:
                 self._held = text[end:]
@@ -246,7 +249,7 @@ class Sentinel:
         return self._fragments and not self._is_foreign and not self._is_misspelled
 
     def release(self) -> list[TaggedSegment]:
-        """Return segments held back only while the answer consisted of text; there are none."""
+        """Return segments held back only while the answer consisted of text, which the sentinel never holds."""
         return []
 
     def finish(self, *, cut: bool = False) -> list[TaggedSegment]:
@@ -278,7 +281,7 @@ class Sentinel:
     # -- outside blocks
 
     def state_prose(self) -> None:
-        """Outside blocks: look for an opening tag (rule 1)."""
+        """Look for an opening tag outside blocks (rule 1)."""
         if self._is_behind and not self._read_tail():
             return
         match = self._tags.opening.search(self._text, self._pos)
@@ -298,7 +301,7 @@ class Sentinel:
             self._open(match[0], without_space(match[0]))
 
     def _misspelled(self, stop: int) -> tuple[int, str] | None:
-        """Return where a misspelled tag opens a block before ``stop``, and its spelling; "" if undecided."""
+        """Return where a misspelled tag opens a block before ``stop``, and the misspelling ("" if undecided)."""
         text, spellings = self._text, self._tags.misspelled
         marks = [found.start() for found in _LINE_MARK.finditer(text, self._pos + 1, stop)]
         if self._pos < stop and text[self._pos] in "<[]" and (not self._last or self._last.endswith("\n")):
@@ -314,7 +317,7 @@ class Sentinel:
         return None
 
     def _open(self, opening: str, meant: str) -> None:
-        """Open a block at this tag; ``meant`` is the intended tag if it is misspelled."""
+        """Open a block at this tag; ``meant`` is the intended tag if the tag is misspelled."""
         self._lost.close()
         self._start = self._pos
         self._pos += len(opening)
@@ -330,7 +333,7 @@ class Sentinel:
             self._stash(self._pos)
 
     def _read_tail(self) -> bool:
-        """Process a surplus marker after a block (rule 14); return whether something else follows."""
+        """Process a surplus marker after a block (rule 14); return whether other text follows."""
         self._emit(_BLANK(self._text, self._pos).end())  # type: ignore[union-attr]
         rest = self._text[self._pos : self._pos + _MAX_TAIL]
         found = next((tail for tail in self._tags.tails if rest.startswith(tail)), "")
@@ -357,7 +360,7 @@ class Sentinel:
     # -- inside a block
 
     def state_opened(self) -> None:
-        """After an opening tag: wait for text that distinguishes a body from prose (rule 2)."""
+        """Wait, after an opening tag, for text that distinguishes a body from prose (rule 2)."""
         text = self._text
         at = _SPACE(text, self._pos).end()  # type: ignore[union-attr]
         if text.startswith("`", at) and not self._is_foreign:
@@ -419,9 +422,9 @@ class Sentinel:
             self._stash(self._pos)
 
     def state_json(self) -> None:
-        """Inside a JSON body: track only strings and brackets (rules 3 and 6)."""
+        """Process a JSON body, tracking only strings and brackets (rules 3 and 6)."""
         text = self._text
-        # The text may extend far beyond the largest block; reading past the limit would repeat work.
+        # The text may extend far beyond the largest block, and reading past the limit would repeat work.
         stop = min(len(text), self._start + self._limit - self._size + 1)
         pos, met = self._json.read(text, self._pos, stop)
         if met == "tag" and self._closing:
@@ -459,7 +462,7 @@ class Sentinel:
         return "closed", pos + len(spelling)
 
     def state_behind_json(self) -> None:
-        """After a JSON body without a closing tag: another one may follow after a comma or semicolon (rule 4)."""
+        """Process text after a JSON body without a closing tag, which another body can follow (rules 3 and 4)."""
         text = self._text
         between = _BETWEEN(text, self._pos)
         assert between is not None
@@ -483,7 +486,7 @@ class Sentinel:
         return False if found is None or not found.end() > self._pos else None if found.partial else True
 
     def state_unread(self) -> None:
-        """In a body that does not begin like a call: it is a block if the next tag is its closing tag (rule 13)."""
+        """Process a body that does not begin like a call, which is a block if the next tag closes it (rule 13)."""
         text = self._text
         most = min(_MAX_LOST, self._limit)
         stop = min(len(text), self._start + most - self._size + 1)
@@ -496,11 +499,11 @@ class Sentinel:
         elif self._final or stop < len(text):
             self._reject()
         else:
-            # The closing tag begins with "<", like an opening one.
+            # The closing tag begins with "<", as opening tags do.
             self._stash(max(self._pos, open_tag(text, self._pos)))
 
     def state_literal(self) -> None:
-        """Inside a body that is not JSON: only tags outside values count (rule 5)."""
+        """Process a body that is not JSON, in which only tags outside values count (rule 5)."""
         text, closing, value = self._text, self._closing, self._value
         # A tag that begins at the limit must still be recognized.
         stop = min(len(text), self._start + self._limit - self._size + 1 + len(closing))
@@ -517,7 +520,7 @@ class Sentinel:
             self._reject_at(match.start())
         else:
             end = match.end()
-            if self._is_foreign and closing == _END_FUNCTION:  # toolsim's own closing tag may follow it.
+            if self._is_foreign and closing == _END_FUNCTION:  # toolsim's own closing tag may follow this tag.
                 end = foreign_end(text, match.start(), self._tags.ours_end, final=self._final)
             if end < 0:
                 self._stash(match.start())
@@ -525,14 +528,14 @@ class Sentinel:
                 self._close(match.start(), end)
 
     def _held_in_literal(self, value: OpenValue) -> int:
-        """Return the start of a mark or tag that may be incomplete; a tag may contain ``>``."""
+        """Return the start of a possibly incomplete mark or tag; a tag may contain ``>``."""
         text = self._text
         if self._tags.first.search(text) is None:
             return len(text)
         return min(value.held_from(text, self._pos), held_from(text, self._pos, self._ends, self._tags.first))
 
     def _stash(self, at: int) -> None:
-        """Store the block's text up to ``at``, hold back the rest, and wait for more."""
+        """Store the block's text up to ``at``, hold back the rest, and wait for more text."""
         segment = self._text[self._start : at]
         size = self._size + utf8_length(segment)
         if size > self._limit:
@@ -583,7 +586,7 @@ class Sentinel:
             self._reject()
 
     def _close_incomplete(self, at: int) -> bool:
-        """Close the open block, which ends at ``at``, if only its closing tag is missing or misspelled."""
+        """Close the open block at ``at`` if only its closing tag is missing or misspelled; return whether it is."""
         if not (self._drops_surplus and self._closing and self.state == self.state_literal):
             return False
         raw = self._raw(at)
@@ -609,7 +612,7 @@ class Sentinel:
         self._reread(self._raw(self._pos), len(self._opening), self._pos)
 
     def _goes_with(self, other: str) -> bool:
-        """Return whether the open tag may precede another one; without repairs, only in a two-marker family."""
+        """Return whether the open tag can precede another; without repairs, only in a family with two opening tags."""
         return self._drops_surplus or (other != self._opening and self._tags.closing[other] == self._closing)
 
     def _may_be_tag(self, at: int) -> bool:
@@ -618,19 +621,19 @@ class Sentinel:
         return rest in self._tags.beginnings or (self._drops_surplus and self._tags.misspelled.may_begin(rest))
 
     def _is_pair(self, spelling: str) -> bool:
-        """Return whether the misspelled tag is the second of a family's two tags; "" means no misspelled tag."""
+        """Return whether a misspelled tag is the second of a family's two tags; "" means no misspelled tag."""
         other = self._tags.misspelled[spelling] if spelling else self._meant
         return other != self._meant and self._tags.closing[other] == self._closing
 
     def _pass_surplus(self, at: int) -> None:
-        """Skip an opening tag directly before another one: it belongs to the other one's block (rule 14)."""
+        """Skip an opening tag directly before another opening tag, which belongs to the latter's block (rule 14)."""
         self._out.append(FenceMark(self._raw(at), opening=True))
         self._last = ""
         self._leave()
         self._pos = at
 
     def _turn_literal(self, at: int) -> None:
-        """Read the block again from its beginning, now looking only for tags (rule 5)."""
+        """Read the block again from its beginning, looking only for tags (rule 5)."""
         if self._is_oversize(at):
             self._overflow(at)
         elif self._closing:
@@ -642,14 +645,14 @@ class Sentinel:
             self._reject()
 
     def _read_plainly(self, at: int) -> None:
-        """Read the block again from its beginning, as if there were no values (rule 5)."""
+        """Read the block again from its beginning, ignoring values (rule 5)."""
         self._value = OpenValue()
         self._ignores_values = True
         self._turn_literal(at)
 
     def _end_of_text(self) -> None:
         """Resolve a block that is open at the end of the text (rules 4, 5 and 7)."""
-        # All of its text is stored, except for a trailing backslash whose character is missing.
+        # The entire block is stored, except for a trailing backslash whose escaped character is missing.
         self._text = self._held
         self._held = ""
         if self._value.is_open:
@@ -690,7 +693,7 @@ class Sentinel:
             self._size = -len(self._opening)
 
     def _reread(self, raw: str, done: int, at: int) -> None:
-        """Leave the block; resume as prose after the first ``done`` characters of ``raw``, its text up to ``at``."""
+        """Leave the block; resume as prose ``done`` characters into ``raw``, the block's text up to ``at``."""
         if self._pieces:
             self._text = raw[done:] + self._text[at:]
             self._pos = 0
@@ -706,12 +709,12 @@ class Sentinel:
 
 
 class LostCalls:
-    """Searches for the closing tags of calls that opened no body; calls ``count`` for each (rule 12)."""
+    """Searches for the closing tags of calls that opened no body, and calls ``count`` for each (rule 12)."""
 
     def __init__(self, count: Callable[[], None]) -> None:
         self.count = count
-        self._closing = ""  # The tag to search for; "" if there is none.
-        self._tail = ""  # The end of the text so far, which may be part of that tag.
+        self._closing = ""  # The closing tag to search for; "" if no search is in progress.
+        self._tail = ""  # The end of the text so far, which may be part of the closing tag.
         self._left = 0  # Number of characters still to be searched.
 
     @property
@@ -730,7 +733,7 @@ class LostCalls:
         self._closing = ""
 
     def feed(self, text: str) -> None:
-        """Process prose after the opening tag."""
+        """Search prose after the opening tag for the closing tag."""
         if not self._closing:
             return
         searched = self._tail + text[: self._left]
@@ -751,10 +754,10 @@ _PLAIN_JSON = re.compile(r"[ \t\r\n,:0-9A-Za-z_.+\-]*+").match
 class JsonBody:
     """The lexer of a JSON body: it tracks strings and the depth of brackets, and builds no values.
 
-    It starts after the first bracket, ``opened``. ``closing`` is the tag that closes the block; without one, the
-    last bracket closes it. Strings may be in single quotes, as in Python: a tag inside one is data, too. An apostrophe
-    within such a string ends it, and the text after it is a slip. The lexer stops at one of these, and returns its
-    name:
+    The lexer starts after the first bracket, ``opened``. ``closing`` is the tag that closes the block; without a
+    closing tag, the last bracket closes the block. Strings can also be in single quotes, as in Python, and a tag inside
+    such a string is data, too. An apostrophe within such a string ends it, and the text after it is a slip. The lexer
+    stops at one of these points, and returns its name:
 
         more    the end of the current text (or a backslash directly before it)
         tag     a possible tag outside strings; the sentinel knows which tags count
@@ -782,10 +785,10 @@ class JsonBody:
         return bool(self._quote) and self._quote not in text and "\\" not in text
 
     def read(self, text: str, pos: int, stop: int) -> tuple[int, Stop]:
-        """Read from ``pos``; return the position where it stopped (at most ``stop``), and the reason."""
+        """Read from ``pos``; return the position where the lexer stopped (at most ``stop``), and the reason."""
         while pos < stop:
             if self._quote:
-                # The pattern matches everywhere.
+                # The pattern matches at every position.
                 pos = IN_STRING[self._quote].match(text, pos, stop).end()  # type: ignore[union-attr]
                 if pos == stop or text[pos] == "\\":  # The character after the backslash has not arrived yet.
                     return pos, "more"
@@ -818,7 +821,7 @@ class JsonBody:
         return pos, "more"
 
     def read_tag(self, text: str, pos: int, opening: str, closing: str, *, final: bool) -> tuple[Stop, int]:
-        """Return the meaning of the "<" at ``pos``, and the end of the tag that closes the block, if it is one."""
+        """Return the meaning of the "<" at ``pos``, and the end of the tag if it closes the block."""
         rest = text[pos : pos + len(closing)]
         if rest == closing:
             return "closed", pos + len(closing)
@@ -831,12 +834,12 @@ class JsonBody:
         return ("more" if not final and (closing.startswith(rest) or opening.startswith(rest)) else "slip"), pos
 
     def _accept(self, char: str) -> bool:
-        """Process one character that is neither plain nor in a string; return whether it is allowed here."""
+        """Process one character that is neither plain nor in a string; return whether it is allowed at this point."""
         if char in IN_STRING:
             self._quote = char if self._last in "{[,:" else ""
             return bool(self._quote)
         if char in "{[":
-            # If no tag can end text that is not JSON, a misplaced bracket has to.
+            # Without a closing tag, a misplaced bracket has to end text that is not JSON.
             if self._last == '"' or (self._closes and self._last not in "[:,"):
                 return False
             self._depth += 1

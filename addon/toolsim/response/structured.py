@@ -1,10 +1,10 @@
 """Judges structured calls from the backend, and items with which the backend calls the client's own tools.
 
-1. A call is judged by the judge's table, after removing markup that its server has left in it. A call that is not
-   passed on is described as text: the model has not written it as text, and without it the answer may be empty.
+1. A call is judged by the judge's table, after removing markup that the server has left in it. A call that is not
+   passed on is described as text, because the model has not written it as text, and without it the answer may be empty.
 2. If a backend was given a tool that the client itself runs (a shell, a patch, a search, a computer), it calls the tool
-   with an item of a special type, which is passed on unchanged. If the tool is not offered, the item is treated like
-   any other structured call: it is judged, so no client receives it.
+   with an item of a special type, which is passed on unchanged. If the tool is not offered, the item is judged like any
+   other structured call, so no client receives it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from toolsim.wire.local_tools import CALLS, is_local
 from toolsim.wire.tools import model_name
 
 _COMPUTER = ("computer", "computer_use", "computer_use_preview")
-"""The types under which a computer is declared. Only a backend can provide it, so it is never offered here."""
+"""The types under which a computer is declared. Only a backend can provide a computer, so toolsim never offers one."""
 
 _REASONS = {
     MALFORMED_JSON: "it is not a call with a JSON object as its arguments",
@@ -55,16 +55,17 @@ _AFTER_KEY = re.compile(r"\s*+</?arg_(?:key|value)>.*", re.DOTALL)
 
 
 def without_leftovers(arguments: str, tool: Tool) -> str | None:
-    """Return the arguments without the markup that a server has left in them; None if there is none.
+    """Return the arguments without the markup that a server has left in them, or None if they contain no markup.
 
-    A server that reads its model's own form and mistakes a doubled or missing marker for data emits calls such as::
+    A server that parses its model's own form and mistakes a doubled or missing marker for data emits calls such as::
 
         {"path</arg_key>": "a.txt"}                 GLM: a marker in a key
         {"path": "a.txt</arg_value>"}               GLM: a marker at the end of a value
         {"command": "<|\\"|>ls<|\\"|>"}             Gemma: quotation marks around a value
 
     A marker is removed from a key only if the tool declares the rest of the key, but not the key itself. Markers are
-    removed from the beginning and end of a string, never inside. They are special tokens that do not occur otherwise.
+    removed from the beginning and end of a string, never inside. Markers are special tokens that do not occur in other
+    text.
     """
     if _IN_SOURCE.search(arguments) is None:
         return None
@@ -98,7 +99,7 @@ class StructuredCalls:
         self._judge = judge
 
     def verdicts(self, call: StructuredCall, *, is_announced: bool = False) -> list[Verdict]:
-        """Return the verdict on a structured call from the backend (rule 1); [] if it is empty.
+        """Return the verdict on a structured call from the backend (rule 1), or [] if the call is empty.
 
         ``is_announced``: the client has received the beginning of the call.
         """
@@ -128,31 +129,31 @@ class StructuredCalls:
             lookup = Lookup(Tool(call.name, call.name, kind=call.kind, namespace=call.namespace))
         tool = lookup.tool
         if tool is not None and not call.whole and (call.kind == "custom" or read_value(call.arguments) is None):
-            # This slip cannot be repaired, because the continuation of the call is unknown.
+            # A call that was cut off cannot be repaired, because its continuation is unknown.
             expected = "a complete call, got one that was cut off"
             return self._judge.fail(tool.strict, "", MALFORMED_JSON, tool.name, expected)
         if tool is not None and tool.kind == call.kind == "custom":
-            written = ParsedCall("", name, given=Values(((None, given),)))  # The input itself.
+            written = ParsedCall("", name, given=Values(((None, given),)))  # The only value is the input itself.
         elif tool is not None and corrects and (cleaned := self._cleaned(call.arguments, tool)) is not None:
             written = ParsedCall("", name, given=Json(cleaned, cleaned), lossy_repairs=(LEFTOVER_MARKUP,))
         return self._judge.decide(written, "", lookup, corrects=corrects)
 
     def _cleaned(self, arguments: str, tool: Tool) -> str | None:
-        """Return arguments without the markup that the backend's server has left in them; None if there is none."""
+        """Return arguments without the markup that the backend's server has left in them, or None if there is none."""
         may_change = tool.kind == "function" and not tool.strict and self._judge.plan.policy.repair == "safe"
         return without_leftovers(arguments, tool) if may_change else None
 
     def arriving(self, delta: StructuredDelta) -> Tool | None:
         """Return the client's tool for a call that is still arriving; None if no offered tool has its name."""
         lookup = self._judge.toolbox.called(delta.name, delta.namespace)
-        # A misspelled name counts only if the arguments match, and they are not known yet.
+        # A misspelled name counts only if the arguments match, and the arguments are not known yet.
         if lookup.codes or lookup.tool is None or lookup.tool.name in self._judge.plan.hosted:
             return None
         return lookup.tool
 
 
 def as_prose(name: str, arguments: str, reason: str) -> str:
-    """Return the text that a client gets for a structured call that is not passed on."""
+    """Return the text that a client receives instead of a structured call that is not passed on."""
     called = loggable_name(name) if name else "a tool without a name"
     return f"Call to {called}, not passed on because {_REASONS[reason]}: {arguments}"
 

@@ -1,20 +1,20 @@
-"""Calls as names and values between markers: untyped (the tool's schema has the types) and unescaped.
+"""Parses calls that consist of names and values between markers.
 
     calls := call+
     call  := head pair* end | head object end          some models write JSON instead of pairs
     pair  := opener value closer
 
-A closer inside a value is data, so a value ends at the first closer after which the call continues or ends. Otherwise,
-no value contains a marker of its own form:
+Values are untyped (the tool's schema has the types) and unescaped. A closer inside a value is data, so a value ends at
+the first closer after which the call continues or ends. Otherwise, a value contains no marker of its own form:
 
 1. Additional closers after a value's own, separated only by whitespace, are surplus, as are a doubled head or opener
-   and closers where a pair could begin. Dropping them is a repair: ``DOUBLED_MARKER``.
-2. A closer is data if more text of the value follows it on its line, and another closer later. If it stands alone on
-   its line, or a value could begin directly after it, an opener has been lost, and it is unknown which.
-3. Complete pairs in a value are data. Without its own closer a value extends to the next pair or to the call's
-   end (a repair: ``MISSING_CLOSE``), and half a closer, or one with another name, is removed.
-4. A call that contains half an opener is unreadable, as is one that lacks more than a few closers.
-5. An unreadable body is read again with its misspelled markers corrected (a repair: ``MISSPELLED_MARKER``).
+   and closers where a pair could begin. Dropping surplus markers is a repair (``DOUBLED_MARKER``).
+2. A closer is data if more text of the value follows it on its line, and another closer later. If the closer stands
+   alone on its line, or a value could begin directly after it, an unknown opener has been lost.
+3. Complete pairs in a value are data. A value without its own closer extends to the next pair or to the call's end, and
+   half a closer, or a closer with another name, is removed (the repair ``MISSING_CLOSE``).
+4. A call that contains half an opener, or lacks more than a few closers, is unreadable.
+5. An unreadable body is read again with its misspelled markers corrected (the repair ``MISSPELLED_MARKER``).
 
 The values are read in one pass, and values without an end are read a second time.
 """
@@ -42,13 +42,14 @@ from toolsim.response.parsed_call import (
 
 NAME = r"[\w.:/-]{1,128}"
 HEAD_END = r"(?:\s{0,8}/?>|\s{0,8}[=,(]?(?=\s{0,8}(?:<param|\{)))"
-"""The end of a call's opening element, which some models omit, or spell otherwise before an object."""
+"""A pattern for the end of a call's opening element, which some models omit, or spell differently before an object."""
 
 _SPACE = re.compile(r"\s*+")
 _MAX_UNCLOSED = 8
-"""Maximum number of unclosed values in one call. Detecting one means scanning the rest; no model loses more."""
+"""Maximum number of unclosed values in one call. Each requires a scan of the rest of the call; models rarely lose more.
+"""
 
-# Text that shows that the preceding closer is data (rule 2), because no value begins with it.
+# Text after a closer that shows that the closer is data (rule 2), because no value begins with this text.
 _DATA = re.compile(r"""[ \t]++[^\s]|["'`,;)!?]|[.:](?:\s|\Z)""")
 _SURPLUS = re.compile(r"(?:\s*+</[\w:｜|‖-]{1,64}+>)++\s*\Z")
 # A closing tag in any spelling at the end of a value.
@@ -73,15 +74,15 @@ _ATTRIBUTES = r"(?:[ \t]{1,4}[\w:-]{1,32}=[^<>\n]{0,64})?"
 class _Values:
     """Finds the ends of the values of one form.
 
-    ``opener``: the opener of a pair; ``mark``: half of one, or any other marker of the form; ``nested``: openers of
-    elements in a value that have closers. ``last``: text that may follow the last pair; ``bounds``: text that ends a
+    ``opener``: the opener of a pair; ``mark``: half an opener, or any other marker of the form; ``nested``: openers of
+    elements in a value that have closers; ``last``: text that can follow the last pair; ``bounds``: text that ends a
     value without a closer.
     """
 
     def __init__(self, opener: str, mark: str, nested: str, close: str, last: str, bounds: str) -> None:
         self._mark = re.compile(rf"(?P<close>{close})|(?P<opener>{nested})|{mark}")
         self._more = re.compile(rf"(?:\s*+{close})++")
-        # The second half of a closer, if it is a plain word.
+        # The second half of a closer, if the closer is a plain word.
         halves = [close[at:] for at in range(2, len(close) - 2)] if re.fullmatch(r"[</\w>｜‖:]+", close) else []
         self._name = close.strip("</>")
         self._half_closer = re.compile(rf"[</\\]{{0,4}}(?:{'|'.join(halves) or '(?!)'})\s*\Z")
@@ -121,7 +122,7 @@ class _Values:
     def _unclosed(self, body: str, start: int) -> tuple[str, int, str] | None:
         found = self._bound.search(body, start)
         if found is None:
-            # The closing tags of the value and of the call have become one.
+            # The closing tags of the value and of the call have merged into one tag.
             both = _wrong_closer(body[start:])
             is_longer = both is not None and both["name"].startswith(self._name) and both["name"] != self._name
             return (body[start : start + both.start()], len(body), MISSING_CLOSE) if both and is_longer else None
@@ -136,7 +137,7 @@ class _Values:
 
 
 def _wrong_closer(value: str) -> re.Match[str] | None:
-    """Return the closing tag in any spelling with which a value ends, unless it closes an element of the value."""
+    """Return the closing tag, in any spelling, with which a value ends, unless it closes an element in the value."""
     found = _WRONG_CLOSER.search(value, max(0, len(value) - _MAX_CLOSER))
     if found is None:
         return None
@@ -145,9 +146,9 @@ def _wrong_closer(value: str) -> re.Match[str] | None:
 
 
 def _on_lines(value: str) -> str:
-    """Return a value that is on separate lines with its missing newlines added: both are stripped later.
+    """Return a value on separate lines with its missing newlines added, because both newlines are stripped later.
 
-    A bracket before or after those lines belongs to a marker.
+    A bracket before or after these lines belongs to a marker.
     """
     value = value[1:] if value.startswith(">\n") else value
     if value.startswith(("\n", "\r\n")) and not value.endswith("\n"):
@@ -162,7 +163,7 @@ def pairs_reader(
 
     The only group of ``head`` is the name; the only group of ``opener`` that matches is the key. ``mark`` matches half
     an opener. ``on_lines``: the form puts each value on separate lines. The reader returns the calls of a body, never
-    an empty list; unreadable text is one broken call at the end.
+    an empty list. Unreadable text is one broken call at the end.
     """
     begins = re.compile(rf"\s*+{head}")
     bare_head, bare_opener = _NAMED_GROUP.sub("(?:", head), _NAMED_GROUP.sub("(?:", opener)
@@ -253,7 +254,7 @@ def _elements_reader(mark: str, call: str, parameter: str) -> Callable[[str], li
 
 
 def read_elements_calls(body: str) -> list[ParsedCall]:
-    """Read calls in elements: ``<function=f><parameter=k>v</parameter></function>``, ``<invoke name="f">…``, ….
+    """Parse calls in elements: ``<function=f><parameter=k>v</parameter></function>``, ``<invoke name="f">…``, ….
 
     The names of the elements, and the mark before them, are taken from the first call.
     """
@@ -282,7 +283,7 @@ _GLM_KEY = re.compile(
     """,
     re.VERBOSE,
 )
-# What is left of a marker at the beginning of a value, and a marker in a wrong spelling.
+# The remains of a marker at the beginning of a value, and a misspelled marker.
 _GLM_DEBRIS = re.compile(r"(?:[\w/]{0,2}|\s/?)>|\]")
 _GLM_MARKUP = re.compile(r"[<\\/;]\s?/?arg_", re.IGNORECASE)
 _GLM_HALF_OPENER = re.compile(r"</?arg_\w{0,12}>|(?:arg_|rg_|g_|_)?v?a?l?ue>")
@@ -299,7 +300,7 @@ _GLM_VALUES = _Values(
 
 
 def read_glm(body: str) -> list[ParsedCall]:
-    """Read a GLM call that makes up the body, with or without arguments."""
+    """Parse a GLM call that makes up the body, with or without arguments."""
     return respelled(_read_glm, body, (_ARG_KEY, "</arg_key>", _ARG_VALUE, _END_VALUE))
 
 
@@ -342,7 +343,10 @@ _LEFT_OF_LONGCAT = re.compile(r"longc|cat_|arg_|(?:key|value|lue)>|</?l")
 
 
 def read_longcat(body: str) -> list[ParsedCall]:
-    """Read LongCat's call that makes up the body: GLM's with longer markers, halves of which are no part of a value."""
+    """Parse a LongCat call that makes up the body, whose markers are longer than GLM's.
+
+    Values never contain half a marker.
+    """
     (call,) = read_glm(body.replace("longcat_arg_", "arg_"))
     items = call.given.items if isinstance(call.given, Elements) else ()
     is_left = any(_LEFT_OF_LONGCAT.search(part) for pair in items for part in pair)
@@ -363,13 +367,13 @@ _read_m3_pairs = pairs_reader(
 
 
 def _m3_value(key: str, value: str) -> str:
-    """Return a value without marks, and without its opening tag if that is written twice."""
+    """Return a value without marks, and without its opening tag if the model wrote the tag twice."""
     bare = value.replace(M3_MARK, "")
     return bare if f"</{key}>" in bare else bare.removeprefix(f"<{key}>")
 
 
 def read_m3(body: str) -> list[ParsedCall]:
-    """Read MiniMax M3's calls: the elements inside a value get types like any others."""
+    """Parse MiniMax M3's calls, in which the elements inside a value are typed like all other elements."""
     return [
         replace(call, given=Elements(tuple((key, _m3_value(key, value)) for key, value in call.given.items)))
         if isinstance(call.given, Elements)

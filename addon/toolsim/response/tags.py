@@ -1,4 +1,4 @@
-"""The tags that open and close a block, and the recognition of incomplete ones at the end of a text."""
+"""The tags that open and close a block, and the recognition of incomplete tags at the end of a text."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _FENCE = r"`{3,8}\w{0,16}[ \t\r]{0,8}\n\s{0,64}"
 _CDATA = "<![CDATA["
 _END_CDATA = "]]>"
 MAX_OPENING = 128
-"""Maximum length of an opening tag, including the configured one."""
+"""Maximum length of an opening tag, including the tag from the configuration."""
 
 _MAX_TAG = 300
-"""Longer than any tag that opens a value."""
+"""Maximum length of a tag that opens a value."""
 
 _FOREIGN_NAMES = (
     *("think", "function", "function_call", "tool", "tools", "tool_calls", "tool_use", "invoke"),
@@ -39,14 +39,14 @@ _TAILS = (
     ),
     *TURN_ENDS,
 )
-"""Closing tags that are in no other list, and the tokens with which models end a turn."""
+"""Closing tags that are in no other list, and the end-of-turn tokens of models."""
 
 _INNER_SPACE = r"\s{0,4}"
 _AROUND_MARKERS = re.compile(r"(?<=\|>)\s{1,4}|\s{1,4}(?=<\||\Z)")
 """Whitespace next to the markers that make up a tag (gpt-oss)."""
 
 _MAX_FOREIGN_SPACE = 16
-"""Maximum whitespace between a closing tag of another form and the right one."""
+"""Maximum number of whitespace characters between a closing tag of another form and the correct closing tag."""
 
 _M3_TAG = rf"{re.escape(M3_MARK)}</?[^<>]{{0,256}}>"
 
@@ -55,14 +55,16 @@ MORE = -1
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """``closing``: maps opening to closing tags; ``call_starts`` finds opening tags; ``beginnings``: their prefixes.
+    """The tags of one sentinel.
 
-    ``hint`` finds the first two characters of any, or one at the end of the text: it skips most ``<`` in prose.
+    ``closing``: maps opening to closing tags; ``opening``: a pattern for opening tags; ``beginnings``: the prefixes of
+    the tags. ``hint``: a pattern for the first two characters of any tag, or the first at the end of the text, which
+    skips most ``<`` in prose.
 
-    ``own_tag``: the opening tags that belong to no form; ``ours_end`` closes the first of them. ``tails``: markers that
-    models leave after a block, namely surplus closing tags and end-of-turn tokens. ``misspelled``: spellings of
-    opening tags. ``rows``: the bodies after the tags of custom forms. ``first`` finds the characters with which a
-    tag may begin; ``is_usual``: no custom form adds to them.
+    ``ours``: the opening tags that do not belong to a model family; ``ours_end``: the closing tag of the first of them.
+    ``tails``: markers that models leave after a block, namely surplus closing tags and end-of-turn tokens.
+    ``misspelled``: misspellings of opening tags. ``rows``: the bodies after the tags of custom forms. ``first``: a
+    pattern for the characters with which a tag can begin; ``is_usual``: whether custom forms add no such characters.
     """
 
     closing: dict[str, str]
@@ -80,7 +82,7 @@ class Tags:
 
 @lru_cache(maxsize=16)
 def tags(sentinel: str, use_tool: bool, foreign: bool, forms: tuple[CustomForm, ...] = ()) -> Tags:
-    """Return the tags for that name, optionally with ``<use_tool>`` and tags of ``foreign`` and custom ``forms``."""
+    """Return the tags for a sentinel, optionally with ``<use_tool>`` and tags of ``foreign`` and custom ``forms``."""
     names = [sentinel, "use_tool"] if use_tool and sentinel != "use_tool" else [sentinel]
     ours = {f"<{name}>": f"</{name}>" for name in names}
     custom = {form.opening: form.closing for form in forms}
@@ -107,12 +109,12 @@ def _firsts(tags: Iterable[str]) -> list[str]:
 
 
 def _second(tags: Iterable[str], first: str) -> str:
-    """Return a pattern for the text that may follow that character in a tag, or in half of one."""
+    """Return the characters that can follow ``first`` in a tag, for use in a pattern."""
     return "".join(sorted({re.escape(behind) for tag in tags for char, behind in pairwise(tag) if char == first}))
 
 
 def _either(angled: list[str], squared: list[str]) -> str:
-    # The common beginning is matched first, because most "<" are not tags.
+    # The first character that most tags share is matched first, because most "<" do not begin a tag.
     within = (
         re.escape(tag[1:]).replace(r"\|>", rf"\|>{_INNER_SPACE}").replace("<", f"{_INNER_SPACE}<") for tag in angled
     )
@@ -120,7 +122,7 @@ def _either(angled: list[str], squared: list[str]) -> str:
 
 
 def without_space(tag: str) -> str:
-    """Return a tag without the whitespace that models write next to the markers in it."""
+    """Return a tag without the whitespace that models write next to the markers in the tag."""
     return _AROUND_MARKERS.sub("", tag) if "|>" in tag else tag
 
 
@@ -133,7 +135,7 @@ def ends(opening: str, closing: str, value: str) -> re.Pattern[str]:
 class OpenValue:
     """The open value in a body, if any, with the marks of the form's ``row``.
 
-    ``marks``: a pattern for text that opens a value or, inside a value, ends it or opens a CDATA section in it.
+    ``marks``: a pattern for text that opens a value or, inside a value, ends the value or opens a CDATA section.
     """
 
     def __init__(self, row: CallForm | None = None) -> None:
@@ -155,9 +157,10 @@ class OpenValue:
         return re.escape(self._end) + (f"|{re.escape(_CDATA)}" if self._has_cdata else "")
 
     def passes(self, match: re.Match[str], opening: str) -> bool:
-        """Process a match of ``ends``: an opener or, inside a value, anything. False: this value has lost its end.
+        """Process a match of ``ends``; return whether the open value still has an end.
 
-        A value has lost its end if it contains an unmatched closing tag followed by an opening one.
+        Outside a value the match is an opener; inside a value it can be any mark. A value has lost its end if it
+        contains an unmatched closing tag followed by an opening tag.
         """
         if not self._end:
             assert self._row is not None
@@ -173,7 +176,7 @@ class OpenValue:
             self._end, self._outer = _END_CDATA, self._end
             self.marks = self._new_marks()
         elif self._outer:
-            pass  # In a CDATA section nothing else counts.
+            pass  # In a CDATA section, only its end counts.
         elif match[0] == opening:
             self._blocks += 1
             return not self._is_closed
@@ -215,7 +218,7 @@ def open_tag(text: str, start: int) -> int:
 
 
 def _open_m3(text: str, start: int) -> int:
-    """Do the same for the tags of MiniMax M3, which begin differently."""
+    """Return the start of an incomplete MiniMax M3 tag at the end of ``text``, or the length of ``text``."""
     if "]" not in text[-_MAX_TAG:]:
         return len(text)
     start = max(start, len(text) - _MAX_TAG)
@@ -228,20 +231,20 @@ def _is_half_m3(text: str, at: int) -> bool:
 
 
 def behind_fence(text: str, at: int, *, final: bool) -> int | None:
-    """Return the end of a fence's opening line at ``at``; ``at`` if there is none, None while undecided."""
+    """Return the end of a fence's opening line at ``at``; ``at`` if there is no fence, None while undecided."""
     fence = match_at(_FENCE, text, at, final=final)
     return at if fence is None else None if fence.partial else fence.end()
 
 
 def foreign_end(text: str, at: int, closing: str, *, final: bool) -> int:
-    """Return the end of another form's closing tag at ``at``, including the right closing tag after it.
+    """Return the end of another form's closing tag at ``at``, including the correct closing tag after it.
 
-    Models that know several forms write these after complete JSON::
+    Models that were trained on several forms write such tags after complete JSON::
 
         <tool_call>{…}</function>                 closes the block
         <tool_call>{…}</think> </tool_call>       the right tag after it also belongs to the block
 
-    Return 0 if there is none, and MORE while undecided, which does not happen if the text is ``final``.
+    Returns 0 if there is no such tag, and MORE while this is undecided, which does not happen if the text is ``final``.
     """
     if not final and any(
         end.startswith(text[at : at + len(end)]) and len(text) - at < len(end) for end in _FOREIGN_ENDS

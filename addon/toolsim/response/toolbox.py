@@ -1,7 +1,7 @@
-"""The tools of one answer, under every name that a model or a backend may use for them.
+"""The tools of one answer, by every name that a model or a backend may use for them.
 
-All names are looked up here, so that a name that is masked in one form of a call is masked in all. The first matching
-row decides:
+All names are looked up in this module, so that a name that is masked in one form of a call is masked in all forms. The
+first matching row decides:
 
 | the name                                                      | means              |
 |---------------------------------------------------------------|--------------------|
@@ -11,8 +11,8 @@ row decides:
 | one of these with a slip, if it matches no other (``fit_name``) | the same         |
 | any other                                                     | no tool: unknown   |
 
-With ``toolsim_unknown_tool=call`` a call to an unknown tool is passed on (``may_pass``), unless the client's choice or
-the operator's lists exclude its name, however it is spelled.
+With ``toolsim_unknown_tool=call``, a call to an unknown tool is passed on (``may_pass``), unless the client's choice or
+the operator's lists exclude its name, in any spelling.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from toolsim.response.verdict import MASKED_TOOL, TOOL_NAME, UNKNOWN_TOOL
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """The meaning of a name: a tool, or the ``reason`` it means none."""
+    """The meaning of a name: a tool, or the ``reason`` why the name does not mean a tool."""
 
     tool: Tool | None = None
     reason: str = UNKNOWN_TOOL
     codes: tuple[str, ...] = ()
-    """The repair, if the tool's name is misspelled."""
+    """The repair code, if the tool's name is misspelled."""
     may_pass: bool = False
-    """Whether a call is passed on although the tool does not exist."""
+    """Whether a call to this name is passed on although the tool does not exist."""
 
 
 class Toolbox:
@@ -67,7 +67,7 @@ class Toolbox:
 
     @property
     def spellings(self) -> list[str]:
-        """The names and, with repairs, the keys of their near spellings, sorted."""
+        """The names of the tools and, with repairs, the keys of similar spellings, sorted."""
         return sorted({*self._tools, *(map(common_spelling, self._tools) if self._repairs else ())})
 
     def has_prefix(self, start: str) -> bool:
@@ -76,7 +76,7 @@ class Toolbox:
         return place < len(self._sorted) and self._sorted[place].startswith(start)
 
     def parameters(self, name: str) -> Collection[str] | None:
-        """Return the parameter names of the offered tool that ``name`` means, or None if it means none."""
+        """Return the parameter names of the offered tool that ``name`` means, or None if it means no tool."""
         tool = self.written(name).tool
         return None if tool is None else tuple(tool.declared)
 
@@ -85,7 +85,7 @@ class Toolbox:
         return self._tools[name]
 
     def written(self, name: str | None) -> Lookup:
-        """Return the meaning of a name in the model's text; None: an unreadable name."""
+        """Return the meaning of a name in the model's text; None stands for an unreadable name."""
         if name is None:
             return Lookup()
         if name in self._tools:
@@ -115,7 +115,7 @@ class Toolbox:
         return not names.isdisjoint(self._masked) or self._excludes(names)
 
     def _no_exact(self, spelled: str, names: tuple[str, ...]) -> Lookup:
-        """Return the meaning of a name that no offered tool has. ``names``: all its spellings in the lists."""
+        """Return the meaning of a name that no offered tool has. ``names``: all spellings of it in the lists."""
         fit = fit_name(spelled, [*self._spellings, *((name, name) for name in self._withheld)])
         if fit in self._withheld or not self._withheld.isdisjoint(names):
             return Lookup(reason=MASKED_TOOL)
@@ -125,7 +125,7 @@ class Toolbox:
         return Lookup(may_pass=may_pass and self._is_unlimited and not self._resembles_masked(spelled, *names))
 
     def _resembles_masked(self, *names: str) -> bool:
-        """Return whether one of the names is a misspelled masked name, regardless of other matches."""
+        """Return whether any of the names is a misspelled masked name, regardless of other matches."""
         masked = [(name, "") for name in self._withheld]
         return any(fit_name(name, masked) is not None for name in names)
 
@@ -137,7 +137,7 @@ def _spellings(tool: Tool) -> tuple[str, ...]:
 
 
 def _endings(name: str) -> Iterator[str]:
-    """Yield the names of a tool whose namespace is no longer known: the same names as ``_spellings``."""
+    """Yield the names that ``_spellings`` returns, for a tool whose namespace is no longer known."""
     yield name
     head, separator, rest = name.partition("__")
     while separator:

@@ -1,9 +1,10 @@
-"""Reads markers of unknown families around text that would count as calls without them.
+"""Recognizes markers of unknown model families around text that would count as calls without them.
 
     <tools>{"name": …}</tools>      <|function|>…<|/function|>      [ACTION]…[/ACTION]
 
-A call must not be lost because of a marker, so a call between two markers of the same kind counts where a bare call
-would. The names of the markers must refer to calls: the content of ``<example>`` or ``<tool_response>`` is not a call.
+A call must not be lost because of a marker, so a call between two markers of the same kind counts wherever a bare call
+would count. The names of the markers must refer to calls: the content of ``<example>`` or ``<tool_response>`` is not a
+call.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ TURN_ENDS = (
     *("<|end_of_text|>", "<|tool_response>", "<|END_OF_TURN_TOKEN|>", "<turn|>", "<end_of_turn>", "<eos>", "</s>"),
     *("<｜end▁of▁sentence｜>", "<|role_end|>", "[e~["),
 )
-"""The tokens with which models end a turn; after a call they are dropped with it."""
+"""The tokens with which models end a turn; after a call, they are dropped together with the call."""
 
 ENDS_OF_TURN = frozenset(TURN_ENDS) - {"<|end|>"}
-"""Tokens after which the turn contains no more calls; in gpt-oss's form ``<|end|>`` ends each message."""
+"""Tokens after which the turn contains no more calls, unlike ``<|end|>``, which ends each message in gpt-oss's form."""
 
 _MEANS_A_CALL = re.compile(r"tool|call|func|action|invoke|plugin|command|exec|request", re.IGNORECASE)
 _MEANS_NONE = re.compile(
@@ -47,10 +48,10 @@ _STRAY_END = re.compile(
     rf"(?:[\]}})>[\n\w]|```)(?P<marker>{_CLOSING}|</[｜‖|]{{1,2}}DSML[｜‖|]{{1,2}}\w{{1,20}}>|_call>|_CALL\])\s*\Z"
     r"|[\]})]\w{1,20}[|｜]?[>\]]\s*\Z"
 )
-"""A closing marker, or half of one, at the end of a text; in a sentence, a space would precede it."""
+"""A closing marker, or half of one, at the end of a text; in a sentence, a space would precede the marker."""
 
 _ALONE = re.compile(r"(?:[^<{\[(]*[.!?:…。！？])?\s*(?:</?[\w:|｜-]*)?")
-"""Text before a closing marker that closes nothing: sentences or nothing at all, perhaps with half of the marker."""
+"""Text before a closing marker that closes no call: complete sentences or no text, possibly with half of the marker."""
 
 
 def ends_unreadable_call(before: str, most: int) -> bool:
@@ -71,7 +72,7 @@ def _means_a_call(marker: str) -> bool:
 
 
 def marker_end(text: str, at: int, *, closing: bool = False, final: bool) -> int | None:
-    """Return the end of the marker at ``at``; 0 if there is none, None if more text is needed."""
+    """Return the end of the marker at ``at``; 0 if there is no marker, None if more text is needed."""
     rest = text[at : at + _LONGEST]
     found = match_at(_CLOSING if closing else _OPENING, rest, 0, final=final or len(rest) == _LONGEST)
     if found is None:

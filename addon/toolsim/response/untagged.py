@@ -1,7 +1,7 @@
-"""Untagged calls: found in text that the sentinel treats as prose, and submitted to the judge.
+"""Finds untagged calls in text that the sentinel treats as prose, and submits them to the judge.
 
 Many models never write a tag that they were not trained on, regardless of the prompt: the call is valid, but bare or in
-a code fence. In addition to tagged blocks, these count:
+a code fence. In addition to tagged blocks, the following units count:
 
     unit  := fence | bare | marker{1,2} form+ marker* NEWLINE      markers of no known family: see unknown_markers
     fence := "```" ["json" | "tool_call" | "tool_code" | "xml" | "python" | "py"] NEWLINE form+ "```" NEWLINE
@@ -16,29 +16,30 @@ a code fence. In addition to tagged blocks, these count:
     record := [function_call … name=… arguments=…]
 
  1. A unit counts only if all its forms are calls to offered tools whose arguments match the tool's schema, strict or
-    not. If one does not, the entire unit is text. Nothing here is ever a violation.
- 2. A unit counts only at the start or end of the answer: in the middle of other text it is talk about calls.
-    Units separated only by whitespace belong together. A Python fence must be the complete answer, unless its calls
-    are in lists, which do not occur in explanations of code.
- 3. Nothing counts in a thought (``<think>``), a sentence, inline code, or a fence in another language.
+    not. If any form does not match, the entire unit is text. An untagged call is never a violation.
+ 2. A unit counts only at the start or end of the answer, because in the middle of other text it only describes a call.
+    Units separated only by whitespace belong together. A Python fence must be the complete answer, unless its calls are
+    in lists, which do not occur in explanations of code.
+ 3. Units in a thought (``<think>``), a sentence, inline code, or a fence in another language do not count.
  4. Only text that may still become a unit is held back: at the start of a line, ``{``, ``[``, a fence, and the name of
-    an offered tool with its parenthesis. It is released as soon as it cannot become one: at the language of a fence, at
-    the first key or name that no call has, or at any character that the form does not allow.
+    an offered tool with its parenthesis. It is released as soon as it cannot become a unit: at the language of a fence,
+    at the first key or name that no call has, or at any character that the form does not allow.
  5. A unit at the end of the text so far is held back until further text shows its place.
  6. A unit of more than ``limit`` characters is text.
- 7. Released text is not read again, so no text is read twice; nothing inside a rejected form counts.
- 8. A fence around tagged blocks belongs to them: its two lines are emitted as ``FenceMark``.
- 9. Nothing is lost: the pieces, each as its raw text, add up to the input. The way it is split does not matter.
+ 7. Released text is not read again, so no text is read twice, and calls inside a rejected form do not count.
+ 8. A fence around tagged blocks belongs to the blocks: its two lines are emitted as ``FenceMark``.
+ 9. No text is lost: the pieces, each as its raw text, together are the input. The way the input is split does not
+    matter.
 10. A list that repeats one call, endlessly or until the backend cut it off, ends there (``repetition``).
 11. A unit at the end counts if the sentence before it does not introduce an example (``explanation``). The same applies
     to a fence around tagged blocks. A tagged block within a line of a fence of code is text.
-12. If the client requires JSON in an answer without calls, ``answer_format`` decides which form is that answer, and
-    that form is text.
-13. A block directly after text that ends with a closing marker is text: an unreadable call precedes it, and the
-    second of two calls must not run alone. A marker after complete sentences closes no call. A bare call between
-    blocks, with a closing marker, counts as one of them.
-14. After a block, an end-of-turn token ends the answer, and so does a block after a surplus marker if it repeats
-    an earlier block verbatim: the model goes on to write what might follow, or starts over. All of that is text.
+12. If the client requires JSON in an answer without calls, ``answer_format`` decides which form is the answer, and this
+    form is text.
+13. A block directly after text that ends with a closing marker is text: an unreadable call precedes it, and the second
+    of two calls must not run alone. A marker after complete sentences closes no call. A bare call between blocks, with
+    a closing marker, counts as a block.
+14. After a block, an end-of-turn token ends the answer, and so does a block after a surplus marker if it repeats an
+    earlier block verbatim: the model continues with invented turns, or starts over. All such output is text.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ class HeldUnits:
         run  := (unit | whitespace)*    decided together, by their place in the answer
         open := raw tail                ``tail``: whitespace after its last form; it joins the unit if more follows
 
-    All text is returned again, in order, regardless of the decision. ``size``: its length; ``calls``: the calls of the
-    open unit so far.
+    All text is returned again, in order, regardless of the decision. ``size``: the length of the text; ``calls``: the
+    calls of the open unit so far.
     """
 
     def __init__(self) -> None:
@@ -134,7 +135,7 @@ class HeldUnits:
         return text
 
     def close(self, *, ends: bool = False, is_closed: bool = False) -> None:
-        """Append the open unit, all of whose forms are calls, to the run; ``is_closed``: it has a closing marker."""
+        """Append the open unit to the run, since all its forms are calls; ``is_closed``: it has a closing marker."""
         self.are_closed = is_closed and (self.are_closed or not self._run)
         self._run.append(Calls("".join(self._raw), tuple(self.calls), ends))
         self._run += self._tail
@@ -157,7 +158,7 @@ class HeldUnits:
 
 
 class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
-    """The parser of untagged calls around the sentinel. ``feed`` it text, ``finish`` it once; it never raises."""
+    """The parser of untagged calls around the sentinel. Call ``feed`` with text, ``finish`` once; it never raises."""
 
     def __init__(
         self, sentinel: Quotation | Sentinel, judge: Judge, *, limit: int = 200_000, repair: bool = True
@@ -170,10 +171,10 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._at = Cursor()
         self._prose = ProseReader()
         self._form = Form("json", judge.toolbox)  # The current form.
-        self._mark = ""  # The opening mark of the open fence that may contain calls; "" outside one.
+        self._mark = ""  # The opening mark of the open fence that may contain calls; "" outside such a fence.
         self._markers = 0  # Number of unknown markers before the forms of the open unit.
-        self._is_closed = True  # Whether the unit has a closing marker, or needs none.
-        self._has_closing = False  # Whether the unit has a closing marker.
+        self._is_closed = True  # Whether the open unit has a closing marker, or needs none.
+        self._has_closing = False  # Whether the open unit has a closing marker.
         self._statement: Statement | None = None  # The code around the calls in the open fence, if it is a code fence.
         self._has_python = False  # Whether the run of units contains a Python statement (rule 2).
         self._out: list[Segment] = []
@@ -192,7 +193,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
 
     @property
     def open_size(self) -> int:
-        """Characters of the open tagged block received so far; 0 if none is open or it is content of a form."""
+        """Number of characters of the open tagged block received so far; 0 if it is content of a form."""
         is_content = self.state == self.state_form and self._form.is_in_string
         return 0 if is_content else super().open_size
 
@@ -214,11 +215,11 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._end_of_prose()
         if self.state == self.state_form and self._form.lacks_end:
             self._finish_form()
-        # Only the last marker is missing: the form itself is complete.
+        # Only the last marker is missing; the form itself is complete.
         self._is_closed = self._is_closed or (self._repair and not cut)
         if self.state in (self.state_behind_form, self.state_behind_fence) and self._is_closed:
             self._end_unit()
-        # An opening mark after the units, with nothing after it, is a surplus closing mark.
+        # An opening mark at the end of the answer, after the units, is a surplus closing mark.
         if self.state == self.state_language and self._repair and not cut and self._held.has_units:
             mark = self._held.take_open()
             self._end_run(last=True)
@@ -275,7 +276,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
 
     @property
     def _is_content(self) -> bool:
-        """Whether what looks like a block is in a string of a form, or within a line of a fence that holds no call."""
+        """Whether a possible block is in a string of a form, or within a line of a fence that contains no call."""
         if self.state != self.state_prose or not self._prose.is_in_fence:
             return self.state == self.state_form and self._form.is_in_string
         before = self._with(self._out)
@@ -300,19 +301,19 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return is_loop
 
     def _read_example(self, raw: str) -> None:
-        """Process a block in a fence that shows an example (rule 11): it is text, as is the fence."""
+        """Process a block in a fence that shows an example (rule 11), all of which is text."""
         if self.state == self.state_before_form:
             self._reject()
         self._read(raw)
 
     def _end_of_prose(self) -> None:
-        """Read the text that was waiting for more, since none follows."""
+        """Read the text that was waiting for more, because no more prose follows."""
         self._at.is_final = True
         self._read("")
         self._at.is_final = False
 
     def _block_begins(self) -> None:
-        """Resolve the held-back text, because the sentinel has found a block (or the beginning of one)."""
+        """Resolve the held-back text, because the sentinel has found a block or the beginning of a block."""
         self._end_of_prose()
         if self._mark and self.state == self.state_before_form:
             mark, self._statement = self._held.take_open(), None
@@ -322,7 +323,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         elif self.state == self.state_behind_block:
             self._out += filter(None, [self._held.take_tail()])
         else:
-            # A unit with a closing marker may share a line with a block.
+            # A unit with a closing marker can share a line with a block.
             is_whole = self._is_whole or (
                 not self._mark and (self._has_closing or self._form.kind in ("braces", "gemma"))
             )
@@ -336,7 +337,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
     # -- the states
 
     def state_prose(self) -> None:
-        """In text outside units, up to a place where one may begin (rules 3 and 4)."""
+        """Read text outside units, up to a place where a unit can begin (rules 3 and 4)."""
         text, may_begin = self._prose.read(self._at)
         if text:
             self._out.append(text)
@@ -345,7 +346,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._prose.resume("line")
 
     def state_language(self) -> None:
-        """After the opening mark of a fence: its language decides whether it may contain a call."""
+        """Read the language after the opening mark of a fence, which decides whether the fence can contain a call."""
         has_started = self._prose.has_started
         language = language_at(self._at.text, self._at.pos, has_started=has_started, final=self._at.is_final)
         if language == "more":
@@ -359,13 +360,13 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self.state = self.state_before_form
 
     def state_before_form(self) -> None:
-        """In a fence, or after an unknown marker, before the first form."""
+        """Wait for the first form in a fence, or after an unknown marker."""
         self._extend_unit(self._at.end_of(_SPACE))
         if self._held.size > self._limit or not (self._at.is_exhausted or self._begin()):
             self._reject()
 
     def state_form(self) -> None:
-        """In a form."""
+        """Read an open form."""
         at = self._at
         stop = min(len(at.text), at.pos + self._limit - self._held.size)
         end, is_form = self._form.read(at.text, at.pos, stop)
@@ -394,7 +395,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return bool(text) and wanted is not None and wanted.is_answer(text)
 
     def state_behind_form(self) -> None:
-        """After a form: another one may follow; anything else decides whether the unit is alone on its lines."""
+        """Read text after a form: another form can follow, or it is decided whether the unit is alone on its lines."""
         if self._form.is_loop:
             self._end_unit()
             self._end_run(last=True)
@@ -425,7 +426,10 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._end_or_reject(is_whole=self._is_whole)
 
     def _closing_marker(self) -> int | None:
-        """Return the end of the unit's closing marker here, None if there is none; if undecided, wait and return 0."""
+        """Return the end of the unit's closing marker at this point, or None.
+
+        If the marker is undecided, wait and return 0.
+        """
         at = self._at
         if self._mark or at.char not in "<[" or not (self._markers or self._repair):
             return None
@@ -435,7 +439,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return 0 if end is None else end or None
 
     def _begin_marker(self) -> bool:
-        """Begin a unit with the marker here, or wait while undecided; return False if there is none."""
+        """Begin a unit with the marker at this point, or wait while undecided; return False if there is no marker."""
         at = self._at
         if self._mark or at.char not in "<[" or self._markers == _MAX_MARKERS or self.state == self.state_behind_form:
             return False
@@ -452,7 +456,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return True
 
     def state_behind_fence(self) -> None:
-        """After the closing mark of a fence: nothing else may be on its line."""
+        """Read the rest of the line after the closing mark of a fence, which must be empty."""
         self._held.add_tail(self._at.skip(_INDENT))
         if self._at.is_exhausted:
             return
@@ -462,14 +466,14 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._extend_unit(marker)
 
     def state_between(self) -> None:
-        """After a unit: another unit may follow, or the end of the answer (rule 5)."""
+        """Read text after a unit: another unit can follow, or the end of the answer (rule 5)."""
         self._held.add_space(self._at.skip(_SPACE))
         if self._held.size > self._limit or not (self._at.is_exhausted or self._begin()):
             self._end_run()
             self._resume_text("start")
 
     def state_behind_block(self) -> None:
-        """In a fence around tagged blocks, after one of them (rule 8)."""
+        """Read text in a fence around tagged blocks, after a block (rule 8)."""
         if self._hold_space():
             return
         if (end := self._closing_mark()) > self._at.pos:
@@ -481,7 +485,10 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
             self._resume_text("line")
 
     def _closing_mark(self) -> int:
-        """Return the end of the fence's closing mark here, 0 if there is none; if undecided, wait and return -1."""
+        """Return the end of the fence's closing mark at this point, 0 if there is none.
+
+        If the mark is undecided, wait and return -1.
+        """
         end = self._at.end_of(MARK)
         if self._at.pos < end == len(self._at.text) and not self._at.is_final:
             self._at.wait()
@@ -489,7 +496,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return end if end > self._at.pos and self._at.text.startswith(self._mark, self._at.pos) else 0
 
     def _begin(self) -> bool:
-        """Begin the form or fence here, or wait while undecided; return False if there is neither."""
+        """Begin the form or fence at this point, or wait while undecided; return False if there is neither."""
         if self._begin_marker():
             return True
         text, pos, final = self._at.text, self._at.pos, self._at.is_final
@@ -546,16 +553,16 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._resume_text("start" if _AT_LINE_START.search(text) else "line")
 
     def _resume_text(self, place: Place) -> None:
-        """Resume at ``place`` as text; the open fence contains no call."""
+        """Resume as text at ``place``; the open fence contains no call."""
         self._prose.resume(place, self._mark)
         self._mark = ""
         self.state = self.state_prose
 
     def _end_run(self, *, last: bool = False) -> None:
-        """Resolve the held-back units (rule 2): calls at the start and end of the answer, otherwise text."""
+        """Resolve the held-back units as calls at the start or end of the answer, otherwise as text (rule 2)."""
         # Between tagged blocks, a unit with a closing marker is a block whose opening marker is missing.
         first = not self._prose.has_started or (self._is_behind_block and self._repair and self._held.are_closed)
-        # Before a unit at the start there is no text that could explain it, except a thought.
+        # A unit at the start has no text before it that could introduce it, except a thought.
         counts = last and first if self._has_python else first or (last and not self._is_example)
         run = self._held.take_run(count=counts)
         self._out += run
@@ -575,10 +582,10 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._before = self._with(segments)
 
     def _with(self, segments: Sequence[Segment]) -> str:
-        """Return the end of the text before this place, whose last segments are ``segments``; "" after a call."""
+        """Return the end of the text before this point, whose last segments are ``segments``; "" after a call."""
         ends: list[str] = []
         size = 0
-        # From the end: this is called for each block, and there may be thousands of segments before it.
+        # The segments are read from the end, because thousands of them may precede each block.
         for segment in reversed(segments):
             if size >= MAX_SENTENCE:
                 break
@@ -586,7 +593,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
                 ends.append(segment[-MAX_SENTENCE:])
                 size += len(segment)
             elif not isinstance(segment, Fragment) and not (isinstance(segment, FenceMark) and segment.opening):
-                break  # Neither a preview nor text that belongs to the next block adds to the text.
+                break  # A preview adds nothing to the text, and text of the next block does not belong to it.
         else:
             ends.append(self._before)
         return "".join(reversed(ends))[-MAX_SENTENCE:]
@@ -602,7 +609,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._held.add(self._at.take(end))
 
     def _hold_space(self) -> bool:
-        """Hold back whitespace; return whether there is nothing left to read in this state."""
+        """Hold back whitespace; return whether all text for this state has been read."""
         at = self._at
         self._held.add_tail(at.take(min(at.end_of(_SPACE), at.pos + max(self._limit + 1 - self._held.size, 0))))
         if self._held.size <= self._limit:
@@ -617,5 +624,5 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
 
     @property
     def _is_whole(self) -> bool:
-        """Whether further text cannot invalidate the unit: outside a fence, after the end of its line."""
+        """Whether further text cannot invalidate the unit, because its line has ended outside a fence."""
         return not self._mark and self._held.has_line_ended and self._is_closed

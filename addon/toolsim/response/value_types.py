@@ -1,6 +1,7 @@
-"""Converts arguments to the types in the tool's schema: XML elements, which are untyped, and JSON with wrong types.
+"""Converts arguments to the types in the tool's schema: XML elements, which are untyped, and JSON with incorrect types.
 
-*XML elements* are untyped. So an element's content is a string if a string conforms, otherwise JSON, and then:
+*XML elements* are untyped. An element's content is a string if a string conforms, otherwise JSON, with these additional
+conversions:
 
     <a>True</a>                     true; likewise False, None and none
     <a>{'b': 1}</a>                 {"b": 1}: a malformed object or array that conforms once repaired (``repair``)
@@ -18,11 +19,11 @@ Models write numbers, booleans and entire arrays as JSON strings, and a single v
     {"tags": "[\"a\", \"b\"]"}      {"tags": ["a", "b"]}
     {"domain": "light"}             {"domain": ["light"]}
 
-1. A value is corrected only if it does not conform to its schema and the corrected value does. The caller checks
+1. A value is corrected only if the value does not conform to its schema and the corrected value does. The caller checks
    the complete arguments in the same way.
-2. A string becomes the number, boolean, null, array or object that it spells, if the schema has no type "string" there.
-   A string, number or boolean becomes the only item of an array. Nothing ever becomes a string.
-3. Values without a schema (members of a free-form object) stay as they are.
+2. A string becomes the number, boolean, null, array or object that it spells, if the schema does not allow the type
+   "string" there. A string, number or boolean becomes the only item of an array. Values never become strings.
+3. Values without a schema (members of a free-form object) remain unchanged.
 4. Values that are not corrected keep their source.
 """
 
@@ -49,10 +50,10 @@ from toolsim.schema import Validator
 VALUE_TYPE = "VALUE_TYPE"
 
 _MAX_DEPTH = 16
-"""Maximum depth of arrays and objects; each level is checked again."""
+"""Maximum depth of arrays and objects, because each level is checked again."""
 
 _MAX_VALUES = 1_000
-"""Maximum number of values inspected in one call; no call with wrong types has more."""
+"""Maximum number of values inspected in one call; calls with incorrect types have fewer."""
 
 
 def correct_types(given: Json, schema: Validator, checker: SchemaChecker) -> Json | None:
@@ -69,7 +70,7 @@ class _Correction:
         self._values_left = _MAX_VALUES
 
     def value(self, given: Json, schemas: Sequence[Validator], depth: int) -> Json:
-        """Return the value corrected by the first schema that allows it; unchanged if none does or it conforms."""
+        """Return the value corrected by the first schema that allows it; unchanged if it conforms or none does."""
         self._values_left -= 1
         if depth > _MAX_DEPTH or self._values_left < 0 or any(self._conforms(one, given.value) for one in schemas):
             return given
@@ -80,7 +81,7 @@ class _Correction:
         return given
 
     def _by(self, given: Json, schema: Validator, depth: int) -> Json:
-        """Return a value corrected according to one schema; it may still not conform."""
+        """Return a value corrected according to one schema; the result might not conform."""
         types = schema.types()
         match given.value:
             case dict():
@@ -95,7 +96,7 @@ class _Correction:
                 if self._conforms(schema, spelled.value):
                     return spelled
                 return self._by(spelled, schema, depth + 1) if depth < _MAX_DEPTH else given
-            # Malformed array or object text is not an array's only item, and an empty string is no item at all.
+            # Malformed array or object text is not the only item of an array, and an empty string is not an item.
             case str() as text if not text.strip() or text.lstrip().startswith(("[", "{")):
                 return given
         if "array" not in types:
@@ -110,7 +111,7 @@ class _Correction:
             key: self.value(member, schemas, depth + 1) if (schemas := schema.properties(key)) else member
             for key, member in pairs
         }
-        # A repeated key has two values, and a correction must not drop either.
+        # A repeated key has two values, and a correction must not drop either value.
         if len(members) < len(pairs) or all(members[key] is member for key, member in pairs):
             return given
         return json_object(members)
@@ -144,7 +145,7 @@ def _spelled(text: str) -> Json | None:
 
 
 _BARE_WORDS = PYTHON_WORDS | {"none": "null"}
-"""Additional spellings of JSON's literals, which count where no quotes are needed."""
+"""Additional spellings of JSON's literals, which count where quotes are not required."""
 
 
 class ElementTypes:
@@ -157,7 +158,7 @@ class ElementTypes:
     def object(self, elements: Iterable[tuple[str, str]], schema: Validator | None) -> Json | None:
         """Return an object with one property per element, given by name and raw content.
 
-        Return None if a name occurs several times and its schema does not allow an array.
+        Returns None if a name occurs several times and its schema does not allow an array.
         """
         grouped: dict[str, list[str]] = {}
         for name, content in elements:
@@ -171,7 +172,7 @@ class ElementTypes:
         return json_object(members)
 
     def _property(self, texts: list[str], schema: Validator | None) -> Json | None:
-        """Return the value of all elements with one name; None if there are several but no array is allowed."""
+        """Return the value of all elements with one name; None if several elements have it but no array is allowed."""
         if len(texts) > 1:
             return self._array(texts, schema) if schema and "array" in schema.types() else None
         if schema is None:
@@ -203,7 +204,7 @@ class ElementTypes:
         return Json(f"[{source}]", [item.value for item in items])
 
     def _text(self, text: str, schema: Validator | None) -> Json:
-        """Return the value of a text; if nothing conforms, the schema's type decides which mismatch is reported."""
+        """Return the value of a text; if no value conforms, the schema's type decides which mismatch is reported."""
         string, bare = _as_string(text), text.strip()
         if schema is None:
             return string
@@ -211,7 +212,7 @@ class ElementTypes:
         if bare == "null" and "null" in types and conforms(schema, None):
             return Json("null", None)
         value = read_value(_BARE_WORDS.get(bare, bare))
-        # If the schema does not list strings, JSON comes first. An undecided check counts as not conforming.
+        # If the schema does not list strings, JSON is tried first. An undecided check counts as a mismatch.
         if types and "string" not in types:
             if value is not None and conforms(schema, value.value):
                 return value

@@ -1,13 +1,13 @@
-"""Passes a stream through byte for byte as long as it is the JSON that its client requests.
+"""Passes a stream through byte for byte as long as it is the JSON that the client requests.
 
-A backend that enforces the format needs no help, and its stream should stay unchanged. So two versions of the answer
-are produced in parallel: the backend's bytes, and the rewritten answer.
+A backend that enforces the format needs no help, and its stream should stay unchanged. Two versions of the answer are
+therefore produced in parallel: the backend's bytes, and the rewritten answer.
 
-1. The stream is withheld until its text begins. If the text begins like JSON, the bytes are passed on; otherwise
-   the rewritten answer is sent, in which a further round can follow.
-2. If bytes have passed and the answer then turns out to be invalid or truncated, its end is replaced by an error
-   event. So only complete events pass, and no event refers to ids of the rewritten answer, which its client has
-   never seen.
+1. The stream is withheld until its text begins. If the text begins like JSON, the bytes are passed on; otherwise the
+   rewritten answer is sent, which a further round can continue.
+2. If bytes have passed and the answer then turns out to be invalid or truncated, its end is replaced by an error event.
+   For this reason, only complete events pass, and no event refers to ids of the rewritten answer, which the client has
+   never received.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from toolsim.wire.sse import comment
 
 
 def _end_of_events(data: bytes) -> int:
-    """Return the end of the last complete event, or 0 if there is none."""
+    """Return the end of the last complete event, or 0 if no event is complete."""
     ends = (data.rfind(blank) + len(blank) for blank in (b"\n\n", b"\r\n\r\n") if blank in data)
     return max(ends, default=0)
 
 
 class VerbatimRewriter(ResponseRewriter):
-    """Rewrites an answer only if necessary."""
+    """A rewriter that rewrites an answer only if necessary."""
 
     _passes: bool | None = None  # Whether the bytes pass; None while undecided.
     _bytes = b""  # Bytes that have not passed yet.
@@ -63,14 +63,14 @@ class VerbatimRewriter(ResponseRewriter):
 
     def _decision(self) -> bool | None:
         if self.has_read_all:
-            # None of it has been passed on yet, so an invalid answer can still be replaced.
+            # No bytes have been passed on yet, so an invalid answer can still be replaced.
             return self.is_as_demanded
         return self._json.starts if self._json is not None else True
 
     @override
     def keepalive(self) -> list[bytes]:
         if self._passes is None and not self.is_done:
-            # A comment that fits either version, since the backend's bytes may follow.
+            # A comment is valid in either version, since the backend's bytes may follow.
             return [comment("keepalive")]
         return [] if self._passes else super().keepalive()
 
@@ -85,7 +85,7 @@ class VerbatimRewriter(ResponseRewriter):
     def _rewritten(self, frames: list[bytes]) -> list[bytes]:
         """Return the rewritten answer from its beginning to the latest ``frames``, in place of the bytes.
 
-        If bytes have passed, the error that the frames report is returned instead (rule 2).
+        If bytes have already passed, the error in the frames is returned instead (rule 2).
         """
         self._bytes = b""
         if self._passes:

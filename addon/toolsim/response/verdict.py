@@ -13,18 +13,19 @@ MALFORMED_JSON = "MALFORMED_JSON"
 UNKNOWN_TOOL = "UNKNOWN_TOOL"
 MASKED_TOOL = "MASKED_TOOL"
 ARGUMENTS_TOO_LARGE = "ARGUMENTS_TOO_LARGE"
-# A warning, and the reason a call stays text: a tool's output contains it, so the model is quoting it (``outputs``).
+# A warning, and the reason why a call stays text: a tool's output contains the call, so the model quotes it
+# (``outputs``).
 QUOTED_CALL = "QUOTED_CALL"
 # A warning, and the reason for a retry: an answer is not the requested JSON (``answer_format``).
 ANSWER_MISMATCH = "ANSWER_MISMATCH"
-# The API's code of a violation.
+# The API's error code for a violation.
 INVALID_CALL = "invalid_tool_call"
-# The API's code for an answer that is not the requested JSON.
+# The API's error code for an answer that is not the requested JSON.
 INVALID_ANSWER = "invalid_answer"
-# A structured call that cannot be passed on; and the warning if the client gets it as text.
+# The reason why a structured call cannot be passed on, and the warning if the client receives the call as text.
 STRUCTURED_CALL = "STRUCTURED_CALL"
 CALL_AS_TEXT = "CALL_AS_TEXT"
-# A repair, in addition to those of `parsed_call`, `arguments` and `repair`.
+# A repair code, in addition to the codes in `parsed_call`, `arguments` and `repair`.
 TOOL_NAME = "TOOL_NAME"
 
 
@@ -32,7 +33,7 @@ TOOL_NAME = "TOOL_NAME"
 class JudgedCall:
     """A call for the client. ``arguments``: JSON text of an object, or a custom tool's raw input.
 
-    ``repairs``: the codes of the repairs that made it a call.
+    ``repairs``: the codes of the repairs that produced a valid call.
     """
 
     tool: Tool
@@ -42,10 +43,12 @@ class JudgedCall:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Not a call: ``raw`` goes to the client as text ("" for a structured call); ``reason``: one of the reasons above.
+    """The rejection of a possible call.
 
-    ``name`` and ``expected``: the intended tool and its expected input; None and "" if unknown. ``is_unreadable``: its
-    markers or its JSON are beyond repair.
+    ``raw``: the text for the client, "" for a structured call; ``reason``: its code.
+
+    ``name`` and ``expected``: the intended tool and its expected input; None and "" if unknown. ``is_unreadable``: the
+    markers or the JSON are beyond repair.
     """
 
     raw: str
@@ -57,7 +60,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """The strict guarantee cannot be kept: the turn ends with ``error`` (HTTP 422, ``invalid_tool_call``)."""
+    """A broken strict guarantee, which ends the turn with ``error`` (HTTP 422, ``invalid_tool_call``)."""
 
     error: ApiError
     reason: str
@@ -71,9 +74,9 @@ Verdict = JudgedCall | Rejected | Violation
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An untagged call that counts in the right place; its ``form`` and its repairs are reported only then.
+    """An untagged call that counts in a suitable place; only then are its ``form`` and its repairs reported.
 
-    ``is_quoted``: a tool's output contains it, so it stays text in any place.
+    ``is_quoted``: a tool's output contains the call, so it is always text.
     """
 
     call: JudgedCall
