@@ -30,8 +30,8 @@ def _addons() -> list[object]:
         logging.error("toolsim needs mitmproxy>=12.2.1,<13, and this is mitmproxy %s (%s)", VERSION, sys.executable)
         return []
     try:
-        # These modules are imported when the first schema is compiled. If they are missing, report it at startup
-        # instead.
+        # These modules are imported when the first schema is compiled. If they are missing, that is reported at
+        # startup.
         for package in ("jsonschema", "regex"):
             if find_spec(package) is None:
                 raise ModuleNotFoundError(name=package)

@@ -1,7 +1,7 @@
 """Function calling for text-only model backends, as a mitmproxy addon. ``README.md`` describes the layers.
 
-Importing this package imports no other modules, since mitmproxy and the pytest plugin import it at every start.
-``parse`` and ``StreamParser`` of ``toolsim.parsing`` are imported on demand.
+Importing this package imports no other module, because mitmproxy and the pytest plugin import the package at every
+start. ``parse`` and ``StreamParser`` of ``toolsim.parsing`` are imported on demand.
 """
 
 from __future__ import annotations

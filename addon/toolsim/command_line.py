@@ -120,7 +120,7 @@ def nearest(word: str, known: Iterable[str], prefix: str = "", cutoff: float = 0
     return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 
-# The modules of pyproject.toml's dependencies, without mitmproxy; packages installed together are suggested together.
+# The requirements of pyproject.toml without mitmproxy; packages that are installed together are suggested together.
 REQUIREMENTS = ("brotli>=1.2", "jsonschema>=4.23,<5", "regex>=2024.11.6", "zstandard>=0.25")
 
 

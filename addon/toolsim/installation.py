@@ -1,6 +1,6 @@
 """Generates the command that adds packages to toolsim's environment, for messages about a missing package.
 
-The environment is recognized by the files that its tool leaves there: uv's receipt of a tool, or pipx's metadata.
+The environment is recognized by the files that its installer leaves there: uv's receipt of a tool, or pipx's metadata.
 Packages are added to all other environments with pip, or with uv if pip is missing. The commands name packages rather
 than an extra of toolsim, so they also work for a wheel whose file was deleted, and for a checkout whose script
 mitmproxy loads.
@@ -25,7 +25,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "redis": ("redis>=6,<9",),
     "otel": ("opentelemetry-sdk>=1.45,<2", "opentelemetry-exporter-otlp-proto-http>=1.45,<2"),
 }
-"""The extras that a message can suggest, as in pyproject.toml, which is not available at run time."""
+"""The extras that a message can suggest. They repeat pyproject.toml, which is not available at run time."""
 
 
 def command_for_extra(extra: str) -> str:

@@ -30,7 +30,7 @@ _POLICY = Policy(stop_after_tools="off", second_opinion="off")
 
 @dataclass(frozen=True, slots=True)
 class Prose:
-    """Text for the user, never empty. All prose joined is the model's text without its calls."""
+    """Text for the user, never empty. All prose, joined, is the model's text without its calls."""
 
     text: str
 
@@ -146,7 +146,7 @@ class StreamParser:
 
 
 def _plan(tools: Iterable[Mapping[str, Any]], forms: tuple[CustomForm, ...]) -> Plan:
-    """Return the plan for a request with these tools; a request needs a user message, whose text does not matter."""
+    """Return the plan for a request with these tools. A request needs a user message, whose text does not matter."""
     asked = {"model": "", "tools": [dict(tool) for tool in tools]}
     api = api_of_request({**asked, "messages": []})
     if api is CHAT:

@@ -1,4 +1,4 @@
-"""A table of optional modules, which the core imports only through this table.
+"""Optional modules, which the core imports only through the tables in this module.
 
 Each module is imported when an option or a request needs it. To add a module, add a row.
 """

@@ -16,14 +16,14 @@ Role = Literal["system", "developer", "user", "assistant"]
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text part."""
+    """A text part of a message or tool output."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image part; ``url`` may be a data URL."""
+    """An image part of a message or tool output; ``url`` may be a data URL."""
 
     url: str
     detail: str | None = None
@@ -31,7 +31,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A part in the format of one API (a file, audio, a file id), only for a backend of that API."""
+    """A part in the format of one API (a file, audio, or a file id), which only a backend of that API accepts."""
 
     api_name: ApiName
     part: Mapping[str, Any]
@@ -70,7 +70,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CallOutput:
-    """The output of a client's tool. Its text parts are put in its record, and its images follow the record."""
+    """The output of a client's tool. Its text parts become part of its record, and its images follow the record."""
 
     call_id: str
     parts: tuple[Part, ...]
@@ -124,7 +124,7 @@ def _text_of(parts: tuple[Part, ...]) -> str:
 
 
 def last_user_items(items: Sequence[Item]) -> Item | None:
-    """Return the last item that is not a declaration, or None if there are only declarations."""
+    """Return the last item that is not a declaration, or None if there is no such item."""
     return next((item for item in reversed(items) if not isinstance(item, Declaration)), None)
 
 
@@ -164,8 +164,8 @@ class ClientRequest:
     highest_call: int = 0
     """The highest call number in the history among ids that toolsim could have created; 0 if there are no such ids."""
     stored_history: str | None = None
-    """Refers to the part of the history that only the backend has: the previous response's id, or "" for a conversation
-    object; None if the request contains the entire history.
+    """The id of the previous response, or "" for a conversation object, if part of the history is stored only at the
+    backend; None if the request contains the entire history.
     """
     dropped: tuple[str, ...] = field(default_factory=tuple)
     """The kinds of items that were dropped (``item_reference``, ``reasoning``, …), for the log."""
@@ -180,7 +180,8 @@ class ClientRequest:
 MAX_WORDS = 60
 """Number of characters of the user's message that fit in a column of the flow list."""
 
-# Long enough to identify a conversation, and short enough to be fast for a history of 100,000 items.
+# Number of characters of a text that count: enough to identify a conversation, and few enough for a history of 100,000
+# items.
 _MAX_ITEMS = 2_000
 _MAX_TEXT = 200
 # Programs add context in tags to their users' messages: <environment_details>…</environment_details>.
@@ -195,8 +196,8 @@ class ConversationLabel:
     A turn starts with the user's message; each answer that follows tool outputs is another step of the turn. Two
     requests belong to one conversation if the second starts with everything in the first. A history is therefore
     identified by a chain of digests (``keys``), one per item. Instructions are excluded, because clients include the
-    time of day in them. Only the beginning of a long text counts, because clients append to it. Identical conversations
-    count as one until they diverge.
+    time of day in them. Only the beginning of a long text counts, because clients append text to it. Identical
+    conversations count as one until they diverge.
     """
 
     words: str = ""

@@ -1,6 +1,10 @@
 """Call forms declared by a user: markers of an unknown model family around a body of a known kind.
 
-[[forms]] opening = "@@CALL" closing = "@@END" body = "json" keys = { name = "fn", arguments = "with" }
+    [[forms]]
+    opening = "@@CALL"
+    closing = "@@END"
+    body = "json"
+    keys = { name = "fn", arguments = "with" }
 
 ``call_forms`` reads them like the built-in forms of model families, and ``toolsim_untagged`` controls both kinds.
 """

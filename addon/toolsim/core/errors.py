@@ -1,4 +1,4 @@
-"""Errors in the client API's format."""
+"""Errors in the format of the client's API."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The events of an answer.
 
-A reader turns backend bytes into ``BackendEvent``s, a choice turns those into ``ClientEvent``s, and a writer turns
-these into client bytes. Both sets of event types are closed, so use ``match``. ``choice`` is the index of a choice;
-only Chat Completions has choices other than 0.
+A reader turns backend bytes into ``BackendEvent``s, a choice turns backend events into ``ClientEvent``s, and a writer
+turns client events into client bytes. Both sets of event types are closed, so use ``match``. ``choice`` is the index of
+a choice; only Chat Completions has choices other than 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ ItemStatus = Literal["completed", "incomplete"]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of an answer. ``estimated``: the backend did not report all of them, so some are estimates."""
+    """Token counts of an answer.
+
+    ``estimated``: some counts are estimates because the backend did not report all of them.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -142,7 +145,10 @@ class PassThrough:
 
 @dataclass(frozen=True, slots=True)
 class HostedStarted:
-    """The announcement of a hosted tool's item, with the fields known so far. ``key`` identifies it until it ends."""
+    """The announcement of a hosted tool's item, with the fields known so far.
+
+    ``key`` identifies the item until its end.
+    """
 
     key: str
     item: dict[str, Any]
@@ -218,7 +224,7 @@ BackendEvent = (
 
 @dataclass(frozen=True, slots=True)
 class CallStarted:
-    """The announcement of a call, emitted once. ``number`` is unique in the conversation; an API derives ids from it."""
+    """The announcement of a call, emitted once. ``number``: unique in the conversation; an API derives ids from it."""
 
     number: int
     name: str

@@ -9,10 +9,10 @@ judge therefore checks whether the text of a call occurs in an output.
    are resolved, no matter how often the text was escaped.
 2. The output must contain the entire call, apart from the tags or the fence around it. A new call with arguments from
    an output is normal tool use.
-3. A call that the conversation already contains is the model's own: many tools echo a rejected call in their error, and
-   the model may try again.
+3. A call that the conversation already contains was made by the model: many tools echo a rejected call in their error,
+   and the model may repeat it.
 
-Linear in both texts. Memory use is at most the size of the request's outputs.
+The comparison takes linear time. Memory use is at most the size of the request's outputs.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _LINE_ENDS = (b"\\n", b"\\r", b"\\t")
 # HTML that displays HTML contains escaped escapes: without the first entry, ``&amp;lt;`` would match a different entry.
 _ENTITIES = (b"amp;", b"&lt;", b"&gt;", b"&quot;", b"&apos;", b"&nbsp;", b"&#39;", b"&#34;", b"&#60;", b"&#62;")
 _NUMBERED = re.compile(rb"\n[ \t]*+\d{1,6}(?:\t|\xe2\x86\x92|[|:)])")
-"""Line numbers at the start of a line, as printed by ``cat -n``, ``grep -n`` and editors."""
+"""A pattern for line numbers at the start of a line, as printed by ``cat -n``, ``grep -n`` and editors."""
 _INVISIBLE = re.compile(
     rb"\xe2\x80[\x80-\x8f\xa8-\xaf]|\xe2\x81[\xa0-\xaf]|\xc2[\x85\xa0\xad]|\xcd\x8f|\xd8\x9c|\xe1\xa0\x8e|\xe3\x80\x80|\xef\xbb\xbf"
 )
-"""Spaces and invisible characters, in UTF-8: U+00A0, U+200B, U+2028, U+FEFF and similar."""
+"""A pattern for spaces and invisible characters, in UTF-8: U+00A0, U+200B, U+2028, U+FEFF and similar."""
 
 
 @dataclass(frozen=True, slots=True)

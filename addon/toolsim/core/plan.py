@@ -45,7 +45,7 @@ class Tool:
     """A tool that the client runs, in the same shape for all APIs and wrappings."""
 
     name: str
-    """The name that the model reads and writes (``ns__name`` inside a namespace)."""
+    """The tool's name that the model reads and writes (``ns__name`` inside a namespace)."""
     wire_name: str
     """The client's name for the tool, in addition to ``namespace``."""
     kind: ToolKind = "function"
@@ -116,7 +116,7 @@ class Profile:
 
 
 def most_specific_profile(profiles: tuple[Profile, ...], model: str) -> Profile | None:
-    """Return the profile with the most specific pattern for a model, or the first of several such profiles."""
+    """Return the profile with the most specific pattern for a model; the first one if several are equally specific."""
     found = max(profiles, key=lambda profile: profile.specificity(model), default=None)
     return found if found is not None and found.specificity(model) >= 0 else None
 
@@ -258,9 +258,7 @@ class AnswerForm:
     echo: Mapping[str, Any] = field(default_factory=dict)
     """The fields of a Response that are copied from its request."""
     id: str = ""
-    """The id under which the answer is stored; "" if it is not stored. Items of a stored answer need globally unique
-    ids.
-    """
+    """The id under which the answer is stored, or "". Items of a stored answer need globally unique ids."""
     compacts: bool = False
     """Whether the answer is a summary of the conversation, as one item (``wire/responses/compaction.py``)."""
 
@@ -283,7 +281,7 @@ class Plan:
     name_only_tools: frozenset[str] = frozenset()
     """Names of the tools that the manifest shows only by name (``request/deferred_tools.py``)."""
     tools_to_look_up: frozenset[str] = frozenset()
-    """Names of the tools that the model has to look up before calling them; the tool for looking them up is then among
+    """Names of the tools that the model has to look up before calling them; the tool for the lookup is then among
     ``tools``.
     """
     finder: str = ""
@@ -306,7 +304,7 @@ class Plan:
     may_retry_json: bool = False
     """Whether a further round can follow an answer that violates ``answer_format``."""
     is_verbatim: bool = False
-    """Whether the answer passes byte for byte as long as it follows ``answer_format``, as the request did."""
+    """Whether the answer passes byte for byte, as the request did, while it follows ``answer_format``."""
     constraint: Mapping[str, Any] | None = None
     """The flat format with which the backend should enforce calls; None if only the prompt requests them."""
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -324,7 +322,7 @@ class Plan:
     retries_allowed: frozenset[str] = frozenset()
     """The faults that allow a retry in this round (``rounds/``)."""
     hosted: frozenset[str] = frozenset()
-    """Names of the tools that toolsim runs between rounds; the client does not see calls to them."""
+    """Names of the tools that toolsim runs between rounds; the client does not see calls to these tools."""
     partial_call: str = ""
     """The partial call of an earlier round that this answer continues."""
 

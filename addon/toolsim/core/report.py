@@ -62,12 +62,12 @@ def remedy(warning: str) -> str:
 
 
 _LOGGABLE_NAME = re.compile(r"[\w.:/-]{1,128}")
-# Parts of a call's form that a server left in a name: <|channel|>, <｜tool▁sep｜>, [ARGS], <tool_call>, (), {.
+# Parts of a call's form that a server can leave in a name: <|channel|>, <｜tool▁sep｜>, [ARGS], <tool_call>, (), {.
 _SPECIAL_TOKEN = re.compile(r"\s*+(?:[<({]|\[[A-Z]).*", re.DOTALL)
 
 
 def name_before_token(name: str) -> str:
-    """Return a name up to the first special token or bracket that a server left in it."""
+    """Return a name up to the first special token or bracket that a server has left in the name."""
     return _SPECIAL_TOKEN.sub("", name, count=1)
 
 
@@ -89,7 +89,7 @@ def code_of(entry: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """One kind of entries that a report counts: ``key`` is the field, ``noun`` the human-readable singular name.
+    """One kind of entry that a report counts: ``key`` is the field, ``noun`` the human-readable singular name.
 
     ``entries``: one per counted occurrence, as in the report; for calls, the tool names.
     """
@@ -137,7 +137,7 @@ class Report:
     tools: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     parse_failures: list[str] = field(default_factory=list)
-    """Entries for parse failures; the next four fields also contain entries."""
+    """Entries for parse failures. The next four fields also contain entries."""
     strict_failures: list[str] = field(default_factory=list)
     repairs: list[str] = field(default_factory=list)
     untagged: list[str] = field(default_factory=list)
@@ -160,8 +160,8 @@ class Report:
     """Whether some of ``tokens`` are estimates because the backend did not report them."""
     blocks: list[dict[str, Any]] = field(default_factory=list)
     """The call blocks in the order of their verdicts, each as ``choice``; ``start`` and ``end`` (characters in that
-    choice's text); ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON", "asked again
-    REASON"); ``repairs``; and ``untagged`` and ``warnings``, if there are any, as in the report's fields.
+    choice's text); ``verdicts`` ("call NAME", "passed over NAME", "text REASON", "failure REASON", "retried REASON");
+    ``repairs``; and ``untagged`` and ``warnings``, if there are any, as in the report's fields.
     """
     echoed_calls: int = 0
     outputs_replaced: int = 0
@@ -235,7 +235,7 @@ class Report:
         return tallies({key: getattr(self, key) for key in _TALLIED})
 
     def summary(self) -> dict[str, Any]:
-        """Return the one-line summary: whether there were calls and how many, and all non-empty fields.
+        """Return the one-line summary: whether the answer has calls, their number, and all non-empty fields.
 
         The summary omits the blocks, which are for the content views; the other fields summarize them.
         """

@@ -3,7 +3,7 @@
 A plain single-thread executor would run all queued calls of one owner before the calls of other owners.
 
 The thread survives any exception, every call has an outcome, and no call is left in the queue: each call sends a signal
-to the thread, and only the standard library delivers results.
+to the thread, and results are delivered by the standard library alone.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ class SerialExecutor:
         return self._thread is not None
 
     def submit[T](self, work: Callable[[], T], owner: str = "") -> asyncio.Future[T]:
-        """Return a future with the result or exception of ``work``, or ``QueueFull``; cancelling it stops nothing."""
+        """Return a future with the result or exception of ``work``, or ``QueueFull``.
+
+        Cancelling it does not stop ``work``.
+        """
         task = self._new(work)
         with self._lock:
             self._tasks.setdefault(owner, deque()).append(task)

@@ -47,9 +47,9 @@ def excludes_any(body: Mapping[str, Any], policy: Policy) -> bool:
 
 
 def with_backend_tools(request: ClientRequest, backend: ApiName, policy: Policy, report: Report) -> ClientRequest:
-    """Return a request that declares only the tools that its backend receives; dropped tools are reported.
+    """Return a request that declares only the tools that its backend receives. Dropped tools are reported.
 
-    ``policy.mode`` native forwards everything that the lists allow. Raises BadRequest.
+    With ``policy.mode`` native, all tools that the lists allow are forwarded. Raises BadRequest.
     """
     allowed = tuple(tool for tool in request.hosted if not _is_excluded(tool, policy))
     is_same = backend == request.api

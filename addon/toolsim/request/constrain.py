@@ -6,9 +6,9 @@ When only the prompt requests a call, a small model calls when and how it likes.
   is for answers that must call (``tool_choice`` required, or a named function). It is enforced by llama.cpp, vLLM,
   SGLang, Ollama, LM Studio and most hosted APIs. If any tool is allowed and several calls may be made, the answer is a
   list of such objects for engines known to accept a list; hosted APIs require an object.
-- ``structural_tag``: text is free until the sentinel's opening tag, which the tool's name and arguments by its schema
-  follow. This format is for every answer with tools, so that a call is valid whenever the model makes one. It is
-  enforced by engines that sample with xgrammar (vLLM and SGLang), over chat completions.
+- ``structural_tag``: text is free until the sentinel's opening tag, after which only the tool's name and arguments that
+  match its schema are allowed. This format is for every answer with tools, so that a call is valid whenever the model
+  makes one. It is enforced by engines that sample with xgrammar (vLLM and SGLang), over chat completions.
 - ``gbnf``: the same restrictions as a grammar in llama.cpp's own notation, in a separate field (``gbnf.py``).
 
 The first two are answer formats in the flat shape of ``text.format``, which ``compose`` writes in the backend's API.

@@ -25,8 +25,7 @@ from toolsim.wire.api import WINDOW_FIELDS
 from toolsim.wire.json_fields import mapping, mappings, string
 
 PAGES = ("/props", "/api/ps", "/api/v0/models")
-"""Pages, relative to the server's root, that report the context window and require no request about a specific model.
-"""
+"""Pages that report the context window without a request about a specific model, relative to the server's root."""
 SHOW = "/api/show"
 """Ollama's page for one model, requested by a POST of ``{"model": NAME}``."""
 

@@ -1,6 +1,6 @@
 """A manifest that lists many tools only by name; the model looks up the tools that it needs.
 
-128 tools add more than 12,000 tokens to every question, and a small model cannot find the right one among them. Beyond
+128 tools add more than 12,000 tokens to every question, and a small model cannot find the right tool among them. Beyond
 ``catalog_budget`` characters, a manifest therefore shows most tools by name and the first line of their description,
 plus an additional tool, ``find_tools``, which returns the entries of the tools named in its call. toolsim itself runs
 ``find_tools``: a call to it ends a round (``response/retry.py``), and the next round starts with the entries

@@ -103,8 +103,8 @@ def engine_fields(engine: str, model: str) -> dict[str, Any]:
 def is_refusal(attempt: Feature, status: int, message: str) -> bool:
     """Return whether a backend's error means that it does not support the attempted feature.
 
-    The function is called only after an attempt, so it is sufficient that the error names the feature. A status about
-    the key, a timeout or the load is not an error about the body.
+    The function is called only after an attempt, so it is sufficient that the error names the feature. A status that
+    concerns the key, a timeout or the load is not an error in the body.
     """
     return 400 <= status < 600 and status not in _OTHER_REASONS and _REFUSAL[attempt].search(message) is not None
 
@@ -115,7 +115,7 @@ _CANNOT = (
     r"|unknown|unrecogni[sz]ed|unexpected|extra|no endpoints"
 )
 _REFUSAL: Mapping[Feature, re.Pattern[str]] = {
-    # Errors about a client's own tools also contain the words before ``_CANNOT``, but not the words in it.
+    # Errors about a client's own tools also mention tools, but do not contain the words of ``_CANNOT``.
     "tools": re.compile(
         rf"(?=.*(?:\btools?\b|tool[_ -](?:us|choice|call)|function[_ -]?call))(?=.*(?:{_CANNOT}))",
         re.IGNORECASE | re.DOTALL,

@@ -3,8 +3,8 @@
 Tokenizers agree on the cost of each kind of character: a word is about one token regardless of its length, punctuation
 comes in runs, digits are single tokens. The weights were fitted to Qwen2.5's tokenizer on Python, Markdown, JSON and
 tool manifests, in pieces of 2,000 characters. The estimate is 0.91 to 1.10 times the true count, whereas a quarter of
-the number of bytes is 0.43 to 1.34 times the true count. Estimates for other scripts are within a fifth of it; those
-for pure numbers are a quarter too high.
+the number of bytes is 0.43 to 1.34 times the true count. Estimates for other scripts are within a fifth of the true
+count; estimates for pure numbers are a quarter too high.
 
 Weighing a megabyte takes 60 ms, too long for the event loop, so a long text is estimated from evenly spaced samples.
 For the same reason, a long request is not parsed to estimate the usage of its answer; samples of its JSON are weighed.
@@ -27,7 +27,7 @@ _WEIGHTS: tuple[tuple[re.Pattern[str], float, float], ...] = (
     (re.compile(r"[!-/:-@\[-`{-~]+"), 0.34, 0.3),
     (re.compile(r"[0-9]+"), 0.0, 1.7),
     (re.compile(r"\n\s*"), 1.5, 0.0),
-    # Character classes: scripts without spaces, alphabets of Europe and Asia, and others such as accents, dashes and
+    # The character classes are scripts without spaces, alphabets of Europe and Asia, and others such as accents and
     # emoji.
     (re.compile("[\u3000-\u30ff\u4e00-\u9fff\uac00-\ud7af\uff00-\uffef]+"), 0.0, 0.63),
     (re.compile("[\u0370-\u1fff]+"), 0.0, 0.43),

@@ -11,8 +11,7 @@ RESERVED = frozenset(
     | {"parallel_tool_calls", "stream", "stream_options", "n", "store", "background", "prompt", "text"}
     | {"response_format", "previous_response_id", "conversation"}
 )
-"""Fields that only the client and toolsim set, because other values would change the question or the form of the
-answer.
+"""Fields that only the client and toolsim can set, because other values would change the question or the answer's form.
 """
 
 

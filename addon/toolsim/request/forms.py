@@ -15,7 +15,8 @@ sometimes with a model of 1.5 billion:
    needed (such as writing an unwanted file); if shown two lines, it makes one call where three are needed. A list of
    one item, followed by the reason for a second call, yields as many calls as needed; with the reason before the list,
    the model makes only one call.
-5. A model imitates what it reads, so past calls are shown as blocks, like those in the manifest or its example.
+5. A model imitates the text that it reads, so past calls are shown as blocks, like the calls in the manifest or its
+   example.
 
 A form is one row of the table at the end of this module; its entries can be parsed back. A client sends the same tools
 with each request, and ``wire.tools`` returns identical ``Tool`` objects for the same tools, so entries are cached by

@@ -7,8 +7,9 @@
     list  := "[" call ("," call)* "]"     the form that the manifest requests
     call  := {"name": …, "arguments": …}
 
-1. *Text* is everything without the opening tag. GBNF has no negation, so this is written out letter by letter, with one
-   rule for each prefix of the tag that has been read. The tag contains only one ``<``, so no other state is needed.
+1. *Text* is any text without the opening tag. GBNF has no negation, so the grammar is written out letter by letter,
+   with one rule for each prefix of the tag that has been read. The tag contains only one ``<``, so no other state is
+   needed.
 2. *A call without the tag* is text to the grammar if the answer is free. If the answer must call, the model chooses the
    form: a model that would not write the tag on its own makes too few calls when forced to.
 3. No text may follow the calls, or precede a required call: a small model that is allowed to write text first keeps
@@ -55,7 +56,7 @@ _COMMON = {
     "null": '"null"',
 }
 _ANNOTATIONS = frozenset({"allOf", "default", "deprecated", "description", "examples", "readOnly", "writeOnly"})
-"""Keywords next to an ``allOf`` that do not change what it allows."""
+"""Keywords next to an ``allOf`` that do not change the values that it allows."""
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
@@ -94,7 +95,7 @@ def call_grammar(
 
 
 def _named(rules: Rules, tool: Tool, schema: Mapping[str, Any]) -> str:
-    """Return the rule for a call to one tool, starting at the tool's name."""
+    """Return the rule for a call to one tool, which begins at the tool's name."""
     arguments = f'ws "," ws {literal(_json("arguments"))} ws ":" ws {_Values(rules, schema).rule(schema)}'
     return rules.add(f'{literal(_json(tool.name))} {arguments} ws "}}"')
 
@@ -248,13 +249,13 @@ class Rules:
         self._rules: dict[str, str] = {}
 
     def set(self, name: str, body: str) -> None:
-        """Set a rule. Raises TooLarge."""
+        """Define a rule. Raises TooLarge."""
         if len(self._rules) >= _MAX_RULES:
             raise TooLarge(f"expected at most {_MAX_RULES} rules")
         self._rules[name] = body
 
     def new(self) -> str:
-        """Return a new name for a rule that is set later."""
+        """Return a new name for a rule that is defined later."""
         name = f"r{len(self._rules)}"
         self.set(name, "")
         return name
@@ -277,6 +278,6 @@ def literal(text: str) -> str:
 
 
 def none_of(chars: str) -> str:
-    """Return the class of all characters except these."""
+    """Return a character class that excludes these characters."""
     escaped = (f"\\{char}" if char in "]\\^-" else char for char in chars)
     return f"[^{''.join(escaped)}]".replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")

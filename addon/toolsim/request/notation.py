@@ -48,7 +48,7 @@ _WHITESPACE = re.compile(r"\s")
 class SlotNotation:
     """An object's schema as shown to a model, without the parts that neither slots nor notes can express.
 
-    ``template``: the object with slots; ``notes``: a line `` path: description`` for each described property, with the
+    ``template``: the object with slots; ``notes``: a line ``  path: description`` for each described property, with the
     path for nested properties. Objects and lists of objects have no slot that could mark them as optional, so their
     note does. ``is_all``: whether template and notes express the entire schema (except titles and
     additionalProperties).

@@ -7,7 +7,7 @@ r"""Past calls and their outputs as one-line records, in a form that neither too
 
 Every value is JSON on one line (plain ids and names are unquoted), so that a value cannot end its record or start
 another record. A line of a user's text that begins like a record is marked as text by an additional backslash
-(``as_text``): ``\[function_call_output …``, even if invisible characters precede it or are in it. In a further round of
+(``as_text``): ``\[function_call_output …``, even if it contains or follows invisible characters. In a further round of
 an answer, toolsim itself writes error records into the user's messages. Only in such a round can a user's line look
 like an error record. JSON loses only its whitespace: 1.0 stays 1.0, and a number of any length stays complete.
 """
@@ -25,7 +25,7 @@ from toolsim.wire.json_codec import LINE_ENDS, finite, too_deep, value_line
 
 # The parts of JSON between whitespace: strings, and runs of characters outside strings.
 _BETWEEN_SPACE = re.compile(r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^" \t\r\n]++)++')
-# The beginning of JSON. Other text is not parsed, because most outputs are plain text.
+# Matches the beginning of JSON. Other text is not parsed, because most outputs are plain text.
 _MAY_BE_JSON = re.compile(r'[ \t\r\n]*+[-{["0-9tfn]').match
 _SPACE = re.compile(r"[ \t\r\n]").search
 _SPACES = re.compile(r"[ \t\r\n]*+")
@@ -74,8 +74,8 @@ def _alike() -> Mapping[str, str]:
 _PATTERNS = _alike()
 _SEEN = re.compile(rf"[{_INVISIBLE}]*+".join(_PATTERNS[char] for char in "[function_call"))
 _LINE_END = r"[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
-# A record at the start of a line, followed by any kind of space. The space is a lookahead, so that the search for the
-# next record starts there. A record name at the end of a line is not a record.
+# Matches a record at the start of a line, followed by any kind of space. The space is a lookahead, so that the search
+# for the next record starts there. A record name at the end of a line is not a record.
 _BEGINS = rf"((?:^|{_LINE_END})[{_INVISIBLE}]*+)(\\*+{_SEEN.pattern}(?:%s)?(?!{_LINE_END})(?=[{_INVISIBLE}]))"
 _LOOKS_LIKE_RECORD = re.compile(_BEGINS % "_output|_error")
 _LOOKS_LIKE_CALL_OR_OUTPUT = re.compile(_BEGINS % "_output")
@@ -114,10 +114,10 @@ def call_label(call: Call) -> str:
 
 
 def _shortened(arguments: str) -> str:
-    """Return JSON on one line; long JSON is shortened by cutting its strings or everything after its beginning.
+    """Return JSON on one line; if it is long, its strings are shortened, or it is cut and becomes a string itself.
 
-    Cut JSON becomes a string, followed by "…". The "…" is outside the string, so that a secret that a recording has
-    masked (``x`` per character) is cut at the same place.
+    A "…" follows shortened JSON, outside of any string, so that a secret that a recording has masked (``x`` per
+    character) is cut at the same place.
     """
     if len(arguments) <= _MAX_LABEL:
         return arguments
@@ -163,7 +163,7 @@ def _word(text: str) -> str:
 
 
 def _is_json(text: str, start: int) -> bool:
-    """Return whether ``text`` from ``start`` on is JSON."""
+    """Return whether ``text`` is JSON from ``start`` to its end."""
     if too_deep(text):
         return False
     try:

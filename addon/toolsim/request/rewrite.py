@@ -69,7 +69,7 @@ from toolsim.wire.json_codec import TOO_DEEP, dump, read_body
 from toolsim.wire.json_fields import string
 from toolsim.wire.tools import offered_natively
 
-# The range of the first call number if the history is stored at the backend (see first_number).
+# The range of the first call's number if the history is stored at the backend (see first_number).
 _STORED_START = 1_000
 _STORED_RANGE = 900_000
 _MAX_TOOLS_BYTES = 1024 * 1024
@@ -220,7 +220,7 @@ def demands_json(request: ClientRequest, policy: Policy) -> bool:
 
 
 def _demanded(client: Api, document: Mapping[str, Any]) -> ClientRequest | None:
-    """Parse a request that requires JSON; return None for any other request.
+    """Parse a request that requires JSON. Returns None for any other request.
 
     The result is also None for an invalid request, whose error the backend reports.
     """
@@ -248,7 +248,7 @@ def read(client: Api, document: Mapping[str, Any], report: Report) -> ClientRequ
 
 
 def should_store(document: Mapping[str, Any], stored_as: StoredAs) -> bool:
-    """Return whether the store affects a request, because it is to be stored or refers to stored data."""
+    """Return whether a request concerns the store, because its answer is stored or it refers to stored data."""
     return bool(stored_as.echo) or document.get("store") is not False
 
 
@@ -384,12 +384,12 @@ def compose(request: ClientRequest, plan: Plan, report: Report, *, is_round: boo
     api = APIS[plan.backend]
     items, notes = api.to_items(request)
     if "files" not in plan.attempts:
-        # The backend has rejected files before, although its API can represent them, so text replaces them.
+        # The backend has rejected files before, although its API can represent files, so text replaces them.
         items = [with_parts_for(item, None, notes) for item in items]
     keep_hosted = plan.backend == plan.client and (plan.policy.forward_hosted_tools or bool(request.hosted))
     report.dropped += notes if plan.backend == plan.client else [*request.untranslatable, *notes]
     transformed = outputs_shown(items, plan.policy.transforms) if plan.policy.transforms else items
-    # A conversation that is only translated, without tools, has no records with which lines could be confused.
+    # A conversation that is only translated, without tools, contains no records that lines could resemble.
     records = bool(plan.visible_tools) or any(isinstance(item, Call | CallOutput) for item in items)
     shown = with_suffixes(transformed, plan) if plan.visible_tools else transformed
     messages = flatten(shown, plan.policy, report, keep_hosted=keep_hosted, records=records, is_round=is_round)
@@ -527,7 +527,7 @@ def _manifest_role(plan: Plan) -> Literal["developer", "system", "user"]:
 
 
 def _with_output_mode(policy: Policy, client: Api, header: str | None) -> Policy:
-    """Return the policy with the output mode of this request: the client's, or else the operator's for the API."""
+    """Return the policy with the output mode for this request: from the client's header, or else from the policy."""
     word = header.strip().lower() if header else ""
     if not word:
         mode = client.output_mode(policy)

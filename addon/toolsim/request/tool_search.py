@@ -75,7 +75,7 @@ def _by_pattern(tools: Sequence[Tool], texts: Sequence[tuple[str, str]], pattern
 
 
 def _by_words(tools: Sequence[Tool], texts: Sequence[tuple[str, str]], query: str) -> list[Tool]:
-    """Return the tools that contain any of the words, ranked by BM25; a tool with exactly that name comes first."""
+    """Return the tools that contain any of the words, ranked by BM25; a tool whose name is the query comes first."""
     words = _words(query)
     if not words:
         return []

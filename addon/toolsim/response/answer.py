@@ -74,7 +74,7 @@ class Answer:
         self._client_items = ClientItems(self._judge.toolbox)
         self._numbers = count(plan.first_number)
         self._choices: dict[int, Choice] = {}
-        self._reasoned = calls_in_reasoning_for(plan)  # None once calls in reasoning can no longer count.
+        self._reasoned = calls_in_reasoning_for(plan)  # None as soon as calls in reasoning can no longer count.
         wanted = self._judge.answer_format
         self._watch = AnswerWatch(wanted, report) if wanted is not None else None
         self._usage: Usage | None = None
@@ -185,7 +185,7 @@ class Answer:
         return [*tail, Failed(error)]
 
     def declares(self, name: str) -> bool:
-        """Return whether the name of a call in the model's text is a tool of the client, offered or not."""
+        """Return whether ``name`` in the model's text is the name of a client's tool, offered or not."""
         found = self._judge.toolbox.written(name)
         return found.tool is not None or found.reason != UNKNOWN_TOOL
 
@@ -237,7 +237,7 @@ class Answer:
         return Ended(reasons, self.usage())
 
     def usage(self) -> Usage | None:
-        """Return the token counts, estimating those that the backend has not reported."""
+        """Return the token counts, with estimates for counts that the backend has not reported."""
         usage, written = self._usage, self._written
         if self._estimate is None or written is None or (usage and usage.input_tokens and usage.output_tokens):
             return usage

@@ -65,7 +65,7 @@ class AnswerFormat:
         return "array" in schema.types()
 
     def mismatch(self, text: str) -> CheckResult | None:
-        """Return the reason an answer does not match the requested format, or None if it does."""
+        """Return the reason why an answer does not match the requested format, or None if it matches."""
         if len(text) > _MAX_CHARS:
             return None
         read = read_value(text)
@@ -106,7 +106,7 @@ class AnswerWatch:
 
 
 class HeldAnswer(TextBuffer[Parser]):
-    """A parser around ``inner`` that holds the answer back (rule 3). ``limit``: the maximum number of characters."""
+    """A parser around ``inner`` that holds the answer back (rule 3). ``limit``: in characters."""
 
     def __init__(self, inner: Parser, wanted: AnswerFormat, limit: int) -> None:
         super().__init__(inner)
@@ -115,7 +115,7 @@ class HeldAnswer(TextBuffer[Parser]):
 
     def finish(self, *, cut: bool = False) -> Sequence[Segment | BrokenCall]:
         """Return the rest at the end of the text; an answer in the wrong format is returned as a fault."""
-        # A call that is still open is a different fault, with its own retry.
+        # A call that is still unfinished is a different fault, with its own retry.
         has_open_call = self._inner.in_block if cut else self._inner.open_size > 0
         segments = self._inner.finish(cut=cut)
         if self._is_over:

@@ -46,7 +46,7 @@ Items = tuple[tuple[str, str], ...]
 """The names and raw contents of elements, in order."""
 
 _WHOLE = ("arguments", "parameters")
-"""Names of elements that contain all arguments, unless the tool has a parameter with the same name."""
+"""Names of elements that enclose all arguments, unless the tool has a parameter with the same name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def function_arguments(written: ParsedCall, tool: Tool, checker: SchemaChecker, 
         return None
     given = written.given
     if isinstance(given, Elements):
-        # The name of a parameter may be a misspelled marker.
+        # An unknown parameter name may be a misspelled marker.
         if not written.is_clean and tool.declared and any(name not in tool.declared for name, _ in given.items):
             return None
         return _from_elements(given.items, tool, checker, repair=repair)
@@ -109,7 +109,7 @@ def custom_input(written: ParsedCall, *, repair: bool) -> Arguments | None:
     return None
 
 
-# JSON
+# -- arguments in JSON
 
 
 def _from_json(given: Json | None, *, repair: bool) -> Arguments | None:
@@ -139,7 +139,7 @@ def _from_string(text: str, *, repair: bool) -> Arguments | None:
 
 
 def _repeated(text: str) -> Arguments | None:
-    """Return the object that the text consists of if it is repeated two or more times, or None."""
+    """Return the object if the text consists of the same object repeated two or more times, otherwise None."""
     start = len(text) - len(text.lstrip())
     first = decode(text, start) if text.startswith("{", start) else None
     if first is None or not isinstance(first[0], dict):
@@ -174,7 +174,7 @@ def _unwrap_input(text: str, *, repair: bool) -> tuple[str, tuple[str, ...]]:
     return text, ()
 
 
-# Programming syntax
+# -- arguments in programming syntax
 
 
 def _from_values(values: tuple[tuple[str | None, Json], ...], tool: Tool) -> Arguments | None:
@@ -192,7 +192,7 @@ def _from_values(values: tuple[tuple[str | None, Json], ...], tool: Tool) -> Arg
     return Arguments(whole.source, whole.value)
 
 
-# XML
+# -- arguments as XML elements
 
 
 def _from_elements(elements: Items, tool: Tool, checker: SchemaChecker, *, repair: bool) -> Arguments | None:

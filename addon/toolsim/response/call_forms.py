@@ -91,7 +91,7 @@ class CallForm:
     slip_of: str = ""
 
     def may_slip(self, text: str, at: int) -> bool:
-        """Return whether a misspelled body may begin at ``at``, without compiling the costly pattern for it."""
+        """Return whether a misspelled body may begin at ``at``, without compiling the costly pattern of the body."""
         return self.misspelled is not None and (not self.slip_of or spellings_of(self.slip_of).may_stand(text, at))
 
 
@@ -367,20 +367,20 @@ CALL_FORMS = (
 )
 
 MARKERS = {
-    "<|tool_call|>": "<|/tool_call|>",  # Granite, Phi-4
-    "<|tool_calls|>": "<|/tool_calls|>",  # Phi-4-mini
-    "<|python_start|>": "<|python_end|>",  # Llama 4
-    "<|tool_call_start|>": "<|tool_call_end|>",  # LFM2
-    "<seed:tool_call>": "</seed:tool_call>",  # Seed-OSS
-    "<longcat_tool_call>": "</longcat_tool_call>",  # LongCat
-    "<tool_calls>": "</tool_calls>",  # Hunyuan, Jamba, Apriel, MiniMax M1
-    "<TOOLCALL>": "</TOOLCALL>",  # Nemotron Nano
-    "<|tools_prefix|>": "<|tools_suffix|>",  # Apertus
-    "<|START_ACTION|>": "<|END_ACTION|>",  # Command R and A
-    "<|action_start|>": "<|action_end|>",  # InternLM; both markers open a block
+    "<|tool_call|>": "<|/tool_call|>",  # Written by Granite and Phi-4.
+    "<|tool_calls|>": "<|/tool_calls|>",  # Written by Phi-4-mini.
+    "<|python_start|>": "<|python_end|>",  # Written by Llama 4.
+    "<|tool_call_start|>": "<|tool_call_end|>",  # Written by LFM2.
+    "<seed:tool_call>": "</seed:tool_call>",  # Written by Seed-OSS.
+    "<longcat_tool_call>": "</longcat_tool_call>",  # Written by LongCat.
+    "<tool_calls>": "</tool_calls>",  # Written by Hunyuan, Jamba, Apriel and MiniMax M1.
+    "<TOOLCALL>": "</TOOLCALL>",  # Written by Nemotron Nano.
+    "<|tools_prefix|>": "<|tools_suffix|>",  # Written by Apertus.
+    "<|START_ACTION|>": "<|END_ACTION|>",  # Written by Command R and Command A.
+    "<|action_start|>": "<|action_end|>",  # Written by InternLM, which uses both opening markers.
     "<|plugin|>": "<|action_end|>",
-    "[TOOL_REQUEST]": "[END_TOOL_REQUEST]",  # LM Studio, for models without a template
-    "[TOOL_CALL]": "[/TOOL_CALL]",  # MiniMax M2, as some servers write them
+    "[TOOL_REQUEST]": "[END_TOOL_REQUEST]",  # Written by models without a template in LM Studio.
+    "[TOOL_CALL]": "[/TOOL_CALL]",  # Written by MiniMax M2 on some servers.
 }
 """Markers of model families whose calls can have any of the bodies; maps opening to closing markers."""
 
@@ -415,7 +415,7 @@ def row_at(
     misspelled: bool = True,
     rows: Sequence[CallForm] | None = None,
 ) -> CallForm | bool | None:
-    """Return the row whose body begins at ``at`` after the marker, False if none does, None if more text is needed.
+    """Return the row whose body begins at ``at``, after the marker; False if none does, None if more text is needed.
 
     ``behind_tag``: a marker or a line ends at ``at``. ``final``: no more text will
     arrive. ``narrow``: read only toolsim's own forms. ``misspelled``: also accept other spellings.
@@ -432,7 +432,7 @@ def row_at(
 
 
 def _first(rows: Iterable[tuple[str, CallForm]], text: str, at: int, *, final: bool) -> CallForm | bool | None:
-    """Return the first row whose pattern matches at ``at``, False if none does, None if more text is needed."""
+    """Return the first row whose pattern matches at ``at``; False if none does, None if more text is needed."""
     is_undecided = False
     for pattern, row in rows:
         found = match_at(pattern, text, at, final=final)
@@ -463,7 +463,7 @@ def _custom(form: CustomForm) -> Iterator[CallForm]:
         if form.body == "any" or row.name in _KINDS.get(form.body, ("JSON",)):
             if form.name_key or form.arguments_key:
                 yield replace(row, read=_keyed(form))
-            else:  # A custom form's marker does not occur in sentences about toolsim's own markers.
+            else:  # A declared marker does not occur in sentences about toolsim's own markers.
                 yield row if row is JSON else replace(row, alone=None, behind_tag=False)
 
 
@@ -489,7 +489,7 @@ def _with_keys(call: ParsedCall, form: CustomForm) -> ParsedCall:
 def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -> list[ParsedCall]:
     """Return the calls in a body that begins like a form's body; never empty. ``rows``: as in ``row_at``."""
     start = len(body) - len(body.lstrip())
-    # The body of a block can be empty before its closing tag.
+    # A body can be empty before its closing tag.
     is_behind = not start or "\n" in body[:start]
     row = row_at(body + FOREIGN.get(opening, "</"), start, opening, behind_tag=is_behind, final=True, rows=rows)
     return row.read(body) if isinstance(row, CallForm) else _read_use_tool(body)
@@ -498,7 +498,7 @@ def read_form(opening: str, body: str, rows: Sequence[CallForm] | None = None) -
 def reads_cleanly(
     row: CallForm, opening: str, body: str, closing: str = "", rows: Sequence[CallForm] | None = None
 ) -> bool:
-    """Return whether a row's body is complete without a closing tag, so that its reader repairs nothing.
+    """Return whether a body in the form of this row is complete without a closing tag and needs no repair.
 
     ``closing``: the missing closing tag, which can also end the last call of the body.
     """

@@ -72,8 +72,8 @@ _DEFAULT_MODULE = "default_api."
 def language_at(text: str, pos: int, *, has_started: bool, final: bool) -> tuple[str, int] | Literal["more"] | None:
     """Return the language after the opening mark that ends at ``pos``, and the end of the line, or None.
 
-    A list can directly follow the mark, as in ```[f(x)]```. ``has_started``: text precedes the fence, so a fence in one
-    of the ``PYTHON`` languages shows code.
+    ``has_started``: text precedes the fence, so a fence in one of the ``PYTHON`` languages shows code. A list can
+    directly follow the mark, as in ```[f(x)]```.
     """
     languages = _BEHIND_WORDS if has_started else LANGUAGES
     found = _LANGUAGE.match(text, pos)

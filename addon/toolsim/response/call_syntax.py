@@ -1,4 +1,4 @@
-"""Calls in programming syntax, or in the record notation of the history, read as source text.
+"""Parses calls in programming syntax, or in the record notation of the history, as source text.
 
     calls  := syntax | "[" syntax ("," syntax)* "]" | syntax (newline | ";") syntax …
     syntax := name "(" object ")" | name "(" [ value ("," value)* ] ")"
@@ -35,7 +35,7 @@ ESCAPED = "\\_"
 _STRING_OR_ESCAPED = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|\\_""", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][\w.:/-]*+(?=\()")
 _KEY = re.compile(r"\s*+([A-Za-z_]\w*+)\s*+(?:=(?!=)|:(?![:=]))")
-# Values between commas. Strings and brackets are skipped as units, since commas inside them are content.
+# Matches a value up to the next comma. Strings and brackets are skipped as units, since commas inside them are content.
 _TOKEN = re.compile(r""""(?:[^"\\]++|\\.)*+"|'(?:[^'\\]++|\\.)*+'|[\[{(]|[\]})]|,|[^"'\[\]{}(),]++""", re.DOTALL)
 # Escapes that JSON lacks: characters by number or name, and line continuations.
 _ESCAPE = re.compile(
@@ -186,7 +186,7 @@ Items = tuple[tuple[str | None, Json], ...]
 """The values of one call, each with its keyword, or None."""
 
 _MAX_LENGTH = 100_000
-"""Maximum number of characters to parse, because Python's parser takes many times as much memory."""
+"""Maximum number of characters to parse, because Python's parser needs many times as much memory."""
 
 _MAX_DEPTH = 64
 _MAX_CALLS = 64

@@ -43,15 +43,15 @@ THOUGHTS = {
     "<thinking>": "</thinking>",
     "<thought>": "</thought>",
     "<reasoning>": "</reasoning>",
-    "[THINK]": "[/THINK]",  # Mistral
+    "[THINK]": "[/THINK]",  # Written by Mistral models.
     "<seed:think>": "</seed:think>",
-    "<mm:think>": "</mm:think>",  # MiniMax
+    "<mm:think>": "</mm:think>",  # Written by MiniMax models.
     "<longcat_think>": "</longcat_think>",
-    "<|START_THINKING|>": "<|END_THINKING|>",  # Command
-    "<|inner_prefix|>": "<|inner_suffix|>",  # Apertus
-    "◁think▷": "◁/think▷",  # Kimi
-    "<|channel>thought": "<channel|>",  # Gemma
-    "<|channel|>analysis<|message|>": "<|end|>",  # gpt-oss
+    "<|START_THINKING|>": "<|END_THINKING|>",  # Written by Command models.
+    "<|inner_prefix|>": "<|inner_suffix|>",  # Written by Apertus.
+    "◁think▷": "◁/think▷",  # Written by Kimi models.
+    "<|channel>thought": "<channel|>",  # Written by Gemma models.
+    "<|channel|>analysis<|message|>": "<|end|>",  # Written by gpt-oss.
     "<|start|>assistant<|channel|>analysis<|message|>": "<|end|>",
 }
 """Markers of thoughts; maps opening to closing markers."""
@@ -184,7 +184,7 @@ class Thoughts(ParserWrapper[Parser, LastCalls]):
 
 
 class CallsInReasoning:
-    """A filter that replaces events of one choice if its reasoning ends with calls; ``sentinel``: finds them.
+    """Turns reasoning of one choice into text if it ends with calls, which ``sentinel`` finds.
 
     ``is_over``: later events are unchanged, so they can bypass ``take``. ``has_found``: reasoning has become text.
     """
@@ -197,7 +197,7 @@ class CallsInReasoning:
         self.has_found = False
 
     def take(self, event: BackendEvent) -> list[BackendEvent]:
-        """Process one event; only called while ``is_over`` is false."""
+        """Process one event. The method is only called while ``is_over`` is false."""
         match event:
             case ReasoningDelta():
                 self._like = event
@@ -215,7 +215,7 @@ class CallsInReasoning:
         return [replace(self._like, text=text)] if text else []
 
     def _end(self, *, cut: bool) -> list[BackendEvent]:
-        """Return the held-back text; as reasoning if the answer is ``cut`` off or has other content."""
+        """Return the held-back text, as reasoning if the answer is ``cut`` off or has other content."""
         self.is_over = True
         events = self._reasoning(self._sentinel.finish(cut=cut))
         held = "".join(self._calls.as_text())

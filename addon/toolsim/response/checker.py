@@ -33,7 +33,7 @@ _STRICT_SECONDS = 0.025
 """Seconds by which checks for strict tools can overdraw the budget; in the worst case, others wait 40 ms, once."""
 
 UNSETTLED = CheckResult("the check did not finish in time", settled=False, outline="not checked in time")
-"""The result of a check that was abandoned for a strict tool's arguments."""
+"""The result of an undecided check of a strict tool's arguments."""
 
 
 class SchemaChecker:

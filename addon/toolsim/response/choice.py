@@ -161,7 +161,7 @@ class Choice:
         return self._calls.take()
 
     def arriving(self, delta: StructuredDelta) -> list[ClientEvent]:
-        """Process a piece of a structured call that is still arriving and that the complete call follows."""
+        """Process a piece of a structured call that is still arriving. The complete call follows."""
         if self.sequencer.has_ended:
             return []
         # The open block may contain another call that is about to be announced.
@@ -180,10 +180,10 @@ class Choice:
         return self._calls.take()
 
     def recover(self) -> list[ClientEvent]:
-        """End the choice because the answer failed: held-back text is emitted, but no second failure."""
+        """End the choice because the answer failed: emit held-back text, but no second failure."""
         if self.sequencer.has_ended:
             return []
-        self._drain("length")  # The continuation of the text is unknown.
+        self._drain("length")  # The rest of the text is unknown, as after a length limit.
         self.sequencer.end(self.sequencer.reason)
         return [event for event in self._calls.take() if not isinstance(event, Failed)]
 
@@ -260,7 +260,7 @@ class Choice:
             self._after_call(broke=self._calls.break_off())
         if self._parser is not None:
             self.drain(self._parser, reason)
-        # A block whose call was announced from its beginning will not be completed, either.
+        # A call that was announced from the beginning of its block will not be completed, either.
         self._end_block()
         self.sequencer.end_of_text()
 
@@ -285,9 +285,9 @@ class Choice:
         passed_over = f"passed over {call.tool.name}"
         if self.sequencer.has_ended:
             return passed_over
-        # This call may be the structured call that is still arriving, which the client already has.
+        # The open call is a structured call that is still arriving, and the client already has its beginning.
         if structured is None and self._calls.is_arriving:
-            # Text that follows the postponed call still counts as text after a call.
+            # The postponed call counts immediately, so text that follows it is text after a call.
             self.sequencer.called(made=True)
             self._after_call(broke=self._calls.postpone(call))
             return f"call {call.tool.name}"
@@ -334,7 +334,7 @@ class Choice:
             if end:
                 self.sequencer.end_early(end)
             return f"passed over {verdict.reason}"
-        # Calls that waited for an announced call are emitted first, and may end the choice.
+        # Calls that waited for an announced call are emitted first; one of these calls may end the choice.
         self._end_block()
         if self.sequencer.has_ended:
             return f"failure {verdict.reason}"

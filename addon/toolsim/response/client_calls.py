@@ -50,12 +50,12 @@ from toolsim.response.verdict import JudgedCall
 from toolsim.wire.json_codec import load
 
 MAX_WAITING = 64
-"""Maximum number of calls that wait for an open call: they are emitted in one step, which takes 0.05 ms each."""
+"""Maximum number of calls that wait for an open call. Emitting them in one step takes 0.05 ms each."""
 
 
 _HEADER = re.compile(rf'\s*(?:\[\s*)?{HEAD}\s*,\s*{ARGUMENTS}\s*(?=["{{])').match
 _PLAIN_HEADER = re.compile(r'\s*(?:\[\s*)?\{\s*"name"\s*:\s*"(?P<name>[^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=["{])').match
-# Names have at most 128 characters; a longer header is not that of a call, and the same is true for longer whitespace
+# Names have at most 128 characters; a longer header does not belong to a call. The same is true for longer whitespace
 # before the object in a string of arguments. The header is read again with each piece, so it must not grow.
 _MAX_HEADER = 512
 _STRING = re.compile(r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+').match
@@ -129,7 +129,8 @@ class Preview:
             return self._stop() if len(self._rest) > _MAX_HEADER else ""
         self._candidate = self._tools.get(match["name"])
         if self._candidate is None or (self._outputs.text and self._outputs.contains(self._candidate.name)):
-            # If an output names the tool, the call may be quoted, which is known only when the call is complete.
+            # If an output contains the tool's name, the call may be a quotation, which is decided only when the call is
+            # complete.
             return self._stop()
         quoted = self._rest[match.end()] == '"'
         self._rest = self._rest[match.end() + quoted :]
@@ -183,13 +184,13 @@ class Preview:
 
 
 def as_block(name: str, arguments: str) -> str:
-    """Return the beginning of a block's body with a call to the tool ``name``; ``arguments``: their beginning."""
+    """Return the beginning of a block's body with a call to the tool ``name``; ``arguments``: the first arguments."""
     return f'{{"name": {json.dumps(name)}, "arguments": {arguments}'
 
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """The outcome of a call: whether it was made, and the reason why the turn ends there ("" if it continues).
+    """The outcome of a call: whether it was made, and the reason why it ends the turn ("" if the turn continues).
 
     ``broke``: the call differs from the announced call, which has ended as incomplete (rule 3).
     """
@@ -212,12 +213,12 @@ class ClientCalls:
         self._numbers = numbers
         self._choice = choice
         self._seen_calls = SeenCalls(drops_all=plan.policy.tool_block_dedup)
-        self._limit = 1 if plan.one_call or plan.legacy_functions else plan.policy.tool_block_max  # 0 means unlimited.
+        # A limit of 0 means unlimited.
+        self._limit = 1 if plan.one_call or plan.legacy_functions else plan.policy.tool_block_max
         self._out: list[ClientEvent] = []
         self._behind: list[ClientEvent] = []  # Events that arrived while a call was open (rule 4).
-        self._postponed: list[
-            StructuredCall | JudgedCall
-        ] = []  # Calls that were completed while another call was open.
+        # Calls that were completed while another call was open.
+        self._postponed: list[StructuredCall | JudgedCall] = []
         self._open: Preview | None = None  # The preview of the announced call that has not ended.
         self._key: str | None = None  # The key of the open call's pieces, or None if the call is in a block.
         self.preview: Preview | None = None
@@ -225,7 +226,7 @@ class ClientCalls:
         self.made = 0
 
     def emit(self, *events: ClientEvent) -> None:
-        """Emit events that do not belong to the open call."""
+        """Emit events that do not belong to the open call, after it if there is one."""
         (self._out if self._open is None else self._behind).extend(events)
 
     def take(self) -> list[ClientEvent]:
@@ -290,7 +291,7 @@ class ClientCalls:
         return CallOutcome(made=True, end="first call" if first_ends else "")
 
     def skip(self, name: str | None = None) -> str:
-        """Drop a call that exceeds the limit; return the reason why the turn ends there, or "" if it continues."""
+        """Drop a call that exceeds the limit; return the reason why it ends the turn, or "" if the turn continues."""
         stops = self._plan.stops_after_tools
         self._report.drop_call(None if stops else name)
         return f"more than {self._limit} calls" if stops else ""
@@ -306,7 +307,7 @@ class ClientCalls:
         return Preview(tools, self._plan.outputs, repair=self._plan.policy.repair == "safe")
 
     def streams(self, body: str) -> bool:
-        """Whether a block with this body is streamed before its end, if it arrives in small enough pieces."""
+        """Whether arguments of a block with this body can be streamed before the block is complete."""
         return self._plan.stream and self._plan.announces_early and self._new_preview().feed(body) != ""
 
     def arriving(self, delta: StructuredDelta, tool: Tool | None) -> None:
@@ -342,7 +343,7 @@ class ClientCalls:
         return calls
 
     def end_block(self) -> bool:
-        """Forget the open block; return whether it leaves an announced call incomplete."""
+        """Forget the open block; return whether an announced call in it is incomplete."""
         self.preview = None
         return not self.is_arriving and self.break_off()
 
@@ -373,7 +374,7 @@ class ClientCalls:
 
 
 def _joined(events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
-    """Yield events with adjacent texts joined, because there can be a hundred thousand of them."""
+    """Yield events with adjacent texts joined, because the number of texts can reach a hundred thousand."""
     for kind, same in groupby(events, type):
         if kind is TextDelta:
             texts = [event for event in same if isinstance(event, TextDelta)]

@@ -2,8 +2,8 @@
 
 The module also handles calls that were cut off, which the model continues (``Continuation``).
 
-``untagged`` finds valid calls and treats all other output as text. But an answer that consists only of the following
-text was intended as a call:
+``untagged`` finds valid calls and treats all other output as text. But an answer that begins like this, and contains
+only this call, was intended as a call:
 
     answer := mark? "["? {"name": "…", "arguments": …      in any spelling of these keys (``call_keys``)
 

@@ -59,7 +59,7 @@ _TYPES = ("function", "tool_call", "function_call", "tool_use", "custom")
 """Values of ``type`` in a call; in a schema, ``type`` is ``object``."""
 
 _MAX_DEPTH = 512
-"""Maximum number of open brackets; no real call has as many."""
+"""Maximum number of open brackets, more than in any real call."""
 
 _MAX_NAME = 256
 """Maximum length of a name or type; real names and types are shorter."""
@@ -95,7 +95,7 @@ class Form:
     """
 
     def __init__(self, kind: Kind, toolbox: Toolbox, mark: str = "", *, repair: bool = True) -> None:
-        # The opening bracket of the form; the word before it must be skipped, because the caller has read it.
+        # The opening bracket of the form. The word before it must be skipped, because the caller has already read it.
         self._before_bracket = {"braces": "{", "gemma": "{", "functools": "["}.get(kind, "")
         if kind == "functools":
             kind = "json"
@@ -253,7 +253,7 @@ class Form:
                     return pos, False
                 if stop - pos < len(QUOTE):
                     return pos, None
-                self.kind = "gemma"  # Gemma's quotation mark; its prefix is missing.
+                self.kind = "gemma"  # The quotation mark shows that the form is Gemma's, without its usual prefix.
                 return self._count_brackets(text, pos, stop)
             elif self._symbol(text[pos]):
                 pos += 1
@@ -346,7 +346,7 @@ class Form:
             return self.kind == "syntax"  # In call syntax, a name precedes the bracket.
         holds = self._stack[-1][1]
         if self.kind == "record" and len(self._stack) == 1 and not self._quote:
-            return True  # The words of a record are adjacent.
+            return True  # In a record, words follow each other without separators.
         if self._quote and self._last == '"' and holds == _DATA and self._is_python:
             return True  # Adjacent strings form one string.
         if holds == _CALLS or self._last not in _OPENERS or (holds == _LIST and self._quote):

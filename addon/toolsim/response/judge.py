@@ -234,7 +234,7 @@ class Judge:
             calls = read_json(block.body, closed=bool(block.closing), repair=self._repair)
             if not self._repair:
                 return calls
-            # The name or arguments of a call without them may be elsewhere in its object.
+            # A call that lacks a name or arguments may have them elsewhere in the object.
             return [part for call in calls for part in unwrap(call, self.toolbox.parameters, marked=True)]
         opening = block.meant or block.opening
         form_calls = read_form(opening, block.body, self._custom.get(opening))
@@ -376,7 +376,7 @@ class Judge:
         )
 
     def named(self, written: ParsedCall) -> ParsedCall:
-        """Return the call inside a call whose name is an id, if its tool is offered; otherwise the call itself."""
+        """Return the call inside a call whose name is an id, if its tool is offered; otherwise the original call."""
         inner = name_inside(written) if self._repair else written
         is_named = inner is not written and inner.name is not None and self.toolbox.offers(inner.name)
         return inner if is_named and not self.toolbox.offers(written.name or "") else written

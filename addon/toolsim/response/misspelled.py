@@ -5,8 +5,8 @@
                   <tool  _call>                 only one half
     < tool_call>  </tool_call >  </tool_call/>  a space next to a bracket, or a slash
 
-Misspelled markers are never searched for in prose. They count only where the marker is allowed, and if the block that
-they open or close is a call without any other slip (``sentinel``), or if a body is otherwise unreadable
+Misspelled markers are never searched for in prose. They count only where the marker is allowed, and only if the block
+that they open or close is a call without any other slip (``sentinel``), or if a body is otherwise unreadable
 (``corrected``).
 """
 
@@ -152,7 +152,7 @@ def _openers(openers: tuple[tuple[str, str], ...]) -> tuple[re.Pattern[str], Map
 
 
 def _either(words: Iterable[str]) -> str:
-    """Return a fast pattern for the longest matching word, which factors out common prefixes."""
+    """Return a fast pattern for the longest matching word, with common prefixes factored out."""
     rest: dict[str, list[str]] = {}
     for word in words:
         rest.setdefault(word[:1], []).append(word[1:])

@@ -50,7 +50,7 @@ _FENCE = re.compile(r"\A\s*`{3}\w*\s*\n(.*?)\n?\s*`{3}\s*\Z", re.DOTALL)
 
 @lru_cache(maxsize=16)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)  # on demand: patterns with many spellings take milliseconds
+    return re.compile(pattern)  # Compiled on demand, because patterns with many spellings take milliseconds.
 
 
 def named_json_reader(head: str, end: str = "", *others: str) -> Callable[[str], list[ParsedCall]]:

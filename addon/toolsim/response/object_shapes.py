@@ -50,7 +50,7 @@ _MAX_LENGTH = 4096
 
 
 def unwrap(call: ParsedCall, parameters: Parameters, *, marked: bool = False) -> list[ParsedCall]:
-    """Return the calls that one object represents; ``marked``: the object must be a call, even without arguments."""
+    """Return the calls that one object represents. ``marked``: the object must be a call, even without arguments."""
     inner = call.unknown
     if call.broken or not inner or call.given is not None:
         return [call]

@@ -84,7 +84,7 @@ class OutputSequencer:
         self._choice = choice
         self._gap = Gap()
         self._has_spoken = False  # Whether the client has received any text.
-        self._ended_in_text = False  # Whether a message has ended since, and text was the last output.
+        self._ended_in_text = False  # Whether a message has ended in text, with no output since.
         self._has_called = False  # Whether the choice has a call, even a call that waits for an open call.
         self.calls_started = 0  # Number of calls that the backend has started to emit but not completed.
         self.state = self.state_before_text
@@ -115,7 +115,7 @@ class OutputSequencer:
     # -- the states, which process visible text
 
     def state_before_text(self, text: str) -> None:
-        """Process text before the first text, or after an item has interrupted the text, if no call precedes it."""
+        """Process text before the first text or after an interrupting item, if no call precedes it."""
         if not self._gap.hold(text):
             self._speak(text)
 
@@ -191,7 +191,7 @@ class OutputSequencer:
         self.has_ended = True
 
     def _stop(self, why: str) -> None:
-        """End the turn at output after a call, unless another call has started and would be lost (rule 2)."""
+        """End the turn because of output after a call, unless another call has started and would be lost (rule 2)."""
         if not self.calls_started:
             self.end_early(why)
 
@@ -202,7 +202,7 @@ class OutputSequencer:
         self.end("tool_calls" if self._calls.made else "stop")
 
     def fail(self) -> None:
-        """End the choice because of a failure or a fault, which the client receives instead of a normal end."""
+        """End the choice because of a failure or a fault, which replaces the normal end for the client."""
         self.is_cut = True
         self.end(None)
 

@@ -1,9 +1,11 @@
 """The calls in the body of a block, as source text, before any tool is looked up.
 
-    json := call | "[" call* "]" | call call… commas, semicolons and whitespace can separate calls call := {"name": …,
-    "arguments": …} in any spelling of ``call_keys`` | {"function": …, "arguments": …} the name as a string |
-    {"function": call} | {"custom": call} OpenAI's wrappers, and others | {"tool_calls": [call, …]} xml :=
-    <name>…</name> (<key>value</key>)*
+    json := call | "[" call* "]" | call call…       commas, semicolons and whitespace can separate calls
+    call := {"name": …, "arguments": …}             in any spelling of ``call_keys``
+          | {"function": …, "arguments": …}         the name as a string
+          | {"function": call} | {"custom": call}   OpenAI's wrappers, and others
+          | {"tool_calls": [call, …]}
+    xml  := <name>…</name> (<key>value</key>)*
 
 1. Values are never re-serialized: the arguments of a call are a slice of the model's text, so that 1.0 stays 1.0
    and a long integer keeps its digits.
@@ -124,7 +126,7 @@ class ParsedCall:
 
 
 def json_object(members: Mapping[str, Json]) -> Json:
-    """Return an object with these members, each with its original source."""
+    """Return a JSON object with these members, each with its original source."""
     source = ",".join(f"{json.dumps(name, ensure_ascii=False)}:{member.source}" for name, member in members.items())
     return Json(f"{{{source}}}", {name: member.value for name, member in members.items()})
 
@@ -149,8 +151,8 @@ def _long_integer(digits: str) -> int:
         return -(10**4299) if digits.startswith("-") else 10**4299
 
 
-# The first decoder runs entirely in C. The second calls back into Python for each integer, but only very long ones need
-# it.
+# The first decoder runs entirely in C. The second calls back into Python for each integer, but is needed only for very
+# long integers.
 _decode_plain = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
 _decode_long = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_long_integer).raw_decode
 
@@ -340,7 +342,7 @@ def _call(source: str, members: dict[str, Json], *, repair: bool) -> ParsedCall:
                 break
         else:
             names = ["function"]
-    # If an object has two names, one of them is not a tool's name, but perhaps a parameter.
+    # If an object has two names, one of them may be a parameter.
     named = names[0] if names else "name"
     if named in NAME_KEYS[1:]:
         codes = (*codes, NAME_KEY)

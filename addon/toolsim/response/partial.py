@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> regex.Pattern[str]:
-    import regex  # Imported on demand: needed by the first marker, but not to start the proxy.
+    import regex  # Imported on demand, because the first marker needs it but the start of the proxy does not.
 
     return regex.compile(pattern)
 

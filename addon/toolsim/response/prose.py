@@ -105,7 +105,10 @@ class ProseReader:
         return self.has_started and self.state in (self.state_line, self.state_indent, self.state_code)
 
     def read(self, at: Cursor) -> tuple[str, bool]:
-        """Return the text that can be emitted, and whether a call can begin after it; if none does, call ``resume``."""
+        """Return the text that can be emitted, and whether a call can begin after it.
+
+        If no call begins, call ``resume``.
+        """
         state = self.state
         text = at.take(state(at))
         if not self.has_started and state in (self.state_line, self.state_code):

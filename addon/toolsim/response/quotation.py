@@ -69,12 +69,13 @@ class Quotation(ParserWrapper[Sentinel, list[str | Block | Oversize]]):
         segments = self._inner.feed(text)
         if not segments:
             return segments
-        if self._bare is None and len(segments) == 1 and isinstance(segment := segments[0], str):  # The usual case.
+        # The usual case is a single piece of prose.
+        if self._bare is None and len(segments) == 1 and isinstance(segment := segments[0], str):
             return segments if not self._held and self._line.is_unchanged_by(segment) else self._in_line(segments)
         return self._take(segments)
 
     def finish(self, *, cut: bool = False) -> list[TaggedSegment]:
-        """Return the rest at the end of the text. No text may be fed afterwards. ``cut``: as in the sentinel."""
+        """Return the rest at the end of the text, after which no text may be fed. ``cut``: as in the sentinel."""
         out = self._take(self._inner.finish(cut=cut))
         out += self._in_line(self._end_bare())
         return out + self._read_tail("", is_all=True)
@@ -200,7 +201,7 @@ class _Line:
         return 0 if self._open == self._run else self._open
 
     def is_unchanged_by(self, text: str) -> bool:
-        """Return whether text continues the same line without changing its state, so that it need not be read."""
+        """Return whether text continues the line without changing its state, so that it does not have to be read."""
         return self.has_text and not self._run and not self._is_blank and "\n" not in text and "`" not in text
 
     def read(self, text: str) -> None:

@@ -50,7 +50,7 @@ _RUN = re.compile(
     + r"|,(?!\s*+(?:[}\]]|\Z))|\{\s*+\}|\[\s*+\])++"
 )
 PYTHON_WORDS = {"True": "true", "False": "false", "None": "null"}
-"""JSON literals as models spell them."""
+"""JSON literals as spelled by models in Python's notation."""
 CLOSERS = re.compile(r"[\s}\]]*+\Z")
 """A pattern for closing brackets up to the end of the text."""
 _DOUBLE = re.compile(r'"((?:[^"\\]++|\\.)*+)"', re.DOTALL)
@@ -216,7 +216,10 @@ def fit_name(written: str, names: Iterable[tuple[str, str]]) -> str | None:
 
 
 def _run_together(name: str) -> list[str]:
-    """Return all names that ``functionsexec12`` can represent, because its last digits may be the call's number."""
+    """Return all names that a run-together name such as ``functionsexec12`` can contain.
+
+    The last digits may be the number of the call rather than part of the name.
+    """
     prefix = _PREFIX.match(name)
     inner = "" if prefix is None else name[prefix.end() :]
     digits = len(inner) - len(inner.rstrip("0123456789"))

@@ -1,4 +1,4 @@
-"""Detects a model in a loop, which repeats the same call until its answer is ended.
+"""Detects a model in a loop that repeats the same call until its answer is cut off.
 
     [{"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}, {"name": "f", "arguments": {}}, {"na
 
@@ -34,7 +34,7 @@ _BETWEEN = "[, \t\r\n"
 class RepetitionDetector:
     """Detects a repetition among the items of a list.
 
-    ``times``: the number of consecutive occurrences of the last item; ``first_end``: the end of the first of them.
+    ``times``: the number of consecutive occurrences of the last item; ``first_end``: the end of the first occurrence.
     """
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@
    that point, and a later round continues from there. No round follows an announced call that broke, because the client
    must not run any call after it.
 2. A verdict is a fault if it has a description of the expected call. The verdict on a block that only describes the
-   syntax has none.
+   syntax has no such description.
 3. A call that the length limit cut off is not a mistake: the model is asked to continue it. A call that the model
    itself left unfinished is broken, as is an answer that consists of an untagged call that cannot be made (``faults``).
 4. The lack of a required call, or an empty answer after a tool's output, is a fault of the entire answer; all emitted

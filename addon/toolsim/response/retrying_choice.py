@@ -46,7 +46,7 @@ class RetryingChoice(Choice):
 
     def __init__(self, plan: Plan, report: Report, judge: Judge, numbers: Iterator[int], index: int = 0) -> None:
         super().__init__(plan, report, judge, numbers, index)
-        self._asks = plan.retries_allowed  # Empty once the answer has failed for another reason.
+        self._asks = plan.retries_allowed  # Emptied once the answer has failed for another reason.
         self._words: list[str] = []
         self._length = 0
         self._has_items = False  # Whether any output other than text and reasoning has arrived.
@@ -58,7 +58,7 @@ class RetryingChoice(Choice):
         return "".join(self._words)[:_MAX_WORDS]
 
     def _note(self, text: str) -> None:
-        """Store a piece of the model's text."""
+        """Store a piece of the model's text for a retry."""
         if self._asks and self._length < _MAX_WORDS:
             self._words.append(text)
             self._length += len(text)

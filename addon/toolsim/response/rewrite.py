@@ -2,8 +2,8 @@
 
     bytes ─▶ sse ─▶ reader ─▶ answer ─▶ ClientEvents ─▶ writer ─▶ bytes
 
-No stage before the ClientEvents depends on the client's API. A non-streamed answer is processed as a stream that
-arrives in one piece, so streamed and non-streamed answers take the same path and produce the same events.
+The stages before the client events do not depend on the client's API. A non-streamed answer is processed as a stream
+that arrives in one piece, so streamed and non-streamed answers take the same path and produce the same events.
 
 An answer that consists only of an undeclared call (``faults``), or is not the JSON that the client requests
 (``json_answer``), does not end in this module: the caller either retries the model and passes on the events of the
@@ -62,7 +62,7 @@ _STREAM_STARTS = (b"data:", b"event:", b":")
 _BOM = b"\xef\xbb\xbf"
 # Possible first characters of an undeclared call, or of a list or fence of undeclared calls.
 _CALL_STARTS = ("{", "[", "`", "<")
-# Reasons for a retry that are not a fault of a call, so that no other output has to wait for it.
+# Reasons for a retry that do not concern a call, so that no other output has to wait for the retry.
 _IN_WORDS = frozenset({SECOND_OPINION})
 
 
@@ -101,8 +101,8 @@ class ResponseRewriter:
         self._stream = RepeatReader(self._reader, max_event_bytes) if is_stream else None
         self._body: list[bytes] = []
         self._may_invent = plan.may_invent  # Whether the answer may still consist only of an undeclared call.
-        self._invented: UndeclaredCall | None = None  # Withholds the answer if it begins like an undeclared call.
-        self._json: JsonAnswer | None = None  # Checks the requested JSON.
+        self._invented: UndeclaredCall | None = None  # Withholds an answer that begins like an undeclared call.
+        self._json: JsonAnswer | None = None  # The check of an answer that must be JSON.
         if plan.json_only and plan.answer_format is not None:
             self._json = _json_answer(plan, plan.answer_format, report, check_seconds)
         self._is_abandoned = False
@@ -116,7 +116,7 @@ class ResponseRewriter:
 
     @property
     def is_done(self) -> bool:
-        """Whether all client output has been returned."""
+        """Whether all output for the client has been returned."""
         return self.has_read_all and self.waits is None
 
     @property
@@ -148,7 +148,7 @@ class ResponseRewriter:
     def feed(self, data: bytes) -> list[bytes]:
         """Return the client's bytes for the backend's; ``b""`` is the end of input and can be passed more than once."""
         chunks = [chunk for step in self.steps(data) for chunk in step]
-        if self.waits is not None:  # A caller of this method does not retry.
+        if self.waits is not None:  # A caller of this method does not retry the model.
             chunks += self.conclude()
         return [b"".join(chunks)] if chunks else []
 

@@ -174,9 +174,8 @@ class Sentinel:
         self._held = ""  # The part that is held back; it is prepended to the next piece.
         self._final = False  # Whether no more text will arrive.
         self._was_cut = False  # Whether the text was cut off.
-        self._is_idle = (
-            False  # No block is open and at most one character is held back, so text without a tag is prose.
-        )
+        # No block is open and at most one character is held back, so text without a tag is prose.
+        self._is_idle = False
         self._is_plain = False  # Whether it is idle, no text is held back, and tags begin with the usual characters.
         self._ignores_values = False  # Whether values are ignored from this point on (rule 5).
         self._lost = LostCalls(count_lost)
@@ -192,7 +191,7 @@ class Sentinel:
         self._start = 0  # The start of the rest of the block in the current text.
         self._size = 0  # Number of bytes of the body in these pieces.
         self._json: JsonBody  # The lexer of the body, if the body is JSON.
-        self._row: CallForm | None = None  # The form of the body; None before the body, and once JSON turned literal.
+        self._row: CallForm | None = None  # The form of the body; None before it, and once JSON has turned literal.
         self._value = OpenValue()  # The open value in the body.
         self._ends: frozenset[str] = frozenset()  # Possible beginnings of tags that count in the body.
 
@@ -249,7 +248,7 @@ class Sentinel:
         return self._fragments and not self._is_foreign and not self._is_misspelled
 
     def release(self) -> list[TaggedSegment]:
-        """Return segments held back only while the answer consisted of text, which the sentinel never holds."""
+        """Return segments held back only while the answer consists of text; the sentinel has none."""
         return []
 
     def finish(self, *, cut: bool = False) -> list[TaggedSegment]:
@@ -317,7 +316,7 @@ class Sentinel:
         return None
 
     def _open(self, opening: str, meant: str) -> None:
-        """Open a block at this tag; ``meant`` is the intended tag if the tag is misspelled."""
+        """Open a block at this tag. ``meant``: the intended tag if the tag is misspelled."""
         self._lost.close()
         self._start = self._pos
         self._pos += len(opening)
@@ -839,7 +838,7 @@ class JsonBody:
             self._quote = char if self._last in "{[,:" else ""
             return bool(self._quote)
         if char in "{[":
-            # Without a closing tag, a misplaced bracket has to end text that is not JSON.
+            # Without a closing tag, a misplaced bracket is the only end of text that is not JSON.
             if self._last == '"' or (self._closes and self._last not in "[:,"):
                 return False
             self._depth += 1

@@ -122,7 +122,7 @@ class _Values:
     def _unclosed(self, body: str, start: int) -> tuple[str, int, str] | None:
         found = self._bound.search(body, start)
         if found is None:
-            # The closing tags of the value and of the call have merged into one tag.
+            # The closing tags of the value and of the call have merged into a single tag.
             both = _wrong_closer(body[start:])
             is_longer = both is not None and both["name"].startswith(self._name) and both["name"] != self._name
             return (body[start : start + both.start()], len(body), MISSING_CLOSE) if both and is_longer else None
@@ -141,7 +141,7 @@ def _wrong_closer(value: str) -> re.Match[str] | None:
     found = _WRONG_CLOSER.search(value, max(0, len(value) - _MAX_CLOSER))
     if found is None:
         return None
-    before, name = value[: found.start()], found["name"] or ">"  # "</>" closes "<>", as in JSX.
+    before, name = value[: found.start()], found["name"] or ">"  # In JSX, "</>" closes "<>".
     return None if f"<{name}" in before or f"&lt;{name}" in before else found
 
 

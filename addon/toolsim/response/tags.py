@@ -43,7 +43,7 @@ _TAILS = (
 
 _INNER_SPACE = r"\s{0,4}"
 _AROUND_MARKERS = re.compile(r"(?<=\|>)\s{1,4}|\s{1,4}(?=<\||\Z)")
-"""Whitespace next to the markers that make up a tag (gpt-oss)."""
+"""A pattern for whitespace next to the markers that make up a tag (gpt-oss)."""
 
 _MAX_FOREIGN_SPACE = 16
 """Maximum number of whitespace characters between a closing tag of another form and the correct closing tag."""
@@ -114,7 +114,7 @@ def _second(tags: Iterable[str], first: str) -> str:
 
 
 def _either(angled: list[str], squared: list[str]) -> str:
-    # The first character that most tags share is matched first, because most "<" do not begin a tag.
+    # The first character of most tags is matched first, because most "<" do not begin a tag.
     within = (
         re.escape(tag[1:]).replace(r"\|>", rf"\|>{_INNER_SPACE}").replace("<", f"{_INNER_SPACE}<") for tag in angled
     )
@@ -199,7 +199,7 @@ class OpenValue:
 
 
 _FIRST = re.compile(r"[<\[\]◁]")
-"""The characters with which markers begin."""
+"""A pattern for the characters with which markers begin."""
 
 
 def held_from(text: str, start: int, beginnings: frozenset[str], first: re.Pattern[str] = _FIRST) -> int:

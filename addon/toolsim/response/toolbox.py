@@ -115,7 +115,7 @@ class Toolbox:
         return not names.isdisjoint(self._masked) or self._excludes(names)
 
     def _no_exact(self, spelled: str, names: tuple[str, ...]) -> Lookup:
-        """Return the meaning of a name that no offered tool has. ``names``: all spellings of it in the lists."""
+        """Return the meaning of a name that no offered tool has. ``names``: all spellings of this name in the lists."""
         fit = fit_name(spelled, [*self._spellings, *((name, name) for name in self._withheld)])
         if fit in self._withheld or not self._withheld.isdisjoint(names):
             return Lookup(reason=MASKED_TOOL)

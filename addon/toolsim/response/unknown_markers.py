@@ -48,10 +48,12 @@ _STRAY_END = re.compile(
     rf"(?:[\]}})>[\n\w]|```)(?P<marker>{_CLOSING}|</[｜‖|]{{1,2}}DSML[｜‖|]{{1,2}}\w{{1,20}}>|_call>|_CALL\])\s*\Z"
     r"|[\]})]\w{1,20}[|｜]?[>\]]\s*\Z"
 )
-"""A closing marker, or half of one, at the end of a text; in a sentence, a space would precede the marker."""
+"""A pattern for a closing marker, or half of one, at the end of a text; in a sentence, a space would precede it."""
 
 _ALONE = re.compile(r"(?:[^<{\[(]*[.!?:…。！？])?\s*(?:</?[\w:|｜-]*)?")
-"""Text before a closing marker that closes no call: complete sentences or no text, possibly with half of the marker."""
+"""A pattern for text before a closing marker that closes no call: complete sentences or no text, and half of the
+marker.
+"""
 
 
 def ends_unreadable_call(before: str, most: int) -> bool:

@@ -215,7 +215,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._end_of_prose()
         if self.state == self.state_form and self._form.lacks_end:
             self._finish_form()
-        # Only the last marker is missing; the form itself is complete.
+        # The form itself is complete; only the last marker is missing.
         self._is_closed = self._is_closed or (self._repair and not cut)
         if self.state in (self.state_behind_form, self.state_behind_fence) and self._is_closed:
             self._end_unit()
@@ -307,7 +307,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         self._read(raw)
 
     def _end_of_prose(self) -> None:
-        """Read the text that was waiting for more, because no more prose follows."""
+        """Read the text that was waiting for more text, because no more prose follows."""
         self._at.is_final = True
         self._read("")
         self._at.is_final = False
@@ -395,7 +395,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
         return bool(text) and wanted is not None and wanted.is_answer(text)
 
     def state_behind_form(self) -> None:
-        """Read text after a form: another form can follow, or it is decided whether the unit is alone on its lines."""
+        """Read text after a form: either another form, or text that decides whether the unit is alone on its lines."""
         if self._form.is_loop:
             self._end_unit()
             self._end_run(last=True)
@@ -593,7 +593,7 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
                 ends.append(segment[-MAX_SENTENCE:])
                 size += len(segment)
             elif not isinstance(segment, Fragment) and not (isinstance(segment, FenceMark) and segment.opening):
-                break  # A preview adds nothing to the text, and text of the next block does not belong to it.
+                break  # Previews add nothing to the text, and markers before the next block are not part of this text.
         else:
             ends.append(self._before)
         return "".join(reversed(ends))[-MAX_SENTENCE:]
@@ -624,5 +624,5 @@ class Untagged(ParserWrapper[Quotation | Sentinel, HeldUnits]):
 
     @property
     def _is_whole(self) -> bool:
-        """Whether further text cannot invalidate the unit, because its line has ended outside a fence."""
+        """Whether the unit is complete regardless of further text: outside a fence, after the end of its line."""
         return not self._mark and self._held.has_line_ended and self._is_closed

@@ -81,7 +81,7 @@ class _Correction:
         return given
 
     def _by(self, given: Json, schema: Validator, depth: int) -> Json:
-        """Return a value corrected according to one schema; the result might not conform."""
+        """Return a value corrected according to one schema; the result might still not conform."""
         types = schema.types()
         match given.value:
             case dict():

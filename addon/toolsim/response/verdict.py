@@ -74,9 +74,9 @@ Verdict = JudgedCall | Rejected | Violation
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """An untagged call that counts in a suitable place; only then are its ``form`` and its repairs reported.
+    """An untagged call that counts in a suitable place. Its ``form`` and its repairs are reported only if it counts.
 
-    ``is_quoted``: a tool's output contains the call, so it is always text.
+    ``is_quoted``: a tool's output contains the call, so it is text in any place.
     """
 
     call: JudgedCall

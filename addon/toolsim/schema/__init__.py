@@ -1,4 +1,4 @@
-"""Checks arguments against a tool's JSON schema: jsonschema, with limits.
+"""Checks arguments against a tool's JSON schema, using jsonschema with limits.
 
 The schema comes from a client, the value comes from a model, and toolsim processes both on the event loop. Therefore:
 

@@ -1,4 +1,4 @@
-"""Builds a validator from a JSON schema: resolves its references and compiles its patterns."""
+"""Builds a validator from a JSON schema, resolving its references and compiling its patterns."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT = Draft202012Validator
 """The dialect of a schema without ``$schema``."""
 
 _NOTHING: Registry[Any] = Registry()
-"""The registry for references to other schemas, empty so that they do not resolve."""
+"""An empty registry, so that references to other schemas do not resolve."""
 
 _MAX_DOUBTFUL = 4096
 """Maximum size of a schema for which jsonschema itself explains errors, at 7 ms per kilobyte."""
@@ -38,7 +38,7 @@ separately.
 
 
 def build(schema: Any, text: str) -> Validator:
-    """Return the validator of a schema, given together with its JSON text. Raises SchemaError."""
+    """Return the validator of a schema, which is given with its JSON text. Raises SchemaError."""
     if not isinstance(schema, dict):
         raise SchemaError("the schema is not an object")
     base = _dialect(schema)
@@ -89,7 +89,7 @@ def _uri(base: Any) -> str:
 
 
 def _without(schema: Any, keyword: str, kind: type = object) -> Any:
-    """Copy a schema without a keyword, wherever the keyword's value has that type.
+    """Copy a schema without a keyword, wherever the keyword's value has the given type.
 
     A property with the keyword's name is also removed, which omits one check and cannot cause a rejection.
     """

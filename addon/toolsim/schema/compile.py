@@ -55,12 +55,12 @@ def _compiled(text: str) -> Validator:
 
 
 def _made(schema: dict[str, Any]) -> Any:
-    from toolsim.schema.build import DEFAULT, validator_of  # on demand: see the module docstring
+    from toolsim.schema.build import DEFAULT, validator_of  # Imported on demand; see the module docstring.
 
     return validator_of(schema, DEFAULT)
 
 
 def _built(schema: Any, text: str) -> Validator:
-    from toolsim.schema.build import build  # on demand: see the module docstring
+    from toolsim.schema.build import build  # Imported on demand; see the module docstring.
 
     return build(schema, text)

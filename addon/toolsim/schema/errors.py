@@ -17,7 +17,7 @@ class SchemaError(Exception):
 
 def best(errors: list[Any]) -> Any:
     """Return the most relevant of jsonschema's errors."""
-    from jsonschema.exceptions import best_match  # on demand: see ``compile``
+    from jsonschema.exceptions import best_match  # Imported on demand; see ``compile``.
 
     try:
         return best_match(errors)
@@ -50,7 +50,7 @@ def _step(step: object) -> str:
 
 
 def _wrong_type(error: Any) -> str:
-    """Return the message for a value of the wrong type, or "" if something else is wrong.
+    """Return the message for a value of the wrong type, or "" for any other mismatch.
 
     jsonschema would quote the value, but the caller already has the value and needs only the types.
     """
@@ -61,7 +61,7 @@ def _wrong_type(error: Any) -> str:
 
 
 def _violation(error: Any) -> str:
-    """Return the message for a value of the right type, in terms of its schema."""
+    """Return the message for a value of the correct type, in terms of its schema."""
     match str(error.validator), error.validator_value:
         case "required", [*names] if isinstance(error.instance, dict):
             return f"lacks {', '.join(str(name) for name in names if name not in error.instance)}"

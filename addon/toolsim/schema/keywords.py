@@ -1,7 +1,7 @@
 """Replacements for some of jsonschema's keywords.
 
-The original keywords search for a pattern without a limit, compare all pairs, or divide floats. Others visit the
-members of a value one by one. A value can have many members, and their schema might have no keywords, so these
+Some of the original keywords search for a pattern without a limit, compare all pairs, or divide floats. Others visit
+the members of a value one by one. A value can have many members, and their schema might have no keywords, so these
 replacements also check the clock.
 
 Each function implements one keyword of the specification, under its name in snake case, and yields the errors that it
@@ -77,7 +77,7 @@ def unique_items(validator: Any, unique: bool, instance: Any, schema: Any) -> It
 
 
 def _hashable(value: Any) -> Any:
-    """Return a key that is equal for equal JSON values: 1 equals 1.0, but not true."""
+    """Return a hashable key that is equal for equal JSON values: 1 equals 1.0, but not true."""
     match value:
         case bool():
             return (bool, value)

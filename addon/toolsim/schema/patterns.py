@@ -1,4 +1,4 @@
-"""Clients' regular expressions: measured before they are compiled, and searched within a budget."""
+"""Measures clients' regular expressions before they are compiled, and searches within a time budget."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FIRST_SECONDS = 0.001
 time, even if it was interrupted.
 """
 
-# One atom or bracket of a pattern, with the minimum count of the repeat after it, if any.
+# Matches an atom or bracket of a pattern, with the minimum count of the repeat after it, if any.
 _TOKEN = re.compile(
     r"(?P<atom>\\.|\[\^?\]?(?:[^\]\\]|\\.)*+\]|[^()])?(?P<bracket>\((?:\?(?:[:=!>|]|<[=!]|P?<\w+>|[\w-]+:?))?|\))?"
     r"(?:\{(?P<least>\d*)(?:,\d*)?\})?",

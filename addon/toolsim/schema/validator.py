@@ -142,7 +142,7 @@ class Validator:
             for error in islice(self._validator.iter_errors(value), _MAX_ERRORS_WEIGHED):
                 if not (budget.guessed and _UNSURE_BELOW.intersection(error.absolute_schema_path)):
                     errors.append(error)  # noqa: PERF401 (those found before it breaks count)
-        except Exception:  # An exception does not show that the value is wrong.
+        except Exception:  # An exception does not show that the value is invalid.
             settled = False
         finally:
             running.reset(token)
@@ -184,7 +184,7 @@ class Validator:
         return None
 
     def types(self) -> frozenset[str]:
-        """Return the type names at the schema's top level, over all alternatives; empty = any type."""
+        """Return the type names at the schema's top level, over all alternatives; empty if any type is allowed."""
         found: set[str] = set()
         for schema in self._alternatives():
             named = schema.get("type", ())
@@ -193,7 +193,7 @@ class Validator:
 
     def _alternatives(self) -> list[dict[str, Any]]:
         """Return this schema, followed by the schemas that it refers to or combines, up to a small limit."""
-        from referencing.exceptions import Unresolvable  # on demand: see ``compile``
+        from referencing.exceptions import Unresolvable  # Imported on demand; see ``compile``.
 
         found: list[dict[str, Any]] = []
         pending = [self._validator.schema]
@@ -206,7 +206,9 @@ class Validator:
             if isinstance(schema.get("$ref"), str):
                 try:
                     pending.append(resolver.lookup(schema["$ref"]).contents)
-                except Unresolvable:  # The reference is relative to a nested $id, which only compile_schema can follow.
+                except (
+                    Unresolvable
+                ):  # The reference is relative to a nested $id, which only ``compile_schema`` can follow.
                     continue
             for keyword in _COMBINATORS:
                 pending.extend(schema.get(keyword, ()))

@@ -4,9 +4,9 @@ jsonschema validates a schema against its meta-schema, which takes 7 ms per kilo
 block all other clients for most of a second. The meta-schemas only define the shape of each keyword's value. This
 module's table contains the same facts, and checks a schema in a thirtieth of the time.
 
-1. jsonschema accepts every schema that this module accepts. jsonschema itself checks all other schemas and reports the
-   reason. One table is therefore enough for all dialects: a keyword unknown to a dialect has the shape that it has in
-   another dialect.
+1. jsonschema accepts every schema that this module accepts. jsonschema checks all other schemas and reports any errors.
+   One table is therefore enough for all dialects: a keyword unknown to a dialect has the shape that it has in another
+   dialect.
 2. Unknown keywords accept any value. ``format``, and the formats of ``pattern`` and ``$ref``, are not checked.
 """
 
@@ -123,7 +123,7 @@ _SHAPES: dict[str, _Shape] = {
         (partial(_map_of, _schema_or_names), "dependencies"),
         (partial(_map_of, _names), "dependentRequired"),
         (partial(_map_of, _switch), "$vocabulary"),
-        # The shape of these keywords depends on the dialect.
+        # The shape of this keyword depends on the dialect.
         (_never, "$recursiveAnchor"),
     )
     for keyword in keywords.split()
