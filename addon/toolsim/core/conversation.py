@@ -194,7 +194,7 @@ class ConversationLabel:
     """The subject of a request: ``words``, the user's latest message, shortened; ``turn`` and ``step`` count from 1.
 
     A turn starts with the user's message; each answer that follows tool outputs is another step of the turn. Two
-    requests belong to one conversation if the second starts with everything in the first. A history is therefore
+    requests belong to one conversation if the second starts with all items of the first. A history is therefore
     identified by a chain of digests (``keys``), one per item. Instructions are excluded, because clients include the
     time of day in them. Only the beginning of a long text counts, because clients append text to it. Identical
     conversations count as one until they diverge.

@@ -194,7 +194,7 @@ class Report:
     def add(self, other: Report) -> None:
         """Add the report of a round: failures and repairs are concatenated, and the last round determines the end.
 
-        A round knows neither which of its calls were emitted, nor the totals of all rounds.
+        The report of a round does not show which of its calls were emitted, or the totals of all rounds.
         """
         if not self.rounds:
             for name in _REQUEST_FIELDS:

@@ -30,7 +30,7 @@ from toolsim.wire.api import Api
 from toolsim.wire.content import has_files
 
 TAG = "tool_call"
-"""The Hermes tag, which is the tag that a model most likely knows if it was trained with a tag."""
+"""The tag of the Hermes models. Of all tags, models are most likely to have been trained on this tag."""
 PRIVATE_TAG = "call_tool"
 """A tag that no server's own parser recognizes."""
 

@@ -202,7 +202,7 @@ class _Values:
         further = schema.get("additionalProperties", not properties)
         if "patternProperties" in schema:
             further = True
-        # For each property, from last to first: the text that can follow, with and without an earlier property.
+        # Built from the last property to the first: ``later`` follows an earlier property, ``first`` does not.
         later, first = "", ""
         if further is not False:
             pair = self._rules.add(f'string ws ":" ws {self.rule(further)}')

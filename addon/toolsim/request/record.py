@@ -114,7 +114,7 @@ def call_label(call: Call) -> str:
 
 
 def _shortened(arguments: str) -> str:
-    """Return JSON on one line; if it is long, its strings are shortened, or it is cut and becomes a string itself.
+    """Return JSON on one line, shortened if it is long: its strings are cut, or else all of it, as one string.
 
     A "…" follows shortened JSON, outside of any string, so that a secret that a recording has masked (``x`` per
     character) is cut at the same place.

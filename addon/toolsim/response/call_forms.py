@@ -367,20 +367,20 @@ CALL_FORMS = (
 )
 
 MARKERS = {
-    "<|tool_call|>": "<|/tool_call|>",  # Written by Granite and Phi-4.
-    "<|tool_calls|>": "<|/tool_calls|>",  # Written by Phi-4-mini.
-    "<|python_start|>": "<|python_end|>",  # Written by Llama 4.
-    "<|tool_call_start|>": "<|tool_call_end|>",  # Written by LFM2.
-    "<seed:tool_call>": "</seed:tool_call>",  # Written by Seed-OSS.
-    "<longcat_tool_call>": "</longcat_tool_call>",  # Written by LongCat.
-    "<tool_calls>": "</tool_calls>",  # Written by Hunyuan, Jamba, Apriel and MiniMax M1.
-    "<TOOLCALL>": "</TOOLCALL>",  # Written by Nemotron Nano.
-    "<|tools_prefix|>": "<|tools_suffix|>",  # Written by Apertus.
-    "<|START_ACTION|>": "<|END_ACTION|>",  # Written by Command R and Command A.
-    "<|action_start|>": "<|action_end|>",  # Written by InternLM, which uses both opening markers.
+    "<|tool_call|>": "<|/tool_call|>",  # Markers of Granite and Phi-4.
+    "<|tool_calls|>": "<|/tool_calls|>",  # Markers of Phi-4-mini.
+    "<|python_start|>": "<|python_end|>",  # Markers of Llama 4.
+    "<|tool_call_start|>": "<|tool_call_end|>",  # Markers of LFM2.
+    "<seed:tool_call>": "</seed:tool_call>",  # Markers of Seed-OSS.
+    "<longcat_tool_call>": "</longcat_tool_call>",  # Markers of LongCat.
+    "<tool_calls>": "</tool_calls>",  # Markers of Hunyuan, Jamba, Apriel and MiniMax M1.
+    "<TOOLCALL>": "</TOOLCALL>",  # Markers of Nemotron Nano.
+    "<|tools_prefix|>": "<|tools_suffix|>",  # Markers of Apertus.
+    "<|START_ACTION|>": "<|END_ACTION|>",  # Markers of Command R and Command A.
+    "<|action_start|>": "<|action_end|>",  # Markers of InternLM, which uses both opening markers.
     "<|plugin|>": "<|action_end|>",
-    "[TOOL_REQUEST]": "[END_TOOL_REQUEST]",  # Written by models without a template in LM Studio.
-    "[TOOL_CALL]": "[/TOOL_CALL]",  # Written by MiniMax M2 on some servers.
+    "[TOOL_REQUEST]": "[END_TOOL_REQUEST]",  # Markers of models without a template in LM Studio.
+    "[TOOL_CALL]": "[/TOOL_CALL]",  # Markers of MiniMax M2 on some servers.
 }
 """Markers of model families whose calls can have any of the bodies; maps opening to closing markers."""
 

@@ -43,15 +43,15 @@ THOUGHTS = {
     "<thinking>": "</thinking>",
     "<thought>": "</thought>",
     "<reasoning>": "</reasoning>",
-    "[THINK]": "[/THINK]",  # Written by Mistral models.
+    "[THINK]": "[/THINK]",  # Markers of Mistral models.
     "<seed:think>": "</seed:think>",
-    "<mm:think>": "</mm:think>",  # Written by MiniMax models.
+    "<mm:think>": "</mm:think>",  # Markers of MiniMax models.
     "<longcat_think>": "</longcat_think>",
-    "<|START_THINKING|>": "<|END_THINKING|>",  # Written by Command models.
-    "<|inner_prefix|>": "<|inner_suffix|>",  # Written by Apertus.
-    "◁think▷": "◁/think▷",  # Written by Kimi models.
-    "<|channel>thought": "<channel|>",  # Written by Gemma models.
-    "<|channel|>analysis<|message|>": "<|end|>",  # Written by gpt-oss.
+    "<|START_THINKING|>": "<|END_THINKING|>",  # Markers of Command models.
+    "<|inner_prefix|>": "<|inner_suffix|>",  # Markers of Apertus.
+    "◁think▷": "◁/think▷",  # Markers of Kimi models.
+    "<|channel>thought": "<channel|>",  # Markers of Gemma models.
+    "<|channel|>analysis<|message|>": "<|end|>",  # Markers of gpt-oss.
     "<|start|>assistant<|channel|>analysis<|message|>": "<|end|>",
 }
 """Markers of thoughts; maps opening to closing markers."""

@@ -217,8 +217,7 @@ class ClientCalls:
         self._limit = 1 if plan.one_call or plan.legacy_functions else plan.policy.tool_block_max
         self._out: list[ClientEvent] = []
         self._behind: list[ClientEvent] = []  # Events that arrived while a call was open (rule 4).
-        # Calls that were completed while another call was open.
-        self._postponed: list[StructuredCall | JudgedCall] = []
+        self._postponed: list[StructuredCall | JudgedCall] = []  # Calls completed while another call was open.
         self._open: Preview | None = None  # The preview of the announced call that has not ended.
         self._key: str | None = None  # The key of the open call's pieces, or None if the call is in a block.
         self.preview: Preview | None = None
@@ -311,7 +310,7 @@ class ClientCalls:
         return self._plan.stream and self._plan.announces_early and self._new_preview().feed(body) != ""
 
     def arriving(self, delta: StructuredDelta, tool: Tool | None) -> None:
-        """Process a piece of a structured call, which can be announced if ``tool`` is given."""
+        """Process a piece of a structured call, which can be announced only if ``tool`` is given."""
         if self._open is not None and self._key == delta.key:
             self._read(self._open, delta.text, delta.key)
         elif tool is not None and not self._seen_calls.may_be_repeated:

@@ -223,7 +223,7 @@ class Continuation(ParserWrapper[Parser, list[str]]):
     """A parser around ``inner`` that feeds it ``partial_call``, cut off in an earlier round, before the text.
 
     A model that is asked to continue a call either continues it or starts over. It has started over if its first
-    visible characters are those with which the call began; text is held back while this is undecided. A continuation
+    visible characters match the beginning of the call; text is held back while this is undecided. A continuation
     resumes at the exact character, because whitespace at the boundary may belong to a string.
     """
 
@@ -232,7 +232,7 @@ class Continuation(ParserWrapper[Parser, list[str]]):
         bare = partial_call.lstrip()
         # A model that starts over may write different whitespace after the tag.
         tag = bare[: bare.find(">") + 1] if bare.startswith("<") else ""
-        self._head = tag or bare[:_MAX_REPEATED]  # The text with which a model that starts over begins.
+        self._head = tag or bare[:_MAX_REPEATED]  # The beginning of the text if the model starts over.
 
     @property
     def open_size(self) -> int:

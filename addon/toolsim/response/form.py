@@ -133,8 +133,8 @@ class Form:
     def lacks_end(self) -> bool:
         """Whether the form is complete except for its last bracket, or was cut off in a loop.
 
-        In both cases the arguments are complete, and no further part has begun. A list that the backend cut off might
-        lack another call in addition to a bracket, so it is not completed.
+        In both cases the arguments are complete, and no further part has been started. A list that the backend cut off
+        might lack another call in addition to a bracket, so it is not completed.
         """
         ends = [[("}", _CALL)]] if self.was_cut else [[("}", _CALL)], _IN_ARRAY]
         lacks_bracket = self.kind == "json" and self._last == "}" and self._stack in ends

@@ -43,7 +43,7 @@ _STARTS_OF_JSON = frozenset('{["-0123456789tfn')
 
 
 class JsonAnswer:
-    """A filter for the answer to a request for JSON. ``trusts``: see rule 1."""
+    """A filter for the answer to a request for JSON. ``trusts``: the format was requested from the backend (rule 1)."""
 
     def __init__(self, wanted: AnswerFormat, report: Report, *, trusts: bool) -> None:
         self._wanted = wanted

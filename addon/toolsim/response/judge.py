@@ -454,7 +454,7 @@ def _repairs(written: ParsedCall, lookup: Lookup, found: Arguments) -> tuple[str
 def _is_indivisible(body: str, calls: Sequence[ParsedCall]) -> bool:
     """Return whether a block is indivisible: if one part is not a call, no other part is.
 
-    An array is indivisible, and so is a call followed by words. Adjacent objects are independent calls.
+    Arrays and calls that words follow are indivisible. Adjacent objects are independent calls.
     """
     return body.lstrip().startswith("[") or any(call.broken and call.source[:1] not in {"{", ""} for call in calls)
 

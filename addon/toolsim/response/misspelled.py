@@ -166,6 +166,6 @@ def _joined(marker: str) -> Iterable[str]:
 
 
 def _kept(marker: str, starts: str, ends: str) -> Iterable[str]:
-    """Return the spellings of a marker that start and end this way; with ``ends``, the beginning can be missing."""
+    """Return the misspellings of a marker with this start and end; if an end is given, the beginning can be missing."""
     slips = misspelled(marker) | {marker[-size:] for size in range(3, len(marker)) if ends}
     return (slip for slip in slips if slip.startswith(starts) and slip.endswith(ends))

@@ -101,7 +101,7 @@ class ProseReader:
 
     @property
     def is_open(self) -> bool:
-        """Whether text precedes this place, all of it already emitted."""
+        """Whether emitted text directly precedes the current position."""
         return self.has_started and self.state in (self.state_line, self.state_indent, self.state_code)
 
     def read(self, at: Cursor) -> tuple[str, bool]:

@@ -191,7 +191,7 @@ class _Line:
         self.has_text = False  # Whether visible text other than blocks has arrived.
         self._is_blank = True  # Whether only whitespace has arrived.
         self._open = 0  # The length of the open mark; 0 if no mark is open.
-        self._run = 0  # The number of backticks at the end of the text, which more may follow.
+        self._run = 0  # The number of backticks at the end of the text so far; more may follow.
 
     @property
     def mark(self) -> int:

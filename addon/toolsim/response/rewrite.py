@@ -56,7 +56,7 @@ JSON = "application/json"
 
 # Maximum number of unknown event types that are reported, because a backend can invent any number.
 _MAX_UNKNOWN = 8
-# Maximum number of characters of text that are read in one step: up to 20 calls.
+# Maximum number of characters that are read in one step, which can contain up to 20 calls.
 _STEP_CHARS = 1024
 _STREAM_STARTS = (b"data:", b"event:", b":")
 _BOM = b"\xef\xbb\xbf"

@@ -174,8 +174,7 @@ class Sentinel:
         self._held = ""  # The part that is held back; it is prepended to the next piece.
         self._final = False  # Whether no more text will arrive.
         self._was_cut = False  # Whether the text was cut off.
-        # No block is open and at most one character is held back, so text without a tag is prose.
-        self._is_idle = False
+        self._is_idle = False  # Whether no block is open, and at most one character is held back.
         self._is_plain = False  # Whether it is idle, no text is held back, and tags begin with the usual characters.
         self._ignores_values = False  # Whether values are ignored from this point on (rule 5).
         self._lost = LostCalls(count_lost)
@@ -759,7 +758,7 @@ class JsonBody:
     stops at one of these points, and returns its name:
 
         more    the end of the current text (or a backslash directly before it)
-        tag     a possible tag outside strings; the sentinel knows which tags count
+        tag     a possible tag outside strings; the sentinel determines whether it counts
         closed  after the last bracket, if there is no closing tag; otherwise at a tag that closes the block
         opened  at a tag that opens another block
         slip    more than a small slip: a word or bracket right after a string, or any other character

@@ -38,7 +38,7 @@ a code fence. In addition to tagged blocks, the following units count:
 13. A block directly after text that ends with a closing marker is text: an unreadable call precedes it, and the second
     of two calls must not run alone. A marker after complete sentences closes no call. A bare call between blocks, with
     a closing marker, counts as a block.
-14. After a block, an end-of-turn token ends the answer, and so does a block after a surplus marker if it repeats an
+14. After a block, an end-of-turn token ends the answer, as does a block after a surplus marker that repeats an
     earlier block verbatim: the model continues with invented turns, or starts over. All such output is text.
 """
 

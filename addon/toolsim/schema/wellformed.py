@@ -137,7 +137,7 @@ _DIALECTS: Mapping[str, Mapping[str, _Shape]] = {
     "https://json-schema.org/draft/2019-09/schema": _WITH_LISTS,
     "https://json-schema.org/draft/2020-12/schema": _SHAPES,
 }
-"""The shapes of keywords in each supported dialect. Before 2020, ``items`` could be an array."""
+"""The shapes of keywords, by the URI of the meta-schema. Before 2020, ``items`` could be an array."""
 
 
 def are_plainly_wellformed(schemas: Iterable[Any], dialect: str) -> bool:
