@@ -70,3 +70,19 @@ def test_each_case_runs_and_all_that_fail_are_named() -> None:
         "in the case {'number': 1}",
         "in the case {'number': 3}",
     ]
+
+
+def test_a_skipped_case_ends_no_other_case() -> None:
+    """If a case is skipped, the others run; only if every case is skipped, the test is skipped."""
+    ran: list[int] = []
+
+    @each("number", [1, 2, 3])
+    def numbers(number: int, skipped: tuple[int, ...]) -> None:
+        if number in skipped:
+            pytest.skip("not here")
+        ran.append(number)
+
+    numbers(skipped=(1,))
+    assert ran == [2, 3]
+    with pytest.raises(pytest.skip.Exception, match="not here"):
+        numbers(skipped=(1, 2, 3))

@@ -18,7 +18,8 @@ def each(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Call the test once per case, as ``pytest.mark.parametrize`` would, but as a single item.
 
-    All cases run, and all that fail are reported. Only for tests that leave nothing behind: their fixtures are shared.
+    All cases run, and all that fail are reported. The test is skipped if each of its cases is. Only for tests that leave
+    nothing behind: their fixtures are shared.
     """
     keys = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     values: list[dict[str, Any]] = []
@@ -36,24 +37,24 @@ def each(
         labels = list(ids)
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
-        def run(number: int, failed: list[Exception]) -> Any:
-            return _noting(failed, labels[number])
+        def run(number: int, failed: list[Exception], skipped: list[str]) -> Any:
+            return _noting(failed, skipped, labels[number])
 
         @functools.wraps(test)
         def plain(**fixtures: Any) -> None:
-            failed: list[Exception] = []
+            failed, skipped = list[Exception](), list[str]()
             for number, value in enumerate(values):
-                with run(number, failed):
+                with run(number, failed, skipped):
                     test(**fixtures, **value)
-            _report(failed, len(values))
+            _report(failed, skipped, len(values))
 
         @functools.wraps(test)
         async def waiting(**fixtures: Any) -> None:
-            failed: list[Exception] = []
+            failed, skipped = list[Exception](), list[str]()
             for number, value in enumerate(values):
-                with run(number, failed):
+                with run(number, failed, skipped):
                     await test(**fixtures, **value)
-            _report(failed, len(values))
+            _report(failed, skipped, len(values))
 
         wrapper: Any = waiting if inspect.iscoroutinefunction(test) else plain
         wanted = inspect.signature(test)
@@ -66,16 +67,20 @@ def each(
 
 
 @contextmanager
-def _noting(failed: list[Exception], case: object) -> Iterator[None]:
+def _noting(failed: list[Exception], skipped: list[str], case: object) -> Iterator[None]:
     try:
         yield
+    except pytest.skip.Exception as skip:  # It would end the test, and the other cases would not run.
+        skipped.append(str(skip))
     except Exception as error:
         error.add_note(f"in the case {case!r}")
         failed.append(error)
 
 
-def _report(failed: list[Exception], count: int) -> None:
+def _report(failed: list[Exception], skipped: list[str], count: int) -> None:
     if len(failed) == 1:
         raise failed[0]
     if failed:
         raise ExceptionGroup(f"{len(failed)} of {count} cases failed", failed)
+    if len(skipped) == count:
+        pytest.skip(skipped[0])

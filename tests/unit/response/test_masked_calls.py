@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
 from support.answers import Seen, read, rewrite
+from support.cuts import some
 from support.each import each
 from support.emitted import BODIES, WHOLE, Emitted, Step
 from support.wire import DONE, frame
@@ -110,9 +112,7 @@ LIMITS: dict[str, tuple[list[str], dict[str, Callable[[], Any]] | str | None, di
 }
 
 
-@each("limit", LIMITS)
-@each("form", FORMS)
-@each("client", API_NAMES)
+@each(("client", "form", "limit"), some(product(API_NAMES, FORMS, LIMITS)))
 def test_a_masked_call_never_passes(client: ApiName, form: str, limit: str) -> None:
     """A call of a masked tool becomes text, regardless of its spelling, form and delivery and of other options."""
     backend, body = FORMS[form]

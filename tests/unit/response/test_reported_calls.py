@@ -7,11 +7,13 @@ read as expected, and those whose calls run with wrong arguments instead of stay
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.answers import Seen
+from support.cuts import some
 from support.each import each
 from support.families import REPORTED, calls, calls_wanted, is_right
 from support.library import by_proxy, pieces, streamed
@@ -64,7 +66,7 @@ def test_every_split_gives_the_same(name: str) -> None:
         assert streamed(pieces(text, f"{name} {number}"), tools) == whole
 
 
-@each(("name", "api"), [(name, api) for name in CASES for api in APIS])
+@each(("name", "api"), some(product(CASES, APIS)))
 def test_every_client_gets_the_same(name: str, api: ApiName) -> None:
     """Official clients read the same calls from streamed and non-streamed answers, however the bytes are split."""
     text, tools = CASES[name]["text"], CASES[name]["tools"]

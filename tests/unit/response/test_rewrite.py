@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.answers import Seen, completion, deltas, plan, read, rewrite, tool
+from support.cuts import some
 from support.each import each
 from support.emitted import BODIES, WHOLE, Emitted, Step, Thought
 from support.wire import backend_answer, event_frame
@@ -88,8 +89,10 @@ CELLS = [
 ]
 
 
-@each("name", CASES)
-@each(("client", "backend", "stream", "arguments"), CELLS)
+CROSSED = [pytest.param(name, *cell.values, id=f"{name}-{cell.id}") for name in CASES for cell in CELLS]
+
+
+@each(("name", "client", "backend", "stream", "arguments"), some(CROSSED))
 def test_case(name: str, client: ApiName, backend: ApiName, stream: bool, arguments: str) -> None:
     """Each case has the same answer over all APIs, streamed or not on either side, however the bytes are split."""
     case = CASES[name]
