@@ -18,8 +18,8 @@ def each(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Call the test once per case, as ``pytest.mark.parametrize`` would, but as a single item.
 
-    All cases run, and all that fail are reported. The test is skipped if each of its cases is. Only for tests that leave
-    nothing behind: their fixtures are shared.
+    All cases run, and all that fail are reported. If each case is skipped, so is the test. Only for tests that leave
+    nothing behind, since their fixtures are shared.
     """
     keys = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     values: list[dict[str, Any]] = []
