@@ -1,4 +1,4 @@
-"""Arguments and options that are checked before mitmproxy sees them."""
+"""Validation of arguments and options before mitmproxy sees them."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ SUCH = "expected a URL such as http://127.0.0.1:11434/v1"
     ],
 )
 def test_what_is_refused(kind: Callable[[str], object], text: str, message: str) -> None:
-    """With what was got, what was expected, and what may have been meant."""
+    """The error for a rejected argument contains the given value, the expected form, and a suggestion if one exists."""
     with pytest.raises(argparse.ArgumentTypeError) as refused:
         kind(text)
     assert str(refused.value) == message
 
 
 def test_what_is_taken() -> None:
-    """As it was given."""
+    """Valid arguments are returned unchanged."""
     for url in ("http://127.0.0.1:11434", "https://host/base/v1/", "http://[::1]:8000/v1"):
         assert arguments.backend_url(url) == url
     assert arguments.recorded_backend("codex") == "codex"
@@ -85,7 +85,7 @@ def test_what_is_taken() -> None:
     ],
 )
 def test_our_options_are_checked(given: str, message: str) -> None:
-    """By the rules of a start, which may look at several."""
+    """toolsim's options are checked with the startup rules, which can combine several options."""
     with pytest.raises(UsageError, match=message.replace("?", r"\?")):
         arguments.check_settings([given], host="0.0.0.0")
     arguments.check_settings(["toolsim_backend=codex", "toolsim_api_key=k", "flow_detail=x"], host="0.0.0.0")
@@ -101,7 +101,7 @@ def test_our_options_are_checked(given: str, message: str) -> None:
     ],
 )
 def test_mitmproxys_options_are_checked(given: str, message: str) -> None:
-    """mitmproxy itself says nothing of a name that it does not know."""
+    """Unknown or invalid mitmproxy options are rejected, because mitmproxy silently ignores unknown names."""
     with pytest.raises(UsageError, match=message.replace("?", r"\?")):
         arguments.check_known(Options(), [given])
     arguments.check_known(Options(), ["toolsim_anything=1", "listen_port=80"])

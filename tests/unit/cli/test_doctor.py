@@ -24,7 +24,7 @@ def chat(message: Mapping[str, Any]) -> Reply:
 
 
 def server(**replies: Reply) -> Callable[[Answer], Any]:
-    """Behave as a server that has these endpoints; a POST of an empty object is refused where there is one."""
+    """Return the behavior of a server with these endpoints, which rejects an empty JSON object with status 400."""
 
     async def behave(answer: Answer) -> None:
         endpoint = answer.asked.path.rpartition("/")[2]
@@ -42,7 +42,7 @@ def server(**replies: Reply) -> Callable[[Answer], Any]:
 def examined(
     behave: Callable[[Answer], Any], capsys: pytest.CaptureFixture[str], *arguments: str, path: str = ""
 ) -> tuple[int, str, str]:
-    """Return exit code, output and errors, with the server's own URL as URL."""
+    """Run ``toolsim doctor`` and return its exit code, output and errors, with the server's URL replaced by ``URL``."""
     with RawBackend() as backend:
         backend.play(behave)
         code = main(["doctor", backend.url + path, *arguments])
@@ -108,7 +108,7 @@ def examined(
     ids=["text", "both", "native", "no models"],
 )
 def test_what_a_server_can(replies: dict[str, Reply], lines: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """One page, whose last line serves it."""
+    """The doctor prints one page about the server, and its last line is the command that serves it."""
     code, out, _ = examined(server(**replies), capsys)
     expected = [line.removeprefix(" " * 12) for line in lines.strip("\n").splitlines()[:-1]]
     assert (code, out.splitlines()) == (0, expected)
@@ -127,7 +127,7 @@ def test_what_a_server_can(replies: dict[str, Reply], lines: str, capsys: pytest
     ],
 )
 def test_does_it_call(reply: Reply, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever becomes of the question."""
+    """The doctor reports whether the model calls tools, even if the server returns an error or malformed JSON."""
     code, out, _ = examined(server(models=(200, MODELS), responses=reply), capsys, "--model", "model-3")
     assert code == 0
     assert f"calls tools  model-3: {printed}" in out
@@ -177,14 +177,14 @@ def test_what_is_wrong_with_a_server(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One line, and exit code 1."""
+    """A problem with the server is reported in one line, with exit code 1."""
     monkeypatch.setenv("TOOLSIM_TEST_KEY", "k")
     assert examined(server(**replies), capsys, *arguments) == (1, "", f"toolsim doctor: {line}\n")
 
 
 @pytest.mark.parametrize("key", ["k\n", " k\r\n"])
 def test_a_key_from_a_file(key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its line's end is not part of it."""
+    """The line break after a key that was read from a file is removed."""
     monkeypatch.setenv("TOOLSIM_TEST_KEY", key)
     with RawBackend() as backend:
         backend.play(server(models=(200, MODELS), completions=chat({})))
@@ -194,7 +194,7 @@ def test_a_key_from_a_file(key: str, capsys: pytest.CaptureFixture[str], monkeyp
 
 @pytest.mark.parametrize("key", ["k\nsecret", "k€secret"])
 def test_a_key_that_is_none(key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not printed."""
+    """A key with invalid characters is rejected, and the message does not contain the key."""
     monkeypatch.setenv("TOOLSIM_TEST_KEY", key)
     assert main(["doctor", "http://127.0.0.1:1", "--key-env", "TOOLSIM_TEST_KEY"]) == 2
     assert (
@@ -204,7 +204,7 @@ def test_a_key_that_is_none(key: str, capsys: pytest.CaptureFixture[str], monkey
 
 
 def test_a_path_is_tried_as_it_is_and_with_v1(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever is found is in the line that serves it."""
+    """The URL is tried with and without ``/v1``, and the suggested command contains the URL that works."""
 
     async def behave(answer: Answer) -> None:
         there = answer.asked.path.startswith("/base/v1/")
@@ -216,7 +216,7 @@ def test_a_path_is_tried_as_it_is_and_with_v1(capsys: pytest.CaptureFixture[str]
 
 
 def test_a_server_without_a_list_of_models(capsys: pytest.CaptureFixture[str]) -> None:
-    """Some have none; the APIs are there all the same, and a model can be named."""
+    """The doctor finds the APIs of a server that does not list its models, and tests the model from ``--model``."""
     code, out, _ = examined(server(completions=chat({"content": "x"})), capsys, "--model", "m")
     assert code == 0
     assert "calls tools  m: no, it answers in prose" in out
@@ -225,7 +225,7 @@ def test_a_server_without_a_list_of_models(capsys: pytest.CaptureFixture[str]) -
 def test_the_profile_of_the_model_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With what it decides; one that is broken is no reason to say nothing else."""
+    """The doctor prints the model's profile and its options; an unreadable profile does not stop the other checks."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     file = tmp_path / "toolsim" / "profiles" / "mine.toml"
     file.parent.mkdir(parents=True)

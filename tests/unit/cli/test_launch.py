@@ -1,4 +1,4 @@
-"""Choices of ``toolsim launch`` before it starts a program, and the program's end."""
+"""Choices that ``toolsim launch`` makes before it starts a program, and how the program ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def models(*names: str) -> dict[str, Any]:
 
 @pytest.fixture
 def servers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Mapping[str, Any]]:
-    """The bodies of this machine's pages, by URL; nothing else answers."""
+    """Return a dict of JSON bodies by URL that local requests receive; all other URLs are unreachable."""
     found: dict[str, Mapping[str, Any]] = {}
 
     def answer(url: str, key: str = "", seconds: float = 0.0) -> Answer | None:
@@ -39,7 +39,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Mapping[str, Any]]:
 
 
 def test_a_server_of_this_machine(servers: dict[str, Mapping[str, Any]], tmp_path: Path) -> None:
-    """Ollama before LM Studio, but only one that has a model which writes text."""
+    """Ollama is preferred to LM Studio, but only a server with a text model is chosen."""
     codex = AGENTS["codex"]
     with pytest.raises(UsageError, match=r"^no backend given: no toolsim is running, .*: toolsim launch codex http"):
         launch._local_server(codex)
@@ -73,7 +73,7 @@ def test_a_server_of_this_machine(servers: dict[str, Mapping[str, Any]], tmp_pat
 def test_the_backend_of_a_running_toolsim(
     wanted: str, backend: str, url: str, is_it: bool, servers: dict[str, Mapping[str, Any]]
 ) -> None:
-    """The overview names it; spellings of one address are one backend."""
+    """A running toolsim is reused if its overview page names the same backend, regardless of the URL's spelling."""
     page = {"name": "toolsim", "requires_key": False, "backend": backend or url, "backend_url": url}
     servers["http://127.0.0.1:8080/toolsim/"] = page
     found = launch._find_running(Namespace(host="0.0.0.0", port=None, backend=wanted), "")
@@ -81,13 +81,13 @@ def test_the_backend_of_a_running_toolsim(
 
 
 def test_another_server_is_no_toolsim(servers: dict[str, Mapping[str, Any]]) -> None:
-    """It may have such a page."""
+    """Another server with a page at ``/toolsim/`` is not mistaken for toolsim."""
     servers["http://127.0.0.1:8080/toolsim/"] = {"name": "other"}
     assert launch._find_running(Namespace(host="127.0.0.1", port=8080, backend=None), "") is None
 
 
 def test_the_settings_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Next to the user's profiles; never one of the folder in which the program works."""
+    """The settings file is in the user's configuration folder, never in the working directory."""
     monkeypatch.setenv("XDG_CONFIG_HOME", "/c")
     assert launch.settings_file() == Path("/c/toolsim/toolsim.toml")
     monkeypatch.delenv("XDG_CONFIG_HOME")
@@ -99,7 +99,7 @@ def test_the_settings_file(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_program_that_is_missing(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The line has the command that installs it."""
+    """If the program is not installed, the error contains the command that installs it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["launch", name, OLLAMA]) == 2
     agent = AGENTS[name]
@@ -107,7 +107,7 @@ def test_a_program_that_is_missing(
 
 
 def test_names_of_npm_are_those_that_are_tested() -> None:
-    """Each package is one that the tests install."""
+    """Each npm package that toolsim tells users to install is also installed by the tests."""
     clients = Path(__file__).parents[2] / "clients"
     files = [clients / folder / "package.json" for folder in ("agents", "node")]
     known = {name for file in files for name in json.loads(file.read_text())["dependencies"]}
@@ -115,7 +115,7 @@ def test_names_of_npm_are_those_that_are_tested() -> None:
 
 
 async def test_the_program_ends_when_the_proxy_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if it ignores the request to end."""
+    """When the proxy ends, the program is killed, even if it ignores SIGTERM."""
     pid_file = tmp_path / "pid"
     program = (
         "import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -133,7 +133,7 @@ async def test_the_program_ends_when_the_proxy_does(tmp_path: Path, monkeypatch:
 
 
 async def test_a_program_that_cannot_run(tmp_path: Path) -> None:
-    """One line, and no traceback."""
+    """A program that cannot be executed results in a one-line error instead of a traceback."""
     program = tmp_path / "codex"
     program.write_text("")
     with pytest.raises(launch.LaunchError, match=r"cannot run .*/codex \(Permission denied\)"):

@@ -1,4 +1,4 @@
-"""One request to a server that may be anything."""
+"""One HTTP request to a server whose protocol and API are unknown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolsim.cli.probe import Unreachable, ask
 
 
 def test_an_answer_is_read() -> None:
-    """Status, type, body, and the words of an error; the key and the body are sent."""
+    """The probe sends the key and the body, and returns the answer's status, type, body and error message."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b'{"error": {"message": "no\\nsuch model"}}', status=404, Content_Type="application/json")
@@ -28,7 +28,7 @@ def test_an_answer_is_read() -> None:
 
 
 def test_a_page_and_a_redirect_are_no_api() -> None:
-    """Neither is followed or read."""
+    """A web page is not parsed as JSON, and a redirect is not followed."""
 
     async def behave(answer: Answer) -> None:
         if answer.asked.path == "/page":
@@ -44,7 +44,7 @@ def test_a_page_and_a_redirect_are_no_api() -> None:
 
 
 def test_nobody_there() -> None:
-    """The reason is one that a person can act on."""
+    """If the server is unreachable, the error gives a reason that the user can act on."""
     with pytest.raises(Unreachable, match="refused; is the server running"):
         ask(f"http://127.0.0.1:{free_port()}/v1")
     with pytest.raises(Unreachable, match="host name cannot be resolved"):
@@ -52,7 +52,7 @@ def test_nobody_there() -> None:
 
 
 def test_silence() -> None:
-    """Silence has an end."""
+    """A server that does not answer in time is reported as unreachable."""
 
     async def behave(answer: Answer) -> None:
         await asyncio.sleep(1)
@@ -65,7 +65,7 @@ def test_silence() -> None:
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_an_answer_that_breaks_off(status: int) -> None:
-    """It is none, whatever its status: with its connection, or by silence."""
+    """A truncated answer is an error regardless of its status, whether the connection closes or stalls."""
 
     async def behave(answer: Answer) -> None:
         await answer.raw(b"HTTP/1.1 %d X\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{" % status)
@@ -83,7 +83,7 @@ def test_an_answer_that_breaks_off(status: int) -> None:
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/ä", f"http://{'a' * 64}.invalid/"])
 def test_a_url_that_cannot_be_sent(url: str) -> None:
-    """The reason is one line."""
+    """A URL with unescaped characters, or with an overlong host label, results in a one-line error."""
     with pytest.raises(Unreachable, match=r"its URL has characters that must be escaped \("):
         ask(url)
 
@@ -93,7 +93,7 @@ def test_a_url_that_cannot_be_sent(url: str) -> None:
     [(b"HTTP/1.1 400 No\r\n\r\n", "https", "did you mean http://"), (b"x", "http", "does not use HTTP")],
 )
 def test_another_protocol(reply: bytes, scheme: str, message: str) -> None:
-    """A server of another protocol is distinguished from none."""
+    """A server that speaks another protocol is distinguished from an unreachable server."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
