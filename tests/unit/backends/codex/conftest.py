@@ -1,4 +1,4 @@
-"""Children that the tests play; tests/codex has the real one."""
+"""App-servers that the tests play; tests/codex uses the real one."""
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,13 +21,13 @@ for line in sys.stdin:
 
 @pytest.fixture
 def echo() -> str:
-    """A Python program that answers each request with its method and its own process id; three methods misbehave."""
+    """Return a Python program that answers each request with its method and its process id; three methods misbehave."""
     return ECHO
 
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Callable[..., Awaitable[AppServer]]]:
-    """Start an AppServer over a Python program, or over a whole ``command``, and stop it after the test."""
+    """Start an AppServer over a Python program, or over a complete ``command``, and stop it after the test."""
     started: list[AppServer] = []
 
     async def start(program: str = "", command: tuple[str, ...] = ()) -> AppServer:

@@ -1,4 +1,4 @@
-"""The child: requests, death, and ending it whatever keeps it alive."""
+"""The app-server process: its requests, its unexpected end, and ways to stop it that always work."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ from toolsim.backends.codex import child as child_module
 from toolsim.backends.codex.errors import CodexUnavailable
 from toolsim.backends.codex.server import AppServer
 
-# Each starts a real process.
+# Each test starts a real process.
 pytestmark = pytest.mark.slow
 
 Serve = Callable[..., Awaitable[AppServer]]
@@ -18,7 +18,7 @@ Serve = Callable[..., Awaitable[AppServer]]
 
 @pytest.mark.parametrize("method", ["die", "shut"])
 async def test_a_death_fails_what_waits_and_is_followed_by_a_new_child(serve: Serve, echo: str, method: str) -> None:
-    """Pending requests and subscribed threads fail; the next child is another process."""
+    """If the process dies, pending requests and subscribed threads fail, and a new process is started."""
     server = await serve(echo)
     child = await server.child()
     queue = child.subscribe("t")
@@ -38,8 +38,8 @@ async def test_a_death_fails_what_waits_and_is_followed_by_a_new_child(serve: Se
 
 
 async def test_a_killed_wrapper_is_a_death(serve: Serve, echo: str) -> None:
-    """A killed wrapper counts as dead although its child survives and holds the pipes; that child is ended too."""
-    # As npm's: a parent that only waits for the child that holds the pipes.
+    """A killed wrapper counts as dead although its child survives and holds the pipes; the child is terminated too."""
+    # Like npm's wrapper: a parent that only waits for the child, which holds the pipes.
     program = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {echo!r}]))"
     server = await serve(program)
     child = await server.child()
@@ -60,7 +60,7 @@ async def test_a_killed_wrapper_is_a_death(serve: Serve, echo: str) -> None:
 async def test_stopping_ends_a_child_that_will_not_end(
     serve: Serve, echo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A child that ignores the end of its input and SIGTERM is ended."""
+    """A process that ignores SIGTERM and the end of its input is killed."""
     monkeypatch.setattr(child_module, "_STOP_TIMEOUT", 0.2)
     ignores = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     server = await serve(f"{ignores}{echo}time.sleep(60)\n")
@@ -78,7 +78,7 @@ async def test_stopping_ends_a_child_that_will_not_end(
 
 
 async def test_what_a_killed_child_logged_earlier_is_not_its_exit_reason(serve: Serve, echo: str) -> None:
-    """Codex logs harmless warnings when it starts."""
+    """Earlier log lines of a killed process are not its exit reason: Codex logs harmless warnings at startup."""
     complains = "import sys; print('Could not find bubblewrap', file=sys.stderr, flush=True)\n"
     server = await serve(complains + echo)
     child = await server.child()

@@ -1,4 +1,4 @@
-"""JSON-RPC by lines, and what a child does with any line."""
+"""Line-based JSON-RPC, and the reaction of a child process's connection to any line."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from toolsim.backends.codex.jsonrpc import Notification, Peer
 
 
 def a_child() -> Child:
-    """Return a child whose input is its ``_stdin``, a mock."""
+    """Return a child whose ``_stdin`` is a mock."""
     child = Child(Path())
     child._stdin = Mock()
     return child
 
 
 async def test_each_kind_of_line_reaches_whom_it_is_for() -> None:
-    """Cut anywhere: results, errors and notifications; a request is refused, and all else is skipped."""
+    """Results, errors and notifications reach their recipients, byte by byte; the server's requests are refused."""
     child = a_child()
     queue = child.subscribe("t")
     asked = [asyncio.create_task(child.request("m", {})) for _ in range(2)]
@@ -52,7 +52,7 @@ async def test_each_kind_of_line_reaches_whom_it_is_for() -> None:
 
 @given(st.lists(st.binary(max_size=40)))
 def test_the_cut_of_the_bytes_does_not_matter(chunks: list[bytes]) -> None:
-    """Any bytes, cut anywhere, give the same lines as in one piece."""
+    """Any bytes, split anywhere, result in the same lines as in one piece."""
     peer = Peer()
     assert [line for chunk in chunks for line in peer.feed(chunk)] == Peer().feed(b"".join(chunks))
 
@@ -62,7 +62,7 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.text()
 
 @given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_no_json_raises(value: object) -> None:
-    """JSON of an unexpected shape does not raise, and neither does what nests too deeply."""
+    """JSON of an unexpected shape, or nested too deeply, does not raise."""
     child = a_child()
     for message in (value, {"id": value, "result": value}, {"method": value}, {"id": 1, "error": value}):
         child.pipe_data_received(1, json.dumps(message).encode() + b"\n")
@@ -70,13 +70,13 @@ def test_no_json_raises(value: object) -> None:
 
 
 def test_a_lone_surrogate_is_replaced() -> None:
-    """UTF-8 and other JSON parsers refuse it: Codex would not answer."""
+    """A lone surrogate in a request is replaced by U+FFFD, since Codex's JSON parser would reject it."""
     _, line = Peer().request("a", {"text": "x\ud83d y\U0001f600"})
     assert json.loads(line.decode())["params"] == {"text": "x\ufffd y\U0001f600"}
 
 
 def test_a_line_without_end_uses_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line is dropped up to its end, and the next one is read."""
+    """A line that exceeds the limit is dropped up to its end, and the next one is parsed."""
     monkeypatch.setattr(jsonrpc, "MAX_LINE_BYTES", 1000)
     peer = Peer()
     for _ in range(100):
@@ -86,7 +86,7 @@ def test_a_line_without_end_uses_no_memory(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_every_message_is_one_line() -> None:
-    """A message with line ends in its strings is one line too; ids count up."""
+    """A message with line breaks in its strings is still sent as one line, and request ids count up."""
     peer = Peer()
     first, line = peer.request("a", {"text": "x\ny"})
     second, _ = peer.request("b", {})

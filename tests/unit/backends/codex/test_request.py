@@ -1,4 +1,4 @@
-"""Clients' requests in the form that Codex accepts."""
+"""Conversion of clients' requests to the form that Codex accepts."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def text_item(role: str, text: str) -> dict[str, Any]:
 
 
 def test_a_request_becomes_items_with_roles() -> None:
-    """Instructions come first; system becomes developer; other items are left out."""
+    """The instructions become the first item, ``system`` becomes ``developer``, and unsupported items are left out."""
     request = read(
         {
             "model": "m",
@@ -53,7 +53,7 @@ def test_a_request_becomes_items_with_roles() -> None:
 
 
 def test_a_json_object_is_asked_for_in_words() -> None:
-    """Codex has no parameter for a JSON object, so a message asks for it, at the same place in every turn."""
+    """Codex has no parameter for a JSON object, so a message requests it, at the same place in every turn."""
     request = read({"input": "x", "text": {"format": {"type": "json_object"}}})
     assert "JSON object" in request.items[0]["content"][0]["text"]
 
@@ -68,14 +68,14 @@ def test_a_json_object_is_asked_for_in_words() -> None:
     ],
 )
 def test_what_codex_cannot_be_asked_is_a_400(body: dict[str, Any], param: str) -> None:
-    """The error names 'input' without an index: toolsim has rewritten the client's items."""
+    """The error for unsupported input names ``input`` without an index, because toolsim has rewritten the items."""
     with pytest.raises(BadRequest) as caught:
         read(body)
     assert caught.value.error.param == param
 
 
 def test_a_file_is_named() -> None:
-    """Codex takes text and images; one line says what else there was."""
+    """Codex accepts only text and images, so a file is replaced by one line with its name and size."""
     part = {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,QUJD"}
     request = read({"input": [{"role": "user", "content": [part]}]})
     assert list(request.items) == [text_item("user", "[document a.pdf, 3 B, not shown]")]
