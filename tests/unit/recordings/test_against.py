@@ -1,4 +1,4 @@
-"""Recorded turns given to another model: through a real proxy, over all three APIs, with all that differs found."""
+"""Replay of recorded turns with another model, through a real proxy and over all three APIs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FLAT = {"type": "function", "name": "get_weather", "parameters": PARAMETERS}
 OWN = {"name": "get_weather", "input_schema": PARAMETERS}
 BONN, PARIS = call("get_weather", {"city": "Bonn"}), call("get_weather", {"city": "Paris"})
 
-# What is asked, what the model wrote that was recorded, and what the other one writes.
+# For each question: the recorded model's text, and the other model's text.
 TURNS: dict[str, tuple[str, str]] = {
     "the same": (BONN, BONN),
     "another value": (PARIS, BONN),
@@ -47,7 +47,7 @@ FAILED = "the tool failed"
 
 
 def written(number: int) -> Any:
-    """Return a rule: what the model of that number writes."""
+    """Return a rule that answers as the model with this number."""
 
     def answer(exchange: Exchange) -> Turn:
         prompt = "\n".join(text for role, text in exchange.transcript if role == "user")
@@ -59,7 +59,7 @@ def written(number: int) -> Any:
 
 
 def ask(url: str, words: str, number: int) -> None:
-    """Ask over one of the APIs, streamed or not."""
+    """Send the question over one of the three APIs, streamed or not, depending on the number."""
     messages = [{"role": "user", "content": f"about {words}"}]
     stream = number % 2 == 0
     requests: list[tuple[str, dict[str, Any]]] = [
@@ -73,7 +73,7 @@ def ask(url: str, words: str, number: int) -> None:
 
 
 def ask_after_an_error(url: str) -> None:
-    """Ask with a call in the history whose tool failed."""
+    """Send a request whose history contains a call of a tool that failed."""
     made = {"id": "call_001", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Bnn"}'}}
     messages = [
         {"role": "user", "content": "weather?"},
@@ -86,7 +86,7 @@ def ask_after_an_error(url: str) -> None:
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the recorded turns of one model."""
+    """Return a folder with the recorded turns of one model."""
     folder, own = tmp_path_factory.mktemp("recordings"), tmp_path_factory.mktemp("proxies")
     with TextBackend(written(0)) as backend:
         settings = [f"toolsim_capture={folder}", f"toolsim_upstream={backend.url}/v1", "toolsim_backend=chat"]
@@ -100,14 +100,14 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def report_of(session: Path, out: Path, url: str, *more: str) -> tuple[int, dict[str, Any], dict[str, dict[str, Any]]]:
-    """Replay; return the exit code, the report, and the turns by what was asked."""
+    """Replay the session and return the exit code, the report, and the turns by file name."""
     code = main([str(session), "--against", f"{url}/v1", "--out", str(out), "--set", "toolsim_backend=chat", *more])
     turns = [json.loads(line) for line in (out / "turns.jsonl").read_text().splitlines()]
     return code, json.loads((out / "report.json").read_text()), {turn["file"]: turn for turn in turns}
 
 
 def asked(session: Path) -> dict[str, str]:
-    """Return what was asked, by file."""
+    """Return the question of each recording by file name."""
     found = {}
     for file in session.glob("*.flow"):
         words = re.search(rb"about ([a-z ]+)\"", file.read_bytes())
@@ -116,7 +116,7 @@ def asked(session: Path) -> dict[str, str]:
 
 
 def test_exactly_the_differences(session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each known difference is found, and nothing else; no tool is run, and each turn is asked once."""
+    """Exactly the known differences are found; no tool is run, and the other model is asked once per turn."""
     with TextBackend(written(1)) as other:
         code, report, turns = report_of(session, tmp_path / "out", other.url, "--model", "other")
         assert len(other.exchanges) == len(TURNS) + 1
@@ -160,7 +160,7 @@ def test_exactly_the_differences(session: Path, tmp_path: Path, capsys: pytest.C
 
 
 def test_a_backend_that_fails_halfway(session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """After three errors in a row it ends, in one line, and what was answered before is in the report."""
+    """After three consecutive errors the replay ends with one line, and the report contains the earlier answers."""
 
     def answer(exchange: Exchange) -> Turn:
         return says(BONN) if len(other.exchanges) <= 4 else refuses(500, "Out of memory.")
@@ -190,7 +190,7 @@ def test_a_backend_that_fails_halfway(session: Path, tmp_path: Path, capsys: pyt
     ],
 )
 def test_bad_input_is_one_line(words: list[str], problem: str, tmp_path: Path) -> None:
-    """Nothing is asked, and nothing is written."""
+    """Invalid arguments result in one line, before any request is sent or any file written."""
     folders = {name: str(tmp_path / name) for name in ("empty", "broken", "one")}
     for folder in folders.values():
         Path(folder).mkdir()
@@ -204,6 +204,6 @@ def test_bad_input_is_one_line(words: list[str], problem: str, tmp_path: Path) -
 
 
 def test_an_option_that_does_not_exist(session: Path, tmp_path: Path) -> None:
-    """It is named before anything is asked."""
+    """An unknown option is reported before any request is sent."""
     with pytest.raises(UsageError, match="toolsim_manifes: no such option"):
         report_of(session, tmp_path / "out", "http://127.0.0.1:9", "--set", "toolsim_manifes=x")

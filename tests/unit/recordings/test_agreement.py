@@ -1,4 +1,4 @@
-"""Two answers compared: by tool, arguments and order."""
+"""Comparison of two answers by tools, arguments and order."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ def outcome(expected: str, got: str, name: str = "f") -> str:
     ],
 )
 def test_arguments_have_the_types_of_the_schema(expected: str, got: str, same: bool) -> None:
-    """The notation of a number, the order of members and a default make no difference; the order of items does."""
+    """The notation of numbers, the order of members and explicit defaults do not matter; the order of items does."""
     assert outcome(expected, got) == ("same" if same else "different")
     assert outcome(got, expected) == ("same" if same else "different")
 
 
 def test_true_is_not_one() -> None:
-    """Python says otherwise."""
+    """True and 1 are different values, although they are equal in Python."""
     assert outcome('{"on": true}', '{"on": 1}') == "invalid"
     assert outcome('{"x": true}', '{"x": 1}') == "different"
 
 
 def test_a_custom_tools_input_is_text() -> None:
-    """It is compared as it is, but for spaces around it."""
+    """The input of a custom tool is compared as text, without surrounding whitespace."""
     assert outcome("ls -l", "ls -l\n", "shell") == "same"
     assert outcome("ls -l", "ls", "shell") == "different"
 
 
 def test_invalid_calls() -> None:
-    """A tool that is not on offer, and arguments that are not JSON or break the schema; the reason names the place."""
+    """A call is invalid if its tool is unknown or its arguments are not JSON or violate the schema."""
     for call, reason in (
         (MadeCall("h", "{}"), "h: no such tool is on offer"),
         (MadeCall("f", "{"), "f: the arguments are not JSON"),
@@ -70,12 +70,12 @@ def test_invalid_calls() -> None:
 
 
 def test_errors_are_no_answers() -> None:
-    """A backend that fails has not disagreed."""
+    """An answer with an error is counted as an error, not as a different answer."""
     assert compare(Reply("Hi"), Reply(error="HTTP 500"), TOOLS).outcome == "error"
 
 
 def test_each_difference_of_several_calls() -> None:
-    """Calls are paired by tool, so that one more or less does not make all others differ."""
+    """Calls are paired by tool, so that a missing or extra call does not make all others differ."""
     f, g = MadeCall("f", '{"n": 1}'), MadeCall("g", '{"n": 1}')
     other = MadeCall("g", '{"n": 2}')
     assert (

@@ -1,4 +1,4 @@
-"""The command line of a child mitmdump, and how its log is read."""
+"""The command line of a child mitmdump, and the parsing of its log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolsim.recordings import child
 
 
 def test_the_command_line() -> None:
-    """The addon, a free port on this machine, and the given arguments."""
+    """The command line loads the addon, listens on a free local port, and ends with the given arguments."""
     line = child.command(["-S", "f"], ["a=1", "b=2"])
     assert line[0] == sys.executable
     script = Path(line[line.index("-s") + 1])
@@ -19,7 +19,7 @@ def test_the_command_line() -> None:
 
 
 def test_the_log_of_a_start() -> None:
-    """In both forms: it listens, not yet, or never."""
+    """The port is found in both log formats; before it is known the result is None, and an error line raises."""
     assert child.port("[07:00:00.000] Loading script") is None
     assert child.port("[07:00:00.000] HTTP(S) proxy listening at 127.0.0.1:4711.\n") == 4711
     assert child.port('{"message": "HTTP(S) proxy listening at 127.0.0.1:4711."}\n') == 4711

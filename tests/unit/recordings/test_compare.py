@@ -1,4 +1,4 @@
-"""Differences: found where they are, named so that a person finds the place, and blind to random values."""
+"""Comparison of recorded data: each difference has a readable path, and random values are ignored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_equal() -> None:
 
 
 def test_places() -> None:
-    """Each difference has its path; missing and extra values are marked; 1 is neither true nor 1.0."""
+    """Each difference has its path; missing and extra values are marked; 1 differs from both true and 1.0."""
     got = {"a": 1, "c": [{"type": "message", "n": 2}], "d": True, "e": 1.0}
     expected = {"a": 2, "b": 3, "c": [{"type": "message", "n": 1}], "d": 1, "e": 1}
     assert found(got, expected) == [
@@ -46,7 +46,7 @@ def test_places() -> None:
 
 
 def test_one_item_too_many_is_one_difference() -> None:
-    """A list is aligned by the kinds of its items."""
+    """An extra or missing item is one difference, because lists are aligned by the kinds of their items."""
     events = [{"event": "a", "data": {"n": 1}}, {"event": "b", "data": {"n": 2}}, {"event": "c", "data": {"n": 3}}]
     assert list(differences(events[1:], events)) == [Difference("[0 a]", NOTHING, events[0])]
     assert list(differences(events, events[:2])) == [Difference("[2 c]", events[2], NOTHING)]
@@ -54,12 +54,12 @@ def test_one_item_too_many_is_one_difference() -> None:
 
 
 def test_long_lists_are_not_aligned() -> None:
-    """What would take too long to align is compared item by item."""
+    """Lists that would take too long to align are compared item by item."""
     assert len(list(differences(list(range(1, 3000)), list(range(3000))))) == 3000
 
 
 def test_texts() -> None:
-    """For a long text the differing line is shown, for a long line the place."""
+    """For a text of several lines the differing line is shown, and for a long line the text around the difference."""
     assert found("a\nb\nc", "a\nx\nc") == [' line 2: got "b", expected "x"']
     assert found("a", "a\nb") == [' line 2: got nothing, expected "b"']
     (line,) = found("y" * 300 + "1" + "z" * 300, "y" * 300 + "2" + "z" * 300)
@@ -69,7 +69,7 @@ def test_texts() -> None:
 
 
 def test_random_values_are_ignored() -> None:
-    """Random ids are compared by order of appearance, times not at all; an id of another shape is a difference."""
+    """Random ids are compared by order of appearance, times are ignored, and an id of another shape is a difference."""
     one = {"id": ID, "again": ID, "created_at": 1764967971, "n": 1764967971}
     other = json.loads(
         json.dumps(one).replace("0a", "1b").replace('"created_at": 1764967971', '"created_at": 1764960000')
@@ -84,7 +84,7 @@ def test_random_values_are_ignored() -> None:
 
 
 def test_streams_are_compared_event_by_event() -> None:
-    """Names, data and order count; comments and keep-alives do not, but the numbering must be right without them."""
+    """Names, data and order of events are compared; keep-alives are ignored, but the numbers must remain correct."""
     events = [{"type": "a", "sequence_number": 0}, {"type": "b", "sequence_number": 1}]
     with_keepalive = [events[0], {"type": "keepalive", "sequence_number": 1}, {"type": "b", "sequence_number": 2}]
     one, other = (
@@ -104,7 +104,7 @@ def test_streams_are_compared_event_by_event() -> None:
 
 
 def test_where_a_text_is_cut_does_not_count() -> None:
-    """Pieces of one text are compared as one, whatever their numbers; those of another item, or a wrong one, differ."""
+    """Consecutive deltas of one item are compared as one text, wherever it is split; deltas of other items are not."""
 
     def deltas(*texts: str, item: str = "msg_1") -> list[Any]:
         return [{"type": "t.delta", "item_id": item, "delta": text} for text in texts]
@@ -121,7 +121,7 @@ def test_where_a_text_is_cut_does_not_count() -> None:
 
 
 def test_chat_keepalives() -> None:
-    """A chunk with an empty delta is a keep-alive, but one with a finish reason is the end."""
+    """A chunk with an empty delta is a keep-alive, unless it has a finish reason."""
     chunk = {"choices": [{"index": 0, "delta": {}, "finish_reason": None}]}
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     data = b"".join(b"data: %s\n\n" % json.dumps(document).encode() for document in (chunk, end))
@@ -129,7 +129,7 @@ def test_chat_keepalives() -> None:
 
 
 def test_headers_and_report() -> None:
-    """Headers that follow from the rest are not compared, nor is the report's time."""
+    """Headers that depend on the body, and the report's time, are not compared."""
     one, other = answered(b"{}", x="1"), answered(b"{}", x="2")
     other.response.headers["content-length"] = "77"
     one.metadata["toolsim"] = {"calls": ["f"], "seconds": 1.0, "missing_bytes": {}}
@@ -142,7 +142,7 @@ def test_headers_and_report() -> None:
 
 
 def test_an_update_keeps_ids_and_times() -> None:
-    """Only what is really new differs from the old text."""
+    """An update keeps the recorded ids and times, so that only real changes differ from the old text."""
     times = {"created_at": 1764967971, "completed_at": 1764967973}
     old = json.dumps({"id": ID, **times, "a": 1})
     later = dict.fromkeys(times, 1799999999)

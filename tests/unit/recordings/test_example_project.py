@@ -1,4 +1,4 @@
-"""Ten tests of another project's agent, with the plugin: run alone, with xdist, and replayed without a backend."""
+"""Ten tests of another project's agent, which use the plugin alone, with xdist, and without a backend."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_dates_and_ids(toolsim_replay):
 
 @pytest.fixture
 def backend() -> Iterator[TextBackend]:
-    """A model that calls for the weather, reports the output, and otherwise says hello."""
+    """Run a model that calls the weather tool, reports the tool's output, and otherwise says hello."""
 
     def answer(exchange: Exchange) -> Turn:
         last = exchange.transcript[-1][1]
@@ -170,9 +170,10 @@ def backend() -> Iterator[TextBackend]:
 
 
 def test_ten_tests(tmp_path: Path, backend: TextBackend) -> None:
-    """Recorded once; then alone, with xdist, and without the backend; a test that fails leaves no recording.
+    """The tests are recorded once, and then pass alone, with xdist, and without the backend; a failed test leaves no
+    recording.
 
-    Each run starts a proxy for each recording, so those that only judge recordings leave the other tests out.
+    Each run starts a proxy per recording, so runs that only check recordings skip the other tests.
     """
     (tmp_path / "agent.py").write_text(AGENT)
     (tmp_path / "conftest.py").write_text(
@@ -204,7 +205,7 @@ def test_ten_tests(tmp_path: Path, backend: TextBackend) -> None:
     output = pytest_in(tmp_path).stdout
     assert "10 passed" in output, output
 
-    # Anew, and without any normaliser the date differs.
+    # After a new recording without any normalizer, the date differs.
     (tmp_path / "test_recorded.py").write_text(recorded.replace('"dates", ', ""))
     output = pytest_in(tmp_path, "test_recorded.py", "--toolsim-record=all", "-k", "weather").stdout
     assert "1 passed" in output, output
@@ -215,7 +216,7 @@ def test_ten_tests(tmp_path: Path, backend: TextBackend) -> None:
 
 
 def test_a_swallowed_request_fails_its_test(tmp_path: Path) -> None:
-    """One without an answer in the script, even if the agent goes on."""
+    """A request without a scripted answer fails its test, even if the agent ignores the error."""
     (tmp_path / "test_red.py").write_text(
         "import httpx\n\n\n"
         "def test_red(toolsim_model):\n"
@@ -228,7 +229,7 @@ def test_a_swallowed_request_fails_its_test(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_page(tmp_path: Path) -> None:
-    """It runs as it stands, with an agent that asks, runs the tool and reports."""
+    """The example on the documentation page works unchanged with an agent that runs the tool and reports its output."""
     [example] = re.findall(
         r"<!-- scripted -->\n```python\n(.*?)```", (ROOT / "addon/docs/record.md").read_text(), re.DOTALL
     )
@@ -242,7 +243,7 @@ def test_the_example_of_the_page(tmp_path: Path) -> None:
 
 
 def test_bad_input_is_one_line(tmp_path: Path) -> None:
-    """An address, a pattern, an option and an answer that cannot be."""
+    """An invalid URL, pattern, option or recording fails its test with one line, not with a traceback."""
     (tmp_path / "recordings").mkdir()
     (tmp_path / "recordings" / "a.flow").write_bytes(b"nonsense")
     (tmp_path / "test_bad.py").write_text(

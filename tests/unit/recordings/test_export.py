@@ -1,4 +1,4 @@
-"""Training data from recorded turns: which are exported, in which form, and that nothing secret is in it."""
+"""Export of recorded turns as training data: selection, forms and the removal of secrets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HISTORY: list[dict[str, Any]] = [
 
 
 def export(folder: Path, *words: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Export; return the lines and the manifest."""
+    """Export the folder and return the lines and the manifest."""
     out = folder / f"out{len(list(folder.iterdir()))}.jsonl"
     assert main([str(folder), "--out", str(out), *words]) == 0
     lines = [json.loads(line) for line in out.read_text().splitlines()]
@@ -36,14 +36,14 @@ def export(folder: Path, *words: str) -> tuple[list[dict[str, Any]], dict[str, A
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """One good turn with a history."""
+    """Return a folder with one valid turn, which has a history."""
     with context():
         recording(tmp_path, messages=HISTORY)
     return tmp_path
 
 
 def test_openai(folder: Path) -> None:
-    """Messages and tools of chat completions; ids count from one."""
+    """The ``openai`` form contains the messages and tools of chat completions, with ids that count from one."""
     [line], _ = export(folder, "--form", "openai", "--keep-words")
     assert line["tools"] == [TOOL]
     roles = [message["role"] for message in line["messages"]]
@@ -56,7 +56,7 @@ def test_openai(folder: Path) -> None:
 
 
 def test_messages(folder: Path) -> None:
-    """The Messages API's blocks; the roles alternate."""
+    """The ``messages`` form contains blocks of the Messages API, and its roles alternate."""
     [line], _ = export(folder, "--form", "messages", "--keep-words")
     assert line["system"] == "Answer Zebediah briefly."
     assert line["tools"] == [{"name": "get_weather", "input_schema": TOOL["function"]["parameters"]}]  # type: ignore[index]
@@ -68,7 +68,7 @@ def test_messages(folder: Path) -> None:
 
 
 def test_hermes(folder: Path) -> None:
-    """Texts alone: the tools in the first one, calls and outputs in tags."""
+    """The ``hermes`` form consists of texts, with the tools in the first one and calls and outputs in tags."""
     [line], _ = export(folder, "--form", "hermes", "--keep-words")
     said = line["conversations"]
     assert [part["from"] for part in said] == ["system", "human", "gpt", "tool", "gpt", "human", "gpt"]
@@ -79,7 +79,7 @@ def test_hermes(folder: Path) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_planted_secret_is_not_in_it(tmp_path: Path, form: str) -> None:
-    """Not in a line, and not in the manifest: not even one that was added to the file by hand, or is in a bad turn."""
+    """A secret is in neither the lines nor the manifest, even if it was added to the file later or a turn failed."""
     messages = [{"role": "user", "content": f"My key is KEY, my password: hunter2. {CALL}"}]
     with context():
         good = recording(tmp_path, messages=messages)
@@ -105,7 +105,7 @@ def test_a_planted_secret_is_not_in_it(tmp_path: Path, form: str) -> None:
 
 
 def test_pseudonyms_keep_what_is_learned(folder: Path) -> None:
-    """No word of the conversation is left, but equal words stay equal: the call repeats the question's city."""
+    """Pseudonyms replace every word of the conversation, and equal words stay equal, as in a question and its call."""
     with context():
         recording(folder, messages=[{"role": "user", "content": "Paris, please!"}])
     lines, manifest = export(folder)
@@ -120,7 +120,7 @@ def test_pseudonyms_keep_what_is_learned(folder: Path) -> None:
 
 
 def test_only_good_turns(tmp_path: Path) -> None:
-    """The manifest says of each other recording why it was left out."""
+    """Only valid turns are exported, and the manifest gives the reason for each excluded recording."""
     strict = {
         "type": "function",
         "function": {
@@ -154,7 +154,7 @@ def test_only_good_turns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_recordings_of_real_clients(form: str, tmp_path: Path) -> None:
-    """All APIs, custom tools and namespaces; each line loads, and a chat template renders those of OpenAI's form."""
+    """Recordings of real clients are exported to valid lines, and a chat template renders those of the OpenAI form."""
     out = tmp_path / "real.jsonl"
     assert main([str(ROOT / "flows"), "--form", form, "--out", str(out)]) == 0
     lines = [json.loads(line) for line in out.read_text().splitlines()]
@@ -198,7 +198,7 @@ TEMPLATE = """
     ],
 )
 def test_bad_input_is_one_line(words: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is written."""
+    """Invalid arguments result in one line, and no file is written."""
     monkeypatch.chdir(tmp_path)
     folders = {name: str(tmp_path / name) for name in ("empty", "bad", "good")}
     for name in folders.values():
@@ -217,7 +217,7 @@ def test_bad_input_is_one_line(words: list[str], problem: str, tmp_path: Path, m
 
 
 def test_a_form_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    """It is named, with those that there are."""
+    """The error for an unknown form names it and lists the available forms."""
     with pytest.raises(SystemExit):
         main(["DIR", "--form", "alpaca"])
     assert "no such --form: alpaca; there are openai, messages, hermes" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Rules for secrets: each shape, each place, and nothing else."""
+"""Redaction of secrets by shape and by name, in every place, without other changes."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ SHAPES = {
 
 
 def test_every_pattern_has_an_example() -> None:
-    """The tables of rules and of examples name the same shapes."""
+    """Each pattern has an example, and each example has a pattern."""
     assert {name for name, _ in PATTERNS} == set(SHAPES)
 
 
 @each("name", SHAPES)
 def test_shape(name: str) -> None:
-    """A secret is recognised by its shape, in any text; length and surrounding words stay."""
+    """A secret is recognized by its shape in any text; the length and the surrounding text are kept."""
     text, secret = SHAPES[name]
     clean = Redactor().text(f"before {text} after")
     assert secret not in clean
@@ -58,7 +58,7 @@ def test_shape(name: str) -> None:
 @each("name", SHAPES)
 @each("depth", [1, 2, 3])
 def test_shape_in_json(name: str, depth: int) -> None:
-    """Alone on a line, in JSON, and in JSON nested in JSON, it is hidden exactly as it would be outside."""
+    """A secret is hidden in JSON, and in JSON nested in JSON, exactly as in plain text."""
     text, secret = SHAPES[name]
     written, expected = f"before\n{text}\nafter", Redactor().text(f"before\n{text}\nafter")
     for _ in range(depth):
@@ -109,7 +109,7 @@ def test_shape_in_json(name: str, depth: int) -> None:
     ],
 )
 def test_named_value_in_a_text(text: str) -> None:
-    """A value is recognised by its name: in JSON, in nested JSON, in XML, in an assignment; up to its very end."""
+    """A secret is recognized by its name in JSON, nested JSON, XML and assignments, and is hidden up to its end."""
     clean = Redactor().text(text)
     assert "hunter2" not in clean
     assert "inside" not in clean
@@ -133,7 +133,7 @@ def test_named_value_in_a_text(text: str) -> None:
     ],
 )
 def test_what_encloses_a_value_stays(text: str, expected: str) -> None:
-    """JSON stays JSON, and a call a call: values keep their types, and the marks around them stay."""
+    """JSON remains JSON and a call remains a call: values keep their types, and the surrounding punctuation is kept."""
     assert Redactor().text(text) == expected
     assert Redactor().value({"a": text}) == {"a": expected}
 
@@ -151,13 +151,13 @@ def test_what_encloses_a_value_stays(text: str, expected: str) -> None:
     ],
 )
 def test_no_secret(text: str) -> None:
-    """Ordinary texts of this domain are unchanged."""
+    """Ordinary texts about models and tools are unchanged."""
     assert Redactor().text(text) == text
 
 
 @pytest.mark.parametrize("parameter", ["key", "%6Bey", "token[]", "X-Amz-Signature", "subscription-key", "url", "h"])
 def test_query(parameter: str) -> None:
-    """A parameter is parsed as servers parse it, with escapes in its name or its value."""
+    """A secret query parameter is hidden even if its name or value is percent-encoded, as servers decode it."""
     value = {"url": "https%3A%2F%2Fme%3Ahunter2%40host%2F", "h": "%73k-hunter234"}.get(parameter, "hunter2")
     clean = Redactor().path(f"/v1/responses?a=1&{parameter}={value}&b=%20")
     assert "hunter2" not in clean
@@ -169,14 +169,14 @@ def test_query(parameter: str) -> None:
     "header", [("X-Litellm-Key", "hunter2hunter2"), ("X-Auth", "hunter2hunter2"), ("Cookie", 'a="hunter2hunter2"')]
 )
 def test_what_odd_headers_reveal(header: tuple[str, str]) -> None:
-    """A header may be less clearly named than a field to hold a secret, and a cookie may be in quotes."""
+    """The values of headers with vague names, and of quoted cookies, are treated as secrets."""
     redactor = Redactor()
     redactor.learn([header], "/")
     assert redactor.text("it is hunter2hunter2") == f"it is {'x' * 14}"
 
 
 def test_headers() -> None:
-    """Known headers stay, unknown ones only keep their names, and those about machine and time are dropped."""
+    """Known headers are kept, unknown ones lose their values, and headers about the machine and time are dropped."""
     fields = [
         ("Content-Type", "application/json"),
         ("X-My-Own", "whatever"),
@@ -198,7 +198,7 @@ def test_headers() -> None:
 
 
 def test_what_headers_and_query_reveal_is_hidden_everywhere() -> None:
-    """A credential repeated in a body is hidden there too, also in JSON's and URLs' escaping."""
+    """A credential from a header or query is hidden in bodies too, also with JSON or URL escaping."""
     redactor = Redactor()
     fields = [
         ("Authorization", "Bearer my own/secret"),
@@ -213,26 +213,26 @@ def test_what_headers_and_query_reveal_is_hidden_everywhere() -> None:
 
 
 def test_basic_credentials_are_learnt() -> None:
-    """The password in a Basic header is a secret by itself."""
+    """The password in a Basic authorization header is hidden wherever it appears alone."""
     redactor = Redactor()
     redactor.learn([("Authorization", "Basic bWU6bG9uZy1wYXNzd29yZA==")], "/")
     assert "long-password" not in redactor.text("it is long-password")
 
 
 def test_json_without_secrets_stays_to_the_byte() -> None:
-    """Whitespace, 1.0 and big integers are the client's own."""
+    """A JSON body without secrets is unchanged byte for byte, including whitespace, 1.0 and big integers."""
     body = b'{ "a" : 1.0, "b": 123456789012345678901234567890, "max_tokens": 5, "a": 2 }'
     assert Redactor().body(body, "application/json") == body
 
 
 def test_a_list_without_names_holds_no_secret() -> None:
-    """Values without names are text like any other."""
+    """A list without secrets is returned as the same object."""
     value = ["harmless", ["twice"], {"a": "b"}]
     assert Redactor().value(value) is value
 
 
 def test_json_fields() -> None:
-    """Strings under a secret name are hidden, at any depth; a schema for a secret stays a schema."""
+    """Strings under a secret name are hidden at any depth; a schema for a secret remains a schema."""
     body = {
         "tools": [{"properties": {"password": {"type": "string", "default": "hunter2", "enum": ["hunter2"]}}}],
         "metadata": {"apiKey": "hunter2", "n": 1.0},
@@ -250,20 +250,20 @@ def test_json_fields() -> None:
     "body", [b'{"a": "sk-abcdefgh12345678"', b"plain sk-abcdefgh12345678", b"\xff sk-abcdefgh12345678"]
 )
 def test_other_bodies(body: bytes) -> None:
-    """What is not JSON is text; secrets are found beside bytes that are not UTF-8."""
+    """Bodies that are not JSON are redacted as text, even if they contain bytes that are not UTF-8."""
     clean = Redactor().body(body, "application/json")
     assert b"abcdefgh" not in clean
     assert len(clean) == len(body)
 
 
 def test_deep_json_is_cleaned_as_a_text() -> None:
-    """No depth raises."""
+    """JSON that is too deep to parse is redacted as text."""
     body = b'{"a":' * 5000 + b'"sk-abcdefgh12345678"' + b"}" * 5000
     assert b"abcdefgh" not in Redactor().body(body, "application/json")
 
 
 def test_lone_surrogates_harm_nothing() -> None:
-    """What only an escape can represent becomes U+FFFD, and secrets beside it are found."""
+    """A lone surrogate becomes U+FFFD, and secrets next to it are hidden."""
     clean = Redactor().body(rb'{"a": "\ud83c", "password": "x1"}', "application/json")
     assert json.loads(clean) == {"a": "\ufffd", "password": "xx"}
 
@@ -280,7 +280,7 @@ def joined(data: bytes) -> list[str]:
 
 @given(st.lists(st.integers(1, 40), max_size=12))
 def test_secret_in_pieces(cuts: list[int]) -> None:
-    """A secret that arrives in any number of deltas is hidden, and every delta keeps its length."""
+    """A secret that is split over any number of deltas is hidden, and each delta keeps its length."""
     text = 'key: sk-abcdefgh12345678, {"password": "hunter2"} \u2028 end'
     texts, rest = [], text
     for cut in cuts:
@@ -293,7 +293,7 @@ def test_secret_in_pieces(cuts: list[int]) -> None:
 
 
 def test_deltas_of_different_items_are_different_texts() -> None:
-    """Two concurrently streamed items are not one text."""
+    """Deltas of two items that stream concurrently are treated as two texts."""
     events = [
         {"type": "response.output_text.delta", "item_id": item, "delta": delta}
         for item, delta in (("a", "sk-abcd"), ("b", " and "), ("a", "efgh1234"), ("b", "nothing"))
@@ -306,20 +306,20 @@ def test_deltas_of_different_items_are_different_texts() -> None:
 
 
 def test_stream_without_secrets_stays_to_the_byte() -> None:
-    """CR LF, comments, [DONE] and a broken last frame included."""
+    """A stream without secrets is unchanged byte for byte, including CRLF, comments, [DONE] and an unfinished frame."""
     data = b': hi\r\n\r\ndata: {"a": 1.0}\r\n\r\ndata: [DONE]\n\ndata: {"cut'
     assert Redactor().body(data, "text/event-stream") == data
 
 
 def test_stream_lines_that_are_no_json() -> None:
-    """They are text like any other."""
+    """Stream lines that are not JSON are redacted as text."""
     clean = Redactor().body(b'data: {"cut": "sk-abcdefgh12345678\n\n: sk-abcdefgh12345678\n\n', "text/event-stream")
     assert b"abcdefgh" not in clean
 
 
 @given(st.text())
 def test_cleaning_is_idempotent_and_keeps_lengths(text: str) -> None:
-    """A clean text is unchanged."""
+    """Redacting a text twice gives the same result as once, and its length is kept."""
     clean = Redactor().text(text)
     assert len(clean) == len(text)
     assert Redactor().text(clean) == clean
@@ -354,13 +354,13 @@ def test_cleaning_is_idempotent_and_keeps_lengths(text: str) -> None:
     ],
 )
 def test_linear_time(unit: str) -> None:
-    """No text makes a rule slow: four times the text takes about four times as long."""
+    """The time of each rule grows linearly with the length of the text."""
     assert growth(lambda size: Redactor().text(unit * (size // len(unit))), 25_000) < LINEAR
 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_log_probabilities_do_not_spell_a_secret(stream: bool) -> None:
-    """The tokens of a text repeat the text, and so do their bytes."""
+    """Log probabilities do not reveal a secret, because the tokens and bytes that spell it are hidden."""
     tokens = [
         {"token": text, "logprob": -0.1, "bytes": list(text.encode()), "top_logprobs": []}
         for text in ("key", ": ", "sk-", "abcd", "efgh", "1234", " end")
@@ -377,14 +377,14 @@ def test_log_probabilities_do_not_spell_a_secret(stream: bool) -> None:
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", ""])
 def test_stream_that_is_labelled_otherwise(kind: str) -> None:
-    """A secret split over its deltas is found all the same."""
+    """A secret that is split over a stream's deltas is hidden even if the content type is not that of a stream."""
     for lead in (b"", b"\xef\xbb\xbf", b": hello\n\n", b"event: x\n"):
         clean = Redactor().body(lead + chat_stream("sk-abcd", "efgh1234", "5678"), kind)
         assert "".join(joined(clean)) == "sk-" + "x" * 16
 
 
 def test_event_of_several_lines() -> None:
-    """JSON may be spread over several data lines of one event."""
+    """A secret is hidden even if an event's JSON is spread over several data lines."""
     first, second = b'data: {"choices": [{"index": 0,\ndata: "delta": {"content": "%s"}}]}\n\n', b"efgh12345678"
     clean = Redactor().body(first % b"sk-abcd" + first % second, "text/event-stream")
     assert "".join(joined(clean)) == "sk-" + "x" * 16
@@ -393,7 +393,7 @@ def test_event_of_several_lines() -> None:
 
 
 def test_event_that_is_too_deep() -> None:
-    """What cannot be parsed cannot be cleaned: it is dropped."""
+    """An event whose JSON is too deep to parse is replaced by an empty object."""
     deep = b'data: {"a":' + b"[" * 200_000 + b'"sk-abcd"' + b"]" * 200_000 + b"}\n\n"
     clean = Redactor().body(deep + chat_stream("x"), "text/event-stream")
     assert b"abcd" not in clean
@@ -404,7 +404,7 @@ def test_event_that_is_too_deep() -> None:
 @each("depth", [50, 90, 150, 500, 1_000, 1_500, 3_000, 50_000])
 @each("opening", ["[", '{"a":'])
 def test_secret_beside_an_event_that_is_deep(opening: str, depth: int) -> None:
-    """However deep one event is, a secret that is split over others is hidden; the deep one goes if need be."""
+    """A secret that is split over several events is hidden even if another event is very deep, which may be dropped."""
     closing = "]" if opening == "[" else "}"
     deep = f'data: {{"x":{opening * depth}"sk-abcdefgh12345678"{closing * depth}}}\n\n'.encode()
     clean = Redactor().body(chat_stream("Key: sk-abc", "defgh1234") + deep + chat_stream("5678."), "text/event-stream")
@@ -415,14 +415,14 @@ def test_secret_beside_an_event_that_is_deep(opening: str, depth: int) -> None:
 
 
 def test_tokens_of_a_body_that_is_deep() -> None:
-    """Its secrets may be split over tokens, which cannot be joined: nothing of it is kept."""
+    """A body that is too deep is dropped, because its secrets could be split over tokens."""
     tokens = ",".join(json.dumps({"token": each, "logprob": -1}) for each in ("sk-abcd", "efgh1234", "5678"))
     body = f'{{"tokens":[{tokens}],"x":{"[" * 1_500}{"]" * 1_500}}}'.encode()
     assert Redactor().body(body, "application/json") == b"{}"
 
 
 def test_values_in_a_secrets_schema_are_learnt() -> None:
-    """The manifest repeats a tool's schema as text, including the default of its key."""
+    """Defaults and examples in the schema of a secret are hidden in the manifest's text too."""
     properties = {"api_key": {"type": "string", "default": "hunter2hunter2", "examples": ["otherotherother"]}}
     properties |= {"city": {"type": "string", "default": "Bonn-Bonn-Bonn"}}
     redactor = Redactor()
@@ -434,7 +434,7 @@ def test_values_in_a_secrets_schema_are_learnt() -> None:
 
 
 def test_what_a_request_holds_for_an_mcp_server() -> None:
-    """Headers of any name, and a URL after its host, are hidden; so is a header's value wherever it is repeated."""
+    """All headers of an MCP server, and the path of its URL, are hidden, also where their values are repeated."""
     tool = {
         "type": "mcp",
         "server_label": "docs",
@@ -462,7 +462,7 @@ def test_what_a_request_holds_for_an_mcp_server() -> None:
 @each("manifest", ["calls", "schemas", "hermes", "typescript"])
 @each("default", ["1234", "(.)", "correct-horse-battery"])
 def test_no_form_of_the_manifest_repeats_a_secret_default(manifest: str, default: str) -> None:
-    """However short; the same word elsewhere stays, and the hidden request leads to the hidden manifest."""
+    """A secret default, however short, is hidden in every form of the manifest, but the same word elsewhere is kept."""
     redactor = Redactor()
     text = {"type": "string", "default": default}
     properties = {"user": text, "pin_password": text}
@@ -494,13 +494,13 @@ def test_no_form_of_the_manifest_repeats_a_secret_default(manifest: str, default
     ],
 )
 def test_the_address_of_an_mcp_server(url: str, hidden: str) -> None:
-    """User, password and path are hidden, wherever they stand in the address."""
+    """User, password and path are hidden in the URL of an MCP server."""
     body = json.dumps({"tools": [{"type": "mcp", "server_url": url}]}).encode()
     assert json.loads(Redactor().body(body, "application/json"))["tools"][0]["server_url"] == hidden
 
 
 def test_secrets_in_data_urls() -> None:
-    """A data URL whose text holds a secret loses its data; a picture, and a text without one, stay."""
+    """A data URL whose text contains a secret loses its data; pictures and texts without secrets are kept."""
     secret, plain = (base64.b64encode(text).decode() for text in (b"my key is sk-abcdefgh1234", b"my key is at home"))
     picture = base64.b64encode(bytes(range(256))).decode()
     urls = [f"data:text/plain;base64,{secret}", "data:,my%20key%20is%20sk-abcdefgh1234"]

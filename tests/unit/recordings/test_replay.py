@@ -1,4 +1,4 @@
-"""Replay: the same if nothing has changed; otherwise red, with the place named."""
+"""Replay of recordings: without changes nothing differs; otherwise the differences are named."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def mitm(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def stream(tmp_path: Path, mitm: Any) -> Path:
-    """A Responses client's stream over a chat backend, with a history to rewrite."""
+    """Return the recording of a Responses client's stream over a chat backend, with a history to rewrite."""
     mitm.options.update(toolsim_backend="chat")
     history = [
         {"role": "user", "content": "hi"},
@@ -48,7 +48,7 @@ def lines(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_same(tmp_path: Path, is_stream: bool) -> None:
-    """Nothing has changed, so nothing differs, however the stream is cut."""
+    """Without changes a replay has no differences, however the stream is split."""
     path = recording(tmp_path, stream=is_stream)
     for seed in range(20):
         result = replay_file(path, cut_by(random.Random(seed)))
@@ -73,7 +73,7 @@ def test_same(tmp_path: Path, is_stream: bool) -> None:
     ],
 )
 def test_a_call_with_a_secret_is_still_a_call(tmp_path: Path, call: str, is_stream: bool) -> None:
-    """In whichever form a model wrote it, an argument with a secret's name is hidden alike on both sides."""
+    """An argument with a secret's name is hidden on both sides, in every call format, and the replay is equal."""
     path = recording(tmp_path, stream=is_stream, text=call)
     assert "one-call" in path.name
     assert b"hunter2" not in path.read_bytes()
@@ -84,7 +84,7 @@ def test_a_call_with_a_secret_is_still_a_call(tmp_path: Path, call: str, is_stre
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_a_call_that_a_model_invents(tmp_path: Path, mitm: Any, is_stream: bool) -> None:
-    """Nobody can be asked by a replay: the answer is what the model wrote, whatever the option is."""
+    """A replay never requests a second opinion: the answer with an invented call is replayed as the model wrote it."""
     mitm.options.update(toolsim_second_opinion="off")
     text = '{"name": "greet", "arguments": {}}'
     kind, body = chat_stream(text[:9], text[9:]) if is_stream else chat_answer(text)
@@ -98,18 +98,18 @@ def test_a_call_that_a_model_invents(tmp_path: Path, mitm: Any, is_stream: bool)
 
 
 def test_recorded_options_are_in_force(stream: Path) -> None:
-    """The recording's options say that the backend speaks chat, and they are applied."""
+    """The recorded options, such as the backend's API, are applied in the replay."""
     assert replay_file(stream).same
 
 
 def test_options_set_by_hand_show_what_they_change(stream: Path, mitm: Any) -> None:
-    """So a recording answers "what would this option do?"."""
+    """Options set explicitly override the recorded ones, so a replay shows their effect."""
     mitm.options.update(toolsim_sentinel="act")
     assert any("request.body.messages" in line and "act" in line for line in lines(stream))
 
 
 def test_a_broken_event_name_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event is named by its number and its name."""
+    """A wrong event name is reported with the event's number and name."""
     event_stream = toolsim.wire.responses.event_stream
     head_of, name = event_stream.head_of, "response.function_call_arguments.done"
     monkeypatch.setattr(
@@ -122,7 +122,7 @@ def test_a_broken_event_name_is_named(stream: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_broken_id_rule_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every place of the id is named."""
+    """A changed id is reported in every place where it appears."""
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     found = lines(stream)
     assert any("response.output_item.added].data.item.id: got" in line for line in found)
@@ -130,19 +130,19 @@ def test_a_broken_id_rule_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_ids_that_start_over_are_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rule is that ids continue after the history's."""
+    """Ids that start over, instead of continuing after the history's ids, are reported."""
     monkeypatch.setattr("toolsim.request.rewrite.first_number", lambda request: 1)
     assert any('got "fc_001", expected "fc_002"' in line for line in lines(stream))
 
 
 def test_random_ids_of_another_shape_are_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A random id is ignored only if it has the right shape."""
+    """A random id is ignored only if it has the correct shape."""
     monkeypatch.setattr("secrets.token_hex", lambda size: "Z" * 2 * size)
     assert any("response.created].data.response.id: got" in line for line in lines(stream))
 
 
 def test_a_broken_manifest_line_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message and the line in it are named."""
+    """A changed line in the manifest is reported with its message and line number."""
     monkeypatch.setattr(toolsim.request.manifest, "CLOSING", "The client runs nothing.")
     (line,) = lines(stream)
     assert line.startswith("request.body.messages[0 system].content line ")
@@ -151,7 +151,7 @@ def test_a_broken_manifest_line_is_named(stream: Path, monkeypatch: pytest.Monke
 
 
 def test_a_broken_escaping_rule_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tool's output that could forge a record: the message and the line at which it breaks are named."""
+    """A tool output that is not escaped, and could forge a record, is reported with its message."""
     monkeypatch.setattr(toolsim.request.record, "json_line", lambda text: text)
     found = [line for line in lines(stream) if "function_call_output" in line]
     assert found
@@ -160,7 +160,7 @@ def test_a_broken_escaping_rule_is_named(stream: Path, monkeypatch: pytest.Monke
 
 
 def test_a_changed_verdict_is_named(tmp_path: Path) -> None:
-    """The report is compared too."""
+    """A difference in the report, such as a missing call, is reported."""
     path = recording(tmp_path)
     backend, client = recorded(path)
     assert backend.response is not None
@@ -170,7 +170,7 @@ def test_a_changed_verdict_is_named(tmp_path: Path) -> None:
 
 
 def test_update(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An update writes the new result and reports the difference; ids, times and the report's seconds stay."""
+    """An update writes the new result and reports the differences; ids, times and the report's seconds are kept."""
     before = recorded(stream)[1]
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     result = replay_file(stream, update=True)
@@ -185,27 +185,27 @@ def test_update(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_update_without_differences_writes_nothing(stream: Path) -> None:
-    """The file is unchanged, byte for byte."""
+    """An update without differences leaves the file unchanged, byte for byte."""
     before = stream.read_bytes()
     assert replay_file(stream, update=True).same
     assert stream.read_bytes() == before
 
 
 def test_refused_requests(tmp_path: Path) -> None:
-    """Our own refusal is replayed as well."""
+    """A request that toolsim refused is replayed too."""
     path = write(exchange(question(tools=[1]), *chat_answer("never")), tmp_path)
     assert replay_file(path).same
 
 
 def test_passing_requests(tmp_path: Path) -> None:
-    """So is an exchange that was passed on."""
+    """An exchange that toolsim passed on unchanged is replayed too."""
     for number, (kind, body) in enumerate((chat_stream("Hi."), chat_answer("Hi."))):
         path = write(exchange(question(stream=not number, tools=[]), kind, body), tmp_path)
         assert replay_file(path).same
 
 
 def test_broken_streams(tmp_path: Path) -> None:
-    """So are a stream that breaks off, and one that is cut."""
+    """A stream that broke off, and one that toolsim cut after a call, are replayed too."""
     for texts, ended in ((["Hi", CALL[:20]], False), ([CALL, " and so on", " and on"], True)):
         path = write(exchange(question(stream=True), *chat_stream(*texts, ended=ended)), tmp_path)
         result = replay_file(path)
@@ -213,7 +213,7 @@ def test_broken_streams(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_replayed_is_reported(tmp_path: Path) -> None:
-    """Without a record of the backend's answer only the request is compared, and the result says why."""
+    """Without a complete answer of the backend only the request is compared, and the result gives the reason."""
     path = recording(tmp_path)
     backend, client = recorded(path)
     backend.metadata[NOTE]["missing_bytes"] = {"backend": 5}
@@ -231,7 +231,7 @@ def test_what_cannot_be_replayed_is_reported(tmp_path: Path) -> None:
 
 
 def test_files_that_are_no_recordings(tmp_path: Path) -> None:
-    """They are problems, not crashes."""
+    """A file that is not a recording results in a problem, not in an exception."""
     (tmp_path / "a.flow").write_bytes(b"")
     (tmp_path / "b.flow").write_bytes(b"nonsense")
     for name in ("a.flow", "b.flow", "none.flow"):
@@ -242,7 +242,7 @@ def test_files_that_are_no_recordings(tmp_path: Path) -> None:
 def test_command(
     tmp_path: Path, stream: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The command reports to mitmproxy's log."""
+    """The ``toolsim.replay`` command writes its summary and the differences to mitmproxy's log."""
     caplog.set_level("INFO")
     replay = Commands()
     replay.replay(str(tmp_path))
@@ -257,12 +257,12 @@ def test_command(
 
 
 def test_summary() -> None:
-    """Without recordings none differ."""
+    """The summary of an empty replay reports no differences."""
     assert summary([]) == "0 recorded exchanges, none differ"
 
 
 def test_main(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The module is green, red, and green again after an update; and red if there is nothing to replay."""
+    """``toolsim replay`` returns 0 without differences or after an update, 1 with differences, 2 without recordings."""
     assert main([str(stream.parent), "--cut", "1"]) == 0
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     assert main([str(stream)]) == 1
@@ -278,7 +278,7 @@ def test_main(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def test_main_with_other_options(stream: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An option that is set takes precedence over the recorded one, even at its default."""
+    """An option set explicitly overrides the recorded one, even if it has its default value."""
     assert main([str(stream), "--set", "toolsim_manifest=schemas"]) == 1
     assert "request.body.messages[0 system].content line" in capsys.readouterr().out
     assert main([str(stream), "--set", "toolsim_manifest=schemas", "--update"]) == 0
@@ -292,7 +292,7 @@ def test_main_with_other_options(stream: Path, capsys: pytest.CaptureFixture[str
 def test_main_for_other_programs(
     tmp_path: Path, stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The results are also written to a file that CI systems read."""
+    """With ``--junit`` the results are also written to a file that CI systems read."""
     report = tmp_path / "junit.xml"
     assert main([str(stream), "--junit", str(report)]) == 0
     assert 'failures="0"' in report.read_text()
@@ -304,7 +304,7 @@ def test_main_for_other_programs(
 @pytest.mark.parametrize("is_stream", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
 def test_estimated_usage_is_not_compared(tmp_path: Path, mitm: Any, path: str, is_stream: bool) -> None:
-    """It is made of the texts, which are compared, and counts the hidden secrets of a recording in another way."""
+    """Estimated usage is not compared: it follows from the texts, and a recording's hidden secrets would change it."""
     mitm.options.update(toolsim_backend="chat")
     said = [{"role": "user", "content": "my password: hunter2 hunter3 hunter4"}]
     turn = {"input": said, "messages": None} if path == "/v1/responses" else {"messages": said}

@@ -1,4 +1,4 @@
-"""Output of a replay: one line per file, with its differences below."""
+"""Output of a replay: one line per file, followed by its differences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FILE = Path("a.flow")
 
 
 def test_how_a_result_reads() -> None:
-    """The same, a note, a problem; of many differences, only the first."""
+    """A result is printed as "same", a note, a problem, or its first differences and the number of others."""
     assert (str(Result(FILE)), Result(FILE).same) == ("a.flow: same", True)
     assert str(Result(FILE, note="only so far")) == "a.flow: same (only so far)"
     assert (str(Result(FILE, problem="no such file")), Result(FILE, problem="x").same) == (

@@ -1,4 +1,4 @@
-"""Names of secrets; the shapes of secrets are tested with the redactor, which searches for them."""
+"""Names of secrets; their shapes are tested with the redactor, which searches for them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from toolsim.recordings.secret_rules import PATTERNS, is_secret_name, is_secret_
 
 @pytest.mark.parametrize("name", ["api_key", "apiKey", "X-API-Key", "Authorization", "accessToken", "db.password"])
 def test_secret_name(name: str) -> None:
-    """A name is recognised in any spelling."""
+    """A secret's name is recognized in any spelling."""
     assert is_secret_name(name)
 
 
 @pytest.mark.parametrize("name", ["max_tokens", "keyboard", "tokens", "secretary", "city", "key"])
 def test_harmless_name(name: str) -> None:
-    """What merely resembles such a name is none."""
+    """A name that merely resembles a secret's name is not one."""
     assert not is_secret_name(name)
 
 
 def test_parameters_of_a_url_have_shorter_names() -> None:
-    """ "key" alone is a secret in a query, and an ordinary word in a JSON object."""
+    """The name "key" denotes a secret in a URL's query, but is an ordinary word in a JSON object."""
     for name in ("key", "sig", "X-Amz-Signature", "code"):
         assert is_secret_parameter(name)
         assert not is_secret_name(name)
@@ -27,6 +27,6 @@ def test_parameters_of_a_url_have_shorter_names() -> None:
 
 
 def test_every_pattern_marks_what_to_hide() -> None:
-    """Each has a group for what is hidden, and a unique name."""
+    """Each pattern has a unique name and a group named ``secret``."""
     assert all("secret" in pattern.groupindex for _, pattern in PATTERNS)
     assert len({name for name, _ in PATTERNS}) == len(PATTERNS)

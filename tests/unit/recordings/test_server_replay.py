@@ -1,4 +1,4 @@
-"""Server replay: which requests are recognised, and what mitmproxy's own addon gets."""
+"""Server replay: recognition of requests, and the flows handed to mitmproxy's own addon."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def other_key() -> HTTPFlow:
 
 
 def test_recorded_answer(stage: Stage) -> None:
-    """A request gets the recorded answer, rewritten for this client; then the recording is used up."""
+    """A request receives the recorded answer, rewritten for this client, and the recording is then used up."""
     flow = stage.ask(question(path="/v1/chat/completions?api_key=first-key"))
     assert flow.response is not None
     assert flow.is_replay == "response"
@@ -61,7 +61,7 @@ def test_recorded_answer(stage: Stage) -> None:
 
 
 def test_secrets_and_hosts_do_not_count(stage: Stage) -> None:
-    """Another key or another host: it is the same question."""
+    """A request with another key or host still matches its recording."""
     flow = other_key()
     flow.request.host = "elsewhere"
     assert stage.ask(flow).response is not None
@@ -76,7 +76,7 @@ def test_reuse(stage: Stage) -> None:
 
 
 def test_only_the_backends_side_is_served(stage: Stage, tmp_path: Path) -> None:
-    """Our own answer is never served as a backend's, even if it is loaded while mitmproxy runs."""
+    """Only the backend's side of a recording is served, even if the recording is loaded while mitmproxy runs."""
     assert stage.playback.count() == 1
     stage.playback.load_file(str(recording(tmp_path, model="later")))
     flow = stage.ask(question(model="later"))
@@ -86,12 +86,12 @@ def test_only_the_backends_side_is_served(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_updates_have_no_handler() -> None:
-    """A handler for updates would be called twice per request."""
+    """The addon has no ``update`` handler, because it would be called twice per request."""
     assert not hasattr(ServerReplay(), "update")
 
 
 def test_other_requests(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """Another question has no answer, and the log shows how it differs from the nearest recorded one."""
+    """An unrecorded request receives no answer, and the log shows how it differs from the closest recording."""
     flow = question(model="other", path="/v1/chat/completions?api_key=first-key")
     assert stage.ask(flow).response is None
     assert 'the closest is one that was loaded manually:\n  body.model: got "other", expected "m"' in caplog.text
@@ -99,13 +99,13 @@ def test_other_requests(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_content_may_be_ignored(stage: Stage) -> None:
-    """mitmproxy's own option for that is respected."""
+    """mitmproxy's option server_replay_ignore_content is respected."""
     stage.mitm.options.update(server_replay_ignore_content=True)
     assert stage.ask(question(model="other", path="/v1/chat/completions?api_key=first-key")).response is not None
 
 
 def test_the_listener_itself(stage: Stage) -> None:
-    """A client of the listener itself is served like any other, and gets a 404 if nothing was recorded."""
+    """A request to the listener itself is answered from recordings, or with a 404 if none matches."""
     for flow, status in ((question(model="other"), 404), (other_key(), 200)):
         flow.client_conn.sockname = ("127.0.0.1", 4711)
         assert stage.ask(flow).response is not None
@@ -115,7 +115,7 @@ def test_the_listener_itself(stage: Stage) -> None:
 
 
 def test_the_nearest_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """By its file, with the first places at which the request differs."""
+    """The log names the file of the closest recording and the first differences of the request."""
     replay, playback = ServerReplay(), ServerPlayback()
     with context(replay, playback) as mitm:
         far = recording(tmp_path, model="far", temperature=1.0)
@@ -140,7 +140,7 @@ def test_foreign_flows_are_left_alone(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_a_client_that_goes(stage: Stage) -> None:
-    """What was handed over for it is taken back."""
+    """If the client disconnects, the recording prepared for it is withdrawn."""
     flow = other_key()
     stage.mitm.options.update(server_replay_reuse=True)
     for addon in stage.chain[:3]:
@@ -154,7 +154,7 @@ def test_a_client_that_goes(stage: Stage) -> None:
 
 
 def test_without_server_replay() -> None:
-    """If there is nothing to replay, nothing happens."""
+    """Without recordings to replay, the addon leaves flows unchanged."""
     replay = ServerReplay()
     with context(replay):
         flow = question()

@@ -1,4 +1,4 @@
-"""Reading recordings from files."""
+"""Reading of recordings from files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolsim.recordings.stored import flow_files, recorded
 
 
 def test_both_sides_and_nothing_else(tmp_path: Path) -> None:
-    """A file with one side, or with another order, is not a recording."""
+    """A file that lacks a side, or has the sides in another order, is not a recording."""
     with context():
         path = recording(tmp_path)
     backend, client = recorded(path)
@@ -22,7 +22,7 @@ def test_both_sides_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_folders_and_files(tmp_path: Path) -> None:
-    """A folder stands for its .flow files, in order; a file for itself, whether it exists or not."""
+    """A folder is expanded to its .flow files in order; a file path is kept, whether or not it exists."""
     for name in ("b.flow", "a.flow", "other.txt"):
         (tmp_path / name).touch()
     other = tmp_path / "other.txt"

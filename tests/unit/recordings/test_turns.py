@@ -1,4 +1,4 @@
-"""Recorded turns as data, of every API, and what is not a turn."""
+"""Parsing of recorded turns of every API, and detection of unusable recordings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolsim.recordings.turns import Unusable, is_failed, read_turn, read_turns
 
 
 def test_all_recordings_of_real_clients() -> None:
-    """Each is read, or left out for a reason that is one line; the calls are those of the report."""
+    """Each recording is parsed, or excluded with a one-line reason; the calls agree with the report."""
     files = sorted((ROOT / "flows").glob("*.flow"))
     turns, left_out = read_turns(files)
     assert len(turns) + len(left_out) == len(files)
@@ -30,7 +30,7 @@ def test_all_recordings_of_real_clients() -> None:
 
 
 def test_what_is_not_a_turn(tmp_path: Path) -> None:
-    """Errors, truncated answers, rounds, and files without a recording."""
+    """Errors, truncated answers, internal rounds and damaged files are not turns."""
     with context():
         path = recording(tmp_path)
         (tmp_path / "refused").mkdir()
@@ -76,13 +76,13 @@ def test_what_is_not_a_turn(tmp_path: Path) -> None:
     ],
 )
 def test_a_failed_tool(output: str, failed: bool) -> None:
-    """Its output says so, as text or as a field."""
+    """A tool's output marks it as failed with an error text or an error field."""
     assert is_failed(output) == failed
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_kind_of_a_turn(tmp_path: Path, stream: bool) -> None:
-    """By the answer; after a failed tool, by that, but not once the model has answered since."""
+    """A turn's kind depends on its answer or, directly after a failed tool, on that failure."""
     made = {"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
     failed: list[dict[str, Any]] = [
         {"role": "user", "content": "hi"},
