@@ -12,7 +12,7 @@ from toolsim.wire.apis import (
 
 
 def test_every_api_goes_by_its_name():
-    """The keys are the objects' own names."""
+    """Each key of ``APIS`` is the name of its API."""
     assert {name: api.name for name, api in APIS.items()} == {name: name for name in ("responses", "chat", "messages")}
 
 
@@ -30,7 +30,7 @@ def test_every_api_goes_by_its_name():
     ],
 )
 def test_api_of_path(path, api):
-    """The end of a path identifies the API, whatever precedes it and whatever its query."""
+    """The end of a path identifies the API, regardless of its prefix and query."""
     assert api_of_path(path) is api
 
 
@@ -45,7 +45,7 @@ def test_api_of_request(body, api):
     [({"choices": []}, CHAT), ({"object": "response"}, RESPONSES), ({"output": []}, RESPONSES), ({"error": {}}, None)],
 )
 def test_api_of_answer(body, api):
-    """A whole answer identifies its API, unless it is a bare error."""
+    """A non-streamed answer identifies its API, unless it is only an error."""
     assert api_of_answer(body) is api
 
 
@@ -67,7 +67,7 @@ def test_api_of_event(event, data, api):
 
 @pytest.mark.parametrize("api", APIS.values(), ids=APIS)
 def test_an_answer_form_needs_no_sound_body(api):
-    """The desired form of an answer can be read even if everything else in the body is wrong."""
+    """The form of the answer can be parsed from a body in which all other fields are invalid."""
     form = api.answer_form({"stream": "yes", "model": 3, "stream_options": 1, "text": 7, "tools": {}})
     assert (form.stream, form.model) == (False, "")
     assert api.answer_form({"stream": True, "model": "m"}).stream

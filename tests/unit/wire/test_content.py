@@ -27,13 +27,13 @@ STORED_IMAGE = {"type": "input_image", "file_id": "file_1", "detail": "auto"}
     ],
 )
 def test_read_parts(content, parts, api_name):
-    """Text and images are read in either API's spelling on either endpoint."""
+    """Text and images are parsed in both APIs' forms at both endpoints."""
     assert read_parts(content, api_name, "content") == parts
 
 
 @pytest.mark.parametrize("part", [FILE, AUDIO, STORED_IMAGE, {"type": "new_kind"}, {}, {"type": 3}])
 def test_other_parts_keep_their_shape(part):
-    """A part that is neither text nor an image by URL stays as sent."""
+    """A part that is neither text nor an image with a URL is kept as sent."""
     assert read_parts([part], "responses", "content") == (Raw("responses", part),)
 
 
@@ -54,7 +54,7 @@ def test_other_parts_keep_their_shape(part):
     ],
 )
 def test_malformed_content(content, param):
-    """Malformed content is a 400 that points to the place."""
+    """Malformed content results in a 400 with the exact path."""
     with pytest.raises(BadRequest) as caught:
         read_parts(content, "chat", "c")
     assert caught.value.error.param == param
@@ -77,7 +77,7 @@ def test_malformed_content(content, param):
     ],
 )
 def test_translate_parts(part, to, translated):
-    """Files and audio change their shape with the API; parts that the other one lacks are named, and noted."""
+    """Files and audio are converted between the APIs; a part without a counterpart is described as text and noted."""
     notes = []
     is_line = isinstance(translated, str)
     expected = Text(translated) if is_line else translated
@@ -87,12 +87,12 @@ def test_translate_parts(part, to, translated):
 
 @pytest.mark.parametrize("item", [Message("user", (Text("x"), Image("u"))), CallOutput("c", (Text("x"),))])
 def test_translate_item_unchanged(item):
-    """An item that is the same in both APIs is passed on as the very same object."""
+    """An item that is the same in both APIs is returned as the same object."""
     assert translate_item(item, "chat", []) is item
 
 
 def test_chat_content():
-    """Text alone is one string, which every backend accepts; anything else makes an array."""
+    """Text alone is one string, which every backend accepts; other content is an array."""
     assert chat_content(()) == ""
     assert chat_content((Text("a"), Text("b"))) == "a\nb"
     assert chat_content((Text("a"), Image("u"), Image("v", "low"), Raw("chat", AUDIO))) == [
@@ -104,7 +104,7 @@ def test_chat_content():
 
 
 def test_responses_content():
-    """An assistant's text is output, all other text is input."""
+    """An assistant's text is output text, and all other text is input text."""
     assert responses_content("assistant", [Text("a")]) == [{"type": "output_text", "text": "a", "annotations": []}]
     assert responses_content("user", [Text("a"), Image("u"), Image("v", "low"), Raw("responses", FILE)]) == [
         {"type": "input_text", "text": "a"},
@@ -115,7 +115,7 @@ def test_responses_content():
 
 
 def test_translate_item() -> None:
-    """Messages and outputs are translated part by part, calls stay as they are; chat has system for developer."""
+    """Messages and outputs are translated part by part, calls are kept, and chat's developer messages become system."""
     audio = Raw("chat", {"type": "input_audio", "input_audio": {}})
     notes: list[str] = []
     for role in ("system", "developer", "user", "assistant"):

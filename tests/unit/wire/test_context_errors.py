@@ -1,4 +1,4 @@
-"""Errors about a prompt that does not fit, in the words of several servers."""
+"""Detection of errors about a prompt that is too long, in the messages of several servers."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ OTHERS = [
 
 @pytest.mark.parametrize("server", TOO_LONG)
 def test_all_have_one_code(server: str) -> None:
-    """OpenAI's code, type and status, whatever the words."""
+    """An error about a prompt that is too long has OpenAI's code, type and status, regardless of its message."""
     error = read_error(TOO_LONG[server])
     assert (error.code, error.type, error.status) == ("context_length_exceeded", "invalid_request_error", 400)
 
 
 @pytest.mark.parametrize("error", OTHERS)
 def test_other_errors_have_none(error: dict[str, str]) -> None:
-    """A limit of another kind is not a full context window."""
+    """An error about another limit is not mistaken for a full context window."""
     assert read_error(error).code is None

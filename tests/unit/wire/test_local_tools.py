@@ -1,4 +1,4 @@
-"""Tools that are declared by type alone, as calls and as items, checked against the SDK's types."""
+"""Tools declared only by type, as calls and as items, checked against the SDK's types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from openai.types.responses import ResponseInputItemParam, ResponseOutputItem
 from support.each import each
 from toolsim.wire.local_tools import CALLS, LOCAL_TOOLS, OUTPUTS, is_local, local_item, local_tool
 
-# By kind: arguments as a model writes them.
+# Arguments as a model writes them, by kind of tool.
 ARGUMENTS: dict[str, list[dict[str, Any]]] = {
     "shell": [{"commands": ["ls"]}, {"commands": ["a", "b"], "timeout_ms": 5, "max_output_length": 9}],
     "local_shell": [{"command": ["ls", "-l"]}, {"command": ["x"], "working_directory": "/", "timeout_ms": 5}],
@@ -30,7 +30,7 @@ CASES = [(kind, arguments) for kind, each in ARGUMENTS.items() for arguments in 
 
 @each(("kind", "arguments"), CASES)
 def test_a_call_is_an_item_of_its_own_type(kind: Any, arguments: dict[str, Any]) -> None:
-    """The SDK reads it; read from a history it has the same arguments, except those that an item cannot hold."""
+    """A call is an item that the SDK accepts, and its arguments can be read from a history again."""
     jsonschema.Draft202012Validator(LOCAL_TOOLS[kind].parameters).validate(arguments)
     fields = {"id": "x_1", "call_id": "x_1", "type": f"{kind}_call", "status": "completed"}
     item = {**fields, **local_item(kind, json.dumps(arguments))}
@@ -45,7 +45,7 @@ def test_a_call_is_an_item_of_its_own_type(kind: Any, arguments: dict[str, Any])
 
 @pytest.mark.parametrize("kind", LOCAL_TOOLS)
 def test_schemas_are_sound(kind: str) -> None:
-    """Each is a schema that refuses arguments without a field in the item."""
+    """Each schema is valid, and rejects arguments that the item has no field for."""
     validator = jsonschema.Draft202012Validator(dict(LOCAL_TOOLS[kind].parameters))
     validator.check_schema(validator.schema)
     for wrong in ({}, {"commands": "ls"}, {"command": []}, {"operation": "move", "path": "a"}, {"query": 1}):
@@ -72,12 +72,12 @@ def test_schemas_are_sound(kind: str) -> None:
     ],
 )
 def test_what_the_client_runs(declared: dict[str, Any], local: bool) -> None:
-    """By type, and by environment or execution: all others belong to the backend."""
+    """The client runs a tool depending on its type and its environment or execution; others belong to the backend."""
     assert is_local(declared) is local
 
 
 def test_a_search_brings_its_own_words() -> None:
-    """Its description and schema are the client's, if it sends any."""
+    """A search tool uses the client's description and schema, or the defaults if the client sends none."""
     own = {"type": "object", "properties": {"goal": {"type": "string"}}}
     tool = local_tool({"type": "tool_search", "execution": "client", "description": "Find.", "parameters": own})
     assert (tool.name, tool.kind, tool.description, tool.parameters) == ("tool_search", "tool_search", "Find.", own)
@@ -118,12 +118,12 @@ def test_a_search_brings_its_own_words() -> None:
     ],
 )
 def test_outputs(item: dict[str, Any], expected: str) -> None:
-    """The model sees what the client found out, whatever its shape."""
+    """The output of a local tool, in any form, is shown to the model as text."""
     assert OUTPUTS[item["type"]].answer(item) == expected
 
 
 @each("item", [{}, {"action": "odd"}, {"operation": []}, {"arguments": "{"}, {"arguments": '{"a": 1}'}])
 @each("kind", LOCAL_TOOLS)
 def test_an_odd_item_of_a_history_is_read(kind: str, item: dict[str, Any]) -> None:
-    """Clients may have stored anything in a history."""
+    """Arguments of any malformed item in a history can be read, because clients can store anything there."""
     json.dumps(dict(LOCAL_TOOLS[kind].arguments(item)))

@@ -11,7 +11,7 @@ from support.each import each
 from toolsim.wire.json_codec import parse_object
 from toolsim.wire.sse import ServerSentEvent, SSEDecoder, comment, encode
 
-# The WHATWG specification's own examples, and the line ends and oddities that real servers add.
+# The WHATWG specification's own examples, and the line ends and deviations of real servers.
 CASES = {
     "stock": (b"data: YHOO\ndata: +2\ndata: 10\n\n", [("", "YHOO\n+2\n10")]),
     "comment and ids": (
@@ -48,14 +48,14 @@ def decode(chunks: list[bytes]) -> list[tuple[str, str]]:
 
 @each("name", CASES)
 def test_case_whole(name: str) -> None:
-    """A stream fed at once gives the events of the specification."""
+    """A complete stream results in the events of the specification."""
     stream, events = CASES[name]
     assert decode([stream]) == events
 
 
 @each("name", CASES)
 def test_case_byte_by_byte(name: str) -> None:
-    """So does a stream fed byte by byte, even within characters and line ends."""
+    """A stream that arrives byte by byte results in the same events, even within characters and line ends."""
     stream, events = CASES[name]
     assert decode([stream[i : i + 1] for i in range(len(stream))]) == events
 
@@ -67,7 +67,7 @@ def test_case_byte_by_byte(name: str) -> None:
     st.data(),
 )
 def test_any_bytes_any_cuts(pieces: list[bytes], data: st.DataObject) -> None:
-    """Any bytes, any cuts: no exception, and the events do not depend on the cuts."""
+    """Any bytes are decoded without an exception, and the events do not depend on the splits."""
     stream = b"".join(pieces)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))))
     bounds = [0, *cuts, len(stream)]
@@ -76,13 +76,13 @@ def test_any_bytes_any_cuts(pieces: list[bytes], data: st.DataObject) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["", "delta", "response.created"]), st.text(alphabet='aé🐢{}":, '))))
 def test_frames_against_httpx_sse(events: list[tuple[str, str]]) -> None:
-    """Our frames, with comments between them, are read alike by httpx-sse and by our decoder."""
+    """Frames that toolsim writes are read identically by httpx-sse and by toolsim's decoder."""
     stream = b"".join(encode(data, event) + comment("telemetry") for event, data in events)
     answer = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=stream)
     seen = list(httpx_sse.EventSource(answer).iter_sse())
     expected = [(event, data) for event, data in events]
     assert decode([stream]) == expected
-    # httpx-sse drops an event with empty data and no name, and reports "message" for an unnamed one.
+    # httpx-sse drops an event without data and name, and reports "message" for an unnamed event.
     assert [(e.event, e.data) for e in seen if e.data] == [
         (event or "message", data) for event, data in expected if data
     ]
@@ -107,20 +107,20 @@ _LINES = st.tuples(st.sampled_from(_FIELDS), st.text(alphabet="a:é🐢{ \u2028\
 
 @given(st.lists(st.lists(_LINES, max_size=4)), st.sampled_from(["\n", "\r", "\r\n"]), st.data())
 def test_any_stream_against_httpx_sse(events: list[list[str]], end: str, data: st.DataObject) -> None:
-    """Any fields, any line ends, any cuts: httpx-sse, fed the same pieces, reads the same events."""
+    """Any stream results in the same events as in httpx-sse, with any line ends and splits."""
     stream = "".join(line + end for lines in events for line in [*lines, ""]).encode()
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))))
     pieces = [stream[a:b] for a, b in pairwise([0, *cuts, len(stream)])]
     answer = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=iter(pieces))
     seen = [(event.event, event.data) for event in httpx_sse.EventSource(answer).iter_sse()]
-    # It also reports events without data, if they have a name or an id.
+    # httpx-sse also reports events without data if they have a name or an id.
     read = [(event or "message", data) for event, data in decode(pieces)]
     assert [event for event in read if event[1]] == [event for event in seen if event[1]]
 
 
 @pytest.mark.parametrize("stream", [b"data: " + b"x" * 200, b"data: xxxx\n" * 20], ids=["line", "lines"])
 def test_an_event_without_end_is_cut_off(stream: bytes) -> None:
-    """An event over the limit is dispatched as it is, and no more of it is buffered; other events are not affected."""
+    """An event over the size limit is emitted truncated, and later events are not affected."""
     decoder = SSEDecoder(limit=100)
     events = [event for n in range(len(stream)) for event in decoder.feed(stream[n : n + 1])]
     assert len(events) == 1 + (len(stream) == 220)
@@ -141,11 +141,11 @@ def test_an_event_without_end_is_cut_off(stream: bytes) -> None:
     ],
 )
 def test_an_event_of_too_many_values_fails(inside: bytes, whole: bool) -> None:
-    """Values are counted, not similar characters in texts."""
+    """An event with too many values is rejected; characters in strings are not counted as values."""
     event, behind = SSEDecoder().feed(b'data: {"x":[' + inside + b"0]}\n\ndata: ok\n\n")
     assert event.whole is whole
     assert (parse_object(event.data.encode()) is not None) is whole
     parsed = event.parsed()
     assert isinstance(parsed, dict) if whole else "more than 50000 values" in parsed.message
-    # The truncated event does not affect those that came with it.
+    # The truncated event does not affect the next one.
     assert behind == ServerSentEvent("", "ok")

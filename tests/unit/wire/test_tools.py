@@ -96,12 +96,12 @@ def param_of(function, *arguments, **options):
     ],
 )
 def test_read_tools(body, tools):
-    """Every shape of declaration gives the same Tool, wherever it is declared."""
+    """Each form of a declaration results in the same Tool, wherever it is declared."""
     assert read_tools(body)[0] == tools
 
 
 def test_hosted_tools_stay_as_sent():
-    """Tools that the client does not run are returned separately, in order."""
+    """Hosted tools are returned separately, as sent and in order."""
     mcp = {"type": "mcp", "server_label": "x"}
     assert read_tools({"tools": [SEARCH, FLAT, mcp, NAMESPACE]})[1] == (SEARCH, mcp, SEARCH)
 
@@ -151,12 +151,12 @@ def test_hosted_tools_stay_as_sent():
     ],
 )
 def test_malformed_tools(body, param):
-    """A malformed declaration is a 400 with the exact param."""
+    """A malformed declaration results in a 400 with the exact path."""
     assert param_of(read_tools, body) == param
 
 
 def test_message_names_what_was_got_and_expected():
-    """The message names both, and quotes no more of a name than is readable."""
+    """The error names the expected and the given value, and truncates a long name."""
     with pytest.raises(BadRequest, match=r"expected a string that matches .* but got 'a b' instead"):
         read_tools({"tools": [{"type": "function", "name": "a b"}]})
     with pytest.raises(BadRequest) as caught:
@@ -184,7 +184,7 @@ def test_message_names_what_was_got_and_expected():
     ],
 )
 def test_declares_tools(body, declares):
-    """Only hosted tools, or none, are no declaration; a malformed one is."""
+    """A request declares tools if it has a client tool, even a malformed one, but not with hosted tools alone."""
     assert declares_tools(body) is declares
 
 
@@ -203,7 +203,7 @@ PLACES = [
 
 @pytest.mark.parametrize("declared", PLACES)
 def test_name_and_parameters_in_different_places(declared):
-    """A function is read and echoed whole, wherever a client puts its parts; what is nested counts first."""
+    """A function's fields are found inside or outside ``function``; nested fields take precedence."""
     tool = {"type": "function", **declared}
     (read,), _ = read_tools({"tools": [tool]})
     assert (read.name, read.description, read.parameters, read.strict) == ("f", "D", SCHEMA, True)
@@ -216,7 +216,7 @@ CONTAINER = {"type": "shell", "environment": {"type": "container_auto"}}
 
 
 def test_tools_that_are_declared_by_type():
-    """They are the client's own over the Responses API; in chat, which has no items for their calls, hosted ones."""
+    """Tools declared by type are client tools in the Responses API, and hosted tools in chat."""
     declared = [SHELL, CONTAINER, {"type": "apply_patch"}, {"type": "tool_search"}]
     tools, hosted = read_tools({"input": "hi", "tools": declared})
     assert [(tool.name, tool.kind) for tool in tools] == [("shell", "shell"), ("apply_patch", "apply_patch")]
@@ -231,13 +231,13 @@ def test_tools_that_are_declared_by_type():
 
 @pytest.mark.parametrize("kind", ["shell_call", "local_shell_call", "apply_patch_call", "tool_search_call"])
 def test_the_type_of_a_call_declares_no_tool_of_the_clients(kind: str) -> None:
-    """It is left to the backend, as any type that we do not know."""
+    """The type of a call item does not declare a client tool, and is left to the backend."""
     declared = {"type": kind, "execution": "client"}
     assert read_tools({"input": "hi", "tools": [declared]}) == ((), (declared,))
 
 
 def test_schema_param():
-    """A schema's place can be named afterwards: that of the declaration which counts."""
+    """``schema_param`` returns the path of a tool's schema in the request."""
     body = {
         "tools": [SEARCH, NESTED],
         "input": [{"type": "additional_tools", "tools": [{"type": "function", "name": "g"}]}],
@@ -248,14 +248,14 @@ def test_schema_param():
 
 
 def test_echo_tools():
-    """In a Response functions are flat with all their keys, everything else is as sent."""
+    """In a Response, functions are echoed in flat form with all fields, and other tools as sent."""
     bare = {"type": "function", "name": "g", "description": None, "parameters": None, "strict": None}
     assert echo_tools([NESTED, {"name": "g"}, SEARCH, NAMESPACE]) == [FLAT, bare, SEARCH, NAMESPACE]
     assert echo_tools(None) == []
 
 
 def test_a_name_outside_its_function():
-    """Some clients nest the parameters and leave the name outside; nested fields take precedence."""
+    """A name outside ``function`` is accepted, but nested fields take precedence."""
     declared = {"type": "function", "name": "f", "strict": True, "function": {"description": "d", "parameters": SCHEMA}}
     assert read_tools({"tools": [declared]}) == ((F,), ())
     both = {"type": "function", "name": "outer", "function": {"name": "f"}}
@@ -263,14 +263,14 @@ def test_a_name_outside_its_function():
 
 
 def test_tools_that_a_search_has_found():
-    """What ``tool_search`` loaded later can be called like any other; its own declaration stays hosted."""
+    """Tools loaded by ``tool_search`` can be called, while ``tool_search`` itself remains a hosted tool."""
     body = {"tools": [{"type": "tool_search"}], "input": [{"type": "tool_search_output", "tools": [FLAT]}]}
     assert declares_tools(body)
     assert read_tools(body) == ((F,), ({"type": "tool_search"},))
 
 
 def test_the_same_declarations_are_the_very_same_tools() -> None:
-    """Read once, whatever else is in the body; any difference in them, even of order or place, makes other tools."""
+    """Equal declarations result in the same cached Tool, and any difference in another one."""
     one = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {}}}}}
     other = copy.deepcopy(one)
     first, _ = read_tools({"tools": [one], "messages": [{"role": "user", "content": "a"}]})

@@ -1,4 +1,4 @@
-"""Results of web searches: the forms in which servers write them, the limits of domains, citations."""
+"""Results of web searches: the servers' formats, domain limits and citations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HERON = {"title": "Herons", "url": "https://b.example/h", "snippet": "Grey."}
     ],
 )
 def test_json(output: object) -> None:
-    """Wherever the list is, and whatever its members are called."""
+    """JSON results are found in any list, under any of the usual field names."""
     assert read_results(json.dumps(output)) == [SearchResult("https://b.example/h", "Herons", "Grey.")]
 
 
@@ -46,7 +46,7 @@ def test_json(output: object) -> None:
     ],
 )
 def test_text(output: str) -> None:
-    """No word of it is lost."""
+    """Results in plain text or Markdown are split without losing text."""
     first, second = read_results(output)
     assert [(each.url, each.title) for each in (first, second)] == [
         ("https://b.example/h", "Herons"),
@@ -60,13 +60,13 @@ def test_text(output: str) -> None:
     "output", ["", "Nothing.", "{}", "[1, {}]", '{"results": ', '{"results":' * 5_000, "[" * 9_000]
 )
 def test_nothing(output: str) -> None:
-    """What has no address is no result."""
+    """Output without a URL contains no results."""
     assert read_results(output) == []
     assert results_text([]) == "Nothing was found."
 
 
 def test_large_outputs() -> None:
-    """They take time in proportion."""
+    """Large outputs are parsed in linear time."""
     for piece in ("https://b.example/h\n", "Title: x\n", "[x](https://b/", "\n\n---\n", "1. x\n"):
         started = time.monotonic()
         read_results(piece * 20_000)
@@ -93,12 +93,12 @@ def test_large_outputs() -> None:
     ],
 )
 def test_domains(allowed: tuple[str, ...], blocked: tuple[str, ...], url: str, permitted: bool) -> None:
-    """A domain includes its subdomains, and nothing that only looks like it."""
+    """A domain includes its subdomains, but not names that only end with the same letters."""
     assert SearchLimits(allowed, blocked).permits(url) == permitted
 
 
 def test_limits_of_a_request() -> None:
-    """Of either API; what is no list of domains is the client's error."""
+    """Limits are read in the form of either API, and a malformed list of domains is the client's error."""
     assert read_limits({"max_uses": 3, "allowed_domains": ["a"]}, "tools[0]") == SearchLimits(("a",), (), 3)
     assert read_limits({"filters": {"allowed_domains": ["a"]}}, "tools[0]") == SearchLimits(("a",))
     with pytest.raises(BadRequest, match=r"tools\[0\].blocked_domains"):
@@ -106,7 +106,7 @@ def test_limits_of_a_request() -> None:
 
 
 def test_citations() -> None:
-    """The longest address counts; a link of Markdown is one place."""
+    """A citation uses the longest matching URL, and covers a complete Markdown link."""
     titles = {"https://a/": "A", "https://a/b": "B", "https://c/": "C"}
     text = "See [it](https://a/b), https://a/ and [x](https://d/)."
     found = [(text[note["start_index"] : note["end_index"]], note["title"]) for note in citations(text, titles)]
@@ -117,7 +117,7 @@ def test_citations() -> None:
 
 
 def test_the_parameter_of_a_search_tool() -> None:
-    """By its name, or the first string that is demanded."""
+    """The query parameter is found by its name, or is the first required string."""
     text, number = {"type": "string"}, {"type": "integer"}
     assert query_parameter({"properties": {"n": number, "q": text}}) == "q"
     assert query_parameter({"properties": {"n": number, "a": text, "b": text}, "required": ["n", "b"]}) == "b"

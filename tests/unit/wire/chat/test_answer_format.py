@@ -20,11 +20,11 @@ PLAIN = {"type": "json_object"}
     ],
 )
 def test_flat_format(wanted, flat):
-    """A demand for JSON is read in either shape; text is no demand."""
+    """A JSON format is parsed in its flat and its nested form; the text format results in None."""
     assert flat_format(wanted) == flat
 
 
 @each(("flat", "nested"), [(FLAT, NESTED), (PLAIN, PLAIN)])
 def test_nested_format(flat, nested):
-    """The flat shape becomes chat's."""
+    """A flat format is converted to the nested form of chat completions."""
     assert nested_format(flat) == nested

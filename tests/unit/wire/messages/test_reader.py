@@ -1,4 +1,4 @@
-"""A Messages backend's answer as events: streams of the SDK's own types, whole answers, and what servers do wrong."""
+"""Conversion of a Messages backend's answers to events, including the mistakes of real servers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CALL = StructuredCall("get_weather", ARGUMENTS)
 
 
 def decoded(chunks: Iterable[bytes], *, ahead: bool = False) -> tuple[MessagesReader, list[BackendEvent]]:
-    """Return the events of a stream that arrives in ``chunks``."""
+    """Return the reader and the events of a stream that arrives in ``chunks``."""
     reader, decoder = MessagesReader(), SSEDecoder()
     reader.streams_ahead = ahead
     events: list[BackendEvent] = []
@@ -47,7 +47,7 @@ def decoded(chunks: Iterable[bytes], *, ahead: bool = False) -> tuple[MessagesRe
 
 
 def told(*frames: dict[str, Any] | str) -> list[BackendEvent]:
-    """Return the events of these frames, without the beginning of the answer."""
+    """Return the events of these frames, without the event that opens the answer."""
     data = [frame if isinstance(frame, str) else json.dumps(frame) for frame in frames]
     events = decoded([f"data: {text}\n\n".encode() for text in data])[1]
     return [event for event in events if not isinstance(event, Opened)]
@@ -70,7 +70,7 @@ def ended(reason: str = "end_turn") -> list[dict[str, Any]]:
 
 
 def answer() -> tuple[bytes, dict[str, Any]]:
-    """Return one answer as a stream and as a document, each of which the SDK's types accept."""
+    """Return one answer as a stream and as a document, both valid according to the SDK's types."""
     made = MessagesAnswer(counts=COUNTS)
     frames = [*made.begin(), *made.add_reasoning("hm"), *made.add_text("Hi \N{GRINNING FACE}")]
     frames += made.begin_call("get_weather")
@@ -82,11 +82,11 @@ def answer() -> tuple[bytes, dict[str, Any]]:
 
 
 def test_a_stream_cut_at_every_byte() -> None:
-    """Frames of the SDK's own types say the same wherever the network cuts them."""
+    """A stream results in the same events wherever the network splits it."""
     stream, _ = answer()
     for frame in stream.decode().split("\n\n")[:-1]:
         data = json.loads(frame.partition("data: ")[2])
-        if data["type"] != "ping":  # not among the SDK's types of events
+        if data["type"] != "ping":  # The SDK has no type for this event.
             EVENT.validate_python(data)
     expected: list[BackendEvent] = [
         Opened(model="text-model"),
@@ -106,7 +106,7 @@ def test_a_stream_cut_at_every_byte() -> None:
 
 
 def test_a_whole_answer_says_what_its_stream_says() -> None:
-    """The same events, with the counts before the text; spaces between arguments are all that differs."""
+    """A non-streamed answer results in the same events as its stream, except that usage precedes the text."""
     stream, whole = answer()
     Message.model_validate(whole)
     streamed = decoded([stream])[1]
@@ -123,7 +123,7 @@ def test_a_whole_answer_says_what_its_stream_says() -> None:
 
 @pytest.mark.parametrize("ahead", [True, False])
 def test_pieces_of_a_call_ahead(ahead: bool) -> None:
-    """On request a call's pieces are passed on as they come: together they are its arguments."""
+    """If requested, the pieces of a call are passed on immediately, and add up to its arguments."""
     stream, _ = answer()
     _, events = decoded([stream], ahead=ahead)
     pieces = [event for event in events if isinstance(event, StructuredDelta)]
@@ -134,7 +134,7 @@ def test_pieces_of_a_call_ahead(ahead: bool) -> None:
 
 
 def test_arguments_in_the_start_of_a_call() -> None:
-    """Some gateways send them there, and no deltas; a call without any has an empty object."""
+    """Arguments in the start of a block, as sent by some gateways, are used; a call without arguments has ``{}``."""
     at_once = start(0, "tool_use", name="f", input={"a": 1.0})
     assert told(at_once, stop(0), *ended())[0] == StructuredCall("f", '{"a":1.0}')
     assert told(start(0, "tool_use", name="f", input={}), stop(0), *ended())[0] == StructuredCall("f", "{}")
@@ -142,20 +142,20 @@ def test_arguments_in_the_start_of_a_call() -> None:
 
 @pytest.mark.parametrize("number", ["1e5", "0.1234567890123456789", "12345678901234567890.5", "-0.0"])
 def test_arguments_that_come_as_an_object_keep_their_digits(number: str) -> None:
-    """In the start of a block, where the numbers are those of the event's own JSON."""
+    """Arguments that arrive as an object keep the exact digits of their numbers."""
     frame = '{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","name":"f","input":{"a":%s}}}'
     assert told(frame % number, stop(0), *ended())[0] == StructuredCall("f", f'{{"a":{number}}}')
 
 
 def test_text_in_the_start_of_a_block() -> None:
-    """It precedes that of the deltas; a delta of a block that was never started is text."""
+    """Text in the start of a block precedes its deltas, and a delta of an unknown block is text."""
     assert told(start(0, "text", text="a"), delta(0, "text_delta", text="b"), delta(5, "text_delta", text="c")) == [
         *(TextDelta("a"), TextDelta("b"), TextDelta("c"))
     ]
 
 
 def test_half_characters() -> None:
-    """A pair that is split between two deltas is joined; a half that nothing completes is replaced."""
+    """A surrogate pair split over two deltas is joined, and a lone half is replaced by U+FFFD."""
     halves = [delta(0, "text_delta", text="\ud83d"), delta(0, "text_delta", text="\ude00")]
     assert told(start(0, "text", text=""), *halves, stop(0)) == [TextDelta("\N{GRINNING FACE}")]
     assert told(start(0, "thinking", thinking=""), delta(0, "thinking_delta", thinking="x\ud83d"), stop(0)) == [
@@ -175,13 +175,13 @@ def test_half_characters() -> None:
     ],
 )
 def test_stop_reasons(reason: str, finish: str) -> None:
-    """Streamed and whole; an unknown one is an ordinary end."""
+    """Each stop reason is mapped to a finish reason, streamed or not; an unknown one means a normal end."""
     assert told(*ended(reason)) == [Finished(finish), Closed()]
     assert MessagesReader().whole({"content": [], "stop_reason": reason})[1:] == [Finished(finish), Closed()]
 
 
 def test_a_backend_that_dies() -> None:
-    """Without a stop reason the answer is cut off, and nothing says that it is over; with one it is complete."""
+    """An answer without a stop reason is never closed; with one, it is complete."""
     started = [start(0, "tool_use", name="f"), delta(0, "input_json_delta", partial_json='{"a":')]
     assert told(*started) == []
     assert told(*started, *ended("max_tokens")[:1]) == [
@@ -203,7 +203,7 @@ def test_a_backend_that_dies() -> None:
     ],
 )
 def test_failures(frame: str, message: str) -> None:
-    """In whatever shape they come, they end the answer, and nothing after them counts."""
+    """An error in any form ends the answer, and later events are ignored."""
     *_, failed = told(start(0, "text", text="a"), frame, start(1, "text", text="b"), *ended())
     assert isinstance(failed, Failed)
     assert failed.error.message == message
@@ -211,7 +211,7 @@ def test_failures(frame: str, message: str) -> None:
 
 
 def test_oddities() -> None:
-    """Values of other types, fields that are missing, and frames without data are as if absent."""
+    """Values of wrong types, missing fields and frames without data are ignored."""
     odd: list[Any] = ["[]", "5", "null", " ", "[DONE]", '{"type":5}', '{"type":"content_block_start"}']
     odd += [start(0, "text", text=5), stop(9), delta(0, "text_delta", text=None)]
     odd += [{"type": "message_delta", "delta": [], "usage": "many"}, {"type": "message_delta", "delta": {}}]
@@ -220,7 +220,7 @@ def test_oddities() -> None:
 
 
 def test_what_only_this_api_has() -> None:
-    """The blocks of the server's own tools say nothing here; a type that nobody knows is reported."""
+    """Blocks of server tools are ignored, and unknown types are reported."""
     reader, events = decoded(
         f"data: {json.dumps(frame)}\n\n".encode()
         for frame in (
@@ -242,7 +242,7 @@ def test_what_only_this_api_has() -> None:
     ],
 )
 def test_whole_failures(body: dict[str, Any], message: str) -> None:
-    """A 200 without an answer says why, if it knows."""
+    """A body without an answer is a failure despite its status 200, with the server's message if it has one."""
     [failed] = MessagesReader().whole(body)
     assert isinstance(failed, Failed)
     assert failed.error.message == message

@@ -1,4 +1,4 @@
-"""Spellings of the Messages API: errors as Claude Code and the SDKs distinguish them, and headers."""
+"""Errors of the Messages API, as Claude Code and the SDKs distinguish them, and its headers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VERSION = {"anthropic-version": "2023-06-01"}
     ],
 )
 def test_a_backends_error_in_this_apis_shape(status: int, body: str, kind: str, message: str) -> None:
-    """Whatever its shape; its words are kept, and a prompt that does not fit is named as Claude Code expects it."""
+    """A backend's error in any form keeps its message, and a prompt that is too long is described as in this API."""
     answer = json.loads(error_answer(status, body.encode()))
     assert answer["type"] == "error"
     assert answer["request_id"].startswith("req_")
@@ -45,7 +45,7 @@ def test_a_backends_error_in_this_apis_shape(status: int, body: str, kind: str, 
 
 
 def test_an_error_of_this_api_stays_as_it_is() -> None:
-    """Byte for byte."""
+    """An error that already has this API's form is returned unchanged, byte for byte."""
     body = b'{"type":"error", "error":{"type":"overloaded_error","message":"Overloaded"}}'
     assert error_answer(529, body) is body
 
@@ -61,14 +61,14 @@ def test_an_error_of_this_api_stays_as_it_is() -> None:
     ],
 )
 def test_a_client_of_another_api(sent: dict[str, str], got: dict[str, str]) -> None:
-    """A backend of this API gets its version, and the key in the form, or in both forms, that it may know."""
+    """For another API's client, a Messages backend receives the version header, and the key in each suitable header."""
     headers = Headers(**sent)
     assert for_backend(headers, CHAT, MESSAGES) == []
     assert dict(headers) == got
 
 
 def test_a_client_of_this_api() -> None:
-    """A backend of this API gets what it has sent; one of another API its key, and nothing that only this one has."""
+    """A Messages client's headers reach a Messages backend unchanged; another backend receives only the key."""
     sent = {**VERSION, "x-api-key": "k", "anthropic-beta": "a-1, b-2,", "accept": "*/*"}
     headers = Headers([(name.encode(), value.encode()) for name, value in sent.items()])
     assert for_backend(headers, MESSAGES, MESSAGES) == []
@@ -79,7 +79,7 @@ def test_a_client_of_this_api() -> None:
 
 
 def test_the_log_stays_short() -> None:
-    """However much a client asks for."""
+    """The list of dropped headers is limited, however many a client sends."""
     headers = Headers(**{"anthropic-beta": ",".join(["x" * 1000] * 1000)})
     dropped = for_backend(headers, MESSAGES, CHAT)
     assert len(dropped) <= 20

@@ -1,4 +1,4 @@
-"""A Messages request in the shape of a chat request: the same words, in the same order."""
+"""Conversion of a Messages request to a chat request with the same texts in the same order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def call(number: int) -> Call:
 
 
 def test_the_order_of_blocks_is_kept() -> None:
-    """Words and calls of one message by turns, outputs before the words that follow them."""
+    """The order of text and calls in a message is kept, and tool outputs precede the text after them."""
     read = items(
         {"role": "user", "content": "Hi"},
         {
@@ -78,7 +78,7 @@ def test_the_order_of_blocks_is_kept() -> None:
 
 
 def test_ids_go_on_after_those_of_the_history() -> None:
-    """The number of the next call is one more than the highest in the history."""
+    """The next call's number is one more than the highest in the history."""
     request = read_request(
         asked([{"role": "assistant", "content": [use(7)]}, {"role": "user", "content": [result(7)]}])
     )
@@ -98,19 +98,19 @@ def test_ids_go_on_after_those_of_the_history() -> None:
     ],
 )
 def test_the_content_of_a_result(content: Any, text: str) -> None:
-    """In every shape: what is no text is shown as what it is, never lost."""
+    """A tool result's content is converted in every form, and parts that are not text are described."""
     (output,) = items({"role": "user", "content": [result(1, content)]})
     assert output == CallOutput("toolu_001", (Text(text),))
 
 
 def test_a_failed_tool_says_so() -> None:
-    """The output has no other place for it."""
+    """The output of a failed tool begins with a line that reports the failure, as chat has no field for it."""
     (output,) = items({"role": "user", "content": [result(1, "no such city", is_error=True)]})
     assert output.parts == (Text("The tool failed.\nno such city"),)
 
 
 def test_instructions_are_where_they_were() -> None:
-    """The system prompt first, without the line by which requests are billed; a system message in its place."""
+    """The system prompt comes first, without Claude Code's billing line; a system message keeps its position."""
     billing = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2; cch=1;"}
     system = [billing, {"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}]
     read = items({"role": "user", "content": "a"}, {"role": "system", "content": "b"}, system=system)
@@ -122,7 +122,7 @@ def test_instructions_are_where_they_were() -> None:
 
 
 def test_tools_and_choices() -> None:
-    """Tools become functions, and each mode of the choice its counterpart."""
+    """Tools become functions, and each tool choice becomes its chat counterpart."""
     request = read_request(asked([{"role": "user", "content": "x"}], tools=[TOOL], tool_choice={"type": "any"}))
     (tool,) = request.tools
     assert (tool.name, tool.description, tool.parameters) == ("get_weather", TOOL["description"], TOOL["input_schema"])
@@ -152,7 +152,7 @@ def test_tools_and_choices() -> None:
     ],
 )
 def test_whose_tool_it_is(declared: dict[str, Any], is_own: bool) -> None:
-    """A client's own is offered whatever it is called; Anthropic's own kinds are kept as sent, for its server."""
+    """A client's tool is offered whatever its name; a tool of Anthropic's own types is kept as a hosted tool."""
     tool = {**TOOL, **declared} if is_own else declared
     request = read_request(asked([{"role": "user", "content": "x"}], tools=[tool]))
     assert [found.name for found in request.tools] == ([tool["name"]] if is_own else [])
@@ -160,7 +160,7 @@ def test_whose_tool_it_is(declared: dict[str, Any], is_own: bool) -> None:
 
 
 def test_openais_parts_are_read_too() -> None:
-    """Tools, roles and images, as on the other two paths; for the rest see ``foreign.py``."""
+    """OpenAI's tools, roles and images are accepted too; ``foreign.py`` handles other foreign fields."""
     tool = {"type": "function", "function": {"name": "get_weather", "parameters": TOOL["input_schema"]}}
     parts = [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}, {"type": "input_text", "text": "Where?"}]
     messages = [{"role": "developer", "content": "Be kind."}, {"role": "user", "content": parts}]
@@ -173,7 +173,7 @@ def test_openais_parts_are_read_too() -> None:
 
 
 def test_a_deferred_tool_is_declared_where_it_is_loaded() -> None:
-    """It has its schema from the beginning, by which its calls are judged."""
+    """A deferred tool is declared where it is loaded, but has its schema from the beginning."""
     deferred = {**TOOL, "defer_loading": True}
     (tool,) = read_request(asked([{"role": "user", "content": "x"}], tools=[deferred])).tools
     assert (tool.deferred, tool.parameters) == (True, TOOL["input_schema"])
@@ -186,7 +186,7 @@ def test_a_deferred_tool_is_declared_where_it_is_loaded() -> None:
 
 
 def test_what_only_anthropic_has_is_noted() -> None:
-    """Nothing is dropped without a note for the log; the user's name is not passed on at all."""
+    """Fields that only Anthropic's server supports are dropped and noted; the user's metadata is never forwarded."""
     extras = {"thinking": {"type": "adaptive"}, "top_k": 5, "context_management": {}, "metadata": {"user_id": "u"}}
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
     request = read_request(asked([{"role": "user", "content": "x"}], tools=[search], stop_sequences=["END"], **extras))
@@ -197,7 +197,7 @@ def test_what_only_anthropic_has_is_noted() -> None:
 
 
 def test_marks_of_the_cache_move_nothing() -> None:
-    """Claude Code moves its marks from block to block with every turn: a prompt begins as the one before it did."""
+    """Cache marks do not change the prompt, because Claude Code moves them in every turn."""
 
     def shown(**more: Any) -> Any:
         history = [
@@ -226,7 +226,7 @@ def test_marks_of_the_cache_move_nothing() -> None:
             "'messages[0].content[0].tool_use_id'",
         ),
         ({"tools": [{"description": "x"}]}, "Missing required parameter: 'tools[0].name'."),
-        # What clients of the other APIs send.
+        # Fields of other APIs' clients.
         ({"messages": None, "input": "Hello"}, "Missing required parameter: 'messages'."),
         ({"tools": [{"type": "function"}]}, "Missing required parameter: 'tools[0].name'."),
         ({"tool_choice": "any"}, "Invalid type for 'tool_choice'"),
@@ -238,14 +238,14 @@ def test_marks_of_the_cache_move_nothing() -> None:
     ],
 )
 def test_bad_requests_name_their_place(fields: dict[str, Any], message: str) -> None:
-    """In the client's own request."""
+    """The error for a malformed field names its path in the client's request."""
     with pytest.raises(BadRequest) as refused:
         read_request({**asked([{"role": "user", "content": "x"}]), **fields})
     assert message in refused.value.error.message
 
 
 def test_what_another_client_loses() -> None:
-    """A backend of this API gets what it has a place for; the rest is noted, and a file of another store is named."""
+    """A Messages backend receives the fields that it supports; others are noted, and a file is named in the text."""
     parts = [{"type": "text", "text": "Hi."}, {"type": "file", "file": {"file_id": "f"}}]
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": parts}]
     body = {"model": "m", "messages": messages, "seed": 3, "user": "u", "stop": "END", "max_completion_tokens": 7}
@@ -268,7 +268,7 @@ def test_what_another_client_loses() -> None:
 
 
 def test_examples_are_kept() -> None:
-    """``input_examples`` reach the tool, whatever else they hold."""
+    """``input_examples`` are kept, except entries that are not objects."""
     declared = declared_tool({"name": "f", "input_schema": {}, "input_examples": [{"a": 1}, "x"]}, "tools[0]")
     (tool,), _ = read_tools({"tools": [declared]})
     assert tool.examples == ({"a": 1},)

@@ -1,4 +1,4 @@
-"""Tools that change within a conversation of the Messages API: their prompts begin as the ones before them did."""
+"""Tools that change within a Messages conversation without changing the beginning of its prompt."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def system(*blocks: Any) -> dict[str, Any]:
 
 
 def sent(messages: list[Any], tools: list[Any], backend: ApiName = "chat", **fields: Any) -> tuple[Plan, str]:
-    """Return the plan, and the prompt as one text."""
+    """Return the plan and the prompt as one text."""
     body = {"model": "m", "max_tokens": 9, "messages": messages, **({"tools": tools} if tools else {}), **fields}
     data, policy = json.dumps(body).encode(), Policy(backend=backend)
     rewritten = rewrite_request("messages", "/v1/messages", data, policy, output_mode=None, report=Report())
@@ -74,7 +74,9 @@ OFFERED = [{"a", "c"}, {"a", "b", "c"}, {"a", "b", "c"}, {"b", "c"}, {"a", "c"},
 
 @pytest.mark.parametrize("backend", ["chat", "responses", "messages"])
 def test_each_prompt_begins_with_the_one_before(backend: ApiName) -> None:
-    """The model learns of each change where it is made; what it may call is what is declared by then."""
+    """Each prompt begins with the previous one, changes appear where they were made, and only current tools are
+    offered.
+    """
     tools = [tool("a"), tool("c", defer_loading=True)]
     messages: list[Any] = []
     before = ""
@@ -90,12 +92,12 @@ def test_each_prompt_begins_with_the_one_before(backend: ApiName) -> None:
     assert before.count("A tool is there.") == 1
     assert before.index("Go on.") < before.index("b_argument")
     assert "tool_addition" not in before
-    # Once it has been withdrawn, a tool is shown again where it comes back.
+    # A tool that was removed and added again is shown again.
     assert before.count("a_argument") == 2
 
 
 def test_tools_that_are_all_added() -> None:
-    """The first ones are those before the conversation, whenever they come."""
+    """If all tools are added by messages, the first of them are shown before the conversation."""
     plan, prompt = sent([USER, system(defines("a"))], [])
     assert [found.name for found in plan.tools] == ["a"]
     assert prompt.index("a_argument") < prompt.index("Go on.")
@@ -104,7 +106,7 @@ def test_tools_that_are_all_added() -> None:
 
 
 def test_changes_that_mean_nothing_here() -> None:
-    """A reference to a tool that nobody declared, and those to tools of MCP servers, change nothing."""
+    """References to undeclared tools and to MCP servers change nothing."""
     strange = {"type": "tool_addition", "tool": {"type": "mcp_toolset_reference", "server_name": "s"}}
     plan, prompt = sent([USER, ASSISTANT, USER, system(refers("x"), removes("y"), strange)], [tool("a")])
     assert [found.name for found in plan.tools] == ["a"]
@@ -112,7 +114,7 @@ def test_changes_that_mean_nothing_here() -> None:
 
 
 def test_bad_changes_name_their_place() -> None:
-    """In the client's own request."""
+    """The error for a malformed change names its path in the client's request."""
     with pytest.raises(BadRequest) as refused:
         sent([USER, system({"type": "text", "text": "x"}, {"type": "tool_addition"})], [tool("a")])
     assert refused.value.error.param == "messages[1].content[1].tool"

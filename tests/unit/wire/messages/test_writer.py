@@ -1,4 +1,4 @@
-"""Each frame of a stream is an event of the SDK's own types, and the whole answer is its message."""
+"""Each frame of a stream is an event of the SDK's types, and a non-streamed answer is an SDK message."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def shape(frames: list[dict[str, Any]]) -> list[Any]:
 
 
 def test_a_stream_in_the_sdks_own_types() -> None:
-    """One block at a time, indices count up, and the counts come at the end."""
+    """A stream contains one block at a time with increasing indexes, and the usage at its end."""
     _, frames = written(
         Opened(), ReasoningDelta("hm"), TextDelta("Hi"), *CALL, TextDelta("so"), Ended({0: "tool_calls"}, USED)
     )
@@ -72,7 +72,7 @@ def test_a_stream_in_the_sdks_own_types() -> None:
 
 
 def test_a_whole_answer_in_the_sdks_own_type() -> None:
-    """The same blocks, with the arguments as an object whose numbers are those that the model wrote."""
+    """A non-streamed answer has the same blocks, and its arguments are an object with the model's exact numbers."""
     writer, frames = written(Opened(), TextDelta("Hi"), *CALL, Ended({0: "tool_calls"}, USED), stream=False)
     assert frames == []
     assert writer.body is not None
@@ -98,13 +98,13 @@ def test_a_whole_answer_in_the_sdks_own_type() -> None:
 )
 @each("stream", [True, False])
 def test_stop_reasons(events: list[ClientEvent], reason: str, stream: bool) -> None:
-    """Streamed and whole, an empty answer included."""
+    """The stop reason is correct in streamed, non-streamed and empty answers."""
     writer, frames = written(*events, stream=stream)
     assert (frames[-2]["delta"] if stream else writer.body or {})["stop_reason"] == reason
 
 
 def test_keep_alives_and_failures() -> None:
-    """A ping disturbs nothing; an error is the last event, and a whole answer has it apart."""
+    """Pings do not affect the stream; an error is the last event, or replaces a non-streamed answer."""
     _, frames = written(KeepAlive(), TextDelta("x"), KeepAlive(), Failed(ApiError("Gone.", status=502)))
     assert [frame["type"] for frame in frames][0::3] == ["ping", "content_block_delta"]
     assert frames[-1]["error"] == {"type": "api_error", "message": "Gone."}
@@ -124,7 +124,7 @@ def test_keep_alives_and_failures() -> None:
     ],
 )
 def test_arguments_of_a_whole_answer_are_always_an_object(arguments: str, value: Any) -> None:
-    """The API has no other place for them; nothing is lost, and nothing that is not JSON is written."""
+    """Arguments that are not a JSON object are wrapped in one, because this API accepts nothing else."""
     delta = [CallDelta(arguments)] if arguments else []
     writer, _ = written(CallStarted(1, "f"), *delta, CallEnded(), Ended({0: "tool_calls"}), stream=False)
     assert writer.body is not None
@@ -135,7 +135,7 @@ def test_arguments_of_a_whole_answer_are_always_an_object(arguments: str, value:
     "number", ["1.0", "-0", "1e5", "3.14159265358979323846", "12345678901234567890.5", "1e999", "7" * 5000]
 )
 def test_numbers_are_as_streamed(number: str) -> None:
-    """A whole answer holds the digits that the model wrote, as the pieces of a stream do."""
+    """A non-streamed answer contains the exact digits that the model wrote, as a stream does."""
     arguments = f'{{"a":[{number}],"b":"😀"}}'
     events = [CallStarted(1, "f"), CallDelta(arguments), CallEnded(), Ended({0: "tool_calls"})]
     whole, _ = written(*events, stream=False)

@@ -1,4 +1,4 @@
-"""A summary in place of a conversation: asked for with a trigger, answered with one item, read again."""
+"""Compaction: the request with a trigger, the answer with one item, and its use in later requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
 
 
 def asked(backend: Any = "chat", *, mode: Any = "inject", **body: Any) -> Rewritten:
-    """Return the request that asks a backend for a summary of what a client has sent."""
+    """Return the request for a summary that a backend receives."""
     sent = {"model": "m", "input": [HELLO, TRIGGER], "tools": [TOOL], **body}
     policy = Policy(backend=backend, mode=mode)
     data = json.dumps(sent).encode()
@@ -38,7 +38,7 @@ def asked(backend: Any = "chat", *, mode: Any = "inject", **body: Any) -> Rewrit
 
 
 def answered(text: str, *, stream: bool, backend: Any = "chat", cut: int = 0, **body: Any) -> list[dict[str, Any]]:
-    """Return the events of the answer to a model that writes ``text``; those of a whole one are its body."""
+    """Return the events of the answer to a model that writes ``text``, or the body if it is not streamed."""
     plan = asked(backend, stream=stream, **body).plan
     _, chunks = rewrite(plan, *backend_answer(backend, stream, [text[i : i + 5] for i in range(0, len(text), 5)]), cut)
     if not stream:
@@ -55,7 +55,7 @@ def item_of(text: str) -> dict[str, Any]:
 @pytest.mark.parametrize("mode", ["inject", "native"])
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 def test_the_model_is_asked_for_a_summary(backend: str, mode: str) -> None:
-    """After the conversation, without a form of the answer or a call, whatever the client has set for its turns."""
+    """The prompt for the summary follows the conversation, without an answer format or a demand for a call."""
     form = {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}
     body = json.loads(asked(backend, mode=mode, text=form, tool_choice="required", parallel_tool_calls=True).body)
     items = body["messages" if backend == "chat" else "input"]
@@ -69,7 +69,7 @@ def test_the_model_is_asked_for_a_summary(backend: str, mode: str) -> None:
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("cut", [0, 1, 7])
 def test_a_stream_holds_one_item(backend: str, cut: int) -> None:
-    """However it is cut: announced empty, reported as it grows, done in full; and the final object has just this."""
+    """A stream contains one compaction item, which is added empty and then completed, however the stream is split."""
     events = answered("Launch on Tuesday.", stream=True, backend=backend, cut=cut)
     for event in events:
         EVENT.validate_python(event)
@@ -87,7 +87,7 @@ def test_a_stream_holds_one_item(backend: str, cut: int) -> None:
 
 
 def test_a_whole_answer_holds_the_same() -> None:
-    """One item, with the real SDK's type."""
+    """A non-streamed answer contains exactly one compaction item of the SDK's type."""
     response = Response.model_validate(answered("Short.", stream=False)[0])
     assert (response.status, [item.type for item in response.output]) == ("completed", ["compaction"])
 
@@ -95,7 +95,7 @@ def test_a_whole_answer_holds_the_same() -> None:
 @each("text", ["", " \n", CALL, f"I look. {CALL}", f"Done so far: nothing. {CALL} {CALL}"])
 @each("stream", [True, False])
 def test_no_summary_is_an_error(text: str, stream: bool) -> None:
-    """A model that writes nothing, or goes on calling, has not summarised: the client gets no item to install."""
+    """If the model writes no text or calls a tool, the answer is an error without an item."""
     last = answered(text, stream=stream)[-1]
     error = last["response"]["error"] if stream else last["error"]
     assert error["message"] == NO_SUMMARY.message
@@ -104,7 +104,7 @@ def test_no_summary_is_an_error(text: str, stream: bool) -> None:
 
 
 def test_reasoning_is_no_part_of_it() -> None:
-    """Clients expect exactly one item."""
+    """Reasoning is omitted, because clients expect exactly one item."""
     plan = asked("responses", stream=False).plan
     reasoning = {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
     content = [{"type": "output_text", "text": "Short.", "annotations": []}]
@@ -115,14 +115,14 @@ def test_reasoning_is_no_part_of_it() -> None:
 
 
 def test_a_trigger_elsewhere_is_an_error() -> None:
-    """With the path of the item."""
+    """A trigger that is not the last item results in a 400 with its path."""
     with pytest.raises(BadRequest, match="must be the last input item") as raised:
         asked(input=[HELLO, TRIGGER, HELLO])
     assert raised.value.error.param == "input[1]"
 
 
 def test_a_stored_conversation_goes_on_from_its_summary() -> None:
-    """Of what precedes it only the messages of everyone but the model are left; the trigger is stored nowhere."""
+    """After a compaction the stored conversation continues from the summary and the messages other than the model's."""
     said = {"type": "message", "role": "assistant", "id": "msg_1", "content": []}
     first = {"input": [HELLO], "response": {"status": "completed", "output": [said]}}
     body = {"model": "m", "input": [TRIGGER], "previous_response_id": "resp_1"}
@@ -140,7 +140,7 @@ def test_a_stored_conversation_goes_on_from_its_summary() -> None:
 
 @given(st.text(min_size=1).filter(lambda text: bool(text.strip())))
 def test_an_item_holds_the_summary(text: str) -> None:
-    """Whatever it contains, a later request shows it to the model as the user's words."""
+    """A later request shows the summary to the model as a user message, whatever text it contains."""
     item = item_of(text)
     shown = with_summaries({"input": [HELLO, item]})["input"]
     assert shown[0] == HELLO
@@ -161,7 +161,7 @@ def test_an_item_holds_the_summary(text: str) -> None:
     ],
 )
 def test_other_items_are_left_alone(item: Any) -> None:
-    """A request without our items is the very same object."""
+    """A request without toolsim's compaction items is returned as the same object."""
     body = {"input": [item]}
     assert with_summaries(body) is body
     assert with_summaries({"input": "x"}) == {"input": "x"}

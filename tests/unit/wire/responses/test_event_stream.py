@@ -12,7 +12,7 @@ TEXTS = st.lists(st.text(min_size=1), min_size=1, max_size=4)
 
 
 def read(frames: list[bytes]) -> list[dict[str, Any]]:
-    """Return the events of frames, each of which names its own."""
+    """Return the events in the frames after checking that each frame names its type."""
     found = []
     for event in SSEDecoder().feed(b"".join(frames)):
         document = json.loads(event.data)
@@ -23,7 +23,7 @@ def read(frames: list[bytes]) -> list[dict[str, Any]]:
 
 @given(st.lists(TEXTS | st.sampled_from(["a", "b"])))
 def test_all_events_are_counted(batches: list[list[str] | str]) -> None:
-    """By one counter from 0, whatever they are, and however often they are fetched."""
+    """All events are numbered by one counter from 0, whenever they are fetched."""
     events = EventStream(is_on=True)
     events.start_deltas("d", {"item_id": "m"}, ',"logprobs":[]')
     frames: list[bytes] = []
@@ -45,7 +45,7 @@ def test_all_events_are_counted(batches: list[list[str] | str]) -> None:
 
 
 def test_the_terminator() -> None:
-    """It follows the last event, and has no number."""
+    """The terminator follows the last event, without a number."""
     events = EventStream(is_on=True)
     events.start_deltas("d", {})
     events.delta("a")
@@ -54,7 +54,7 @@ def test_the_terminator() -> None:
 
 
 def test_an_answer_that_is_not_streamed_has_no_events() -> None:
-    """Whatever the events."""
+    """An answer that is not streamed has no events."""
     events = EventStream(is_on=False)
     events.start_deltas("d", {})
     events.delta("a")

@@ -1,4 +1,4 @@
-"""Stored answers, and requests with their references replaced by the content."""
+"""Stored answers, and requests whose references are replaced by the stored content."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def record(own: list[Any], output: list[Any]) -> bytes:
     ],
 )
 def test_what_a_request_refers_to(body: dict[str, Any], expected: References) -> None:
-    """Each reference once; an item in the request itself is not one."""
+    """Each reference is found once, and an item of the request itself is not a reference."""
     assert references(body) == expected
     if expected:
         assert stored.may_refer_to_stored(json.dumps(body).encode())
 
 
 def test_a_request_is_shown_with_all_that_it_refers_to() -> None:
-    """Inputs followed by their outputs, the oldest first, then its own items, with the references resolved."""
+    """A resolved request contains the stored inputs and outputs, the oldest first, and then its own items."""
     chain = record([item("i1")], [item("o1")]), record([item("i2")], [item("o2")])
     body = {
         "model": "m",
@@ -92,7 +92,7 @@ def test_a_request_is_shown_with_all_that_it_refers_to() -> None:
 
 @pytest.mark.parametrize("name", ["previous_response_id", "conversation"])
 def test_an_id_that_is_empty(name: str) -> None:
-    """It names nothing that could be continued, so it is no reference, but a mistake."""
+    """An empty id is an error, because it refers to nothing."""
     for wrong in ("", *[{}, {"id": ""}] * (name == "conversation")):
         with pytest.raises(BadRequest) as raised:
             references({name: wrong})
@@ -102,7 +102,7 @@ def test_an_id_that_is_empty(name: str) -> None:
 @each("wrong", [b"", b"5", b"{}", b'{"response":5,"input":"x"}', b'{"items":{"id":"x"}}', b"\xff{"])
 @each("place", [0, 1])
 def test_a_damaged_record_is_not_found(wrong: bytes, place: int) -> None:
-    """Wherever it is in what a request continues: without its context it would be another question."""
+    """A damaged record counts as missing, because the request would lose its context."""
     good = b'{"response":{"output":[]},"input":[]}'
     records = (wrong, good) if place == 0 else (good, wrong)
     for asked, param in (
@@ -120,7 +120,7 @@ def test_a_damaged_record_is_not_found(wrong: bytes, place: int) -> None:
 
 @given(st.lists(st.text(max_size=5), max_size=4), st.lists(st.text(max_size=5), max_size=4), st.booleans())
 def test_what_is_added_to_a_conversation_is_in_it(before: list[str], after: list[str], spaced: bool) -> None:
-    """Without parsing it again: whatever it held, and whatever is added."""
+    """Items are appended to a stored conversation without parsing it, whatever it contains."""
     items = [item(f"b{number}", text) for number, text in enumerate(before)]
     own = [item(f"o{number}", text) for number, text in enumerate(after)]
     separators = (", ", ": ") if spaced else (",", ":")
@@ -144,7 +144,7 @@ def events(frames: bytes) -> list[Any]:
 
 
 def test_an_answer_that_is_not_kept_is_marked() -> None:
-    """Nothing else changes, streamed or whole; a stored one is unchanged, byte for byte."""
+    """An answer that is not stored is marked with ``store: false``; a stored one is unchanged, byte for byte."""
     for stream in False, True:
         data, body = answer(stream=stream)
         assert with_outcome(data, True, stream=stream) == data
@@ -157,7 +157,7 @@ def test_an_answer_that_is_not_kept_is_marked() -> None:
 
 
 def test_an_answer_that_is_lost_fails() -> None:
-    """Its stream ends like any failed one: an error, flat and nested, then the failed response; numbers go on."""
+    """If an answer cannot be stored, its stream ends with an error and the failed response."""
     data, body = answer(stream=True)
     *before, error, last = events(with_outcome(data, LOST))
     assert before == events(data)[:-1]
@@ -169,7 +169,7 @@ def test_an_answer_that_is_lost_fails() -> None:
 
 
 def test_ids_of_items() -> None:
-    """Items without an id get one of their kind; an answer's names are those of its output, unless it failed."""
+    """Items without an id receive one of their kind; the output's ids are listed unless the answer failed."""
     made = [stored.stored_item({"type": kind}) for kind in ("message", "function_call", "reasoning", "other")]
     assert [item["id"].partition("_")[0] for item in made] == ["msg", "fc", "rs", "item"]
     assert len({item["id"] for item in made}) == 4
@@ -181,7 +181,7 @@ def test_ids_of_items() -> None:
 
 @pytest.mark.parametrize("status", ["queued", "in_progress", "failed", "cancelled"])
 def test_what_is_not_whole_cannot_be_continued(status: str) -> None:
-    """An unfinished background answer, or one that ended without a result; an incomplete one can be continued."""
+    """An answer without a result cannot be continued, while an incomplete one can."""
     value = json.dumps({"response": {"id": "r", "status": status, "output": []}, "input": []}).encode()
     with pytest.raises(BadRequest, match=f"its status is '{status}'") as caught:
         resolve({"input": "x"}, Recalled(References("r"), (value,)))
@@ -199,7 +199,7 @@ def test_what_is_not_whole_cannot_be_continued(status: str) -> None:
     ],
 )
 def test_an_error_names_the_place_in_the_request(asked: Any, param: str) -> None:
-    """As the client sent it, however much it continues."""
+    """The error for a malformed item names its position in the client's request, without the stored items."""
     chain = record([item("i1")], [item("o1")]), record([item("i2")], [item("o2")])
     body = {"previous_response_id": "r", "input": asked}
     with pytest.raises(BadRequest) as caught:
@@ -209,7 +209,7 @@ def test_an_error_names_the_place_in_the_request(asked: Any, param: str) -> None
 
 @pytest.mark.parametrize("end", [b"}", b',"background":{"stream":false}}'], ids=["foreground", "background"])
 def test_an_answer_is_no_conversation(end: bytes) -> None:
-    """Nor the other way round: what would be added to an answer as to a conversation would damage it."""
+    """An answer cannot be continued as a conversation, or a conversation as an answer."""
     value = record([item("i")], [])[:-1] + end
     with pytest.raises(BadRequest, match="Conversation with id 'r' not found") as caught:
         resolve({"input": "x"}, Recalled(References(conversation="r"), (value,)))
@@ -233,13 +233,13 @@ def test_an_answer_is_no_conversation(end: bytes) -> None:
     ],
 )
 def test_what_may_refer_to_something(body: bytes, expected: bool) -> None:
-    """Only such a request must be read twice."""
+    """Only a request that might contain a reference, or runs in the background, has to be parsed twice."""
     assert may_refer_to_stored(body) is expected
 
 
 @pytest.mark.parametrize("name", ["previous_response_id", "conversation", "item_reference", "background"])
 def test_it_is_found_in_pieces(name: str) -> None:
-    """Wherever a body is cut."""
+    """A reference is found wherever the body is split."""
     for before in range(100):
         body = b" " * before + b'"%s":true' % name.encode() + b" " * 50
         assert any(pieces(body, 40))
