@@ -1,4 +1,4 @@
-"""Access by names, pages and keys, without flows."""
+"""Access control by names, pages and keys, without flows."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ def refusal(request: Incoming, settings: Settings = SETTINGS, *, is_through: boo
 
 @each("name", KNOWN)
 def test_known_name(name: str) -> None:
-    """Addresses, localhost, the machine, where it listens, and the hosts of listed pages, with and without a port."""
+    """IP addresses, localhost, this machine's names and hosts of listed pages are accepted with and without a port."""
     assert refusal(replace(ASKED, reached_at=name)) is None
 
 
 @each("name", FOREIGN)
 def test_foreign_name(name: str) -> None:
-    """Any other name may be an attacker's; what is not a host at all is refused too."""
+    """Any other name is refused, because it could be an attacker's, and so is a malformed host."""
     assert refusal(replace(ASKED, reached_at=name)) == 403
 
 
 def test_every_name() -> None:
-    """If every origin is listed, so is every name."""
+    """If every origin is listed, every name is accepted."""
     settings = Settings(origins=Origins(("*",)))
     assert refusal(replace(ASKED, reached_at="evil.test", headers={"origin": "http://evil.test"}), settings) is None
 
@@ -83,12 +83,12 @@ PAGES: list[tuple[str, str, int | None]] = [
 
 @each(("origin", "reached_at", "status"), PAGES)
 def test_pages(origin: str, reached_at: str, status: int | None) -> None:
-    """A page is listed, or has come from this very listener."""
+    """A page is accepted if its origin is listed or is this listener."""
     assert refusal(replace(ASKED, reached_at=reached_at, headers={"origin": origin})) == status
 
 
 def test_pages_by_default() -> None:
-    """Those of this machine, at any port, and those of two programs."""
+    """By default, pages of this machine with any port, and those of listed programs, are accepted."""
     settings = Settings(origins=Origins(next(option.default for option in OPTIONS if option.name == "cors_origins")))
     for origin, status in (
         ("http://localhost:3000", None),
@@ -104,7 +104,7 @@ def test_pages_by_default() -> None:
 
 @each("origin", ["http://evil.test", "http://localhost:3000", "app://obsidian.md"])
 def test_pages_do_not_have_the_key(origin: str) -> None:
-    """With a key neither origins nor names matter."""
+    """If a key is required, it alone decides, regardless of origin and name."""
     page = replace(ASKED, reached_at="evil.test", headers={"origin": origin})
     settings = replace(SETTINGS, api_key=KEYS)
     assert refusal(page, settings) == 401
@@ -112,7 +112,7 @@ def test_pages_do_not_have_the_key(origin: str) -> None:
 
 
 def test_the_key_of_the_proxy_opens_only_what_goes_through_it() -> None:
-    """A request to the listener itself needs the key in its own header."""
+    """The proxy's key gives access only through the proxy; a request to the listener needs its own key header."""
     request, settings = replace(ASKED, proxy_user=USER), replace(SETTINGS, api_key=KEYS)
     assert refusal(request, settings) == 401
     assert refusal(request, settings, is_through=True) is None
@@ -132,13 +132,13 @@ FORWARDS: list[tuple[Settings, bool, int | None]] = [
 
 @pytest.mark.parametrize(("settings", "has_key", "status"), FORWARDS)
 def test_forward(settings: Settings, has_key: bool, status: int | None) -> None:
-    """A built-in backend's listener forwards nothing, unless an upstream asks for that; a key is always demanded."""
+    """The listener of a built-in backend forwards nothing unless an upstream is set, and a key is always required."""
     error = check_forward(settings, has_key=has_key)
     assert (error and error.status) == status
 
 
 def test_forward_with_a_file_of_backends(tmp_path: Path) -> None:
-    """It is a backend like any other."""
+    """With a file of backends, the listener forwards nothing unless an upstream is set."""
     file = tmp_path / "models.toml"
     file.write_text('[[models]]\nnames = "m"\nurl = "http://small/v1"\n')
     settings = Settings(models=ModelsFile(file, {}))
@@ -157,7 +157,7 @@ def basic(text: str) -> str:
     "header", ["Bearer key", basic("anyone:key"), basic(":key"), basic("x:key").lower()[:5] + basic("x:key")[5:]]
 )
 def test_proxy_key(header: str) -> None:
-    """As Bearer, or as the password of any name."""
+    """The proxy's key is accepted as a Bearer token, or as the password of any user name."""
     assert proxy_user_of(header, KEYS) == USER
 
 
@@ -165,7 +165,7 @@ def test_proxy_key(header: str) -> None:
     "header", ["", "Basic", "Basic !", "Basic \udce9", basic("key"), basic("key:x"), basic("x:key:y"), "Digest key"]
 )
 def test_not_proxy_key(header: str) -> None:
-    """Anything else is refused, and nothing raises."""
+    """Any other credentials for the proxy are refused without raising."""
     assert proxy_user_of(header, KEYS) is None
 
 
@@ -175,13 +175,13 @@ def bearer_user(header: str) -> User | None:
 
 @pytest.mark.parametrize("header", ["Bearer key", "bearer key", "BEARER   key "])
 def test_bearer(header: str) -> None:
-    """The scheme's case and surrounding spaces do not matter."""
+    """The case of the Bearer scheme, and spaces around the key, do not matter."""
     assert bearer_user(header) == USER
 
 
 @pytest.mark.parametrize("header", ["", "key", "Bearer", "Bearer keys", "Bearer KEY", "Basic key", "Bearer k\udce9y"])
 def test_not_bearer(header: str) -> None:
-    """Anything else is refused, and nothing raises."""
+    """Any other authorization header is refused without raising."""
     assert bearer_user(header) is None
 
 

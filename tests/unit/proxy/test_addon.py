@@ -1,4 +1,4 @@
-"""The hooks, one by one, without a network."""
+"""The addon's hooks, one by one, without a network."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def addon() -> Any:
     addon = ToolSim()
     with taddons.context(addon) as context:
         context.options.add_option("connection_strategy", str, "eager", "")
-        context.configure(addon, toolsim_engine="unknown")  # There is no backend.
+        context.configure(addon, toolsim_engine="unknown")  # There is no backend to detect.
         addon.context = context
         yield addon
         ToolSim.exchanges.forget()
@@ -64,7 +64,7 @@ def run(addon: ToolSim, flow: HTTPFlow, answer: object = ANSWER) -> HTTPFlow:
 
 
 def test_whole_turn(addon: ToolSim) -> None:
-    """A request and its answer are rewritten; the flow reports it, and the exchange is dropped."""
+    """A request and its answer are rewritten, the flow has a report, and the exchange is removed."""
     body = {"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}
     flow = run(addon, asked(body))
     assert b"CLIENT TOOL CATALOG" in (flow.request.content or b"")
@@ -81,7 +81,7 @@ def test_whole_turn(addon: ToolSim) -> None:
 
 @pytest.mark.parametrize("body", [b"not json", {"messages": []}, [1], {"messages": [], "tools": []}])
 def test_not_ours(body: object, addon: ToolSim) -> None:
-    """Such a flow only gets a Via header; its comment merely says that there were no tools."""
+    """A request without tools is only given a Via header and a comment, and its body is unchanged."""
     flow = asked(body)
     before, headers = flow.request.raw_content, flow.request.headers.copy()
     run(addon, flow)
@@ -95,7 +95,7 @@ def test_not_ours(body: object, addon: ToolSim) -> None:
 
 
 def test_other_paths_stream(addon: ToolSim) -> None:
-    """Other requests are streamed both ways, unless another addon has answered them already."""
+    """Requests to other paths are streamed both ways, unless another addon has already answered them."""
     flow = asked({"tools": TOOLS}, "/v1/files")
     addon.requestheaders(flow)
     assert flow.request.stream is True
@@ -111,7 +111,7 @@ def test_other_paths_stream(addon: ToolSim) -> None:
 
 
 def test_a_turn_is_reported_exactly_once(addon: ToolSim, caplog: pytest.LogCaptureFixture) -> None:
-    """However many hooks report the end, there is one line and one count."""
+    """A turn is logged and counted once, however many hooks report its end."""
     with caplog.at_level("INFO"):
         flow = run(addon, asked({"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}))
         addon.error(flow)
@@ -123,7 +123,7 @@ def test_a_turn_is_reported_exactly_once(addon: ToolSim, caplog: pytest.LogCaptu
 
 @pytest.mark.parametrize("end", ["error", "client_disconnected"])
 def test_aborted_exchange_is_freed(end: str, addon: ToolSim, caplog: pytest.LogCaptureFixture) -> None:
-    """An exchange that ends without an answer is dropped, and logged as aborted."""
+    """An exchange that ends without an answer is removed and logged as aborted."""
     flow = asked({"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS})
     addon.requestheaders(flow)
     addon.request(flow)
@@ -140,7 +140,7 @@ def test_aborted_exchange_is_freed(end: str, addon: ToolSim, caplog: pytest.LogC
 
 
 def test_bug_of_ours_is_an_error(addon: ToolSim, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception while rewriting is a 500: the request must not be passed on unrewritten."""
+    """If rewriting raises, the client receives a 500, because the original request must not be forwarded."""
 
     def bug(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
@@ -161,7 +161,7 @@ STRATEGIES = [
 
 @pytest.mark.parametrize(("options", "expected"), STRATEGIES)
 def test_connection_strategy(options: dict[str, Any], expected: str, addon: Any) -> None:
-    """Connections are lazy where a dead target would otherwise end the client's connection before we see a request."""
+    """Connections are lazy wherever an unreachable target would otherwise end the client's connection too early."""
     addon.context.configure(addon, **options)
     assert addon.context.options.connection_strategy == expected
 
@@ -174,7 +174,9 @@ def loopback(addon: ToolSim) -> Iterator[Loopback]:
 
 
 def test_upstream_that_is_the_builtin_backend_is_guarded(addon: Any, loopback: Loopback) -> None:
-    """However a request gets to the codex backend, other machines and foreign web pages are refused without a key."""
+    """A request that reaches the codex backend through the upstream option is refused if it is remote or from a web
+    page.
+    """
     addon.context.configure(addon, toolsim_backend="codex", toolsim_upstream="http://127.0.0.1:4711")
     for peer, origin, status in (
         ("10.0.0.9", "", 403),
@@ -191,7 +193,7 @@ def test_upstream_that_is_the_builtin_backend_is_guarded(addon: Any, loopback: L
 
 
 def test_reload_keeps_exchanges(addon: ToolSim) -> None:
-    """An exchange that one instance started is finished by the next."""
+    """An exchange that one instance of the addon started is finished by the next instance."""
     flow = asked({"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS})
     addon.requestheaders(flow)
     addon.request(flow)
@@ -204,7 +206,7 @@ def test_reload_keeps_exchanges(addon: ToolSim) -> None:
 
 
 async def test_stores_are_closed(addon: ToolSim, tmp_path: Path) -> None:
-    """A replaced store, and the last one at shutdown: none of their files stays open."""
+    """A replaced store is closed immediately, and the last store at shutdown, so that no file remains open."""
     for name in "one", "two":
         addon.context.configure(addon, toolsim_store=f"sqlite:{tmp_path / name}")
         assert await addon._memory.store(StoredContext("p", own=b"[]"), b"{}", []) is True
@@ -215,7 +217,7 @@ async def test_stores_are_closed(addon: ToolSim, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hook", [ToolsimStoreHook, ToolsimPauseHook])
 async def test_hooks_during_an_answer_update_no_flow(hook: type, addon: Any) -> None:
-    """A long answer has many: other addons would take each for a change of its flow, and draw it anew."""
+    """Hooks during an answer do not update its flow, because other addons would redraw it each time."""
     updated: list[object] = []
     manager = addon.context.master.addons
     manager.chain = [addon, SimpleNamespace(update=updated.append)]
@@ -227,7 +229,7 @@ async def test_hooks_during_an_answer_update_no_flow(hook: type, addon: Any) -> 
 
 
 def test_no_attribute_is_mistaken_for_a_hook(addon: ToolSim) -> None:
-    """mitmproxy calls any attribute with a hook's name."""
+    """Each attribute with a hook's name is callable, because mitmproxy calls it."""
     from mitmproxy.hooks import all_hooks
 
     hooks = {name for name in all_hooks if hasattr(addon, name)}
@@ -236,7 +238,7 @@ def test_no_attribute_is_mistaken_for_a_hook(addon: ToolSim) -> None:
 
 
 async def test_a_refused_request_is_sent_again_with_what_it_refers_to(addon: Any) -> None:
-    """The second request is the first one without what was refused: the turns before it are in both."""
+    """A resent request still contains the stored turns before it, and lacks only the refused feature."""
     addon.context.configure(addon, toolsim_store="memory", toolsim_engine="llama.cpp", toolsim_mode="auto")
     tools = [{"type": "function", "name": "f"}]
     flow = asked({"model": "m", "input": "then?", "tools": tools}, "/v1/responses")
@@ -269,14 +271,14 @@ async def test_a_refused_request_is_sent_again_with_what_it_refers_to(addon: Any
     ],
 )
 def test_lazy_connections(addon: Any, options: dict[str, Any], strategy: str) -> None:
-    """mitmproxy must not connect in advance where a dead target would end the client's connection."""
+    """mitmproxy does not connect in advance wherever an unreachable target would end the client's connection."""
     addon.context.configure(addon, **options)
     assert addon.context.options.connection_strategy == strategy
 
 
 @pytest.mark.parametrize("engine", ["auto", "vllm"])
 async def test_one_whose_engine_was_set_is_not_asked(addon: Any, engine: str) -> None:
-    """The first request waits for the answer only where the engine is to be found out."""
+    """The first request waits for the engine's detection only if the engine is not set."""
     addon.context.configure(addon, toolsim_engine=engine)
     waiting = addon.requestheaders(asked({"model": "m"}))
     assert (waiting is not None) == (engine == "auto")

@@ -1,4 +1,4 @@
-"""Hosts that are this machine, and URLs of backends as they are parsed."""
+"""Detection of addresses of this machine, and parsing of backend URLs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ ELSEWHERE += ["f", "1.2.3.4.5", "127.1 "]
 
 @each("address", HERE)
 def test_loopback(address: str) -> None:
-    """All of these stay on this machine."""
+    """Each of these addresses is on this machine."""
     assert is_loopback(address)
 
 
 @each("address", ELSEWHERE)
 def test_not_loopback(address: str) -> None:
-    """None of these is certain to."""
+    """None of these addresses is certain to be on this machine."""
     assert not is_loopback(address)
 
 
 def test_listener() -> None:
-    """A target is the listener if the port matches and its name certainly means this machine."""
+    """A target is the listener if its port matches and its name certainly means this machine."""
     sockname = ("192.168.1.5", 8080)
     for host in ("localhost", "LocalHost", "127.0.0.1", "127.1", "0.0.0.0", "::", "192.168.1.5", socket.gethostname()):
         assert is_listener(host, 8080, sockname)
@@ -46,7 +46,7 @@ def test_listener() -> None:
     ],
 )
 def test_a_url_is_a_backend(url: str, expected: Upstream) -> None:
-    """The port defaults to the scheme's, and the path has no slash at the end."""
+    """The port defaults to the scheme's port, and a slash at the end of the path is removed."""
     assert parse_url(url) == expected
 
 
@@ -54,7 +54,7 @@ def test_a_url_is_a_backend(url: str, expected: Upstream) -> None:
     "url", ["", "h", "ftp://h", "http://", "http://[::1", "http://h:x", "http://h/?a", "http://a b"]
 )
 def test_what_is_no_url_is_refused(url: str) -> None:
-    """The message quotes it; if only the scheme is missing, it suggests the URL."""
+    """The error for an invalid URL quotes it, and suggests a correction if only the scheme is missing."""
     with pytest.raises(ValueError, match=r"^got '.*', expected a URL such as") as refused:
         parse_url(url)
     assert str(refused.value).endswith("; did you mean http://h?") == (url == "h")
@@ -65,5 +65,5 @@ def test_what_is_no_url_is_refused(url: str) -> None:
     [("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("", "127.0.0.1"), ("::1", "[::1]"), ("10.0.0.1", "10.0.0.1")],
 )
 def test_the_host_of_a_url(host: str, shown: str) -> None:
-    """A wildcard address becomes this machine's."""
+    """A wildcard address is replaced by the loopback address."""
     assert url_host(host) == shown

@@ -10,7 +10,7 @@ from toolsim.proxy.approve import WAITS, Approve
 
 
 async def test_an_answer_waits_and_its_flow_shows_it() -> None:
-    """Its flow names the call without its arguments; the commands accept that flow, or one of its rounds."""
+    """A waiting flow's comment names the call; the commands accept this flow or the flow of one of its rounds."""
     approve = Approve()
     with taddons.context(approve) as context:
         for of_round in (False, True):
@@ -32,7 +32,7 @@ async def test_an_answer_waits_and_its_flow_shows_it() -> None:
 
 
 async def test_a_persons_comment_stays() -> None:
-    """A call whose flow is gone waits all the same."""
+    """A person's comment is kept, and a call whose flow is gone still waits for a decision."""
     approve = Approve()
     flow = tflow.tflow()
     flow.comment = "mine"

@@ -1,4 +1,4 @@
-"""Changes to a request with attempted features after a backend's error."""
+"""Requests that try features, and are resent without them after a backend's error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AUTO = Policy(engine="auto", mode="auto", constrain="auto", sentinel="auto")
 
 
 class Asked:
-    """A request that has been rewritten and sent, and the exchange that it belongs to."""
+    """A request that has been rewritten and sent, with its exchange."""
 
     def __init__(self, backend: Backend | None = None) -> None:
         self.backend = backend or Backend(Root("http", "h", 1), engine="llama.cpp")
@@ -52,7 +52,7 @@ class Asked:
         return found
 
     def gets(self, status: int, content: bytes, *, can_resend: bool = True, **headers: str) -> bool:
-        """Let the backend answer; return whether the request is sent again, which is then done."""
+        """Let the backend answer, and return whether the request was resent."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.flow.response = Response.make(status, b"", named)
         self.flow.response.raw_content = content
@@ -65,7 +65,7 @@ class Asked:
 
 
 def test_one_refusal_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
-    """Tools are refused, then the schema: the last request asks in words, and each refusal was logged once."""
+    """If tools and then the schema are refused, the last request uses neither, and each refusal is logged once."""
     asked = Asked()
     assert asked.plan.attempts == {"tools"}
     assert asked.flow.request.raw_content == json.dumps(BODY).encode()
@@ -84,7 +84,7 @@ def test_one_refusal_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_round_that_is_sent_twice_is_still_that_round() -> None:
-    """Its report says which one it is, and of which answer: by that it is counted, and recorded."""
+    """The report of a resent round keeps the round's number and the flow of its answer."""
     asked = Asked()
     asked.exchange.report.round, asked.exchange.report.part_of = 2, "flow"
     assert asked.gets(400, b"m does not support tools")
@@ -92,7 +92,7 @@ def test_a_round_that_is_sent_twice_is_still_that_round() -> None:
 
 
 def test_an_error_is_read_before_its_client_gets_it() -> None:
-    """It may be a refusal; once nothing is attempted any more, an error keeps its bytes."""
+    """An error's body is read before the client receives it, because it can be a refusal of a feature."""
     asked = Asked()
     asked.backend.refuses("m", "constraint")
     assert asked.plan.attempts == {"tools"}
@@ -104,13 +104,13 @@ def test_an_error_is_read_before_its_client_gets_it() -> None:
     asked.flow.response = Response.make(500)
     asked.flow.response.raw_content = None
     asked.exchange.begin(asked.flow)
-    # It may lack the code for a prompt that is too long; apart from that it passes.
+    # The error may still need the code for a prompt that is too long, but otherwise passes.
     assert asked.exchange.answer_job(asked.flow) is None
     assert asked.flow.response.raw_content is None
 
 
 def test_a_compressed_refusal_is_read() -> None:
-    """The error is decoded before it is read."""
+    """A compressed error is decoded before it is examined."""
     assert Asked().gets(400, gzip.compress(b"m does not support tools"), content_encoding="gzip")
 
 
@@ -118,21 +118,21 @@ def test_a_compressed_refusal_is_read() -> None:
     ("status", "content"), [(400, b"the context is full"), (200, b"no tools supported"), (500, b"\xff")]
 )
 def test_other_answers_change_nothing(status: int, content: bytes) -> None:
-    """The client gets them, and nothing is remembered."""
+    """Any other answer is passed on to the client, and no refusal is remembered."""
     asked = Asked()
     assert not asked.gets(status, content)
     assert asked.backend.refused == set()
 
 
 def test_what_cannot_be_sent_again_is_remembered() -> None:
-    """The client gets this error, and the next request leaves the feature out."""
+    """If the request cannot be resent, the client receives the error, and the next request omits the feature."""
     asked = Asked()
     assert not asked.gets(400, b"no support: does not support tools", can_resend=False)
     assert Asked(asked.backend).plan.attempts == {"constraint"}
 
 
 def test_a_missed_call_is_remembered() -> None:
-    """A native answer contained a call as text: from then on that model's calls are requested as text."""
+    """If a native answer contains a call as text, later requests for that model use the manifest instead."""
     for verdict, refused in (("text UNKNOWN_TOOL", set()), ("call f", {("m", "tools")})):
         asked = Asked()
         block = {"choice": 0, "start": 0, "end": 1, "verdicts": [verdict], "repairs": []}

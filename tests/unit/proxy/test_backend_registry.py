@@ -1,4 +1,4 @@
-"""Facts about backends, and probes for them: which are asked, how often, and for how long."""
+"""Facts about backends, and the probes that collect them, with their limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolsim.wire.apis import CHAT, MESSAGES, RESPONSES
 
 
 def test_a_backend_is_known_by_its_address_and_path() -> None:
-    """Requests of either API and version path go to one backend; another path or port means another one."""
+    """Requests of any API and version path belong to one backend; another path or port means another backend."""
     backends = BackendRegistry()
     one = backends.at("http", "h", 1, "/v1")
     assert one.root == Root("http", "h", 1, "")
@@ -25,13 +25,13 @@ def test_a_backend_is_known_by_its_address_and_path() -> None:
 
 
 def test_addresses_of_pages() -> None:
-    """A page is a sibling of /v1; an IPv6 address is in brackets."""
+    """The URL of a page replaces ``/v1``, and an IPv6 address is enclosed in brackets."""
     assert Root("https", "h", 443, "/gateway").url("/props") == "https://h:443/gateway/props"
     assert Root("http", "::1", 80).url("/props") == "http://[::1]:80/props"
 
 
 def test_a_backend_that_is_never_asked_is_forgotten() -> None:
-    """Everything known of it is dropped; a backend that has replaced it meanwhile stays."""
+    """All facts about a stale backend are dropped, but not those about the backend that replaced it."""
     backends = BackendRegistry()
     old = backends.at("http", "h", 1)
     old.refuses("m", "tools")
@@ -43,7 +43,7 @@ def test_a_backend_that_is_never_asked_is_forgotten() -> None:
 
 
 def test_an_api_that_was_rejected_is_tried_last_for_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then it is the first one again; the others are never left out, and a server in its place starts anew."""
+    """A rejected API is tried last for ten minutes but never left out, and another server starts without rejections."""
     clock = [1000.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     backend = Backend(Root("http", "h", 1), is_named=True)
@@ -60,7 +60,7 @@ def test_an_api_that_was_rejected_is_tried_last_for_ten_minutes(monkeypatch: pyt
 
 
 def test_an_api_is_tried_only_at_a_backend_that_the_operator_named() -> None:
-    """And only if the operator has not said which one it has."""
+    """Other APIs are tried only at a backend that the operator configured without specifying its API."""
     backend = Backend(Root("http", "h", 1))
     assert backend.apis_for(RESPONSES, "auto") == ("responses",)
     backend.is_named = True
@@ -68,7 +68,7 @@ def test_an_api_is_tried_only_at_a_backend_that_the_operator_named() -> None:
 
 
 def test_a_backend_that_is_gone_is_assumed_to_be_what_it_was() -> None:
-    """It is asked more and more rarely, until it has been quiet for long."""
+    """An unreachable backend keeps its engine, and is probed less and less often until it has been stable."""
     backends, now, asked = BackendRegistry(), 0.0, []
     backend = backends.at("http", "h", 1)
     assert backend.may_be_asked(now)
@@ -89,7 +89,7 @@ def test_a_backend_that_is_gone_is_assumed_to_be_what_it_was() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """Clients choose addresses and models: the oldest backend is dropped, and refusals per backend are bounded."""
+    """The numbers of backends and of refusals per backend are limited, because clients choose addresses and models."""
     backends = BackendRegistry()
     first = backends.at("http", "h", 0)
     for port in range(1, backend_registry._MAX_BACKENDS + 1):
@@ -100,13 +100,13 @@ def test_memory_is_bounded() -> None:
         assert len(first.refused) <= backend_registry._MAX_REFUSED
 
 
-# -- asking --
+# -- probes --
 
 VLLM = {"/version": b'{"version": "0.11.0"}'}
 
 
 class Pages:
-    """A server of pages by path; all others are 404. ``hangs``: it accepts requests and never answers."""
+    """A server with these pages by path; all other paths are 404. If ``hangs`` is set, it never answers."""
 
     def __init__(self, pages: dict[str, bytes]) -> None:
         self.pages = pages
@@ -161,7 +161,7 @@ async def settled(backends: BackendRegistry) -> None:
 
 
 async def test_the_first_request_waits_for_the_answer(backends: BackendRegistry) -> None:
-    """After that it is known, and not asked again."""
+    """The first request waits for the probe's result, and the backend is not probed again."""
     async with serve(VLLM) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port, "/v1")
         await first_hook(backends, backend)
@@ -174,7 +174,7 @@ async def test_the_first_request_waits_for_the_answer(backends: BackendRegistry)
 
 
 async def test_a_server_that_is_none_of_them(backends: BackendRegistry) -> None:
-    """Unknown counts as an answer: it is not asked again."""
+    """A server of unknown software is recorded as "unknown", and is not probed again."""
     async with serve({"/version": b"[" * 100_000}) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port)
         await first_hook(backends, backend)
@@ -183,7 +183,7 @@ async def test_a_server_that_is_none_of_them(backends: BackendRegistry) -> None:
 
 
 async def test_ollama_below_its_own_api(backends: BackendRegistry) -> None:
-    """The page of vLLM below /api is one of Ollama."""
+    """The version page below /api identifies Ollama, although vLLM has the same page elsewhere."""
     async with serve({"/api/version": b'{"version": "0.13.5"}'}) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port, "/api")
         await first_hook(backends, backend)
@@ -192,7 +192,7 @@ async def test_ollama_below_its_own_api(backends: BackendRegistry) -> None:
 
 
 async def test_a_server_that_hangs(backends: BackendRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first request waits a bounded time and the others not at all; after a rest, the server is asked again."""
+    """The first request waits for a limited time, later requests not at all, and the server is probed again later."""
     monkeypatch.setattr(backend_registry, "WAIT_SECONDS", 0.05)
     monkeypatch.setattr(backend_registry, "PROBE_SECONDS", 0.2)
     async with serve(VLLM) as pages:
@@ -217,7 +217,7 @@ async def test_a_server_that_hangs(backends: BackendRegistry, monkeypatch: pytes
 
 
 async def test_nobody_there(backends: BackendRegistry) -> None:
-    """A closed port decides nothing."""
+    """A closed port leaves the engine undecided."""
     async with serve(VLLM) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port)
     await first_hook(backends, backend)
@@ -227,7 +227,7 @@ async def test_nobody_there(backends: BackendRegistry) -> None:
 
 @pytest.mark.parametrize("key", ["", "sk-upstream"])
 async def test_the_key(key: str, backends: BackendRegistry) -> None:
-    """The operator's key for the backend is sent, and none of the client's."""
+    """A probe sends the operator's key for the backend, but never the client's key."""
     async with serve({}) as pages:
         await first_hook(backends, backends.at("http", "127.0.0.1", pages.port), key)
         await settled(backends)
@@ -238,7 +238,7 @@ async def test_the_key(key: str, backends: BackendRegistry) -> None:
 
 
 async def test_a_server_that_dies_again_and_again(backends: BackendRegistry) -> None:
-    """It stays what it was, and is not asked more for struggling; once another server answers, it is that one."""
+    """A server that fails repeatedly keeps its facts without more probes; another server replaces the facts."""
     async with serve(VLLM) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port)
         await first_hook(backends, backend)

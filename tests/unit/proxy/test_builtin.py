@@ -1,4 +1,4 @@
-"""The built-in backends: which one runs, and who can reach it."""
+"""The built-in backends: their start, their port and the requests that they admit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def builtin() -> AsyncIterator[BuiltinBackend]:
 
 
 async def test_its_life(builtin: BuiltinBackend) -> None:
-    """It listens on its own port while it runs; only a change in its own settings restarts it."""
+    """A built-in backend listens on its own port, and is restarted only if its own settings change."""
     port = builtin.port
     assert port is not None
     with socket.create_connection(("127.0.0.1", port)):
@@ -39,7 +39,7 @@ async def test_its_life(builtin: BuiltinBackend) -> None:
 
 
 async def test_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """A port that cannot be bound is an error in the log, and the backend is not up."""
+    """If the port cannot be bound, an error is logged, and the backend is not available."""
 
     async def start(self: Loopback) -> None:
         raise OSError("address in use")
@@ -68,7 +68,7 @@ async def test_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     ],
 )
 async def test_the_log_says_who_answers(backend: Any, mode: str, line: str, caplog: pytest.LogCaptureFixture) -> None:
-    """It does not claim that a backend answers if it gets no requests, or if it is a Codex that may be missing."""
+    """The log claims that the backend answers only if it receives requests and its program exists."""
     caplog.set_level(logging.INFO)
     builtin = BuiltinBackend()
     await builtin.start(Settings(builtin=backend, codex_command=("no-such-codex",)), [ProxyMode.parse(mode)])
@@ -79,7 +79,7 @@ async def test_the_log_says_who_answers(backend: Any, mode: str, line: str, capl
 
 
 async def test_admission(builtin: BuiltinBackend) -> None:
-    """It answers a request that was admitted, once, and no others."""
+    """The backend answers a request only if it was admitted, and only once."""
     assert builtin.port is not None
     async with httpx.AsyncClient(trust_env=False) as client:
         url = f"http://127.0.0.1:{builtin.port}/v1/models"

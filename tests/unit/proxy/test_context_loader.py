@@ -1,4 +1,4 @@
-"""Flows and the memory: what is recalled before a request is rewritten, and stored before an answer is sent."""
+"""Loading of stored context before a request is rewritten, and storing before an answer is sent."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def context_loader(memory: ResponseStore) -> StoredContextLoader:
 
 
 def received(context_loader: StoredContextLoader, body: Any, encoding: str = "") -> tuple[HTTPFlow, Exchange, bool]:
-    """Return a flow whose body has arrived, its exchange, and whether it must be awaited."""
+    """Return a flow whose body has arrived, its exchange, and whether the flow has to wait."""
     flow = tflow.tflow()
     flow.live = True
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -70,7 +70,7 @@ def turn_of(exchange: Exchange) -> StoredContext:
 
 
 async def answered(context_loader: StoredContextLoader, flow: HTTPFlow, exchange: Exchange) -> dict[str, Any]:
-    """Let a chat backend answer; return the client's answer."""
+    """Let a chat backend answer and return the client's answer."""
     job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
     assert job is not None
     exchange.take_request(flow, run(job))
@@ -88,7 +88,7 @@ async def answered(context_loader: StoredContextLoader, flow: HTTPFlow, exchange
 async def test_a_turn_that_refers_to_nothing_waits_for_nothing(
     context_loader: StoredContextLoader, memory: ResponseStore
 ) -> None:
-    """It is stored under the id that its client gets."""
+    """A request without references does not wait, and its answer is stored under the client's id."""
     flow, exchange, waits = received(context_loader, {"model": "m", "input": "Hello"})
     assert not waits
     first = await answered(context_loader, flow, exchange)
@@ -105,7 +105,7 @@ async def test_a_turn_that_refers_to_nothing_waits_for_nothing(
 
 
 async def test_a_large_body_is_searched_in_pieces(context_loader: StoredContextLoader) -> None:
-    """Fifteen megabytes that nearly look like references take a tenth of a second, in which other work continues."""
+    """A large body full of partial matches is searched quickly and in pieces, between which other tasks run."""
     body = b'{"input":"' + b'\\"pr' * 3_750_000 + b'"}'
     flow, exchange, waits = received(context_loader, body)
     assert waits
@@ -125,7 +125,7 @@ async def test_a_large_body_is_searched_in_pieces(context_loader: StoredContextL
 
 
 async def test_words_that_only_look_like_references(context_loader: StoredContextLoader) -> None:
-    """A text that contains the field's name is parsed, and then passes unchanged."""
+    """A text that contains a reference's field name is parsed, and then passed on unchanged."""
     body = {"model": "m", "input": 'a "previous_response_id"', "metadata": {"conversation": "x"}}
     flow, exchange, waits = received(context_loader, body)
     assert waits
@@ -136,7 +136,7 @@ async def test_words_that_only_look_like_references(context_loader: StoredContex
 
 
 async def test_a_compressed_request_is_read_first(context_loader: StoredContextLoader) -> None:
-    """Its references are not visible until it is decompressed."""
+    """A compressed request is decompressed before the search for references."""
     body = gzip.compress(b'{"model":"m","input":"x","previous_response_id":"r"}')
     flow, exchange, waits = received(context_loader, body, "gzip")
     assert waits
@@ -146,7 +146,7 @@ async def test_a_compressed_request_is_read_first(context_loader: StoredContextL
 
 
 async def test_an_answer_in_the_background_is_seen(context_loader: StoredContextLoader) -> None:
-    """Whatever the encoding of the body; only the field itself counts."""
+    """A background request is detected by its own field in any encoding of the body, but not by a nested field."""
     for body, expected in (
         ({"input": "x", "background": True}, True),
         ({"input": "x", "background": True, "store": False}, True),
@@ -164,7 +164,7 @@ async def test_an_answer_in_the_background_is_seen(context_loader: StoredContext
 async def test_errors_take_the_place_of_the_answer(
     context_loader: StoredContextLoader, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A failing store, and a request too large together with what it refers to."""
+    """If the store fails, or the request is too large with its context, the client receives an error."""
 
     async def fail(*_: object) -> Recalled | ApiError:
         return UNAVAILABLE
@@ -189,7 +189,7 @@ async def test_errors_take_the_place_of_the_answer(
 async def test_a_compressed_body_about_what_is_kept(
     context_loader: StoredContextLoader, data: bytes, status: int
 ) -> None:
-    """A body that cannot be decoded is a 400, and one beyond the limit a 413."""
+    """A body that cannot be decoded results in a 400, and one that exceeds the limit in a 413."""
     flow = tflow.tflow()
     flow.live = True
     flow.request.method, flow.request.path = "POST", "/v1/conversations"
@@ -203,14 +203,14 @@ async def test_a_compressed_body_about_what_is_kept(
 
 
 async def test_without_a_store_nothing_is_remembered() -> None:
-    """No store: nothing is stored, and nothing waits."""
+    """Without a store, nothing is stored and no request waits."""
     flow, exchange = tflow.tflow(), Exchange(Report(), client_id="c", cors={}, limits=Limits())
     flow.request.raw_content = b'{"previous_response_id":"r"}'
     assert not over(ResponseStore()).take(flow, exchange)
 
 
 async def test_a_request_is_read_once(context_loader: StoredContextLoader) -> None:
-    """What is stored of it is parsed along with it: its body is not parsed again when the answer is over."""
+    """The stored form of a request is prepared when it is rewritten, so its body is not parsed again."""
     jobs: list[Job[Any]] = []
 
     async def noted[R: JobResult](job: Job[R]) -> R:
@@ -226,7 +226,7 @@ async def test_a_request_is_read_once(context_loader: StoredContextLoader) -> No
 
 
 async def test_what_is_not_to_be_stored_is_not_prepared(context_loader: StoredContextLoader) -> None:
-    """With ``store: false``, and for a count, nothing is prepared for the store."""
+    """With ``store: false``, and for a token count, nothing is prepared for the store."""
     for body, action in ({"store": False}, None), ({}, "input_tokens"):
         flow, exchange, _ = received(context_loader, {"model": "m", "input": "Hello", **body})
         if action is not None:
@@ -240,7 +240,7 @@ async def test_what_is_not_to_be_stored_is_not_prepared(context_loader: StoredCo
 async def test_a_bug_promises_nothing(
     memory: ResponseStore, context_loader: StoredContextLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If storing an answer fails unexpectedly, its stream ends with ``store: false``."""
+    """If storing a streamed answer raises, its stream ends with ``store: false``."""
 
     async def broken(*_: object) -> bool:
         raise RuntimeError
@@ -265,7 +265,7 @@ async def test_a_bug_promises_nothing(
 async def test_a_bug_in_the_recall_is_no_answer_without_context(
     context_loader: StoredContextLoader, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever goes wrong, the request does not go on without what it refers to."""
+    """If loading the context raises, the request is answered with an error instead of without its context."""
 
     async def fails(*_: object) -> None:
         raise TypeError("a bug")

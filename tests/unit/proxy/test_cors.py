@@ -1,4 +1,4 @@
-"""Web pages that may read answers."""
+"""Web pages that are allowed to read answers."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ ORIGINS: list[tuple[tuple[str, ...], str, bool]] = [
 
 @each(("patterns", "origin", "allowed"), ORIGINS)
 def test_origins(patterns: tuple[str, ...], origin: str, allowed: bool) -> None:
-    """An origin is listed as a whole; ``:*`` means any port or none."""
+    """An origin must match completely; ``:*`` means any port or none."""
     assert Origins(patterns).allow(origin) is allowed
 
 
 def test_cors() -> None:
-    """A listed origin is named; others get no header, and neither does a request without one."""
+    """A listed origin is named in the header, and other requests have no CORS header."""
     origins = Origins(("app://x",))
     assert cors_headers(origins, "app://x")["access-control-allow-origin"] == "app://x"
     assert cors_headers(origins, "app://y") == cors_headers(origins, None) == {}
 
 
 def test_preflight() -> None:
-    """A preflight gets the headers that it asks for, if they are a valid list; other requests get nothing."""
+    """A preflight receives the headers that it requests, if they are a valid list; other requests receive none."""
     origins = Origins(("app://x",))
     asked = {"origin": "app://x", "access-control-request-method": "POST"}
     assert preflight_headers(origins, {"origin": "app://x"}) is None
@@ -52,7 +52,7 @@ def test_preflight() -> None:
 
 
 def test_headers_are_added_to_an_answer() -> None:
-    """The backend's own Vary and its own CORS rule are left alone."""
+    """CORS headers extend the backend's Vary header, and do not replace the backend's own CORS rule."""
     allowed = cors_headers(Origins(("*",)), "app://x")
     headers = {"vary": "Accept"}
     add_cors(headers, allowed)

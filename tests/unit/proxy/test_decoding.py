@@ -1,4 +1,4 @@
-"""Content encodings: each one is decoded, up to the limit."""
+"""Decoding of each content encoding up to a limit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENCODERS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 @each("name", ENCODERS)
 @each("size", [0, 1, 100_000])
 def test_up_to_the_limit(name: str, size: int) -> None:
-    """A body of exactly the limit is decoded; one byte more is refused."""
+    """A body of exactly the limit is decoded, and one more byte is refused."""
     encoding, encode = ENCODERS[name]
     body = bytes(number % 251 for number in range(size))
     assert decoded(encode(body), encoding, limit=size) == body
@@ -46,7 +46,7 @@ def test_up_to_the_limit(name: str, size: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["gzip", "deflate", "deflate without a header", "br", "zstd"])
 def test_bombs(name: str) -> None:
-    """50 MB of decoded data take no more memory than the limit and the decoder's own."""
+    """Decoding a compression bomb uses little more memory than the limit."""
     encoding, encode = ENCODERS[name]
     bomb = encode(bytes(50_000_000))
     tracemalloc.start()
@@ -59,13 +59,13 @@ def test_bombs(name: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
 def test_what_cannot_be_decoded(encoding: str) -> None:
-    """Bytes that are not an encoded body are a ValueError."""
+    """Bytes that are not an encoded body result in a ValueError."""
     for data in (b"no such data", b"\x00" * 100, b"{}"):
         with pytest.raises(ValueError, match=r"."):
             decoded(data, encoding, limit=1000)
 
 
 def test_other_codecs() -> None:
-    """HTTP's own encodings are decoded, Python's other codecs are refused."""
+    """HTTP's content encodings are accepted, and Python's other codecs are refused."""
     with pytest.raises(ValueError, match="rot13"):
         decoded(b"uryyb", "rot13", limit=1000)

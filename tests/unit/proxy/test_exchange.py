@@ -1,4 +1,4 @@
-"""One exchange: how its answer is handled, its timeouts, and the effect of our own bugs."""
+"""One exchange: the handling of its answer, its timeouts, and the effects of bugs in toolsim."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def answered(status: int = 200, body: bytes | None = None, **headers: str) -> HT
     return flow
 
 
-# plan?, stream?, status, headers, body already there? -> ours, what flow.response.stream is
+# has a plan, is a stream, status, headers, body that has arrived -> is handled by toolsim, flow.response.stream
 DECISIONS: dict[str, tuple[bool, bool, int, dict[str, str], bytes | None, bool, str]] = {
     "stream": (True, True, 200, {"content_type": SSE}, None, True, "feed"),
     "stream with a charset": (True, True, 201, {"content_type": f"{SSE}; charset=utf-8"}, None, True, "feed"),
@@ -83,7 +83,7 @@ DECISIONS: dict[str, tuple[bool, bool, int, dict[str, str], bytes | None, bool, 
 
 @each("name", DECISIONS)
 def test_how_an_answer_is_handled(name: str) -> None:
-    """Headers decide whether an answer is streamed through us, read as a whole, or passed on."""
+    """The plan and the headers decide whether an answer is streamed through toolsim, read completely, or passed on."""
     planned, stream, status, headers, body, ours, expected = DECISIONS[name]
     made, flow = exchange(planned=planned, stream=stream), answered(status, body, **headers)
     made.begin(flow)
@@ -96,7 +96,7 @@ def test_how_an_answer_is_handled(name: str) -> None:
 
 
 def test_backends_response_is_left_as_it_is() -> None:
-    """mitmproxy judges the backend's connection by the backend's own headers, so those stay."""
+    """The backend's response object keeps its headers, because mitmproxy uses them for the backend's connection."""
     made, flow = exchange(), answered(content_type=SSE, connection="close")
     original = flow.response
     assert original is not None
@@ -110,7 +110,7 @@ def test_backends_response_is_left_as_it_is() -> None:
 
 
 def test_http_1_0_clients_get_no_chunks() -> None:
-    """HTTP/1.0 clients do not know chunked encoding, and HTTP/2 forbids it."""
+    """A client with HTTP/1.0 or HTTP/2 receives no chunked encoding."""
     for version in ("HTTP/1.0", "HTTP/2.0"):
         made, flow = exchange(), answered(content_type=SSE, transfer_encoding="chunked")
         flow.request.http_version = version
@@ -120,7 +120,7 @@ def test_http_1_0_clients_get_no_chunks() -> None:
 
 
 def test_endless_patience(clock: Clock) -> None:
-    """With an idle timeout of 0 we wait forever."""
+    """With an idle timeout of 0, toolsim waits forever."""
     made = exchange(stream=False, idle_timeout=0)
     clock.now += 1e6
     assert made.overdue() is None
@@ -128,7 +128,7 @@ def test_endless_patience(clock: Clock) -> None:
 
 
 def test_whole_answer_that_never_comes(clock: Clock) -> None:
-    """If nothing has been sent yet, silence is a 504."""
+    """If the backend sends nothing before the idle timeout, the client receives a 504."""
     made = exchange(stream=False, idle_timeout=60)
     assert made.overdue() is None
     clock.now += 60
@@ -139,7 +139,7 @@ def test_whole_answer_that_never_comes(clock: Clock) -> None:
 
 
 def test_connecting_has_a_clock_of_its_own(clock: Clock) -> None:
-    """A backend that is not reached in time is a 504; one that refuses, or breaks off later, is a 502."""
+    """A backend that is not reached in time results in a 504; one that refuses or disconnects results in a 502."""
     for waited, connected, status in ((5, False, 504), (4, False, 502), (50, True, 502)):
         made = exchange()
         if connected:
@@ -149,7 +149,7 @@ def test_connecting_has_a_clock_of_its_own(clock: Clock) -> None:
 
 
 def test_bug_of_ours_in_a_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception while a whole answer is rewritten is a 500."""
+    """If rewriting a non-streamed answer raises, the client receives a 500."""
 
     def bug(*_: Any) -> list[bytes]:
         raise ZeroDivisionError
@@ -163,7 +163,7 @@ def test_bug_of_ours_in_a_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_rewritten_only_once() -> None:
-    """An answer that was streamed or passed on is left alone at the end."""
+    """An answer that was streamed or passed on is not rewritten again at its end."""
     for made, flow in (
         (exchange(), answered(content_type=SSE)),
         (exchange(), answered(500)),
@@ -176,7 +176,7 @@ def test_rewritten_only_once() -> None:
 
 
 def test_answer_beyond_the_limit() -> None:
-    """It is a 502 that names the option, compressed or not."""
+    """An answer that exceeds the limit, compressed or not, results in a 502 that names the option."""
     for body, headers in ((b"x" * 1001, {}), (gzip.compress(b"x" * 1001), {"content_encoding": "gzip"})):
         made, flow = exchange(stream=False), answered(body=body, content_type="application/json")
         assert flow.response is not None
@@ -215,7 +215,7 @@ REQUESTS: dict[str, tuple[bytes, dict[str, str], int | None]] = {
 
 @each("name", REQUESTS)
 def test_requests_that_cannot_be_read(name: str) -> None:
-    """A body that mentions tools is parsed or refused, but never passed on unchanged; errors have the API's shape."""
+    """A body that mentions tools is parsed or refused, but never passed on unchanged."""
     body, headers, status = REQUESTS[name]
     limits = Limits(max_request_bytes=5_000 if "number" in name else 1_500)
     made, flow = Exchange(Report(), client_id="c", cors={}, limits=limits), request(body, **headers)
@@ -226,7 +226,7 @@ def test_requests_that_cannot_be_read(name: str) -> None:
 
 
 def test_request_that_was_dropped_as_it_arrived() -> None:
-    """A body beyond the limit was not stored, so there is nothing to parse."""
+    """A request body that was dropped because of its size results in a 413."""
     made, flow = exchange(), request(b"")
     made.is_request_too_large = True
     rewrite_request(made, flow)
@@ -235,7 +235,7 @@ def test_request_that_was_dropped_as_it_arrived() -> None:
 
 
 def test_repr_shows_the_state() -> None:
-    """The repr shows a debugger the state of an exchange."""
+    """The repr shows the exchange's state."""
     made = exchange()
     assert repr(made) == "Exchange(open)"
     made.begin(answered(content_type=SSE))
@@ -249,7 +249,7 @@ def test_repr_shows_the_state() -> None:
 
 
 def test_states_follow_each_other_as_listed() -> None:
-    """An answer begins once: one that has been decided does not become another, but can still fail."""
+    """An answer's state is decided once, except that a streamed answer can still fail."""
     for first in State:
         for then in State:
             made = exchange()
@@ -266,7 +266,7 @@ def test_states_follow_each_other_as_listed() -> None:
 
 
 def test_a_final_state_stays() -> None:
-    """toolsim's error in place of an answer that is not its own, or one that passes, changes nothing."""
+    """Settling an exchange in a final state changes nothing."""
     for final in (State.PASSED, State.REFUSED, State.DELEGATED):
         made = exchange()
         made.enter(final)
@@ -276,7 +276,7 @@ def test_a_final_state_stays() -> None:
 
 
 def test_an_answer_is_streamed_once() -> None:
-    """A second stream for the same client would mix two answers."""
+    """An answer cannot be streamed twice, because two answers would be mixed."""
     made = exchange()
     made.begin(answered(content_type=SSE))
     with pytest.raises(RuntimeError, match="is streamed cannot become streamed"):

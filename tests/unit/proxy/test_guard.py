@@ -1,4 +1,4 @@
-"""State that is cleared, failures that are counted, and places that the log names."""
+"""Clearance of flows by hooks, and counting and logging of internal failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolsim.proxy.guard import Clearance, Guard, NotCleared, described, reporti
 
 
 def raised() -> Exception:
-    """Return an exception that has come through a function of toolsim."""
+    """Return an exception that passed through a function of toolsim."""
     try:
         code_of(None)  # type: ignore[arg-type]
     except Exception as problem:
@@ -22,10 +22,10 @@ def raised() -> Exception:
 
 
 def test_what_no_hook_has_cleared() -> None:
-    """A flow is cleared by the last hook, once, and only that which it is asked for."""
+    """A flow is cleared by the last addon's hook, for this hook only, until the clearance is revoked."""
     guard, flow, other = Guard(), tflow(), tflow()
     clearance = Clearance(guard)
-    guard.check(flow, "request")  # Nobody gives clearance yet.
+    guard.check(flow, "request")  # Clearance is not required yet.
     guard.start()
     for hook in ("requestheaders", "request", "responseheaders", "response", "http_connect", "toolsim_store"):
         guard.forget(flow)
@@ -40,7 +40,7 @@ def test_what_no_hook_has_cleared() -> None:
 
 
 def test_a_connection_needs_both_hooks() -> None:
-    """One that either hook has missed is not used, unless it was there before."""
+    """A new connection is used only if both hooks have cleared it; an older connection needs no clearance."""
     guard = Guard()
     clearance = Clearance(guard)
     old, new = tserver_conn(), tserver_conn()
@@ -57,7 +57,7 @@ def test_a_connection_needs_both_hooks() -> None:
 
 
 def test_the_log_names_the_place(caplog: pytest.LogCaptureFixture) -> None:
-    """One line and one count for each exception; one that mitmproxy has logged, or is not ours, has neither."""
+    """An exception in toolsim is logged with its place and counted; exceptions from elsewhere are not."""
     guard, problem = Guard(), raised()
     guard.note(problem)
     guard.note(NotCleared("the hook request was not completed"))
@@ -70,7 +70,7 @@ def test_the_log_names_the_place(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_reports_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """What a report raises is logged; what is no error passes."""
+    """An exception in reporting is only logged, while a KeyboardInterrupt is passed on."""
     with caplog.at_level(logging.ERROR), reporting():
         raise KeyError("x")
     assert "failed to report" in caplog.text

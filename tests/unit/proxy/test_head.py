@@ -10,7 +10,7 @@ from toolsim.proxy.head import by_name, error_message, error_response, set_head
 
 
 def test_error_response() -> None:
-    """The API's error object, with the headers that belong to its status."""
+    """An error response contains the API's error object and the headers for its status."""
     response = error_response(ApiError("no", "t", "c", "p", 503, retry_after=7), {"x-a": "b"})
     assert json.loads(response.content or b"") == {"error": {"message": "no", "type": "t", "param": "p", "code": "c"}}
     assert (response.headers["retry-after"], response.headers["x-a"]) == ("7", "b")
@@ -23,14 +23,14 @@ def test_error_response() -> None:
     )
 )
 def test_headers_by_name(fields: list[tuple[bytes, bytes]]) -> None:
-    """The same as mitmproxy's own lookup, for names in any case, repeated names, and any bytes."""
+    """``by_name`` equals mitmproxy's own lookup for names in any case, repeated names and any bytes."""
     headers = Headers(fields)
     found = by_name(headers)
     assert found == {name.lower(): headers[name] for name in headers}
 
 
 def test_a_backends_head_for_a_body_of_ours() -> None:
-    """Headers about the framing and encoding of the backend's body go; the rest stays."""
+    """Headers about the framing and encoding of the backend's body are removed, and the rest is kept."""
     headers = {"content-encoding": "gzip", "content-length": "9", "x-a": "b", "content-type": "text/plain"}
     response = Response.make(200, b"", headers)
     response.headers["content-length"] = "9"
@@ -41,7 +41,7 @@ def test_a_backends_head_for_a_body_of_ours() -> None:
 
 
 def test_a_streams_head() -> None:
-    """The headers ask proxies on the way to the client not to buffer or compress a stream, whatever the backend set."""
+    """The headers of a stream tell proxies not to buffer or compress it, whatever the backend sent."""
     response = Response.make(200, b"", {"content-type": "text/event-stream", "cache-control": "max-age=60"})
     set_head(response, "text/event-stream; charset=utf-8")
     assert response.headers["cache-control"] == "no-cache, no-transform"
@@ -49,7 +49,7 @@ def test_a_streams_head() -> None:
 
 
 def test_the_message_of_a_backends_error() -> None:
-    """It is found in any usual shape; anything else gives an empty message."""
+    """The message of a backend's error is found in any usual form, and is empty otherwise."""
     assert error_message(b'{"error": {"message": "Out of memory."}}') == "Out of memory."
     assert error_message(b'{"error": "gone"}') == "gone"
     for body in (b"", b"<html>", b"[]", b'{"a": 1}', b"\xff"):

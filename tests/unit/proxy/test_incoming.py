@@ -1,4 +1,4 @@
-"""The client's Host header and the key of a tunnel, flow by flow."""
+"""The client's Host header and a tunnel's key, flow by flow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reverse(host: str = "evil.test") -> HTTPFlow:
 
 
 def test_the_host_is_read_and_replaced(reader: Any) -> None:
-    """As mitmproxy would have replaced it; a flow from a file, or of another mode, is left alone."""
+    """The Host header is replaced as mitmproxy would do, except in flows from files and in other modes."""
     assert reader.options.keep_host_header
     flow = reverse()
     assert reader.reader.take_host(flow) == "evil.test"
@@ -53,14 +53,14 @@ def test_the_host_is_read_and_replaced(reader: Any) -> None:
 
 
 def test_an_absolute_target_comes_before_the_header(reader: Any) -> None:
-    """As RFC 9112 has it (3.2.2)."""
+    """An absolute request target takes precedence over the Host header, as required by RFC 9112, section 3.2.2."""
     flow = reverse("127.0.0.1")
     flow.request.authority = "evil.test:80"
     assert reader.reader.take_host(flow) == "evil.test:80"
 
 
 def test_the_option_is_the_operators(reader: Any) -> None:
-    """It may be set and unset while the proxy runs; at the end it is as they left it."""
+    """The operator can change ``keep_host_header`` while the proxy runs, and it has their value at the end."""
     reader.options.update(keep_host_header=True)
     flow = reverse("kept")
     assert reader.reader.take_host(flow) == "kept"
@@ -74,7 +74,7 @@ def test_the_option_is_the_operators(reader: Any) -> None:
 
 
 def test_the_backends_own_name_in_tls(reader: Any) -> None:
-    """The SNI of the client's own connection is not the backend's."""
+    """The TLS server name is the backend's host, not the one that the client's connection used."""
     flow = reverse()
     for address, expected in ((("backend", 8000), "backend"), (("other", 1), None)):
         server = Server(address=address)
@@ -91,7 +91,7 @@ def tunnel(header: str = "") -> HTTPFlow:
 
 
 def test_a_tunnel(reader: Any) -> None:
-    """It is opened with the key, which what comes through it need not show again; its header goes no further."""
+    """A tunnel requires the key, which requests inside need not repeat, and its header is not forwarded."""
     reader.reader.settings = Settings(api_key=ApiKeys.single("k"))
     refused, opened = tunnel("Bearer x"), tunnel("Bearer k")
     for flow in (refused, opened):
@@ -106,7 +106,7 @@ def test_a_tunnel(reader: Any) -> None:
 
 
 def test_a_tunnel_that_is_answered_already(reader: Any) -> None:
-    """Another addon's answer stays."""
+    """A tunnel that another addon has already answered is not changed."""
     flow = tunnel()
     flow.response = tflow.tresp()
     reader.reader.settings = Settings(builtin="scripted")
@@ -115,7 +115,7 @@ def test_a_tunnel_that_is_answered_already(reader: Any) -> None:
 
 
 def test_which_way_a_flow_came() -> None:
-    """To the listener itself, in reverse mode, or on its way to another host."""
+    """A request is recognized as direct to the listener, in reverse mode, or on its way to another host."""
     flow = tflow.tflow()
     flow.client_conn.sockname, flow.client_conn.peername = ("127.0.0.1", 8080), ("127.0.0.1", 1)
     flow.client_conn.proxy_mode = ProxyMode.parse("regular")
@@ -131,7 +131,7 @@ def test_which_way_a_flow_came() -> None:
 
 
 def test_headers_are_those_of_the_request() -> None:
-    """Names are lower case, and fields of one name are joined."""
+    """Header names are in lower case, and fields with the same name are joined."""
     flow = tflow.tflow()
     flow.request.headers = Headers([(b"Via", b"1.0 a"), (b"X-Odd", b"\xff"), (b"VIA", b"1.1 b, 1.1 c")])
     assert IncomingReader(Refusals(Log())).incoming(flow, "").headers == {

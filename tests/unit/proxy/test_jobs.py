@@ -44,7 +44,7 @@ def answer_job(data: bytes, encoding: str = "", limit: int = 10_000) -> AnswerJo
 
 
 def plugin_job(data: bytes = b'{"input":"x","background":true}', encoding: str = "", limit: int = 10_000) -> PluginJob:
-    """One that reads what is asked for in the background."""
+    """Return a job that reads a background request."""
     return PluginJob(partial(read_request, "responses", StoredAs("resp_1")), data=data, limit=limit, encoding=encoding)
 
 
@@ -69,12 +69,12 @@ def page_job(data: bytes, encoding: str = "") -> PageJob:
     ],
 )
 def test_what_is_heavy(job: Job[Any], heavy: bool) -> None:
-    """Large or compressed bodies are not for the event loop."""
+    """A job with a large or compressed body is heavy, so it does not run in the event loop."""
     assert is_heavy(job) is heavy
 
 
 def test_a_job_and_what_comes_of_it_can_travel() -> None:
-    """Both survive the trip to another process and back, with the same content."""
+    """A job and its result keep their content when they are sent to another process."""
     for job in (request_job(), answer_job(b'{"choices":[{"message":{"content":"Hi"}}]}'), plugin_job()):
         result = run(pickle.loads(pickle.dumps(job)), long_budget=True)
         travelled = pickle.loads(pickle.dumps(result))
@@ -84,14 +84,14 @@ def test_a_job_and_what_comes_of_it_can_travel() -> None:
 
 
 def test_a_compressed_call_about_a_resource() -> None:
-    """It is read like any other, where it holds up nobody."""
+    """A compressed request about a resource is decoded in its job."""
     done = run(page_job(gzip.compress(b'{"metadata":{"a":"b"}}'), "gzip"))
     assert done.error is None
     assert json.loads(done.body)["metadata"] == {"a": "b"}
 
 
 def test_a_rewritten_request_has_a_topic() -> None:
-    """What people see of a request is worked out with it, in whichever process."""
+    """A rewritten request has a label for people, in whichever process it was rewritten."""
     done = run(request_job())
     assert done.topic is not None
     assert done.topic.words == "x"
@@ -118,7 +118,7 @@ def test_a_rewritten_request_has_a_topic() -> None:
     ],
 )
 def test_errors(job: Job[Any], status: int, words: str) -> None:
-    """What cannot be done is an error in the API's own shape, never an exception."""
+    """A job that fails returns an error in the API's format and does not raise."""
     error = run(job).error
     assert error is not None
     assert error.status == status
@@ -127,7 +127,7 @@ def test_errors(job: Job[Any], status: int, words: str) -> None:
 
 @pytest.mark.parametrize("bug", [MemoryError, ZeroDivisionError])
 def test_no_exception_escapes(bug: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Our own bug is reported with its traceback; running out of memory is blamed on the body."""
+    """A bug results in an internal error with a traceback; a lack of memory is blamed on the body."""
 
     def broken(*_: Any, **__: Any) -> None:
         raise bug
@@ -142,20 +142,20 @@ def test_no_exception_escapes(bug: type[Exception], monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("body", [b"plain", b'{"tools": []}', b'{"x": NaN}', b'["tools", NaN]'])
 def test_bodies_that_pass(body: bytes) -> None:
-    """No object, nothing about tools, or JSON outside any tools."""
+    """A body that is not an object, or does not mention tools, passes unchanged."""
     assert run(request_job(body)) == RequestResult(Report())
 
 
 @pytest.mark.parametrize("body", [b'{"tools": [NaN]}', b'{"tools": [', b' {"tool_calls": -Infinity}'])
 def test_tools_that_cannot_be_parsed(body: bytes) -> None:
-    """They are refused: if they were passed on, the model would never see them."""
+    """A body with tools that cannot be parsed is refused, because the model would not see the tools."""
     error = run(request_job(body)).error
     assert error is not None
     assert error.status == 400
 
 
 def test_what_a_store_keeps_of_another_shape() -> None:
-    """A conversation in chat's shape is stored as items of the Responses API, like any other at this path."""
+    """A conversation in chat's form at the Responses path is stored as items of the Responses API."""
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     done = run(ResolveJob(data=json.dumps(body).encode(), limit=1000, recalled=Recalled()))
     (item,) = json.loads(done.own)

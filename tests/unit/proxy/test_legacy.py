@@ -1,4 +1,4 @@
-"""Earlier names: renamed options, values, headers and metrics; removed options; the predecessor's variables."""
+"""Earlier names of options, values, headers and metrics; removed options; the predecessor's variables."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ FLAGS: list[tuple[str, str, str, object]] = [
 
 @each(("flag", "word", "name", "value"), FLAGS)
 def test_each_of_them(flag: str, word: str, name: str, value: object) -> None:
-    """It is read tolerantly, and decides the one thing that it always has; the rest of the policy stays."""
+    """Each variable is parsed tolerantly and sets its option, while the rest of the policy keeps its defaults."""
     settings, warnings = load({flag: word})
     assert warnings == []
     assert getattr(settings.policy, name) == value
@@ -71,7 +71,7 @@ def test_each_of_them(flag: str, word: str, name: str, value: object) -> None:
 
 
 def test_every_variable_is_covered() -> None:
-    """The list above has them all."""
+    """The list of examples contains every variable."""
     assert {flag for flag, *_ in FLAGS} == set(VARIABLES)
 
 
@@ -93,13 +93,13 @@ def test_every_variable_is_covered() -> None:
     ],
 )
 def test_several_together(environment: dict[str, str], defaults: dict[str, object]) -> None:
-    """Several of them are one option now: they give it the value that does what they did together."""
+    """Variables that are one option now result in the value with their combined effect."""
     given = {f"PROXY_{name}": word for name, word in environment.items()}
     assert from_environment(given) == (defaults, [])
 
 
 def test_an_option_overrides_them() -> None:
-    """A variable gives only another default."""
+    """A variable only changes the default, so an option overrides it."""
     environment = {"PROXY_STOP_AFTER_TOOLS": "1", "PROXY_TOOL_BLOCK_MAX": "3"}
     policy = load(environment, "toolsim_stop_after_tools=auto", "toolsim_tool_block_max=0")[0].policy
     assert policy == load()[0].policy
@@ -118,7 +118,7 @@ def test_an_option_overrides_them() -> None:
     ],
 )
 def test_what_makes_no_sense(flag: str, word: str) -> None:
-    """Such a variable is ignored, with a warning that names it."""
+    """A variable with an invalid value is ignored with a warning that names it."""
     settings, warnings = load({flag: word})
     assert settings.policy == load()[0].policy
     assert len(warnings) == 1
@@ -131,7 +131,7 @@ KNOWN = {option.full_name: option for option in OPTIONS}
 
 @each("name", sorted(REMOVED))
 def test_one_line_says_what_to_write(name: str) -> None:
-    """It names an option that exists, if anything does the same; its example can be set."""
+    """The error for a removed option names its replacement, and the example in the message is valid."""
     [line] = problems(f"toolsim_{name}=1")
     assert line == f"toolsim_{name}: this option was removed: {REMOVED[name]}"
     assert f"toolsim_{name}" not in KNOWN
@@ -143,20 +143,20 @@ def test_one_line_says_what_to_write(name: str) -> None:
 
 
 def test_also_in_config_yaml() -> None:
-    """The same line, whatever the value."""
+    """A removed option in config.yaml results in the same error as on the command line."""
     assert problems(yaml="toolsim_use_tool: false") == [
         "toolsim_use_tool: this option was removed: write toolsim_untagged=no_use_tool instead of false"
     ]
 
 
-# -- renamed: they keep working for one release
+# -- renamed options, which keep working for one release
 
 VALUES = [(option, old, new) for option, values in RENAMED_VALUES.items() for old, new in values.items()]
 
 
 @each(("option", "old", "new"), VALUES)
 def test_a_renamed_value_keeps_working(option: str, old: str, new: str) -> None:
-    """On the command line and in a file, with one warning that gives the present name; profiles accept it silently."""
+    """A renamed value still works, with a warning that gives the new name."""
     name = f"toolsim_{option}"
     for given, yaml in (([f"{name}={old}"], ""), ([], f"{name}: {old}")):
         with logged() as lines:
@@ -169,7 +169,7 @@ def test_a_renamed_value_keeps_working(option: str, old: str, new: str) -> None:
 
 @each(("old", "new"), list(RENAMED.items()))
 def test_a_renamed_option_keeps_working(old: str, new: str) -> None:
-    """With one warning that gives the present name."""
+    """A renamed option still works, with a warning that gives the new name."""
     value = {"profiles": "off", "request_defaults": '{"top_k": 1}'}[new]
     with logged() as lines:
         manager = options_with(f"toolsim_{old}={value}")
@@ -178,7 +178,7 @@ def test_a_renamed_option_keeps_working(old: str, new: str) -> None:
 
 
 def test_a_profile_with_earlier_names(tmp_path: Path) -> None:
-    """It is read through the same map."""
+    """Earlier names in a profile are accepted without a warning."""
     text = 'models = ["*"]\n[options]\ntoolsim_history = "record"\n[learned]\nengine = "vllm"\n'
     (tmp_path / "old.toml").write_text(text)
     [profile] = read_profiles(str(tmp_path), {})
@@ -187,14 +187,14 @@ def test_a_profile_with_earlier_names(tmp_path: Path) -> None:
 
 
 def test_renamed_headers_are_sent_under_both_names() -> None:
-    """The same value."""
+    """A renamed header is sent under both names with the same value."""
     sent = headers(Report(profile="any", tool_cutoff="any", dropped=["tool:any"]))
     for old, new in RENAMED_HEADERS.items():
         assert sent[old] == sent[new]
 
 
 def test_renamed_metrics_are_exposed_under_both_names() -> None:
-    """The same value."""
+    """A renamed metric is exposed under both names with the same value."""
     page = Metrics().text(3)
     for old, new in RENAMED_METRICS.items():
         assert f"\ntoolsim_{old} 3\n" in page
@@ -202,7 +202,7 @@ def test_renamed_metrics_are_exposed_under_both_names() -> None:
 
 
 def test_a_recorded_report_with_earlier_names() -> None:
-    """Its fields and codes have their present names; everything else stays."""
+    """Earlier field names and codes in a recorded report are replaced by the current ones."""
     old = {"seconds": 1, "asked_again": ["EMPTY_ANSWER"], "warnings": ["TOOL_LEFT_OUT:x", "NO_CALL"], "model": "ASKED"}
     new = {"seconds": 1, "retries": ["EMPTY_ANSWER"], "warnings": ["TOOL_DROPPED:x", "NO_CALL"], "model": "ASKED"}
     assert current_report(old) == new
@@ -213,7 +213,7 @@ def test_a_recorded_report_with_earlier_names() -> None:
 
 @each(("old", "new"), list(RENAMED_CODES.items()))
 def test_renamed_codes_are_gone(old: str, new: str) -> None:
-    """No module but the map writes an earlier code, and some module writes the present one."""
+    """Only the module ``legacy`` contains an earlier code, and another module contains the current one."""
     package = Path(toolsim.__file__).parent
     source = {path: path.read_text() for path in package.rglob("*.py")}
     assert [path.name for path, text in source.items() if f'"{old}"' in text] == ["legacy.py"]
@@ -221,7 +221,7 @@ def test_renamed_codes_are_gone(old: str, new: str) -> None:
 
 
 def options_with(*given: str, yaml: str = "") -> Options:
-    """Return mitmproxy's options after a start with these, which must succeed."""
+    """Return mitmproxy's options after a successful start with these arguments."""
     manager = Options()
     manager.set(*given, defer=True)
     optmanager.load(manager, yaml)

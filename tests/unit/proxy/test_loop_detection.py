@@ -1,4 +1,4 @@
-"""Requests that come back to the listener that sent them: at once, and by way of another proxy."""
+"""Detection of requests that return to their own listener, directly or through another proxy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def opened(connections: Connections, by: Client, to: Server) -> None:
 
 
 def test_a_request_that_comes_back() -> None:
-    """A connection is recognised by the address it left from, while it is open, also through other listeners."""
+    """A returning connection is recognized by its source address while it is open, also through other listeners."""
     connections = Connections()
     outside, outgoing = client(("10.0.0.9", 1)), server(("127.0.0.1", 50000))
     assert not connections.is_loop(outside)
@@ -42,21 +42,21 @@ def test_a_request_that_comes_back() -> None:
 
 
 def test_a_client_with_the_port_of_another_connection() -> None:
-    """The system reuses a port for connections to different targets: only both ends together identify one."""
+    """Only both ends together identify a connection, because the system reuses a port for different targets."""
     connections = Connections()
     opened(connections, client(("10.0.0.9", 1)), server(("127.0.0.1", 50000), ("127.0.0.1", 11434)))
     assert not connections.is_loop(client(("127.0.0.1", 50000)))
 
 
 def test_addresses_of_dual_stack_sockets() -> None:
-    """An IPv4 connection may arrive at an IPv6 socket."""
+    """An IPv4 connection is recognized even if it arrives at an IPv6 socket."""
     connections = Connections()
     opened(connections, client(("10.0.0.9", 1)), server(("127.0.0.1", 50000)))
     assert connections.is_loop(client(("::ffff:127.0.0.1", 50000), ("::ffff:127.0.0.1", 8080)))
 
 
 def test_each_listener_knows_its_own_name_alone() -> None:
-    """A listener recognises a request that it has signed, and no other listener does, here or in another process."""
+    """A listener recognizes only its own Via entries, not those of other listeners or processes."""
     here, there, elsewhere = Via(), Via(), tflow.tclient_conn()
     client = tflow.tclient_conn()
     client.sockname, elsewhere.sockname = ("127.0.0.1", 8080), ("127.0.0.1", 8081)
@@ -68,7 +68,7 @@ def test_each_listener_knows_its_own_name_alone() -> None:
 
 
 def test_what_others_have_signed_stays() -> None:
-    """Entries of other proxies are kept in order, whatever their form; our own comes last, and once."""
+    """Via entries of other proxies are kept in order, and toolsim's own entry is added once at the end."""
     via, client = Via(), tflow.tclient_conn()
     header = "1.0 fred (odd), HTTP/1.1 p.example.net,  , 2 three"
     for _ in range(2):

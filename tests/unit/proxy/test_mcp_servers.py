@@ -1,4 +1,4 @@
-"""Requests that may use MCP servers."""
+"""Requests that are allowed to use MCP servers."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def asked(origin: str | None = None) -> HTTPFlow:
 
 
 def test_nobody_is_asked_by_default() -> None:
-    """Without options, no request has any."""
+    """Without options, no request has access to MCP servers."""
     servers = Servers()
     assert servers.context(ORIGINS, asked(), "").pool is None
 
 
 async def test_a_web_page_has_to_be_listed() -> None:
-    """A page that is not listed could not read the answer, but its tools would have run."""
+    """A request from an unlisted web page has no access to MCP servers, because their tools would run."""
     servers = Servers()
     servers.update(MCP)
     for origin, may in ((None, True), ("app://obsidian.md", True), ("https://evil.example", False), ("null", False)):
@@ -42,7 +42,7 @@ async def test_a_web_page_has_to_be_listed() -> None:
 
 
 async def test_which_requests_are_about_servers() -> None:
-    """With servers from the file it is every request; otherwise only one whose bytes may be about MCP."""
+    """With servers from the file, every request uses MCP; otherwise only one whose body mentions it."""
     servers = Servers()
     servers.update(MCP)
     mcp_context = servers.context(ORIGINS, asked(), "")
@@ -57,7 +57,7 @@ async def test_which_requests_are_about_servers() -> None:
 
 
 async def test_a_search_tool_that_is_not_there(caplog: pytest.LogCaptureFixture) -> None:
-    """The log names it once the server has listed its tools."""
+    """If the configured search tool does not exist, the log names it and lists the server's tools."""
 
     class Pool:
         async def tools(self, server: Server) -> list[RemoteTool]:
@@ -72,7 +72,7 @@ async def test_a_search_tool_that_is_not_there(caplog: pytest.LogCaptureFixture)
 
 
 async def test_options_that_change_end_the_servers_that_run() -> None:
-    """But only a change of options about servers."""
+    """Only a change of options about servers stops the running servers."""
     servers = Servers()
     servers.update(MCP)
     first = servers.context(ORIGINS, asked(), "")

@@ -12,7 +12,7 @@ POLICY = replace(Policy(), tool_allowlist=frozenset({"b", "a"}), tool_block_max=
 
 
 def test_a_policy_as_plain_data_and_back() -> None:
-    """A recording lists the values that are not defaults; they restore the policy for its replay."""
+    """A recording contains the policy's non-default values, which restore the policy for a replay."""
     recorded = policy_as_dict(POLICY)
     assert recorded == {"tool_allowlist": ["a", "b"], "tool_block_max": 2, "output_mode": "obsidian-xml"}
     policy_as_dict(POLICY)["tool_allowlist"].append("of another flow")
@@ -23,7 +23,7 @@ def test_a_policy_as_plain_data_and_back() -> None:
 
 
 def test_what_the_operator_sets_by_hand_counts() -> None:
-    """An option set by hand takes precedence over the recorded one."""
+    """An option set explicitly takes precedence over the recorded one."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": policy_as_dict(POLICY)}
     by_hand = Policy(tool_block_max=5)
@@ -31,7 +31,7 @@ def test_what_the_operator_sets_by_hand_counts() -> None:
 
 
 def test_what_is_no_option_is_ignored() -> None:
-    """A file of another version, or a damaged one, cannot set unknown fields, nor values of another type."""
+    """Recorded options that are unknown, or have values of another type, are ignored."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": {"tool_block_max": "x", "gone": 1}}
     assert recorded_policy(flow, POLICY, ()) == Policy()
@@ -49,14 +49,14 @@ def test_what_is_no_option_is_ignored() -> None:
     ],
 )
 def test_fields_of_earlier_versions(recorded: dict[str, Any], policy: Policy) -> None:
-    """An option that once set several fields restores its one field."""
+    """Recorded fields of earlier versions restore the option that replaced them."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": recorded}
     assert recorded_policy(flow, Policy(), ()) == policy
 
 
 def test_stored_flows() -> None:
-    """A flow from a file that the addon has not processed."""
+    """A flow from a file counts as stored until the addon has processed it."""
     flow = tflow.tflow()
     flow.live = True
     assert not is_stored(flow)

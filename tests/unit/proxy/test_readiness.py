@@ -1,4 +1,4 @@
-"""The page for load balancers: what it says, and what it costs."""
+"""The readiness page for load balancers: its content and its cost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def do[R: JobResult](job: Job[R]) -> R:
 
 
 class Page:
-    """The page in front of a real listener that counts connections."""
+    """The readiness page in front of a real listener that counts connections."""
 
     def __init__(
         self, builtin: str | None = None, store: StoreUrl | None = None, models: ModelsFile | None = None
@@ -61,7 +61,7 @@ class Page:
 
 
 async def test_a_backend_is_connected_to_once_for_all_who_ask() -> None:
-    """And again only when that has become old."""
+    """Simultaneous and repeated requests cause only one connection to the backend until the result is outdated."""
     page = Page()
     async with await page.listen() as server:
         mode = f"reverse:http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -74,7 +74,7 @@ async def test_a_backend_is_connected_to_once_for_all_who_ask() -> None:
 
 
 async def test_a_backend_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody listens: not ready. It is noticed when somebody does."""
+    """The proxy is not ready while its backend is unreachable, and is ready again as soon as the backend listens."""
     monkeypatch.setattr(readiness, "FRESH_SECONDS", 0)
     page, port = Page(), free_port()
     mode = f"reverse:http://127.0.0.1:{port}"
@@ -88,7 +88,7 @@ async def test_a_backend_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("is_required", [False, True])
 async def test_the_store_counts_if_it_is_required(monkeypatch: pytest.MonkeyPatch, is_required: bool) -> None:
-    """A proxy whose store fails still answers most turns, so it is out of service only if the operator says so."""
+    """An unreachable store makes the proxy unready only if the operator requires the store."""
     monkeypatch.setattr(readiness, "FRESH_SECONDS", 0)
     address = StoreUrl("memory", is_required=is_required)
     page = Page(store=address)
@@ -109,14 +109,14 @@ async def test_the_store_counts_if_it_is_required(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_builtin_backend_counts_once_it_is_up() -> None:
-    """Until then the proxy is not ready."""
+    """The proxy is not ready until its built-in backend has started."""
     status, found = await Page("scripted").ask("regular")
     assert (status, found["backend"]) == (503, "unreachable")
 
 
 @pytest.mark.parametrize(("mode", "ready"), [("regular", "first"), ("reverse", "default"), ("regular", "")])
 async def test_one_of_several_backends_is_enough(tmp_path: Path, mode: str, ready: str) -> None:
-    """Whichever it is; only without any the proxy is taken out of service."""
+    """The proxy is ready if at least one of its backends is reachable."""
     async with await Page().listen() as server:
         up, down = server.sockets[0].getsockname()[1], free_port()
         file = tmp_path / "models.toml"

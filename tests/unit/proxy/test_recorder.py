@@ -9,7 +9,7 @@ from toolsim.proxy.recorder import BodyRecorder, BoundedBuffer
 
 
 def exchanged(*, content: bytes | None) -> HTTPFlow:
-    """Return a flow whose request was backed up and rewritten; its answer has ``content``."""
+    """Return a flow whose request was backed up and rewritten, and whose answer has ``content``."""
     flow = tflow.tflow()
     flow.request.content = b"the client's own"
     flow.backup()
@@ -22,7 +22,7 @@ def exchanged(*, content: bytes | None) -> HTTPFlow:
 
 
 def test_a_buffer_keeps_whole_chunks():
-    """What does not fit, and all that follows, is counted but not stored: a stored body has no gaps."""
+    """A chunk that does not fit, and all later chunks, are counted but not stored, so that a body has no gaps."""
     buffer = BoundedBuffer(limit=5)
     for chunk in (b"ab", b"cd", b"efg", b"h"):
         buffer.add(chunk)
@@ -32,7 +32,7 @@ def test_a_buffer_keeps_whole_chunks():
 
 
 def test_a_long_stream_takes_little_memory():
-    """Frames that repeat each other are compressed, and come back as they were, with a large one between them."""
+    """Repeated frames are stored compressed and returned unchanged, even with a large chunk between them."""
     buffer = BoundedBuffer()
     frames = [
         b'data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"%d"}}]}\n\n' % n for n in range(5000)
@@ -65,7 +65,7 @@ def test_both_sides_are_in_the_flow():
 
 
 def test_reverting_takes_nothing_away():
-    """Comment, mark and report stay; the report then names the side that the flow shows."""
+    """Reverting a flow keeps its comment, mark and report, and the report names the side that is shown."""
     recorder, flow = BodyRecorder(), exchanged(content=b"whole")
     recorder.whole(Response.make(200, b"raw"))
     recorder.store_in(flow)
@@ -78,7 +78,7 @@ def test_reverting_takes_nothing_away():
 
 
 def test_a_whole_answer_is_kept_as_it_came():
-    """Later changes do not affect what was stored, and a body that mitmproxy stored itself stays."""
+    """The stored answer is not affected by later changes, and a body that mitmproxy stored itself is kept."""
     recorder, flow = BodyRecorder(), exchanged(content=b"raw")
     assert flow.response is not None
     recorder.whole(flow.response)
@@ -90,7 +90,7 @@ def test_a_whole_answer_is_kept_as_it_came():
 
 
 def test_without_an_answer_or_a_backup():
-    """An exchange that was aborted before its answer, or that we never rewrote, is left alone."""
+    """An exchange that was aborted before its answer, or never rewritten, is not changed."""
     recorder, flow = BodyRecorder(), exchanged(content=None)
     flow.response = None
     recorder.store_in(flow)
@@ -102,7 +102,7 @@ def test_without_an_answer_or_a_backup():
 
 
 def test_missing():
-    """Sides with missing bytes are listed with their number."""
+    """Each side with missing bytes is listed with their number."""
     recorder = BodyRecorder()
     assert recorder.missing == {}
     recorder.sent = BoundedBuffer(limit=1)
@@ -111,7 +111,7 @@ def test_missing():
 
 
 def test_a_kept_exchange_can_be_saved():
-    """Both sides survive being written to a flow file."""
+    """Both sides are kept when a flow is saved to a file and loaded again."""
     recorder, flow = BodyRecorder(), exchanged(content=None)
     recorder.begin(Response.make(200))
     recorder.received.add(b"raw \xff\x00")
@@ -127,7 +127,7 @@ def test_a_kept_exchange_can_be_saved():
 
 
 def test_an_old_answer_does_not_stay():
-    """If a replay is aborted before its answer, the backup has no answer either."""
+    """If a replay is aborted before its answer, the backup does not contain the old answer."""
     recorder, flow = BodyRecorder(), exchanged(content=b"")
     flow._backup["response"] = Response.make(200, b"old").get_state()  # type: ignore[index]
     flow.response = None
@@ -137,7 +137,7 @@ def test_an_old_answer_does_not_stay():
 
 
 def test_what_passes_is_recorded_on_both_sides() -> None:
-    """It is passed on unchanged."""
+    """Data that passes unchanged is recorded on both sides."""
     recorder = BodyRecorder()
     assert recorder.passing(b"error") == b"error"
     assert recorder.sent.content() == recorder.received.content() == b"error"

@@ -1,4 +1,4 @@
-"""The answers of refused requests, their log lines and their metric."""
+"""Refused requests: their answers, log lines and metric."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_answer_has_the_shape_of_its_api(path: str, found: tuple[str, str | 
 
 
 def test_one_line_and_the_counter(caplog: pytest.LogCaptureFixture) -> None:
-    """Neither the query, which can contain a key, nor a control character is logged."""
+    """A refusal is logged in one line, without the query, which can contain a key, and without control characters."""
     made, flow = Refusals(Log()), asked(path="/v1/mo\x1bdels?key=secret")
     with caplog.at_level(logging.WARNING):
         made.answer(flow, WRONG)
@@ -78,7 +78,7 @@ def test_an_error_that_is_no_refusal_is_neither_logged_nor_counted(caplog: pytes
 
 
 def test_a_source_has_few_lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next line says how many there were in between; another source has lines of its own."""
+    """Log lines per source are limited, and the next line gives the number of omitted ones."""
     now = 1000.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     made = Refusals(Log())
@@ -95,7 +95,7 @@ def test_a_source_has_few_lines(caplog: pytest.LogCaptureFixture, monkeypatch: p
 
 
 def test_all_sources_have_few_lines_together(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And few of them are kept in mind."""
+    """Log lines of all sources together, and the number of remembered sources, are limited."""
     monkeypatch.setattr("time.monotonic", lambda: 1000.0)
     made = Refusals(Log())
     with caplog.at_level(logging.WARNING):

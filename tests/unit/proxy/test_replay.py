@@ -1,4 +1,4 @@
-"""Flows that are sent again: which request is sent, and what remains of the first run."""
+"""Replayed flows: the request that is sent, and the data kept from the first run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def replay(flow: HTTPFlow) -> ReplayedRequest:
 
 
 def test_the_clients_own_request_is_sent() -> None:
-    """Even without "Revert"; nothing of the first run remains, so that old and new cannot be mixed."""
+    """A replay sends the client's original request, even without "Revert", and drops all data of the first run."""
     flow = finished()
     assert replay(flow).words is None
     assert (flow.request.content, flow.request.path) == (OWN, "/v1/responses")
@@ -49,7 +49,7 @@ def test_the_clients_own_request_is_sent() -> None:
 
 
 def test_edited_words_are_kept() -> None:
-    """What a person edited in the rewritten request goes to the model, planned like the client's own."""
+    """Text that a person edited in the rewritten request is sent to the model, with the original request's plan."""
     flow = finished()
     flow.request.content = b"rewritten, and edited"
     assert replay(flow).words == b"rewritten, and edited"
@@ -57,7 +57,7 @@ def test_edited_words_are_kept() -> None:
 
 
 def test_after_revert_the_flow_is_the_clients_own() -> None:
-    """Edited or not, it is what is sent."""
+    """After "Revert", the client's request is sent, with any later edits."""
     for edit in (None, b"edited"):
         flow = finished()
         flow.revert()  # type: ignore[no-untyped-call]
@@ -70,7 +70,7 @@ def test_after_revert_the_flow_is_the_clients_own() -> None:
 
 
 def test_what_was_never_rewritten_goes_as_it_is() -> None:
-    """An edit of it is sent, not the original."""
+    """A request that was never rewritten is sent with its edits."""
     flow = tflow.tflow(resp=True)
     flow.backup()  # type: ignore[no-untyped-call]
     flow.request.content = b"edited"
@@ -79,7 +79,7 @@ def test_what_was_never_rewritten_goes_as_it_is() -> None:
 
 
 def test_what_a_person_wrote_stays() -> None:
-    """Their own comment and mark stay, and so does everything on a flow that we never touched."""
+    """A person's own comment and mark are kept, and a flow that toolsim never handled is not changed."""
     flow = finished()
     flow.comment, flow.marked = "look at this", ":pig:"
     forget(flow)
@@ -91,7 +91,7 @@ def test_what_a_person_wrote_stays() -> None:
 
 
 def test_only_a_person_resends() -> None:
-    """Neither a live request nor one that server replay answers counts as resent."""
+    """Neither a live request nor a flow answered by server replay counts as resent."""
     flow = tflow.tflow()
     assert not metadata.is_resent(flow)
     flow.is_replay = "response"

@@ -1,4 +1,4 @@
-"""The memory over a store that works, and over one that fails."""
+"""The response store over a working and over a failing backend."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def turn(id: str, references: References | None = None) -> StoredContext:
 
 
 async def test_what_was_stored_is_recalled() -> None:
-    """By its id, together with what it continues, and by the ids of its items; other partitions do not see it."""
+    """A stored answer is recalled by its id, with its context and its items, but only in the same partition."""
     made = memory()
     assert await made.store(turn("resp_1"), ANSWER, ["o1"]) is True
     assert await made.store(turn("resp_2", References("resp_1")), ANSWER, ["o2"]) is True
@@ -54,7 +54,7 @@ async def test_what_was_stored_is_recalled() -> None:
 
 
 async def test_a_conversation_whose_beginning_is_gone_is_not_found() -> None:
-    """Half of what it continues would be another question: the error names the missing answer."""
+    """If the beginning of a conversation is gone, the error names the missing answer, and nothing is recalled."""
     made = memory(StoreLimits(records=1))
     await made.store(turn("resp_1"), ANSWER, [])
     await made.store(turn("resp_2", References("resp_1")), ANSWER, [])
@@ -65,7 +65,7 @@ async def test_a_conversation_whose_beginning_is_gone_is_not_found() -> None:
 
 
 async def test_too_much_is_a_413() -> None:
-    """References to more than a request may contain are refused."""
+    """References to more data than a request can contain result in a 413."""
     made = memory()
     await made.store(turn("resp_1"), ANSWER, [])
     refused = await made.recall("p", References("resp_1"), 10)
@@ -74,7 +74,7 @@ async def test_too_much_is_a_413() -> None:
 
 
 async def test_an_answer_is_added_to_its_conversation() -> None:
-    """Its input and output are appended, also if others write to it at the same time."""
+    """An answer is appended to its conversation, even if other writers cause conflicts."""
     made = memory()
     store = made._store
     assert store is not None
@@ -95,7 +95,7 @@ async def test_an_answer_is_added_to_its_conversation() -> None:
 
 
 async def test_an_answer_of_a_conversation_that_is_gone_is_lost() -> None:
-    """It cannot be added, so LOST is returned for the client."""
+    """An answer whose conversation is gone cannot be appended, so the client receives an error."""
     assert await memory().store(turn("resp_1", References(conversation="conv_1")), ANSWER, []) == LOST
 
 
@@ -112,7 +112,7 @@ class Broken:
 
 
 async def test_a_store_that_fails(caplog: pytest.LogCaptureFixture) -> None:
-    """A failing read is an error, a failing write only in a conversation; each is counted, and logged once."""
+    """A failed read is an error, and a failed write only in a conversation; failures are counted, and logged once."""
     made = memory()
     works, made._store = made._store, Broken()  # type: ignore[assignment]
     for _ in "12":
@@ -134,7 +134,7 @@ async def test_a_store_that_fails(caplog: pytest.LogCaptureFixture) -> None:
 
 
 class Lying(Broken):
-    """A store whose answers are not what it was asked for."""
+    """A store that raises an unexpected exception."""
 
     async def chain(self, *_: object) -> list[Record]:
         raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
@@ -143,7 +143,7 @@ class Lying(Broken):
 
 
 async def test_a_store_that_lies() -> None:
-    """Whatever it raises is a failure of the store, and never an answer without its context."""
+    """Any exception of a store counts as its failure, so that no answer lacks its context."""
     made = memory()
     made._store = Lying()  # type: ignore[assignment]
 
@@ -157,7 +157,7 @@ async def test_a_store_that_lies() -> None:
 
 
 async def test_records_about_background_answers_are_nobodys() -> None:
-    """They can be neither read nor continued, even by their owner."""
+    """Internal records about background answers can be neither read nor continued, even by their owner."""
     made = memory()
     for name in ("events_resp_1", "lease_resp_1", "wanted_resp_1"):
         await made.write("p", [Record(name, b'{"response":{"output":[]},"input":[]}')], {})
@@ -175,7 +175,7 @@ async def test_records_about_background_answers_are_nobodys() -> None:
 
 
 async def test_what_others_write(caplog: pytest.LogCaptureFixture) -> None:
-    """Records with versions, found by name; a failing store is counted and logged, and a conflict is no failure."""
+    """Records are written with versions and found by name; failures are counted, but a conflict is not a failure."""
     made = memory()
     await made.write("p", [Record("a", b"1", names=("n",)), Record("conv_1", b"2")], {"a": 0})
     assert made.size.records == 2
@@ -200,7 +200,7 @@ async def test_what_others_write(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_store_is_reopened_only_if_it_changes(tmp_path: Path) -> None:
-    """Other options leave the records in memory; without a store there are no metrics."""
+    """The store is reopened only if its URL changes, and without a store there are no metrics."""
     made = memory()
     first = made._store
     made.configure(StoreUrl("memory"))
@@ -213,7 +213,7 @@ def test_a_store_is_reopened_only_if_it_changes(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_is_left_is_closed(tmp_path: Path) -> None:
-    """Whether replaced or shut down: pending writes are finished, and no file stays open."""
+    """A store that is replaced or shut down finishes its pending writes and closes its files."""
     made, file = ResponseStore(), tmp_path / "store"
     made.configure(StoreUrl("sqlite", str(file)))
     stored = [asyncio.create_task(made.store(turn(f"resp_{number}"), ANSWER, [])) for number in range(20)]
@@ -234,7 +234,7 @@ async def _never(_: bytes | None) -> PageResult:
 
 
 async def test_a_store_that_is_taken_away_under_a_turn() -> None:
-    """What needs the store is an error in the API's shape; what does not is answered, and marked as not stored."""
+    """If the store is removed during a turn, operations that need it fail, and other answers are not stored."""
     made = memory()
     made.configure(None)
     assert await made.recall("p", References("resp_1"), MANY) == UNAVAILABLE

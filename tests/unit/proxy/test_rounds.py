@@ -1,4 +1,4 @@
-"""A round's flow, and the delegation of a client's flow; complete rounds run in ``proxy/test_rounds``."""
+"""A round's flow, and the delegation of a client's flow; complete rounds are tested in ``proxy/test_rounds``."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def opened() -> Exchange:
 
 
 def test_the_first_round_is_the_clients_own_request() -> None:
-    """Byte for byte; a further one has another body. Target and headers are those of the routed request."""
+    """The first round sends the client's body byte for byte, and each round uses the routed target and headers."""
     flow = asked()
     flow.request.headers["authorization"] = "Bearer k"
     flow.request.headers["content-encoding"] = "gzip"
@@ -76,7 +76,7 @@ def test_the_first_round_is_the_clients_own_request() -> None:
 
 
 async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
-    """It goes to the runner's port; afterwards its flow shows its own target again."""
+    """A delegated request is sent to the runner's port, and its flow shows its own target again afterwards."""
     flow = asked()
     before = flow.request.copy()
     exchange = opened()
@@ -95,14 +95,14 @@ async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
     [b"no JSON", b"\xff", b"{}", b'{"messages": 5, "tools": [{"type": "function"}]}'],
 )
 async def test_a_bad_request_is_not_handed_over(content: bytes, rounds: Rounds) -> None:
-    """A body that cannot be parsed or has no tools is not handed over."""
+    """A request that cannot be parsed, or has no tools, is not delegated."""
     flow = asked(content)
     assert not rounds.take(flow, opened(), CHAT, Policy(retry=1), RoundLimits())
     assert flow.request.host == "backend"
 
 
 def warnings_of(rounds: Rounds, flow: HTTPFlow, policy: Policy, mcp_context: McpContext | None = None) -> list[str]:
-    """Return the warnings of a request that is too large for several rounds."""
+    """Return the warnings about a request that is too large for several rounds."""
     exchange = opened()
     assert not rounds.take(flow, exchange, CHAT, policy, RoundLimits(), mcp_context)
     assert exchange.marks_of_rounds is not None
@@ -125,14 +125,14 @@ def warnings_of(rounds: Rounds, flow: HTTPFlow, policy: Policy, mcp_context: Mcp
 async def test_a_request_that_is_too_large_for_rounds_says_so(
     content: bytes, policy: Policy, warns: bool, rounds: Rounds
 ) -> None:
-    """The report warns that the model is only asked once, if it might otherwise have been asked again."""
+    """A request that is too large for rounds causes a warning only if it could have needed several."""
     flow = asked(content + b" " * MAX_BODY_BYTES)
     assert warnings_of(rounds, flow, policy) == ([ROUNDS_OFF] if warns else [])
 
 
 async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
-    """The operator's servers apply to every request; a client's own only to one that names them."""
-    nobody: Any = None  # No server is asked.
+    """A large request causes a warning if the operator's MCP servers apply to it, or if it names the client's own."""
+    nobody: Any = None  # No server is used.
     of_file = McpContext(nobody, Approvals(), {"files": Server("files", ("x",))})
     of_clients = McpContext(nobody, Approvals(), runs_clients=True)
     for mcp_context, content, warns in (
@@ -145,7 +145,7 @@ async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
 
 
 def test_a_round_is_known_by_its_flow_alone() -> None:
-    """During a round by its id; a client cannot mark its own flow as a round, nor can a note in a live flow."""
+    """A round is recognized by its flow's id, or by a note in a stored flow, but not by a note in a live flow."""
     flow = tflow.tflow()
     assert round_of(flow) is None
     report = Report(round=2, part_of="x")
@@ -185,7 +185,7 @@ class Played:
 
 
 async def test_a_backend_is_not_read_while_too_much_waits(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few large events are enough for that; nothing is lost."""
+    """The backend is not read while too much data waits for the client, and no event is lost."""
     played: list[Played] = []
     monkeypatch.setattr(module, "ctx", SimpleNamespace(options=None))
     monkeypatch.setattr(module, "FlowHandler", lambda *given: played.append(Played(*given)) or played[0])

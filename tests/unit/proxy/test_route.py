@@ -1,4 +1,4 @@
-"""Routes of requests: a table of decisions, without flows."""
+"""Routes of requests as a table of decisions, without flows."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
-# request, settings -> where it goes; for an error its status
+# request, settings -> route, or the status of an error
 DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
     "reverse: the backend's": (REVERSE, PLAIN, Pass()),
     "reverse: any path": (of(REVERSE, path="/x"), PLAIN, Pass()),
@@ -307,7 +307,7 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
 
 @each("name", DECISIONS)
 def test_where_a_request_goes(name: str) -> None:
-    """The way it came, its path, the key and the settings decide."""
+    """The route depends on the request's mode, path and key, and on the settings."""
     request, settings, expected = DECISIONS[name]
     found = decide(request, settings, PORT)
     if isinstance(expected, int):
@@ -319,7 +319,7 @@ def test_where_a_request_goes(name: str) -> None:
 
 
 def test_builtin_backend_that_is_not_up() -> None:
-    """While it starts, or if it cannot, clients are asked to retry."""
+    """While the built-in backend is not available, clients are asked to retry."""
     found = decide(DIRECT, SCRIPTED, None)
     assert isinstance(found, Respond)
     assert found.error is not None
@@ -327,7 +327,7 @@ def test_builtin_backend_that_is_not_up() -> None:
 
 
 def test_preflight_needs_no_key() -> None:
-    """It carries no key: a listed origin's is answered where we are the server; any other is refused."""
+    """A preflight has no key, so it is answered for a listed origin and otherwise refused, unless it only passes."""
     settings = replace(KEYED, builtin="scripted", origins=Origins(("app://x",)))
     for incoming in (REVERSE, DIRECT):
         for origin, expected in (("app://x", None), ("app://y", 401)):
@@ -341,7 +341,7 @@ def test_preflight_needs_no_key() -> None:
 
 
 def test_errors_can_be_read_by_a_listed_origin() -> None:
-    """A script on that page can read why it was refused."""
+    """An error has CORS headers for a listed origin, so that its page can read the reason."""
     settings = replace(KEYED, origins=Origins(("app://x",)))
     found = decide(of(REVERSE, headers={"origin": "app://x"}), settings, PORT)
     assert isinstance(found, Respond)
@@ -368,12 +368,12 @@ PATHS: list[tuple[str, str]] = [
 
 @each(("path", "expected"), PATHS)
 def test_endpoint(path: str, expected: str) -> None:
-    """The end of the path decides, the query does not."""
+    """The endpoint is determined by the end of the path, without the query."""
     assert endpoint(path) == expected
 
 
 def test_api_of() -> None:
-    """Only a POST to one of the two endpoints may declare tools."""
+    """Only a POST request to a turn's endpoint can declare tools."""
     assert api_of("POST", "/v1/responses") is RESPONSES
     assert api_of("POST", "/chat/completions") is CHAT_API
     assert api_of("GET", "/v1/responses") is None
@@ -390,7 +390,7 @@ def test_api_of() -> None:
     ],
 )
 def test_join(base: str, path: str, expected: str) -> None:
-    """An upstream's path replaces what precedes the endpoint."""
+    """The upstream's path replaces the part of the path before the endpoint."""
     assert join(Upstream("http", "h", 80, base), path) == expected
 
 
@@ -410,7 +410,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> ModelsFile:
 
 
 def test_where_the_model_decides(models: ModelsFile) -> None:
-    """Turns and their auxiliary requests, and the list of models, wherever a backend is named; nothing else."""
+    """The model selects the backend of turns, auxiliary requests and lists of models, but not of other requests."""
     plain, keyed = Settings(models=models), Settings(models=models, api_key=KEYS)
     scripted, upstream = Settings(models=models, builtin="scripted"), Settings(models=models, upstream=UPSTREAM)
     count, listing = "/v1/messages/count_tokens", "/v1/models/x"
@@ -424,22 +424,22 @@ def test_where_the_model_decides(models: ModelsFile) -> None:
         (of(REVERSE, headers=bearer("k")), keyed, Choose(Pass(authorization=""))),
         (of(DIRECT, method="GET", path=listing), plain, ListModels(None)),
         (of(REVERSE, method="GET", path="/v1/models"), plain, ListModels(Pass())),
-        # The rules of access are the same.
+        # Access is checked as usual.
         (DIRECT, keyed, 401),
         (of(DIRECT, method="GET", path=listing), keyed, 401),
         (of(REVERSE, headers=EVIL), plain, 403),
-        # The listener is a server.
+        # The forward proxy's listener acts as a server.
         (FORWARD, plain, 403),
         (of(FORWARD, method="GET", path="/v1/models"), plain, 403),
         (forward, upstream, Choose(TAKEN_OVER)),
-        # Not a turn, or somebody else's.
+        # Requests that are not turns, or go to other hosts, are not affected.
         (of(DIRECT, path="/v1/embeddings"), plain, 404),
         (of(REVERSE, path="/v1/embeddings"), plain, Pass()),
         (of(REVERSE, method="POST", path="/v1/models"), plain, Pass()),
         (THROUGH, plain, Pass()),
         (of(THROUGH, method="GET", path="/v1/models"), plain, Pass()),
         (of(DIRECT, method="GET", path="/v1/responses", headers=UPGRADE), plain, Upgrade()),
-        # A person sends one of its flows again.
+        # A person replays one of the listener's flows.
         (of(FORWARD, host="small", port=11434, is_resent=True), plain, Choose(None)),
         (of(FORWARD, is_resent=True), plain, Pass()),
     ]
@@ -454,7 +454,7 @@ def test_where_the_model_decides(models: ModelsFile) -> None:
 
 
 def test_the_backend_of_a_model(models: ModelsFile) -> None:
-    """With its own path and key, or the client's if the file has none, but never the operator's for this proxy."""
+    """The backend receives its own path and key, or the client's key, but never the operator's key for this proxy."""
     plain, upstream_key = Settings(models=models), Settings(models=models, upstream_key="u")
     client, keyed = of(DIRECT, headers=bearer("c")), Settings(models=models, api_key=KEYS)
     ours = of(DIRECT, headers=bearer("k"))
@@ -479,7 +479,7 @@ def test_the_backend_of_a_model(models: ModelsFile) -> None:
 
 
 def test_a_model_without_a_backend() -> None:
-    """The default's, if there is one; else the error says what is wrong, without repeating too much."""
+    """A model without an entry goes to the default backend or, without one, results in an error of limited length."""
     for model in ("other", "", None):
         assert choose(DIRECT, PLAIN, Choose(SERVED), ENTRIES, model) == SERVED
     for model, status, param, words in (

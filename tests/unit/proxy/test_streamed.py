@@ -1,4 +1,4 @@
-"""A streamed answer: its turns, its timeouts, and the effect of our own bugs."""
+"""A streamed answer: its keep-alives, its timeouts, and the effects of bugs in toolsim."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def streamed(max_answer_bytes: int = 1_000, tools: tuple[Tool, ...] = ()) -> tup
 
 
 def test_silence(clock: Clock) -> None:
-    """A silent backend's client gets a keep-alive every ten seconds, and an error in the end; ticks are in time."""
+    """While the backend is silent, the client receives a keep-alive every ten seconds and finally an error."""
     made, timeouts = streamed()
     assert timeouts.next_tick() == MAX_TICK_SECONDS
     timeouts.client_served()
@@ -61,7 +61,7 @@ def test_silence(clock: Clock) -> None:
 
 
 def test_an_exception_ends_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an exception the answer ends as failed; what it holds back is not released, whatever has been called."""
+    """After an exception the answer ends with an error, and withheld text is never released."""
     made, _ = streamed(10_000_000, (Tool("f", "f"),))
     made.feed(chat_frame('<tool_call>{"name":"f","arguments":{}}</tool_call> <tool_call>{"na'))
     with monkeypatch.context() as patched:
@@ -76,7 +76,7 @@ def test_an_exception_ends_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_exception_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer that was written to its end cannot be told to have failed: frames of it may be lost."""
+    """After its end an answer cannot be reported as failed."""
     made, _ = streamed()
     with monkeypatch.context() as patched:
         patched.setattr(Timeouts, "answered", None)
@@ -86,7 +86,7 @@ def test_an_exception_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_others_continue_between_slices() -> None:
-    """A chunk of many calls is rewritten in several slices, which together have the same result as one."""
+    """A chunk with many calls is rewritten in slices, which add up to the same result."""
     call = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
     made, whole = (streamed(10_000_000, (Tool("f", "f"),))[0] for _ in range(2))
     data = chat_frame(call * 2_000)
@@ -98,7 +98,7 @@ def test_others_continue_between_slices() -> None:
 
 
 def test_a_busy_machine_makes_no_more_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time in which others run is not the stream's own: it does not yield once more for it."""
+    """Time in which other tasks run does not count as the stream's own, so it causes no additional pause."""
     made, _ = streamed()
     ticks = count(step=1)
     monkeypatch.setattr("time.monotonic", lambda: float(next(ticks)))
@@ -106,7 +106,7 @@ def test_a_busy_machine_makes_no_more_slices(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_answer_beyond_the_limit() -> None:
-    """An endless stream fails, and its backend is stopped."""
+    """A stream that exceeds the limit fails, and its backend is stopped."""
     made, _ = streamed()
     sent = b""
     for _ in range(100):

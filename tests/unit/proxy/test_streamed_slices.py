@@ -1,4 +1,4 @@
-"""Long work is emitted in slices, and nothing of it is lost."""
+"""Long work is emitted in slices without losing frames."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolsim.proxy.streamed import in_slices
 
 
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make each reading of a clock a second later than the one before."""
+    """Make each reading of a clock one second later than the previous one."""
     for name in ("monotonic", "thread_time"):
         ticks = count(step=1)
         monkeypatch.setattr(f"time.{name}", lambda ticks=ticks: float(next(ticks)))
@@ -23,14 +23,14 @@ def test_what_is_quick_takes_one_slice() -> None:
 
 
 def test_long_steps_take_a_slice_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a long step other work runs, unless no frames are to come."""
+    """After each long step other tasks run, unless the answer has ended."""
     slowly(monkeypatch)
     assert list(in_slices([[b"a"], [b"b"]], lambda: False, TimeSlice())) == [[b"a"], None, [b"b"], None, []]
     assert list(in_slices([[b"a"], [b"b"]], lambda: True, TimeSlice())) == [[b"a", b"b"]]
 
 
 def test_a_failure_comes_last() -> None:
-    """What was made before a step failed is emitted before the failure."""
+    """Frames that were made before a step failed are emitted before the exception."""
 
     def steps() -> Iterator[list[bytes]]:
         yield [b"a"]
@@ -43,7 +43,7 @@ def test_a_failure_comes_last() -> None:
 
 
 def test_pieces_of_one_work_share_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes in short pieces pauses as often as if it came at once; after a pause a new slice begins."""
+    """Short pieces of work pause as often as one long piece, and a pause of the input begins a new slice."""
     now = [0.0]
     for name in ("monotonic", "thread_time"):
         monkeypatch.setattr(f"time.{name}", lambda: now[0])

@@ -6,7 +6,7 @@ from toolsim.proxy.timeouts import MAX_TICK_SECONDS, Timeouts
 
 
 def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each clock counts from its own event, and a limit of 0 means none."""
+    """Each timeout counts from its own event, and a limit of 0 disables it."""
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     timeouts, patient = (
@@ -22,7 +22,7 @@ def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert timeouts.overdue().message == "The backend sent no data for 12 s."
     now += 5
     assert (timeouts.is_quiet, timeouts.next_tick()) == (False, MAX_TICK_SECONDS)
-    # The first byte may take longer; a tick at which nothing was sent does not come back at once.
+    # After a keep-alive is due, the ticks keep their normal interval until something is sent.
     now += 4
     assert (timeouts.is_quiet, timeouts.next_tick()) == (True, MAX_TICK_SECONDS)
     timeouts.client_served()

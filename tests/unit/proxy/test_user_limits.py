@@ -1,4 +1,4 @@
-"""Users' limits: turns at once, and turns per minute."""
+"""Limits per user: concurrent turns, and turns per minute."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_without_limits() -> None:
 
 
 def test_turns_at_once() -> None:
-    """A turn ends with its exchange, once."""
+    """Concurrent turns are limited per user, and a turn counts until its exchange or background answer ends."""
     limits, alice = UserLimits(), user(concurrent=2)
     first, second = started(limits, alice), started(limits, alice)
     assert refused(limits, alice) == ("Too many turns with this key: expected at most 2 at the same time.", 1)
@@ -47,7 +47,7 @@ def test_turns_at_once() -> None:
     first.leave()
     third = started(limits, alice)
     refused(limits, alice)
-    # A background answer goes on when its exchange has ended.
+    # A background answer continues after its exchange has ended.
     second.take_longer()
     second.leave()
     refused(limits, alice)
@@ -60,7 +60,7 @@ def test_turns_at_once() -> None:
 
 
 def test_turns_per_minute(clock: list[float]) -> None:
-    """A turn that is refused does not count."""
+    """Turns per minute are limited, and a refused turn does not count."""
     limits, alice = UserLimits(), user(per_minute=3)
     for _ in range(3):
         started(limits, alice).leave()

@@ -15,7 +15,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_a_source_that_tries_keys(clock: list[float]) -> None:
-    """Known users are not locked out, no new one gets in, and other sources are not affected."""
+    """After too many wrong keys, only known users of that source are accepted; other sources are not affected."""
     keys = WrongKeys()
     assert keys.accept("a", "alice")
     for _ in range(ATTEMPTS):
@@ -31,7 +31,7 @@ def test_a_source_that_tries_keys(clock: list[float]) -> None:
 
 
 def test_memory_is_bounded() -> None:
-    """Of 10,000 sources and more users the last ones are kept."""
+    """The numbers of remembered sources and users are limited, and the most recent ones are kept."""
     keys = WrongKeys()
     for number in range(10_000):
         keys.add(f"source {number}")

@@ -1,4 +1,4 @@
-"""Both sides in one flow, and the internals of mitmproxy on which this relies."""
+"""Storage of both sides in one flow, and the mitmproxy internals on which it relies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rewritten() -> HTTPFlow:
 
 
 def test_what_came_in() -> None:
-    """The backup is read without reverting to it; a flow that was never rewritten has none."""
+    """The original messages are read from the backup without reverting the flow; a flow without a backup has none."""
     flow = rewritten()
     backup.set_incoming_response(flow, Response.make(201, b"raw"))
     request, response = backup.incoming_request(flow), backup.incoming_response(flow)
@@ -36,7 +36,7 @@ def test_what_came_in() -> None:
 
 
 def test_a_flow_begins_anew() -> None:
-    """An older backup, from an edit or an earlier run, does not come back."""
+    """A backup from an edit or an earlier run is dropped when a flow begins again."""
     flow = rewritten()
     flow.request.content = b"sent again"
     flow.error, flow.intercepted, flow.response = Error("lost"), True, tflow.tresp()
@@ -53,7 +53,7 @@ def test_a_flow_begins_anew() -> None:
 
 
 def test_a_copy() -> None:
-    """It equals mitmproxy's own copy, and shares nothing mutable with the original."""
+    """A copied response equals mitmproxy's own copy, and shares no mutable state with the original."""
     response = Response.make(200, b"words", {"x-a": "b"})
     response.trailers, response.stream = Headers([(b"x-t", b"u")]), True
     copy, own = backup.copied(response), response.copy()
@@ -67,7 +67,7 @@ def test_a_copy() -> None:
 
 
 def test_split() -> None:
-    """Each side has its own flow, and neither can be reverted."""
+    """Splitting a flow results in one flow per side, neither of which can be reverted."""
     flow = rewritten()
     backup.set_incoming_response(flow, Response.make(200, b"raw"))
     backend, client = backup.split(flow)
@@ -80,21 +80,21 @@ def test_split() -> None:
 
 @pytest.mark.parametrize("state", [None, "x", {}, {"request": 1, "response": []}])
 def test_flow_files_of_others(state: Any) -> None:
-    """A backup of any other shape is ignored."""
+    """A backup with an unexpected structure is ignored."""
     flow = tflow.tflow(resp=True)
     flow._backup = state
     assert backup.incoming_request(flow) is backup.incoming_response(flow) is None
 
 
 def test_mitmproxy_is_as_described(caplog: pytest.LogCaptureFixture) -> None:
-    """The installed version passes the check."""
+    """The installed mitmproxy version passes the check."""
     patches.check()
     assert not caplog.records
 
 
 @pytest.mark.parametrize("change", ["gone", "renamed", "of another shape", "revert does nothing"])
 def test_mitmproxy_that_changed(change: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """A mitmproxy with changed internals is one clear error at load, not a crash later."""
+    """If mitmproxy's internals have changed, one clear error is logged when the addon is loaded."""
     if change == "gone":
         monkeypatch.delattr(HTTPFlow.__base__, "backup")
     elif change == "renamed":

@@ -1,4 +1,4 @@
-"""Connections that take forever."""
+"""The time limit for connections to a backend."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def connect(limited: ConnectTimeout, to: Server, *, succeeds: bool, handsh
 
 
 async def test_a_connection_that_takes_too_long() -> None:
-    """The connecting task is cancelled with a reason; one that has connected is left alone."""
+    """If connecting takes too long, its task is cancelled with a reason; an established connection is not affected."""
     limited = limit(0.05)
     with pytest.raises(asyncio.CancelledError, match="timed out"):
         await asyncio.create_task(connect(limited, server(), succeeds=False))
@@ -48,21 +48,21 @@ async def test_a_connection_that_takes_too_long() -> None:
 
 @pytest.mark.parametrize("over", [True, False])
 async def test_the_handshake_counts_too(over: bool) -> None:
-    """With TLS the clock runs until the handshake is done."""
+    """With TLS the time limit includes the handshake."""
     task = asyncio.create_task(connect(limit(0.05), server(tls=True), succeeds=True, handshakes=over))
     await asyncio.wait([task])
     assert task.cancelled() is not over
 
 
 async def test_no_limit() -> None:
-    """0 waits as long as it takes."""
+    """A limit of 0 disables the timeout."""
     limited = limit(0)
     await limited.server_connect(data(server()))
     assert limited._timers == {}
 
 
 async def test_it_follows_the_option() -> None:
-    """The addon is loaded with toolsim's own, and takes its time limit from the option."""
+    """The addon is loaded together with toolsim, and its limit follows the option."""
     addon = ToolSim()
     with taddons.context(addon) as context:
         context.options.add_option("connection_strategy", str, "eager", "")

@@ -1,4 +1,4 @@
-"""The fast path, compared with mitmproxy's own layers: each read of the backend's bytes sends the client the same."""
+"""The fast path, compared with mitmproxy's own layers: each read from the backend sends the same bytes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     guard.stop()  # There is no addon to give clearance.
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
     monkeypatch.setattr("time.time", lambda: 1_764_967_971.0)
-    # On a busy machine one path would take two slices, the other one.
+    # On a busy machine one path could take two slices, and the other path one.
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 60)
     yield
     patches.uninstall()
@@ -76,7 +76,10 @@ def installed() -> Iterator[Installed]:
 
 
 class Pipe(asyncio.Transport):
-    """One of the proxy's two connections, in memory. ``sent``: what was written to which; "closed" once it is."""
+    """One of the proxy's two connections, in memory.
+
+    ``sent`` lists each write with its connection's name, and closing as "closed".
+    """
 
     def __init__(self, name: str, sent: list[tuple[str, bytes]]) -> None:
         super().__init__({"peername": (name, 1), "sockname": ("p", 2)})
@@ -89,14 +92,14 @@ class Pipe(asyncio.Transport):
         self._protocol.connection_made(self)
 
     def receive(self, data: bytes) -> None:
-        """Deliver data as asyncio does."""
+        """Deliver data like asyncio does."""
         try:
             self._protocol.data_received(data)
         except Exception as problem:
             self.lose(problem)
 
     def lose(self, problem: Exception | None = None) -> None:
-        """Close the connection without an end."""
+        """Close the connection without a proper end."""
         self.is_over = True
         self._protocol.connection_lost(problem)
 
@@ -138,7 +141,7 @@ class Pipe(asyncio.Transport):
 
 
 class Proxy(LiveConnectionHandler):
-    """mitmproxy's handler of one client connection, and what the addon's hooks do; no sockets."""
+    """mitmproxy's handler of one client connection, with the addon's hooks but without sockets."""
 
     def __init__(self, proxyserver: Proxyserver, options: Options, api_name: ApiName, policy: Policy) -> None:
         self._dialect: ApiName = api_name
@@ -175,7 +178,10 @@ class Proxy(LiveConnectionHandler):
         await settle()
 
     async def read(self, data: bytes, *, unread: int = 0) -> list[tuple[str, bytes]]:
-        """Pass in data from the backend; return what is sent, and to whom. ``unread``: bytes waiting for the client."""
+        """Deliver data from the backend and return the resulting writes.
+
+        ``unread`` is the number of bytes waiting for the client.
+        """
         self.sent.clear()
         pauses, self._pauses = self._pauses, []
         assert self.backend is not None
@@ -189,7 +195,7 @@ class Proxy(LiveConnectionHandler):
         return list(self.sent)
 
     async def rest(self) -> list[tuple[str, bytes]]:
-        """End all pauses; return what is sent then, and to whom."""
+        """End all pauses and return the resulting writes."""
         self.sent.clear()
         while self._pauses:
             self._pauses.pop(0).set()
@@ -197,7 +203,7 @@ class Proxy(LiveConnectionHandler):
         return list(self.sent)
 
     async def stop(self) -> None:
-        """Leave nothing running."""
+        """Cancel all tasks."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -243,7 +249,7 @@ class Proxy(LiveConnectionHandler):
 
 
 async def settle() -> None:
-    """Let all that is ready run."""
+    """Let all tasks that are ready run."""
     for _ in range(12):
         await asyncio.sleep(0)
 
@@ -252,7 +258,7 @@ async def settle() -> None:
 async def asked(
     proxyserver: Proxyserver, options: Options, api_name: ApiName, policy: Policy | None = None
 ) -> AsyncIterator[Proxy]:
-    """Yield a proxy that has sent its backend a request."""
+    """Yield a proxy that has forwarded a request to its backend."""
     proxy = Proxy(proxyserver, options, api_name, policy or Policy())
     await proxy.ask()
     try:
@@ -290,9 +296,10 @@ def sent_by(
     unread: Sequence[int] = (),
     eager: bool = True,
 ) -> tuple[list[list[tuple[str, bytes]]], int]:
-    """Return what is sent for each read, and how many reads reached the layers.
+    """Return the writes for each read, and the number of reads that reached mitmproxy's layers.
 
-    ``unread``: the bytes that wait for the client then. ``eager``: run tasks at once, as mitmproxy does since 12.2.
+    ``unread`` lists the bytes waiting for the client at each read. ``eager`` starts tasks immediately, as mitmproxy
+    does since 12.2.
     """
     reached = 0
     waiting = [*unread, *[0] * (len(reads) + 2 - len(unread))]
@@ -312,7 +319,7 @@ def sent_by(
                 for data, size in zip([HEAD, *reads, b"0\r\n\r\n"], waiting, strict=True)
             ]
             found.append(await proxy.rest())
-            # The protocol that was put in front of mitmproxy's is gone.
+            # The fast path's protocol has been removed again.
             assert proxy.backend is not None
             assert proxy.backend.get_protocol() is usual
             return found
@@ -322,12 +329,13 @@ def sent_by(
         patch.setattr(fast_path.Http1Client, "read_body", reading)
         if long:
             patch.setattr(response_pump, "open_fast_path", lambda *_: None)
-        # To close the backend's connection may take a step of the loop more or less than to end the client's answer.
+        # The order of writes to different connections can differ, because closing the backend's connection may take
+        # another step of the event loop.
         return [sorted(sent, key=operator.itemgetter(0)) for sent in asyncio.run(play())], reached
 
 
 def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Yield ways in which the frames may arrive: one per read, several, in chunks of any size, cut anywhere."""
+    """Yield ways in which the frames can arrive: one per read, several per read, in larger chunks, split anywhere."""
     yield chunked(frames)
     yield [b"".join(chunked(frames[at : at + 5])) for at in range(0, len(frames), 5)]
     yield chunked([b"".join(frames[at : at + 5]) for at in range(0, len(frames), 5)])
@@ -336,7 +344,7 @@ def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
         choose = random.Random(seed)
         at, reads = 0, []
         while at < len(wire):
-            # Mostly a cut at the end of a chunk, now and then one anywhere.
+            # Split mostly at the end of a chunk, and sometimes within one.
             step = choose.randint(1, 400)
             end = wire.find(b"\n\n\r\n", at + step) + 4 if choose.random() < 0.7 else at + step
             end = end if end > 3 else len(wire)
@@ -352,7 +360,7 @@ def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
 def test_both_paths_send_the_same(
     installed: Installed, api_name: ApiName, case: str, arguments: Any, eager: bool
 ) -> None:
-    """However a stream's bytes arrive, each read sends the same as through the layers, to either side."""
+    """Each read sends the same bytes on the fast path as through the layers, however the stream is split."""
     policy = Policy(stream_arguments=arguments)
     for reads in reads_of(frames_of(api_name, TEXTS[case], 4)):
         short, _ = sent_by(installed, api_name, policy, reads, long=False, eager=eager)
@@ -362,14 +370,14 @@ def test_both_paths_send_the_same(
 
 @pytest.mark.parametrize("api_name", ["chat", "responses"])
 def test_most_reads_of_prose_never_reach_the_layers(installed: Installed, api_name: ApiName) -> None:
-    """Of a stream that arrives frame by frame, only the beginning and the end take the long path."""
+    """In a stream that arrives frame by frame, only the beginning and the end pass through the layers."""
     reads = chunked(frames_of(api_name, TEXTS["prose"] * 4, 4))
     _, reached = sent_by(installed, api_name, Policy(), reads, long=False)
     assert reached < 35 < len(reads) / 4
 
 
 async def test_a_backend_is_watched_once_it_has_its_request(installed: Installed) -> None:
-    """The clock for the backend's silence starts after the request is sent, without delaying it, and starts once."""
+    """The timer for a silent backend starts once, after the request has been sent, without delaying it."""
     async with asked(*installed, "chat") as proxy:
         assert {who for who, _ in proxy.sent} == {"backend"}
         assert proxy.sent_before_watching == [len(proxy.sent)]
@@ -383,7 +391,7 @@ def one_delta(size: int) -> bytes:
     return frame
 
 
-# A chunk that contains others, in two reads: the second looks like whole chunks if the first is forgotten.
+# A chunk that contains other chunks, in two reads. Without the first read, the second looks like complete chunks.
 CHUNKS_IN_CHUNKS = {
     "within its data": (b"%x\r\n%s" % (655, one_delta(250)), b"190\r\n%s\r\n" % one_delta(400)),
     "within its size": (b"2", b"fa\r\n%s\r\n1f9\r\n%s\r\n" % (one_delta(250), one_delta(505))),
@@ -392,7 +400,7 @@ CHUNKS_IN_CHUNKS = {
 
 @pytest.mark.parametrize("case", CHUNKS_IN_CHUNKS)
 def test_the_rest_of_a_chunk_is_no_chunk(installed: Installed, case: str) -> None:
-    """The start of a chunk counts with its rest, even if the rest looks like chunks of plain deltas."""
+    """The rest of a partial chunk belongs to that chunk, even if it looks like complete chunks."""
     wire, (begun, rest) = chunked(frames_of("chat", TEXTS["prose"], 4)), CHUNKS_IN_CHUNKS[case]
     assert chunks.whole_chunks(begun + rest) is not None
     assert chunks.whole_chunks(rest) is not None
@@ -402,20 +410,20 @@ def test_the_rest_of_a_chunk_is_no_chunk(installed: Installed, case: str) -> Non
 
 
 def test_nothing_overtakes_a_pause(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a stream yields to others, the backend's new data queues behind the earlier data."""
+    """While a stream yields to other tasks, new data from the backend is queued after the earlier data."""
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", -1)
     frames = frames_of("chat", TEXTS["prose"], 4)
     reads = chunked([*frames[:30], b"".join(frames[30:34]) + b": \n\n" + frames[34], *frames[35:]])
     short, _ = sent_by(installed, "chat", Policy(), reads, long=False)
     assert short == sent_by(installed, "chat", Policy(), reads, long=True)[0]
-    assert [] in short  # It yielded once.
+    assert [] in short  # The stream yielded once.
 
 
 @pytest.mark.parametrize("shortly", [True, False])
 async def test_a_bug_that_cannot_be_reported_ends_the_stream(
     installed: Installed, monkeypatch: pytest.MonkeyPatch, shortly: bool
 ) -> None:
-    """If even the error cannot be written, the connection is closed at once, whichever path the bytes took."""
+    """If even the error message cannot be written, both connections are closed immediately, on either path."""
 
     def bug(*_: Any) -> list[bytes]:
         raise ZeroDivisionError
@@ -436,7 +444,7 @@ async def test_a_bug_that_cannot_be_reported_ends_the_stream(
 async def test_a_bug_in_the_fast_path_ends_the_stream(
     installed: Installed, monkeypatch: pytest.MonkeyPatch, name: str, eager: bool
 ) -> None:
-    """Whatever of it raises, its client gets an error at once, or no end if that is lost, and it is counted."""
+    """If the fast path raises, the client receives an error or no proper end, and the failure is counted."""
 
     def bug(*_: Any) -> None:
         monkeypatch.undo()
@@ -457,7 +465,7 @@ async def test_a_bug_in_the_fast_path_ends_the_stream(
 
 
 def test_a_client_that_reads_nothing_is_left_to_mitmproxy(installed: Installed) -> None:
-    """While bytes wait for the client, mitmproxy reads, which stops until they have left; it gets the same."""
+    """While bytes wait for the client, reads pass through mitmproxy's layers, and the client receives the same data."""
     reads = chunked(frames_of("chat", TEXTS["prose"], 4))
     unread = [0, *[10] * (len(reads) // 2)]
     short, reached = sent_by(installed, "chat", Policy(), reads, long=False, unread=unread)
@@ -466,7 +474,7 @@ def test_a_client_that_reads_nothing_is_left_to_mitmproxy(installed: Installed) 
 
 
 async def test_a_backend_that_dies_is_noticed(installed: Installed) -> None:
-    """Its connection is lost without an end: the client is told."""
+    """If the backend's connection is lost, the client receives an error."""
     reads = chunked(frames_of("chat", TEXTS["prose"], 4))
     async with asked(*installed, "chat") as proxy:
         for data in (HEAD, *reads[:30]):
@@ -481,7 +489,7 @@ async def test_a_backend_that_dies_is_noticed(installed: Installed) -> None:
 
 @pytest.mark.parametrize("between", [0, 1])
 async def test_there_is_none_around_another_layer(installed: Installed, between: int) -> None:
-    """With a layer between the topmost and HTTP, such as TLS, all bytes go through the layers."""
+    """If there is another layer between the topmost layer and HTTP, such as TLS, the fast path is not used."""
     async with asked(*installed, "chat") as proxy:
         await proxy.read(HEAD)
         stream = proxy.stream

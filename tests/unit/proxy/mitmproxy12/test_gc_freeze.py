@@ -1,7 +1,7 @@
-"""The garbage collector skips the objects that existed at the start.
+"""Exclusion of objects that exist at startup from garbage collection.
 
-Each test runs in a process of its own. Frozen objects are a property of the process: unfreezing them would expose the
-garbage of all earlier tests to the next collection, and a socket among it would fail a test that has no part in it.
+Each test runs in its own process, because frozen objects are a property of the process. Unfreezing them would expose
+the garbage of all earlier tests to the next collection, and a socket among it would fail an unrelated test.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ print(json.dumps(counts))
 
 
 def run(script: str) -> Any:
-    """Return what a script about the module ``gc_freeze`` prints, as JSON."""
+    """Run a script that uses ``gc_freeze`` and return its output as JSON."""
     imports = "import gc, json\nfrom toolsim.proxy.mitmproxy12 import gc_freeze\n"
     done = subprocess.run([sys.executable, "-c", imports + script], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
 def test_what_is_there_is_frozen_until_the_addon_goes() -> None:
-    """While the addon is loaded, a full collection only examines new objects."""
+    """While the addon is loaded, a full collection examines only new objects."""
     frozen, watched, frozen_after = run(FROZEN_UNTIL_THE_END)
     assert frozen > 1_000
     assert watched < frozen
@@ -50,7 +50,7 @@ def test_what_is_there_is_frozen_until_the_addon_goes() -> None:
 
 
 def test_what_comes_later_is_frozen_by_the_first_long_collections() -> None:
-    """Modules are imported when they are needed; what comes after a few collections stays subject to them."""
+    """Objects that appear after startup are frozen by the first long collections, but not by later ones."""
     counts = run(FREEZES_LATER_OBJECTS)
     added = [after - before for before, after in pairwise(counts)]
     assert [more >= 1_000 for more in added] == [True, True, True, False, False]

@@ -1,4 +1,4 @@
-"""Classes that mitmproxy uses; their behavior is tested with a real mitmdump, in tests/proxy."""
+"""Replacement of mitmproxy's classes; their behavior is tested with a real mitmdump in tests/proxy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _restore() -> Iterator[None]:
 
 
 def test_install_and_uninstall() -> None:
-    """New connections use ours while the addon is loaded, even twice, and mitmproxy's own afterwards."""
+    """New connections use toolsim's classes while the addon is loaded, and mitmproxy's own classes afterwards."""
     patches.install(Exchanges(), Guard())
     patches.install(Exchanges(), Guard())
     assert (http.HttpStream, vars(_http1)["ChunkedReader"]) == (GuardedStream, JoiningReader)
@@ -36,7 +36,7 @@ def test_install_and_uninstall() -> None:
 
 
 def test_an_unsupported_mitmproxy(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """If mitmproxy lacks what is needed, it is left alone, with a warning that names the consequence."""
+    """If mitmproxy lacks a required attribute, it is left unchanged, and a warning names the consequence."""
     monkeypatch.setattr(HttpStream, "state_stream_response_body", None)
     with caplog.at_level(logging.WARNING):
         patches.check()
@@ -47,7 +47,7 @@ def test_an_unsupported_mitmproxy(monkeypatch: pytest.MonkeyPatch, caplog: pytes
 
 
 def test_all_that_is_overridden_exists() -> None:
-    """Each method that a room overrides is one of mitmproxy's: a renamed one would never be called."""
+    """Each method that toolsim overrides exists in mitmproxy, because a renamed method would never be called."""
     rooms = [room for room in GuardedStream.__mro__ if room.__module__.startswith("toolsim.")]
     own = {"exchange", "layer", "stop_backend", "unpause", "answer", "wake", "forget_failed_connections"}
     own |= {"receive", "feed", "pause", "store", "sending", "framed", "stop_feeding", "end"}

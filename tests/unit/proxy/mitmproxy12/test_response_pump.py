@@ -1,4 +1,4 @@
-"""A backend is not read while its stream pauses."""
+"""The pump does not read from a backend while its stream pauses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolsim.proxy.mitmproxy12 import response_pump
 
 @pytest.mark.parametrize("is_reading", [True, False], ids=["reads", "paused by its reader"])
 async def test_a_pause_leaves_a_connection_as_it_was(monkeypatch: pytest.MonkeyPatch, is_reading: bool) -> None:
-    """It is not read meanwhile; what its reader has paused, because its buffer is full, stays so."""
+    """During a pause the connection is not read; afterwards it is as before, even if its reader had paused it."""
     ours, theirs = socket.socketpair()
     _, writer = await asyncio.open_connection(sock=ours)
     transport: Any = writer.transport

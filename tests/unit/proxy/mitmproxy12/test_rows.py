@@ -1,4 +1,4 @@
-"""The rows of mitmweb and the console, as drawn; the real programs are tested in tests/web."""
+"""Rows in the flow lists of mitmweb and the console; the real programs are tested in tests/web."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ def flow_of(url: object = OWN, comment: str = "") -> HTTPFlow:
 
 
 def web_url(flow: HTTPFlow) -> str:
-    """Return a flow's URL as mitmweb's page writes it."""
+    """Return a flow's URL as mitmweb's page shows it."""
     shown = app.flow_to_json(flow)["request"]
     port = "" if {"http": 80, "https": 443}[shown["scheme"]] == shown["port"] else f":{shown['port']}"
     return f"{shown['scheme']}://{shown['pretty_host']}{port}{shown['path']}"
 
 
 def console_text(flow: HTTPFlow, mode: common.RenderMode = common.RenderMode.TABLE, **how: Any) -> str:
-    """Return a row of the console as text; its columns are separated by a space."""
+    """Return a row of the console as text, with its columns separated by a space."""
     widget = common.format_flow(flow, render_mode=mode, focused=False, **how)
-    # urwid has no types.
+    # urwid has no type annotations.
     drawn: Any = widget.render((200,))
     return "\n".join(line.decode().rstrip() for line in drawn.text)
 
@@ -53,10 +53,10 @@ def console_text(flow: HTTPFlow, mode: common.RenderMode = common.RenderMode.TAB
 )
 @pytest.mark.usefixtures("_installed")
 def test_the_client_s_own_url_is_drawn_and_the_flow_stays(url: str) -> None:
-    """Routing, recordings and replays see the request as its backend gets it."""
+    """The lists show the client's original URL, while the flow itself keeps the backend's URL."""
     flow = flow_of(url)
     before = flow.get_state()
-    # mitmproxy writes all addresses without brackets.
+    # mitmproxy writes IPv6 addresses without brackets.
     drawn = url.replace("[::1]", "::1")
     assert web_url(flow) == drawn
     for how in ({}, {"hostheader": True}):
@@ -66,7 +66,7 @@ def test_the_client_s_own_url_is_drawn_and_the_flow_stays(url: str) -> None:
 
 @pytest.mark.usefixtures("_installed")
 def test_the_console_draws_the_comment() -> None:
-    """After the path, in one line, and below each other."""
+    """The console shows the comment in one line after the path, aligned between rows."""
     long, short = flow_of(comment="1 call: f · “a\nb”"), flow_of("http://a/v1/models", "no call")
     row = console_text(long)
     assert "/v1/chat/completions?a=b  1 call: f · “a b” " in row
@@ -77,7 +77,7 @@ def test_the_console_draws_the_comment() -> None:
 @pytest.mark.parametrize("url", ["", "http://", "http:///v1/responses", "nonsense", "http://a", 7, None])
 @pytest.mark.usefixtures("_installed")
 def test_other_flows_are_drawn_as_by_mitmproxy(url: object) -> None:
-    """A flow from a file can have anything as metadata."""
+    """Other flows, including those from files with any metadata, are shown as by mitmproxy."""
     flow = flow_of(url)
     assert web_url(flow) == BACKEND
     assert "41623" not in console_text(flow)
@@ -88,7 +88,7 @@ def test_other_flows_are_drawn_as_by_mitmproxy(url: object) -> None:
 
 @pytest.mark.usefixtures("_installed")
 def test_an_edited_request_is_drawn_as_edited() -> None:
-    """Where "Replay" sends the flow's request; that of a turn is the client's own, even if its URL was edited."""
+    """An edited URL is shown, because "Replay" would use it; in a turn, the client's URL is shown despite edits."""
     flow = flow_of()
     flow.backup()
     flow.request.path = "/edited"
@@ -99,7 +99,7 @@ def test_an_edited_request_is_drawn_as_edited() -> None:
 
 
 def test_it_ends_with_the_addon() -> None:
-    """An unloaded script changes nothing."""
+    """After the addon is unloaded, mitmproxy's own functions are used again."""
     original = app.flow_to_json, common.format_flow
     rows.install()
     assert (app.flow_to_json, common.format_flow) != original
@@ -109,7 +109,7 @@ def test_it_ends_with_the_addon() -> None:
 
 
 def test_other_programs_load_neither(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In mitmdump neither list exists, and a mitmproxy without the functions is left alone."""
+    """In a program without these lists, such as mitmdump, nothing is patched."""
     monkeypatch.delattr(app, "flow_to_json")
     monkeypatch.delitem(rows.sys.modules, "mitmproxy.tools.console.common")
     rows.install()

@@ -1,4 +1,4 @@
-"""Lists of mitmweb and the console; the rendered list is tested in tests/web."""
+"""Columns and hidden rows of the flow lists; the rendered list is tested in tests/web."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATIC = Path(webaddons.__file__).parent / "static"
 
 
 def test_the_comments_are_shown_unless_others_were_chosen() -> None:
-    """Only in mitmweb; each column is one that it has."""
+    """The comment column is shown in mitmweb, unless the user has chosen other columns."""
     assert set(web.COLUMNS) <= set(AVAILABLE_WEB_COLUMNS)
     with taddons.context() as plain:
         web.show_comments(plain.options)
@@ -32,7 +32,7 @@ def test_the_comments_are_shown_unless_others_were_chosen() -> None:
 
 
 def test_the_column_is_widened_once_and_only_in_mitmweb() -> None:
-    """A reload of the script changes nothing, and without mitmweb nothing happens."""
+    """The column is widened once, even if the script is reloaded, and only in mitmweb."""
     assert issubclass(Application, TornadoApplication)
     application = TornadoApplication(static_path=str(STATIC))
     web.widen_comments(application)
@@ -43,7 +43,7 @@ def test_the_column_is_widened_once_and_only_in_mitmweb() -> None:
 
 
 def test_a_mitmweb_without_the_style_sheet(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It is left alone, and the log says so."""
+    """A mitmweb without the expected style sheet is left unchanged, and the log reports it."""
     caplog.set_level("INFO")
     web.widen_comments(TornadoApplication(static_path=str(tmp_path)))
     assert "stays narrow" in caplog.text
@@ -51,7 +51,7 @@ def test_a_mitmweb_without_the_style_sheet(tmp_path: Path, caplog: pytest.LogCap
 
 @pytest.mark.parametrize("live", [True, False])
 def test_a_hidden_flow_still_gets_its_answer(live: bool) -> None:
-    """Removing it from the list does not stop it."""
+    """A flow that is hidden from the list continues to run."""
     view: Any = View()
     with taddons.context(view):
         flow, other = tflow.tflow(), tflow.tflow()
@@ -63,6 +63,6 @@ def test_a_hidden_flow_still_gets_its_answer(live: bool) -> None:
 
 
 def test_there_may_be_no_list() -> None:
-    """In mitmdump nothing is hidden."""
+    """In mitmdump, which has no list, hiding a flow does nothing."""
     with taddons.context():
         web.hide(tflow.tflow())

@@ -1,4 +1,4 @@
-"""The file of keys: its lines, its mistakes, and its later versions."""
+"""The file of API keys: its lines, its errors, and reloading."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("text", MISTAKES)
 def test_mistakes(file: Path, text: str) -> None:
-    """Each is one line with its place, and shows no key."""
+    """Each mistake results in one line that gives its place but no key."""
     file.write_text(text)
     with pytest.raises(ValueError, match="keys") as raised:
         read_users(file)
@@ -103,7 +103,7 @@ def test_a_file_that_others_can_read(file: Path, mode: int, caplog: pytest.LogCa
 
 
 def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It counts from the next request on; a broken one changes nothing, and is reported once."""
+    """A new version of the file applies to the next request; a broken one changes nothing and is reported once."""
     caplog.set_level(logging.INFO)
     keys = ApiKeys.of_file(file)
     bob, eve = keys.user("key-of-bob"), keys.user("key-of-eve")
@@ -130,7 +130,7 @@ def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_one_key() -> None:
-    """It has no name, and the owner that it always had."""
+    """A single key has a user without a name, whose owner is derived from the key."""
     keys = ApiKeys.single("sk-1")
     found = keys.user("sk-1")
     assert found is not None
@@ -140,7 +140,7 @@ def test_one_key() -> None:
 
 
 def test_a_user_of_proxyauth(file: Path) -> None:
-    """Without a key of the file: each name is an owner, and none of them is one of the file."""
+    """Each user name of ``proxyauth`` is a separate owner, distinct from the users in the file."""
     keys = ApiKeys.of_file(file)
     me, alice = keys.proxyauth_user("me"), keys.proxyauth_user("alice")
     assert keys.current(me) == me

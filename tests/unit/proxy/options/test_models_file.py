@@ -1,4 +1,4 @@
-"""The file of models: its entries, its mistakes with file and line, and what a new version changes."""
+"""The file of models: its entries, its errors with file and line, and reloading."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def write(file: Path, text: str) -> None:
-    """Write a file so that its time differs, whatever the resolution of the clock."""
+    """Write the file with a different modification time, regardless of the clock's resolution."""
     before = file.stat().st_mtime_ns if file.exists() else 0
     file.write_text(text)
     os.utime(file, ns=(before + 1_000_000, before + 1_000_000))
@@ -120,7 +120,7 @@ MISTAKES = {
 
 @each("name", MISTAKES)
 def test_mistakes(tmp_path: Path, name: str) -> None:
-    """Each is reported in one line, with its place."""
+    """Each mistake is reported in one line with its place."""
     text, line, words = MISTAKES[name]
     file = tmp_path / "models.toml"
     file.write_text(text)
@@ -140,7 +140,7 @@ def test_a_key_is_in_no_message(tmp_path: Path) -> None:
 
 
 def test_what_is_not_covered(tmp_path: Path) -> None:
-    """A pattern that matches the text of a later one need not match all that the later one does."""
+    """Two overlapping patterns are both accepted if the earlier does not cover the later completely."""
     for earlier, later in (("gpt?", "gpt*"), ("gpt-[ab]", "gpt-*"), ("gpt-5", "gpt-*"), ("*-mini", "gpt-*")):
         file = tmp_path / "models.toml"
         file.write_text("".join(f'[[models]]\nnames = "{name}"\nurl = "http://x"\n' for name in (earlier, later)))
@@ -148,14 +148,14 @@ def test_what_is_not_covered(tmp_path: Path) -> None:
 
 
 def test_names_of_one_entry_may_overlap(tmp_path: Path) -> None:
-    """A literal name is listed for the clients, although a pattern matches it too."""
+    """A literal name is listed for clients, even if a pattern of the same entry matches it."""
     file = tmp_path / "models.toml"
     file.write_text('[[models]]\nnames = ["*", "big"]\nurl = "http://x"\n')
     assert read_entries(file, {})[0].literal_names == ("big",)
 
 
 def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It counts from the next request on."""
+    """A new version of the file applies to the next request."""
     caplog.set_level(logging.INFO)
     models = ModelsFile(file, ENVIRONMENT)
     assert models.current() == ENTRIES
@@ -168,7 +168,7 @@ def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("broken", ["[[models", "", ONE + 'key = "env:NO"'])
 def test_a_broken_version(file: Path, broken: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The previous one stays in use; there is one line about it, with the place."""
+    """If the new version is broken, the previous one stays in use, and one line reports the place of the error."""
     models = ModelsFile(file, ENVIRONMENT)
     write(file, broken)
     for _ in range(3):
@@ -181,7 +181,7 @@ def test_a_broken_version(file: Path, broken: str, caplog: pytest.LogCaptureFixt
 
 
 def test_a_file_that_is_gone(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As a broken one; it counts again once it is back."""
+    """If the file is deleted, the previous version stays in use until the file is back."""
     models = ModelsFile(file, ENVIRONMENT)
     file.unlink()
     assert models.current() == models.current() == ENTRIES
@@ -193,7 +193,7 @@ def test_a_file_that_is_gone(file: Path, caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_a_file_that_is_replaced(file: Path, tmp_path: Path) -> None:
-    """Editors and Kubernetes put another file in its place, perhaps with the same time and size."""
+    """A replaced file is noticed even if its time is unchanged, because editors and Kubernetes replace files."""
     models = ModelsFile(file, ENVIRONMENT)
     other = tmp_path / "other.toml"
     other.write_text(GOOD.replace("haiku", "mouse"))
@@ -208,7 +208,7 @@ def test_no_file_at_the_start(tmp_path: Path) -> None:
 
 
 def test_the_documented_file(tmp_path: Path) -> None:
-    """The example of the page is a valid file."""
+    """The example on the documentation page is a valid file."""
     page = (Path(__file__).parents[4] / "addon" / "docs" / "backends.md").read_text()
     (example,) = re.findall(r"^```toml\n(# models\.toml\n.*?)^```", page, re.MULTILINE | re.DOTALL)
     file = tmp_path / "models.toml"

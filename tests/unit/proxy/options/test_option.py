@@ -1,4 +1,4 @@
-"""Values of options in each form in which they are given (``test_startup.py`` has the lines that people see)."""
+"""Values of options in each form; ``test_startup.py`` tests the messages that users see."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHOICE, TEXT = Option("x", "a", "", ("a", "bee")), Option("x", "", "")
     ],
 )
 def test_texts(option: Option, texts: list[str], value: object) -> None:
-    """As mitmproxy reads a command line."""
+    """Texts from a command line are parsed like mitmproxy parses them."""
     assert option.from_texts(texts) == value
 
 
@@ -40,7 +40,7 @@ def test_texts(option: Option, texts: list[str], value: object) -> None:
     ],
 )
 def test_texts_that_are_refused(option: Option, texts: list[str], reason: str) -> None:
-    """The message says what came and what was expected."""
+    """The error for a refused text gives the value and what was expected."""
     with pytest.raises(ValueError, match=reason):
         option.from_texts(texts)
 
@@ -58,14 +58,14 @@ def test_texts_that_are_refused(option: Option, texts: list[str], reason: str) -
     ],
 )
 def test_values_of_yaml(option: Option, good: Any, bad: Any) -> None:
-    """They have a type already, which has to be the option's."""
+    """A value from YAML must have the option's type."""
     assert option.from_yaml(good) == (tuple(good) if isinstance(good, list) else good)
     with pytest.raises(ValueError, match="expected"):
         option.from_yaml(bad)
 
 
 def test_values_that_mitmproxy_holds() -> None:
-    """Lists may have commas; a number has a minimum, and a choice its words."""
+    """Lists are split at commas, numbers must reach their minimum, and choices must be listed."""
     assert LIST.checked(["a, b", ",c"]) == ("a", "b", "c")
     assert (FLAG.checked(False), NUMBER.checked(1), CHOICE.checked("a")) == (False, 1, "a")
     with pytest.raises(ValueError, match="got 0, expected 1 or more"):
@@ -75,7 +75,7 @@ def test_values_that_mitmproxy_holds() -> None:
 
 
 def test_names_and_types() -> None:
-    """As mitmproxy expects them: a tuple is a sequence of strings."""
+    """Names and types have the form that mitmproxy expects; a tuple is a sequence of strings."""
     assert Option("x", (), "").full_name == "toolsim_x"
     assert Option("x", 1, "").typespec is int
     assert str(Option("x", (), "").typespec) == "collections.abc.Sequence[str]"

@@ -1,4 +1,4 @@
-"""The values of the options: how they are parsed, and which are refused."""
+"""Values of options: how they are parsed, and which are rejected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from toolsim.stores.url import StoreUrl
 
 
 def load(*specs: str) -> Settings:
-    """Set options of a real option manager as a user does."""
+    """Set options in a real option manager like a user does, and return the settings."""
     options = Options()
     assert register(Loader(SimpleNamespace(options=options)), {}) == []
     options.set(*specs)
@@ -33,7 +33,7 @@ def load(*specs: str) -> Settings:
 
 
 def test_defaults() -> None:
-    """Without options: the policy's defaults, except where the backend's engine decides; no settings of the edge."""
+    """Without options, the settings are the defaults; values that depend on the engine are "auto"."""
     settings = load()
     assert settings.policy == Policy(engine="auto", sentinel="auto", constrain="auto")
     assert (settings.builtin, settings.upstream, settings.api_key, settings.limits) == (None, None, None, Limits())
@@ -69,7 +69,7 @@ GOOD: list[tuple[str, str, object]] = [
 
 @each(("spec", "where", "value"), GOOD)
 def test_values_are_read(spec: str, where: str, value: object) -> None:
-    """A value arrives parsed when it is set the way a user sets it."""
+    """A value that is set like a user sets it is available in the settings in parsed form."""
     found: Any = load(f"toolsim_{spec}")
     for name in where.split("."):
         found = getattr(found, name)
@@ -109,7 +109,7 @@ BAD = [
 
 @each(("spec", "reason"), BAD)
 def test_bad_values_are_refused(spec: str, reason: str) -> None:
-    """The message names the option and what was expected."""
+    """The error for an invalid value names the option and what was expected."""
     with pytest.raises(OptionsError, match=reason) as refused:
         load(f"toolsim_{spec}")
     assert str(refused.value).startswith(f"toolsim_{spec.partition('=')[0]}: ")
@@ -134,7 +134,7 @@ def test_bad_values_are_refused(spec: str, reason: str) -> None:
     ],
 )
 def test_files_that_cannot_be_written(spec: str, reason: str, tmp_path: Path) -> None:
-    """A store and a folder of recordings are checked before the start, not with the first answer."""
+    """The paths of the store and of recordings are checked at startup, not with the first answer."""
     (tmp_path / "text").write_text("not a store")
     with closing(sqlite3.connect(tmp_path / "newer")) as base:
         base.execute("PRAGMA user_version = 99")
@@ -145,7 +145,7 @@ def test_files_that_cannot_be_written(spec: str, reason: str, tmp_path: Path) ->
 
 
 def test_files_that_can_be_written(tmp_path: Path) -> None:
-    """A file need not exist; an empty file is a store, and so is one that another process has locked."""
+    """A path that does not exist, an empty file, and a store that another process has locked are all accepted."""
     (tmp_path / "empty").write_text("")
     lock = sqlite3.connect(tmp_path / "locked", isolation_level=None)
     lock.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -158,20 +158,20 @@ def test_files_that_can_be_written(tmp_path: Path) -> None:
 
 
 def test_choice_that_mitmproxy_did_not_check() -> None:
-    """A value that bypassed the option manager is checked too."""
+    """A choice is checked even if the value bypassed mitmproxy's option manager."""
     values = {option.full_name: option.default for option in OPTIONS} | {"toolsim_repair": "brave"}
     with pytest.raises(OptionsError, match="toolsim_repair: got 'brave', expected one of safe, off"):
         parse(SimpleNamespace(**values))
 
 
 def test_without_an_option_no_mcp_server_is_asked() -> None:
-    """Neither the file's nor a client's."""
+    """Without options, no MCP server is used, whether from the file or from a client."""
     assert load().mcp == Mcp()
     assert not Mcp().is_used
 
 
 def test_a_file_of_mcp_servers(tmp_path: Path) -> None:
-    """It is read when the option is set; an error in it stops the start, and names the option."""
+    """The file of MCP servers is read when the option is set, and an error in it stops the start."""
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {"files": {"command": "npx", "timeout": 5}}}))
     mcp = load(f"toolsim_mcp_config={file}").mcp
@@ -185,7 +185,7 @@ def test_a_file_of_mcp_servers(tmp_path: Path) -> None:
 
 
 def test_hosts_of_mcp_servers() -> None:
-    """Names and ports are accepted, and the word for the servers of the file alone, and nothing else."""
+    """``toolsim_mcp_hosts`` accepts host names with ports, or ``config`` for only the servers in the file."""
     mcp = load("toolsim_mcp_hosts=docs.example,127.0.0.1:3000").mcp
     assert (mcp.runs_clients, mcp.hosts) == (True, ("docs.example", "127.0.0.1:3000"))
     mcp = load("toolsim_mcp_hosts=config").mcp
@@ -196,7 +196,7 @@ def test_hosts_of_mcp_servers() -> None:
 
 
 def test_without_the_package_for_mcp_the_start_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says what to install; without these options the package is not needed."""
+    """If the mcp package is missing, MCP options stop the start with an installation command."""
     monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
     load()
     with pytest.raises(OptionsError, match="-m pip install 'mcp"):

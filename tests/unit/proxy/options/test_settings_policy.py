@@ -1,4 +1,4 @@
-"""Effects of options on answers."""
+"""Effects of options on the policy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from support.each import each
 from toolsim.core.plan import Policy
 from unit.proxy.options.test_table import load
 
-# Options decide the others.
+# These fields are not set by an option of the same name.
 NOT_OPTIONS = {"backend_model", "may_look_up", "known_profiles", "profile", "forms"}
 USUAL = Policy(engine="auto", sentinel="auto", constrain="auto")
 
@@ -40,12 +40,12 @@ USUAL = Policy(engine="auto", sentinel="auto", constrain="auto")
     ],
 )
 def test_one_option_for_several_fields(given: str, changed: dict[str, object]) -> None:
-    """What is one concept is one option; everything else stays."""
+    """An option that covers several fields sets all of them, and other fields keep their defaults."""
     assert load(None, f"toolsim_{given}")[0].policy == replace(USUAL, **changed)  # type: ignore[arg-type]
 
 
 def test_every_field_has_its_option() -> None:
-    """The defaults are the policy's, except where the backend's engine decides."""
+    """Every field of the policy is set by an option, and its default is the policy's unless the engine decides."""
     from toolsim.proxy.options.settings import policy_fields
     from toolsim.proxy.options.table import OPTIONS
 

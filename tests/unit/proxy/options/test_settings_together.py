@@ -1,4 +1,4 @@
-"""Options that are useless together stop the start with one line that names them."""
+"""Combinations of options that are useless together, which stop the start."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def options(**given: Any) -> SimpleNamespace:
 
 
 def test_each_combination_is_here() -> None:
-    """One example for each rule."""
+    """Each rule has one example."""
     assert len(NAMED) == len(USELESS) == 8
 
 
 @pytest.mark.parametrize("given", NAMED, ids=str)
 def test_useless_options(given: dict[str, Any]) -> None:
-    """Together they are refused in one line that names one of them; each of them alone is fine."""
+    """Options that are useless together are refused in one line that names them; each alone is accepted."""
     with pytest.raises(OptionsError) as refused:
         parse(options(**given))
     message = str(refused.value)
@@ -57,7 +57,7 @@ HOSTS = [
 
 @pytest.mark.parametrize(("host", "key", "allowed"), HOSTS)
 def test_codex_on_an_address(host: str, key: str, allowed: bool) -> None:
-    """The codex backend on an address that others can reach needs a key."""
+    """The codex backend on an address that others can reach requires a key."""
     settings = Settings(builtin="codex", api_key=ApiKeys.single(key) if key else None)
     if allowed:
         check_together(settings, [host])

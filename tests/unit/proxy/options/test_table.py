@@ -1,4 +1,4 @@
-"""The table of options: what is registered."""
+"""The table of options and their registration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolsim.proxy.options.table import OPTIONS, register
 
 
 def load(environment: dict[str, str] | None = None, *specs: str) -> tuple[Settings, list[str]]:
-    """Register in a real mitmproxy option manager, and set options as a user does."""
+    """Register the options in a real mitmproxy option manager, set some like a user does, and return the settings."""
     options = Options()
     warnings = register(Loader(SimpleNamespace(options=options)), environment or {})
     options.set(*specs)
@@ -21,13 +21,13 @@ def load(environment: dict[str, str] | None = None, *specs: str) -> tuple[Settin
 
 
 def test_there_are_few() -> None:
-    """Each one needs somebody who would miss it."""
+    """The number of options is limited, so a new one has to replace another."""
     assert len(OPTIONS) <= 52, "make it part of an option that exists, or take one away"
 
 
 @each("option", OPTIONS, ids=lambda option: option.name)
 def test_help_is_one_paragraph(option: Any) -> None:
-    """Help is one paragraph of sentences; of three or more choices it names one at least."""
+    """The help of an option is one paragraph of sentences, and mentions at least one of three or more choices."""
     assert option.help.endswith(".")
     assert "\n" not in option.help
     assert option.help[0].isupper()

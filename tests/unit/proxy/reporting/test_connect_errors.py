@@ -1,4 +1,4 @@
-"""Explanations of a server's failure: messages of libraries, with the remedy."""
+"""Explanations of connection errors, with a remedy for each message of a library."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ from toolsim.proxy.reporting.connect_errors import explain
     ],
 )
 def test_the_reason_has_its_remedy(said: object, words: str) -> None:
-    """A client's error has the same words as the greeting; what nobody knows stays as it was said."""
+    """A known connection error is explained with its remedy, and an unknown one is quoted."""
     assert words in explain(said, 5)

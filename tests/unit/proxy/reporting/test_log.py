@@ -1,4 +1,4 @@
-"""The log's three forms, with mitmproxy's own terminal handler."""
+"""The log's three formats with mitmproxy's own terminal handler."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TURN = Report(client="chat", backend="chat", model="m", tools=["f"], calls=["f"]
 
 
 class Terminal:
-    """A terminal with some encoding, and mitmproxy's log on it."""
+    """A terminal with an encoding, and mitmproxy's log on it."""
 
     def __init__(self, encoding: str) -> None:
         self._bytes = io.BytesIO()
@@ -47,7 +47,7 @@ def terminal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def log(terminal: Terminal) -> Iterator[Any]:
-    """A function that takes a form and returns the log in that form."""
+    """Return a function that returns the log in the requested format."""
     made = Log()
 
     def configure(form: str) -> Log:
@@ -59,7 +59,7 @@ def log(terminal: Terminal) -> Iterator[Any]:
 
 
 def test_text(log: Any, terminal: Terminal) -> None:
-    """A turn is one line with the time before it, and connections are not logged."""
+    """In text format a turn is one line with the time before it, and connections are not logged."""
     made = log("text")
     logging.getLogger("mitmproxy.proxy.server").info("client connect")
     made.turn(TURN, 200, 0.25)
@@ -68,7 +68,7 @@ def test_text(log: Any, terminal: Terminal) -> None:
 
 
 def test_failures_are_warnings(log: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """So is anything else worth a look; all other turns are not."""
+    """Failed turns, and turns with parse failures, are logged as warnings; all others as information."""
     made = log("text")
     with caplog.at_level(logging.INFO):
         for report, status in ((TURN, 200), (TURN, 502), (Report(client="chat", parse_failures=["X:f"]), 200)):
@@ -77,7 +77,7 @@ def test_failures_are_warnings(log: Any, caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_json(log: Any, terminal: Terminal) -> None:
-    """Every line is one object: turns with their fields, others with a message, and a traceback if there is one."""
+    """In JSON format each line is one object: turns have fields, other lines a message and possibly a traceback."""
     made = log("json")
     made.turn(TURN, 200, 0.25)
     made.turn(TURN, 404, 0.25, problem="näh\n")
@@ -96,7 +96,7 @@ def test_json(log: Any, terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_the_last_lines(log: Any, terminal: Terminal, form: str) -> None:
-    """What is logged when mitmproxy's own handler is gone has the same form, once; a new start ends that."""
+    """Lines logged after mitmproxy's own handler is gone have the same format and appear once."""
     made = log(form)
     made.restore()
     made.turn(TURN, 502, 0)
@@ -110,7 +110,7 @@ def test_the_last_lines(log: Any, terminal: Terminal, form: str) -> None:
 
 
 def test_off(log: Any, terminal: Terminal) -> None:
-    """No turn is logged, and mitmproxy logs as it always does."""
+    """With ``off`` no turn is logged, and mitmproxy logs as usual."""
     log("text")
     made = log("off")
     made.turn(TURN, 200, 0)
@@ -120,7 +120,7 @@ def test_off(log: Any, terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("terminal", ["ascii", "cp1252"], indirect=True)
 def test_a_terminal_that_cannot_write_it(log: Any, terminal: Terminal) -> None:
-    """A character that cannot be encoded is escaped; logging a line never raises."""
+    """A character that the terminal cannot encode is escaped, and logging never raises."""
     made = log("text")
     made.turn(Report(client="chat", model="模型"), 200, 0)
     [line] = terminal.lines()
@@ -150,7 +150,7 @@ def test_a_terminal_that_cannot_write_it(log: Any, terminal: Terminal) -> None:
     ],
 )
 def test_which_requests_mitmdump_logs(path: str, is_logged: bool) -> None:
-    """It skips those for which we log a line, and those that are polled."""
+    """mitmdump skips requests for which toolsim logs a line, and pages that are polled."""
     flow = tflow.tflow()
     flow.request.path = path
     wanted = flowfilter.parse(_NOT_OURS)

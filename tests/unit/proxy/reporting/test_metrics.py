@@ -1,4 +1,4 @@
-"""Counters, histograms and their text; whether Prometheus accepts it is tested in tests/proxy/test_metrics.py."""
+"""Counters, histograms and their text; tests/proxy/test_metrics.py checks that Prometheus accepts it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def failed() -> Report:
 
 
 def test_series_are_there_before_their_first_event() -> None:
-    """They start at 0, so that the first event is an increase."""
+    """Series exist with the value 0 from the start, so that the first event counts as an increase."""
     text = Metrics().text(3)
     assert value(text, "exchanges_in_progress") == 3
     for series in (
@@ -50,7 +50,7 @@ def test_series_are_there_before_their_first_event() -> None:
 
 
 def test_rounds_and_calls_of_mcp_tools_are_counted() -> None:
-    """They are counted by outcome; the tool is a label if the operator asks for it."""
+    """Rounds and MCP calls are counted by outcome, and by tool if the operator enables that label."""
     report = Report(client="chat", backend="chat", rounds=3, mcp_calls=["OK:files.read", "LIMIT:files.read"])
     plain, labelled = Metrics(), Metrics(["tool"])
     assert value(plain.text(0), 'mcp_calls_total{client="chat",outcome="SERVER_FAILED"}') == 0
@@ -62,7 +62,7 @@ def test_rounds_and_calls_of_mcp_tools_are_counted() -> None:
 
 
 def test_an_exchange_is_counted() -> None:
-    """Neither the tool's name behind a code nor the model gets its own series; big numbers stay exact."""
+    """An exchange is counted without the names of its tools and model, and large numbers remain exact."""
     counted = Metrics()
     counted.count(failed(), 200, 1.5, 0.3)
     counted.count(Report(client="chat", backend="chat"), 429, 0.5)
@@ -82,7 +82,7 @@ def test_an_exchange_is_counted() -> None:
 
 
 def test_times_fall_into_buckets() -> None:
-    """A bucket counts times up to and including its bound; what exceeds every bound is in the last."""
+    """A bucket includes its upper bound, and times above every bound are in the last bucket."""
     counted = Metrics()
     for seconds in (0.1, 0.11, 1000.0):
         counted.count(Report(client="chat", backend="chat"), 200, seconds)
@@ -95,7 +95,7 @@ def test_times_fall_into_buckets() -> None:
 
 
 def test_labels_that_were_asked_for() -> None:
-    """Models and tools become labels; then their series cannot be announced in advance."""
+    """Models and tools become labels on request; the series of such a label do not exist in advance."""
     counted = Metrics(["model", "tool"])
     counted.count(failed(), 200, 1.5, 0.3)
     text = counted.text(0)
@@ -110,7 +110,7 @@ def test_labels_that_were_asked_for() -> None:
 
 
 def test_names_of_others_are_bounded_and_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A backend may invent codes without end: the number of series is bounded, and nothing breaks the format."""
+    """The number of series is limited, and labels are escaped, because a backend can invent any error code."""
     monkeypatch.setattr(metrics, "MAX_SERIES", 20)
     counted = Metrics(["model"])
     counted.count(Report(client="chat", error='a"b\\c\nd', model="m"), 200, 0)
@@ -123,7 +123,7 @@ def test_names_of_others_are_bounded_and_escaped(monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_series_belongs_to_a_family() -> None:
-    """Each name has its type and its help text."""
+    """Each series belongs to a family with a type and a help text."""
     counted = Metrics()
     counted.count(failed(), 200, 1.5, 0.3)
     text = counted.text(0)
@@ -134,7 +134,7 @@ def test_every_series_belongs_to_a_family() -> None:
 
 
 def test_a_long_value_is_cut() -> None:
-    """Clients and models choose names, and each of them would be in every page."""
+    """A long label value is truncated, because clients and models choose names freely."""
     made = Metrics(("tool",))
     report = Report(client="chat")
     report.calls = ["x" * 100_000]

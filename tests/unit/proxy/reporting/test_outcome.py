@@ -1,4 +1,4 @@
-"""The end of an exchange: what is counted, and what is left in its flow (`tests/proxy` covers the rest)."""
+"""The end of an exchange: its metrics, and the data that remains in its flow; `tests/proxy` covers the rest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def reported(plan: Plan | None, reports: Reports) -> Exchange:
 
 
 def closed(*, planned: bool, status: int | None, comment: str = "") -> tuple[HTTPFlow, str]:
-    """Close an exchange; return its flow and the metrics."""
+    """Close an exchange and return its flow and the metrics."""
     reports = Reports()
     exchange = reported(Plan("chat", "chat", AnswerForm()) if planned else None, reports)
     flow = tflow.tflow(resp=True)
@@ -38,7 +38,7 @@ def closed(*, planned: bool, status: int | None, comment: str = "") -> tuple[HTT
 
 
 def test_a_turn_of_ours_is_counted_and_reported() -> None:
-    """Its flow has a report and a comment; one that broke off is counted as aborted."""
+    """A turn leaves a report and a comment in its flow; one that broke off is counted as aborted."""
     flow, metrics = closed(planned=True, status=200)
     assert flow.metadata[REPORT]["status"] == 200
     assert flow.comment
@@ -48,7 +48,7 @@ def test_a_turn_of_ours_is_counted_and_reported() -> None:
 
 
 def test_a_dropped_tool_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Per owner and kind: clients send the same tool with each request, and other warnings have to be seen."""
+    """A dropped tool is logged and marked once per owner and kind, because clients send it with each request."""
     caplog.set_level("INFO")
     reports = Reports()
     marks: list[str] = []
@@ -73,7 +73,7 @@ def test_a_dropped_tool_is_reported_once(caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_the_comment_says_what_it_was_about() -> None:
-    """It has the topic, and where the turn is in its conversation."""
+    """The comment contains the user's message and the turn's position in its conversation."""
     exchange = reported(None, Reports())
     flow = tflow.tflow()
     flow.request.path = "/v1/chat/completions"
@@ -91,7 +91,7 @@ def test_the_comment_says_what_it_was_about() -> None:
 
 
 def test_what_passed_is_not_counted() -> None:
-    """A request without tools leaves a comment and no report."""
+    """A request without tools leaves a comment but no report, and is not counted."""
     flow, metrics = closed(planned=False, status=200)
     assert REPORT not in flow.metadata
     assert flow.comment
@@ -99,12 +99,12 @@ def test_what_passed_is_not_counted() -> None:
 
 
 def test_a_persons_comment_stays() -> None:
-    """What a person wrote about a flow is not overwritten."""
+    """A comment that a person wrote is not overwritten."""
     assert closed(planned=True, status=200, comment="mine")[0].comment == "mine"
 
 
 def test_a_flow_lets_go_of_its_exchange() -> None:
-    """What parsed and wrote an answer is freed at its end, without waiting for garbage collection."""
+    """An exchange is freed when it ends, without waiting for garbage collection."""
     for plan, sse in ((Plan("chat", "chat", AnswerForm(stream=True)), True), (None, False)):
         exchange = reported(plan, Reports())
         flow = tflow.tflow(resp=True)
@@ -128,7 +128,7 @@ def test_a_flow_lets_go_of_its_exchange() -> None:
 
 
 def test_a_lost_call_is_shown_in_its_own_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In its comment, mark and report; once, and only for the calls that the next request leaves open."""
+    """A call without an output in the next request is shown once in its own flow's comment, mark and report."""
     redrawn: list[HTTPFlow] = []
     monkeypatch.setattr(outcome, "updated", redrawn.append)
     reports, flow = Reports(), tflow.tflow(resp=True)
@@ -161,7 +161,7 @@ def test_a_lost_call_is_shown_in_its_own_flow(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_open_calls_are_bounded() -> None:
-    """The latest turn of each conversation, of the most recent thousand, and no flow is kept alive for it."""
+    """Open calls are kept for the latest turn of the last thousand conversations, without keeping flows alive."""
     calls, flow = OpenCalls(), tflow.tflow()
     calls.add(1, "#1 turn 1", ["a"], flow)
     calls.add(1, "#1 turn 2", ["b"], None)

@@ -1,4 +1,4 @@
-"""Log lines at the start, with a stub as the backend."""
+"""Log lines at startup, with a stub as the backend."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ UPSTREAM = Settings(upstream=Upstream("http", "::1", 8000, "/base/v1"))
     ],
 )
 def test_backend_url(settings: Settings, modes: list[str], url: str) -> None:
-    """The upstream takes precedence over a reverse mode; without a path it is /v1, as is customary."""
+    """``toolsim_upstream`` takes precedence over a reverse mode, and the default path is /v1."""
     assert backend_url(settings, [ProxyMode.parse(mode) for mode in modes]) == url
 
 
 def test_the_backends_of_a_file(tmp_path: Path) -> None:
-    """Their models' names are shown, and no key."""
+    """The banner shows the model names of a file, but no key."""
     file = tmp_path / "models.toml"
     file.write_text('[[models]]\nnames = ["haiku*", "b"]\nurl = "http://x"\nkey = "sk-1"\n')
     settings = Settings(models=ModelsFile(file, {}))
@@ -53,7 +53,7 @@ def test_the_backends_of_a_file(tmp_path: Path) -> None:
 
 
 async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | str:
-    """Return what we make of a backend's list of models."""
+    """Return the result of requesting the list of models from a backend with this answer."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(body, status=status, Content_Type="application/json")
@@ -78,7 +78,7 @@ async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | s
     ],
 )
 async def test_models_or_what_is_wrong(status: int, body: bytes, key: str, expected: object) -> None:
-    """Either the models, or a description of what is wrong with the answer."""
+    """The result is either the list of models or a description of the problem."""
     models = await answered(status, body, key)
     assert (expected in models) if isinstance(models, str) else (models == expected)
 
@@ -95,7 +95,7 @@ async def test_models_or_what_is_wrong(status: int, body: bytes, key: str, expec
     ],
 )
 async def test_a_wrong_base_path(pages: dict[str, int], expected: str | list[str]) -> None:
-    """Without a list of models, and without any API; the right place is on the same server."""
+    """If no API is found at the base path, the message suggests the correct path on the same server."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b'{"data": []}', status=pages.get(answer.asked.path, 404), Content_Type="application/json")
@@ -107,7 +107,7 @@ async def test_a_wrong_base_path(pages: dict[str, int], expected: str | list[str
 
 
 async def test_a_list_without_end_is_not_read() -> None:
-    """Nor is a redirect followed."""
+    """An endless list of models is not read to its end, and a redirect is not followed."""
 
     async def endless(answer: Answer) -> None:
         await answer.head(Content_Type="application/json")
@@ -137,7 +137,7 @@ class Builtin:
 
 
 async def greeted(models: Any, caplog: pytest.LogCaptureFixture, **options: str) -> list[tuple[str, str]]:
-    """Return the level and the text of what is logged."""
+    """Return the level and text of each logged line."""
     with taddons.context(ToolSim()) as context, caplog.at_level(logging.INFO):
         context.options.update(**options)
         greeting = StartupBanner(cast(BuiltinBackend, Builtin(models)))
@@ -153,7 +153,7 @@ async def greeted(models: Any, caplog: pytest.LogCaptureFixture, **options: str)
 
 
 async def test_models_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """A few of them are logged, after what is known at once."""
+    """The banner is followed by a line with the first models."""
 
     async def models() -> list[str]:
         return [f"m{number}" for number in range(9)]
@@ -166,7 +166,7 @@ async def test_models_are_logged(caplog: pytest.LogCaptureFixture) -> None:
 async def test_a_slow_backend_is_not_waited_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is logged as a warning, after a while."""
+    """If the backend does not answer in time, a warning is logged."""
     monkeypatch.setattr("toolsim.proxy.reporting.startup_banner.ASK_SECONDS", 0.01)
 
     async def models() -> None:
@@ -184,14 +184,14 @@ async def test_a_slow_backend_is_not_waited_for(
     ],
 )
 def test_what_is_stored_is_disclosed(url: str, line: str) -> None:
-    """Where, for how long, and how to turn it off; without the password of a server."""
+    """The line about stored conversations gives place, duration and a way to disable it, but no password."""
     store = parse_store_url(url)
     assert store is not None
     assert stored_line(store) == f"stored conversations  {line}; to store none: --set toolsim_store="
 
 
 async def test_programs_ask_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """With the form json it is one line, and the backend is not asked; off logs nothing."""
+    """In JSON format the banner is one line, and the backend is not queried; ``off`` logs nothing."""
 
     async def models() -> None:
         raise AssertionError

@@ -1,4 +1,4 @@
-"""Reports of one exchange: fields, comment, headers."""
+"""Reports of one exchange: log fields, comment, marker and headers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def full() -> Report:
 
 
 def test_fields() -> None:
-    """Empty fields are left out, except the number of calls and the status."""
+    """Empty fields are omitted, except the number of calls and the status."""
     logged = fields(full(), 200, 1.23456)
     assert (logged["calls"], logged["tool_call_count"]) == (["f", "g"], 2)
     assert (logged["status"], logged["seconds"]) == (200, 1.235)
@@ -37,14 +37,14 @@ def test_fields() -> None:
 
 
 def test_fields_stay_few() -> None:
-    """Long lists of names are cut, and everything can be encoded as JSON."""
+    """Long lists of names are truncated, and all fields can be encoded as JSON."""
     calls: Any = json.loads(json.dumps(fields(Report(calls=["a"] * 1000), 200, 0)))["calls"]
     assert len(calls) == MAX_NAMES + 1
     assert calls[-1] == f"and {1000 - MAX_NAMES} more"
 
 
 def test_comment() -> None:
-    """One line for people."""
+    """The comment is one line for people, with the most important facts first."""
     assert comment(Report(tools=["f"])) == "no call"
     assert comment(Report()) == "no tools"
     assert comment(Report(calls=["a\nb"])) == "1 call: a b"
@@ -59,7 +59,7 @@ def test_comment() -> None:
 
 
 def test_headers() -> None:
-    """Every value is fit for a header; the cut-off is only there if there was one."""
+    """Each value is a valid header, and the cut-off header is present only if there was one."""
     sent = headers(full())
     assert sent["x-toolsim-tool-call-count"] == "2"
     assert sent["x-toolsim-truncated"] == "true"
@@ -70,7 +70,7 @@ def test_headers() -> None:
 
 
 def test_marker() -> None:
-    """Failures for the client get a cross, what deserves a look a warning sign, everything else nothing."""
+    """A failure for the client is marked with a cross, other problems with a warning sign, all else with nothing."""
     assert marker(Report(), 200) == ""
     assert marker(Report(repairs=["TRAILING_COMMA:f"]), 200) == ""
     assert marker(Report(error="backend_timeout"), 200) == ":heavy_multiplication_x:"
@@ -84,23 +84,23 @@ def test_marker() -> None:
 
 
 def test_comment_of_a_refusal() -> None:
-    """The comment on a refused answer has its status, unless a reason of our own says more."""
+    """The comment on a refused answer contains its status, unless toolsim has a more specific reason."""
     assert comment(Report(), 429, "Hi", "#1 turn 1") == "HTTP 429 · #1 turn 1 · “Hi”"
     assert comment(Report(error="bad"), 400) == "error: bad"
 
 
 def test_fields_leave_the_places_of_blocks_out() -> None:
-    """The log holds counts and names; the places of blocks are for the view."""
+    """The log contains counts and names, but not the places of blocks, which only the view needs."""
     assert "blocks" not in fields(Report(blocks=[{"choice": 0}]), 200, 0)
 
 
 def test_calls_of_mcp_tools_are_named() -> None:
-    """Those that failed are listed with their outcome."""
+    """MCP calls are named in the comment, and failed ones are preceded by their outcome."""
     report = Report(client="chat", rounds=2, mcp_calls=["OK:files.read", "REFUSED:files.drop"])
     assert "MCP: files.read, REFUSED:files.drop" in comment(report, 200)
 
 
 def test_replaced_outputs_are_in_a_header() -> None:
-    """The client learns how many of its tool outputs were replaced because of their size, in streams too."""
+    """A header reports the number of tool outputs that were replaced because of their size, even for streams."""
     assert first_headers(Report(outputs_replaced=2))["x-toolsim-outputs-replaced"] == "2"
     assert "x-toolsim-outputs-replaced" not in first_headers(Report())

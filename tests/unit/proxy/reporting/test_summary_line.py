@@ -1,4 +1,4 @@
-"""One line about a turn, for people."""
+"""The log line of a turn, for people."""
 
 from __future__ import annotations
 
@@ -83,18 +83,18 @@ CHAT: dict[str, Any] = {"client": "chat", "backend": "chat", "model": "llama3"}
     ],
 )
 def test_line(fields: dict[str, Any], status: int | None, line: str) -> None:
-    """Mark, model, API, outcome, time."""
+    """The line contains a mark, the model, the API, the outcome and the duration."""
     problem = "model 'llama3' not found" if status == 404 else ""
     assert log_line(Report(**CHAT | fields), status, 1.23, problem=problem) == line
 
 
 def test_a_request_that_passed_has_no_tools() -> None:
-    """It is not ours, and the line gives the reason for having no calls."""
+    """The line of a request that was passed on shows that it had no tools."""
     assert "· no tools ·" in log_line(Report(**CHAT), 200, 0, is_ours=False)
 
 
 def test_names_cannot_write_to_the_terminal() -> None:
-    """Whatever models and clients invent: one printable line, of bounded length."""
+    """Names from models and clients are printed in one printable line of limited length."""
     wild = "\x1b[31m\nred\u2028\ud800\u202e" + "x" * 1000
     report = Report(client="chat", model=wild, calls=[wild] * 1000, warnings=[f"C:{wild}"] * 9, repairs=[f"R:{wild}"])
     line = log_line(report, 500, 0, problem=wild)
@@ -107,5 +107,5 @@ def test_names_cannot_write_to_the_terminal() -> None:
     ("text", "shown"), [("a b", "a b"), (" a\n\tb ", "a b"), ("12345", "12345"), ("123456", "1234…"), ("a\x07", "a�")]
 )
 def test_printable(text: str, shown: str) -> None:
-    """Whitespace becomes one blank, long text ends in an ellipsis, invisible characters are replaced."""
+    """Whitespace becomes one space, long text ends with an ellipsis, and invisible characters are replaced."""
     assert printable(text, 5) == shown

@@ -73,9 +73,7 @@ def test_a_second_finish_is_ignored() -> None:
 
 
 def test_structured_calls_in_fragments() -> None:
-    """Calls in fragments are emitted complete, in the order of their indexes, before the finish, as
-    are legacy calls.
-    """
+    """Calls in fragments are emitted complete and in order before the finish, including legacy calls."""
     one = {"index": 0, "id": "a", "function": {"name": "f", "arguments": '{"a"'}}
     two = {"index": 1, "custom": {"name": "p", "input": "x"}}
     more = {"index": 0, "function": {"arguments": ":1}"}}

@@ -68,7 +68,9 @@ def test_a_client_of_another_api(sent: dict[str, str], got: dict[str, str]) -> N
 
 
 def test_a_client_of_this_api() -> None:
-    """A Messages client's headers reach a Messages backend unchanged; another backend receives only the key."""
+    """A Messages client's headers reach a Messages backend unchanged; another backend receives only
+    the standard ones.
+    """
     sent = {**VERSION, "x-api-key": "k", "anthropic-beta": "a-1, b-2,", "accept": "*/*"}
     headers = Headers([(name.encode(), value.encode()) for name, value in sent.items()])
     assert for_backend(headers, MESSAGES, MESSAGES) == []

@@ -74,8 +74,8 @@ OFFERED = [{"a", "c"}, {"a", "b", "c"}, {"a", "b", "c"}, {"b", "c"}, {"a", "c"},
 
 @pytest.mark.parametrize("backend", ["chat", "responses", "messages"])
 def test_each_prompt_begins_with_the_one_before(backend: ApiName) -> None:
-    """Each prompt begins with the previous one, changes appear where they were made, and only current tools are
-    offered.
+    """Each prompt begins with the previous one, changes appear where they were made, and only
+    current tools are usable.
     """
     tools = [tool("a"), tool("c", defer_loading=True)]
     messages: list[Any] = []
