@@ -50,13 +50,13 @@ def refusal(request: Incoming, settings: Settings = SETTINGS, *, is_through: boo
 
 @each("name", KNOWN)
 def test_known_name(name: str) -> None:
-    """IP addresses, localhost, this machine's names and hosts of listed pages are accepted with and without a port."""
+    """IP addresses, localhost, names of this machine and hosts of listed pages are accepted, with or without a port."""
     assert refusal(replace(ASKED, reached_at=name)) is None
 
 
 @each("name", FOREIGN)
 def test_foreign_name(name: str) -> None:
-    """Any other name is refused, because it could be an attacker's, and so is a malformed host."""
+    """Any other name could belong to an attacker and is refused, as is a malformed host."""
     assert refusal(replace(ASKED, reached_at=name)) == 403
 
 
@@ -83,12 +83,12 @@ PAGES: list[tuple[str, str, int | None]] = [
 
 @each(("origin", "reached_at", "status"), PAGES)
 def test_pages(origin: str, reached_at: str, status: int | None) -> None:
-    """A page is accepted if its origin is listed or is this listener."""
+    """A web page is accepted if its origin is listed or if it was served by this listener."""
     assert refusal(replace(ASKED, reached_at=reached_at, headers={"origin": origin})) == status
 
 
 def test_pages_by_default() -> None:
-    """By default, pages of this machine with any port, and those of listed programs, are accepted."""
+    """By default, web pages of this machine are accepted at any port, as are those of two listed programs."""
     settings = Settings(origins=Origins(next(option.default for option in OPTIONS if option.name == "cors_origins")))
     for origin, status in (
         ("http://localhost:3000", None),
@@ -104,7 +104,7 @@ def test_pages_by_default() -> None:
 
 @each("origin", ["http://evil.test", "http://localhost:3000", "app://obsidian.md"])
 def test_pages_do_not_have_the_key(origin: str) -> None:
-    """If a key is required, it alone decides, regardless of origin and name."""
+    """If a key is configured, only the key matters, regardless of origin and host name."""
     page = replace(ASKED, reached_at="evil.test", headers={"origin": origin})
     settings = replace(SETTINGS, api_key=KEYS)
     assert refusal(page, settings) == 401
@@ -112,7 +112,7 @@ def test_pages_do_not_have_the_key(origin: str) -> None:
 
 
 def test_the_key_of_the_proxy_opens_only_what_goes_through_it() -> None:
-    """The proxy's key gives access only through the proxy; a request to the listener needs its own key header."""
+    """A key sent to the proxy does not authorize requests to the listener itself, which need their own key header."""
     request, settings = replace(ASKED, proxy_user=USER), replace(SETTINGS, api_key=KEYS)
     assert refusal(request, settings) == 401
     assert refusal(request, settings, is_through=True) is None
@@ -132,13 +132,13 @@ FORWARDS: list[tuple[Settings, bool, int | None]] = [
 
 @pytest.mark.parametrize(("settings", "has_key", "status"), FORWARDS)
 def test_forward(settings: Settings, has_key: bool, status: int | None) -> None:
-    """The listener of a built-in backend forwards nothing unless an upstream is set, and a key is always required."""
+    """A built-in backend's listener forwards nothing unless an upstream is set, and a configured key is required."""
     error = check_forward(settings, has_key=has_key)
     assert (error and error.status) == status
 
 
 def test_forward_with_a_file_of_backends(tmp_path: Path) -> None:
-    """With a file of backends, the listener forwards nothing unless an upstream is set."""
+    """With a file of backends, nothing is forwarded to other hosts unless an upstream is set."""
     file = tmp_path / "models.toml"
     file.write_text('[[models]]\nnames = "m"\nurl = "http://small/v1"\n')
     settings = Settings(models=ModelsFile(file, {}))
@@ -165,7 +165,7 @@ def test_proxy_key(header: str) -> None:
     "header", ["", "Basic", "Basic !", "Basic \udce9", basic("key"), basic("key:x"), basic("x:key:y"), "Digest key"]
 )
 def test_not_proxy_key(header: str) -> None:
-    """Any other credentials for the proxy are refused without raising."""
+    """Malformed or wrong proxy credentials are refused without an exception."""
     assert proxy_user_of(header, KEYS) is None
 
 
@@ -181,7 +181,7 @@ def test_bearer(header: str) -> None:
 
 @pytest.mark.parametrize("header", ["", "key", "Bearer", "Bearer keys", "Bearer KEY", "Basic key", "Bearer k\udce9y"])
 def test_not_bearer(header: str) -> None:
-    """Any other authorization header is refused without raising."""
+    """A malformed or wrong authorization header is refused without an exception."""
     assert bearer_user(header) is None
 
 

@@ -36,7 +36,7 @@ async def addon() -> Any:
     addon = ToolSim()
     with taddons.context(addon) as context:
         context.options.add_option("connection_strategy", str, "eager", "")
-        context.configure(addon, toolsim_engine="unknown")  # There is no backend to detect.
+        context.configure(addon, toolsim_engine="unknown")  # There is no backend whose engine could be detected.
         addon.context = context
         yield addon
         ToolSim.exchanges.forget()
@@ -64,7 +64,7 @@ def run(addon: ToolSim, flow: HTTPFlow, answer: object = ANSWER) -> HTTPFlow:
 
 
 def test_whole_turn(addon: ToolSim) -> None:
-    """A request and its answer are rewritten, the flow has a report, and the exchange is removed."""
+    """The request and the answer are rewritten, the flow receives a report, and the exchange is removed from memory."""
     body = {"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}
     flow = run(addon, asked(body))
     assert b"CLIENT TOOL CATALOG" in (flow.request.content or b"")
@@ -81,7 +81,7 @@ def test_whole_turn(addon: ToolSim) -> None:
 
 @pytest.mark.parametrize("body", [b"not json", {"messages": []}, [1], {"messages": [], "tools": []}])
 def test_not_ours(body: object, addon: ToolSim) -> None:
-    """A request without tools is only given a Via header and a comment, and its body is unchanged."""
+    """A request without tools only receives a Via header and a comment; its body and answer are unchanged."""
     flow = asked(body)
     before, headers = flow.request.raw_content, flow.request.headers.copy()
     run(addon, flow)
@@ -123,7 +123,7 @@ def test_a_turn_is_reported_exactly_once(addon: ToolSim, caplog: pytest.LogCaptu
 
 @pytest.mark.parametrize("end", ["error", "client_disconnected"])
 def test_aborted_exchange_is_freed(end: str, addon: ToolSim, caplog: pytest.LogCaptureFixture) -> None:
-    """An exchange that ends without an answer is removed and logged as aborted."""
+    """An exchange that ends without an answer is freed and logged as aborted."""
     flow = asked({"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS})
     addon.requestheaders(flow)
     addon.request(flow)
@@ -140,7 +140,7 @@ def test_aborted_exchange_is_freed(end: str, addon: ToolSim, caplog: pytest.LogC
 
 
 def test_bug_of_ours_is_an_error(addon: ToolSim, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If rewriting raises, the client receives a 500, because the original request must not be forwarded."""
+    """If rewriting raises an exception, the client receives a 500, and the original request is not forwarded."""
 
     def bug(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
@@ -161,7 +161,7 @@ STRATEGIES = [
 
 @pytest.mark.parametrize(("options", "expected"), STRATEGIES)
 def test_connection_strategy(options: dict[str, Any], expected: str, addon: Any) -> None:
-    """Connections are lazy wherever an unreachable target would otherwise end the client's connection too early."""
+    """If an unreachable target could end the client's connection before its request arrives, connections are lazy."""
     addon.context.configure(addon, **options)
     assert addon.context.options.connection_strategy == expected
 
@@ -174,9 +174,7 @@ def loopback(addon: ToolSim) -> Iterator[Loopback]:
 
 
 def test_upstream_that_is_the_builtin_backend_is_guarded(addon: Any, loopback: Loopback) -> None:
-    """A request that reaches the codex backend through the upstream option is refused if it is remote or from a web
-    page.
-    """
+    """A request that reaches the codex backend through the upstream option is refused if remote or from a web page."""
     addon.context.configure(addon, toolsim_backend="codex", toolsim_upstream="http://127.0.0.1:4711")
     for peer, origin, status in (
         ("10.0.0.9", "", 403),
@@ -217,7 +215,7 @@ async def test_stores_are_closed(addon: ToolSim, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hook", [ToolsimStoreHook, ToolsimPauseHook])
 async def test_hooks_during_an_answer_update_no_flow(hook: type, addon: Any) -> None:
-    """Hooks during an answer do not update its flow, because other addons would redraw it each time."""
+    """Hooks that run during an answer do not count as updates of its flow, because other addons would redraw it."""
     updated: list[object] = []
     manager = addon.context.master.addons
     manager.chain = [addon, SimpleNamespace(update=updated.append)]
@@ -229,7 +227,7 @@ async def test_hooks_during_an_answer_update_no_flow(hook: type, addon: Any) -> 
 
 
 def test_no_attribute_is_mistaken_for_a_hook(addon: ToolSim) -> None:
-    """Each attribute with a hook's name is callable, because mitmproxy calls it."""
+    """Each attribute with the name of a hook is callable, because mitmproxy calls it."""
     from mitmproxy.hooks import all_hooks
 
     hooks = {name for name in all_hooks if hasattr(addon, name)}
@@ -238,7 +236,7 @@ def test_no_attribute_is_mistaken_for_a_hook(addon: ToolSim) -> None:
 
 
 async def test_a_refused_request_is_sent_again_with_what_it_refers_to(addon: Any) -> None:
-    """A resent request still contains the stored turns before it, and lacks only the refused feature."""
+    """A request that is resent after a refusal still contains the earlier turns that it refers to."""
     addon.context.configure(addon, toolsim_store="memory", toolsim_engine="llama.cpp", toolsim_mode="auto")
     tools = [{"type": "function", "name": "f"}]
     flow = asked({"model": "m", "input": "then?", "tools": tools}, "/v1/responses")
@@ -271,14 +269,14 @@ async def test_a_refused_request_is_sent_again_with_what_it_refers_to(addon: Any
     ],
 )
 def test_lazy_connections(addon: Any, options: dict[str, Any], strategy: str) -> None:
-    """mitmproxy does not connect in advance wherever an unreachable target would end the client's connection."""
+    """If an unreachable target would end the client's connection, mitmproxy does not connect in advance."""
     addon.context.configure(addon, **options)
     assert addon.context.options.connection_strategy == strategy
 
 
 @pytest.mark.parametrize("engine", ["auto", "vllm"])
 async def test_one_whose_engine_was_set_is_not_asked(addon: Any, engine: str) -> None:
-    """The first request waits for the engine's detection only if the engine is not set."""
+    """The first request waits for the detection of the engine only if no engine is configured."""
     addon.context.configure(addon, toolsim_engine=engine)
     waiting = addon.requestheaders(asked({"model": "m"}))
     assert (waiting is not None) == (engine == "auto")

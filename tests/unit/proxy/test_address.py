@@ -16,18 +16,18 @@ ELSEWHERE += ["f", "1.2.3.4.5", "127.1 "]
 
 @each("address", HERE)
 def test_loopback(address: str) -> None:
-    """Each of these addresses is on this machine."""
+    """Every spelling of a loopback address or of localhost is recognized."""
     assert is_loopback(address)
 
 
 @each("address", ELSEWHERE)
 def test_not_loopback(address: str) -> None:
-    """None of these addresses is certain to be on this machine."""
+    """An address that is not certain to be on this machine does not count as loopback."""
     assert not is_loopback(address)
 
 
 def test_listener() -> None:
-    """A target is the listener if its port matches and its name certainly means this machine."""
+    """A target is the listener if its port matches and its host certainly refers to this machine."""
     sockname = ("192.168.1.5", 8080)
     for host in ("localhost", "LocalHost", "127.0.0.1", "127.1", "0.0.0.0", "::", "192.168.1.5", socket.gethostname()):
         assert is_listener(host, 8080, sockname)
@@ -65,5 +65,5 @@ def test_what_is_no_url_is_refused(url: str) -> None:
     [("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("", "127.0.0.1"), ("::1", "[::1]"), ("10.0.0.1", "10.0.0.1")],
 )
 def test_the_host_of_a_url(host: str, shown: str) -> None:
-    """A wildcard address is replaced by the loopback address."""
+    """A wildcard address is shown as the loopback address in URLs."""
     assert url_host(host) == shown

@@ -1,4 +1,4 @@
-"""The operator's approval or refusal of a call."""
+"""Approval or refusal of a call by the operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolsim.proxy.approve import WAITS, Approve
 
 
 async def test_an_answer_waits_and_its_flow_shows_it() -> None:
-    """A waiting flow's comment names the call; the commands accept this flow or the flow of one of its rounds."""
+    """The comment of a waiting flow names the call, and the commands accept this flow or the flow of a round."""
     approve = Approve()
     with taddons.context(approve) as context:
         for of_round in (False, True):

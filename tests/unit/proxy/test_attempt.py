@@ -28,7 +28,7 @@ AUTO = Policy(engine="auto", mode="auto", constrain="auto", sentinel="auto")
 
 
 class Asked:
-    """A request that has been rewritten and sent, with its exchange."""
+    """A request that has been rewritten and sent, and its exchange."""
 
     def __init__(self, backend: Backend | None = None) -> None:
         self.backend = backend or Backend(Root("http", "h", 1), engine="llama.cpp")
@@ -84,7 +84,7 @@ def test_one_refusal_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_round_that_is_sent_twice_is_still_that_round() -> None:
-    """The report of a resent round keeps the round's number and the flow of its answer."""
+    """A round that is resent keeps its number and its main flow in the report, by which it is counted and recorded."""
     asked = Asked()
     asked.exchange.report.round, asked.exchange.report.part_of = 2, "flow"
     assert asked.gets(400, b"m does not support tools")
@@ -92,7 +92,7 @@ def test_a_round_that_is_sent_twice_is_still_that_round() -> None:
 
 
 def test_an_error_is_read_before_its_client_gets_it() -> None:
-    """An error's body is read before the client receives it, because it can be a refusal of a feature."""
+    """The body of an error is examined before the client receives it, as long as the error could refuse a feature."""
     asked = Asked()
     asked.backend.refuses("m", "constraint")
     assert asked.plan.attempts == {"tools"}
@@ -104,7 +104,7 @@ def test_an_error_is_read_before_its_client_gets_it() -> None:
     asked.flow.response = Response.make(500)
     asked.flow.response.raw_content = None
     asked.exchange.begin(asked.flow)
-    # The error may still need the code for a prompt that is too long, but otherwise passes.
+    # The error may lack the code for a prompt that is too long; otherwise it passes.
     assert asked.exchange.answer_job(asked.flow) is None
     assert asked.flow.response.raw_content is None
 
@@ -118,7 +118,7 @@ def test_a_compressed_refusal_is_read() -> None:
     ("status", "content"), [(400, b"the context is full"), (200, b"no tools supported"), (500, b"\xff")]
 )
 def test_other_answers_change_nothing(status: int, content: bytes) -> None:
-    """Any other answer is passed on to the client, and no refusal is remembered."""
+    """An answer that does not refuse a feature is passed on to the client, and nothing is remembered."""
     asked = Asked()
     assert not asked.gets(status, content)
     assert asked.backend.refused == set()
@@ -132,7 +132,7 @@ def test_what_cannot_be_sent_again_is_remembered() -> None:
 
 
 def test_a_missed_call_is_remembered() -> None:
-    """If a native answer contains a call as text, later requests for that model use the manifest instead."""
+    """If a native answer contains a call as text, toolsim requests later calls of this model in the prompt."""
     for verdict, refused in (("text UNKNOWN_TOOL", set()), ("call f", {("m", "tools")})):
         asked = Asked()
         block = {"choice": 0, "start": 0, "end": 1, "verdicts": [verdict], "repairs": []}

@@ -18,7 +18,7 @@ from toolsim.wire.responses.operations import Action
 
 
 def asked(action: Action, backend: Any = "auto", **body: Any) -> tuple[Exchange, AuxiliaryRequest, HTTPFlow]:
-    """Return a rewritten request for this action, with its exchange and feature."""
+    """Return a rewritten auxiliary request with its exchange and its flow."""
     flow = tflow.tflow()
     flow.request.path = f"/v1/responses/{action}"
     flow.request.raw_content = json.dumps({"model": "m", "input": "Hello", **body}).encode()
@@ -38,7 +38,7 @@ def response_of(flow: HTTPFlow) -> dict[str, Any]:
 
 
 def test_a_chat_backend_is_not_asked() -> None:
-    """A chat backend has no counting endpoint, so the client receives an estimate without a request to the backend."""
+    """A chat backend has no counting endpoint, so toolsim answers with an estimate without contacting it."""
     exchange, other, flow = asked("input_tokens", "chat")
     assert response_of(flow)["estimated"] is True
     other.on_body(exchange, flow)
@@ -72,7 +72,7 @@ def test_a_backend_that_is_asked(status: int, body: bytes, expected: dict[str, A
     [("messages", "messages", "unknown"), ("messages", "auto", "vllm"), ("responses", "chat", "llama.cpp")],
 )
 def test_a_count_by_the_messages_api(api: Any, backend: Any, engine: Any) -> None:
-    """A server with the Messages counting endpoint counts all text of a turn, even if its turns use another API."""
+    """A server with the Messages counting endpoint counts all text of the turn, even for clients of other APIs."""
     flow = tflow.tflow()
     flow.request.path = "/v1/messages/count_tokens?beta=true" if api == "messages" else "/v1/responses/input_tokens"
     tool = {
@@ -103,7 +103,7 @@ def test_a_count_by_the_messages_api(api: Any, backend: Any, engine: Any) -> Non
 
 
 def test_a_summary_takes_the_place_of_the_answer() -> None:
-    """A summary replaces the answer, while an error and an ordinary turn are not changed."""
+    """A compaction replaces a successful answer, but not an error or an ordinary turn's answer."""
     exchange, other, _ = asked("compact", "chat")
     item = {"id": "cmp_1", "type": "compaction", "encrypted_content": "toolsim:eA=="}
     body = json.dumps({"status": "completed", "output": [item]}).encode()

@@ -1,4 +1,4 @@
-"""Facts about backends, and the probes that collect them, with their limits."""
+"""The registry of facts about backends, and the limits of the probes that collect these facts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolsim.wire.apis import CHAT, MESSAGES, RESPONSES
 
 
 def test_a_backend_is_known_by_its_address_and_path() -> None:
-    """Requests of any API and version path belong to one backend; another path or port means another backend."""
+    """Requests with any API and version path share one backend; another base path or port is another backend."""
     backends = BackendRegistry()
     one = backends.at("http", "h", 1, "/v1")
     assert one.root == Root("http", "h", 1, "")
@@ -25,13 +25,13 @@ def test_a_backend_is_known_by_its_address_and_path() -> None:
 
 
 def test_addresses_of_pages() -> None:
-    """The URL of a page replaces ``/v1``, and an IPv6 address is enclosed in brackets."""
+    """The URL of a page is built next to ``/v1``, and an IPv6 address is put in brackets."""
     assert Root("https", "h", 443, "/gateway").url("/props") == "https://h:443/gateway/props"
     assert Root("http", "::1", 80).url("/props") == "http://[::1]:80/props"
 
 
 def test_a_backend_that_is_never_asked_is_forgotten() -> None:
-    """All facts about a stale backend are dropped, but not those about the backend that replaced it."""
+    """If a backend becomes stale, its facts are dropped, but not those of a backend that has replaced it."""
     backends = BackendRegistry()
     old = backends.at("http", "h", 1)
     old.refuses("m", "tools")
@@ -149,7 +149,7 @@ async def backends() -> AsyncIterator[BackendRegistry]:
 
 
 async def first_hook(backends: BackendRegistry, backend: Backend, key: str = "") -> None:
-    """Do what the first hook of a request does."""
+    """Call the registry as the first hook of a request does."""
     if (answered := backends.ask(backend, key)) is not None:
         await answered
 
@@ -183,7 +183,7 @@ async def test_a_server_that_is_none_of_them(backends: BackendRegistry) -> None:
 
 
 async def test_ollama_below_its_own_api(backends: BackendRegistry) -> None:
-    """The version page below /api identifies Ollama, although vLLM has the same page elsewhere."""
+    """A version page below /api identifies Ollama, although the same page elsewhere identifies vLLM."""
     async with serve({"/api/version": b'{"version": "0.13.5"}'}) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port, "/api")
         await first_hook(backends, backend)
@@ -192,7 +192,7 @@ async def test_ollama_below_its_own_api(backends: BackendRegistry) -> None:
 
 
 async def test_a_server_that_hangs(backends: BackendRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first request waits for a limited time, later requests not at all, and the server is probed again later."""
+    """The first request waits briefly for a hanging server, later requests do not wait, and the probe is repeated."""
     monkeypatch.setattr(backend_registry, "WAIT_SECONDS", 0.05)
     monkeypatch.setattr(backend_registry, "PROBE_SECONDS", 0.2)
     async with serve(VLLM) as pages:
@@ -217,7 +217,7 @@ async def test_a_server_that_hangs(backends: BackendRegistry, monkeypatch: pytes
 
 
 async def test_nobody_there(backends: BackendRegistry) -> None:
-    """A closed port leaves the engine undecided."""
+    """If the port is closed, the engine remains undetermined."""
     async with serve(VLLM) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port)
     await first_hook(backends, backend)

@@ -1,4 +1,4 @@
-"""The built-in backends: their start, their port and the requests that they admit."""
+"""The built-in backends: startup, port and admission of requests."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     ],
 )
 async def test_the_log_says_who_answers(backend: Any, mode: str, line: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The log claims that the backend answers only if it receives requests and its program exists."""
+    """The log claims that the built-in backend answers only if requests reach it and its program is installed."""
     caplog.set_level(logging.INFO)
     builtin = BuiltinBackend()
     await builtin.start(Settings(builtin=backend, codex_command=("no-such-codex",)), [ProxyMode.parse(mode)])

@@ -51,7 +51,7 @@ def context_loader(memory: ResponseStore) -> StoredContextLoader:
 
 
 def received(context_loader: StoredContextLoader, body: Any, encoding: str = "") -> tuple[HTTPFlow, Exchange, bool]:
-    """Return a flow whose body has arrived, its exchange, and whether the flow has to wait."""
+    """Receive a request with this body, and return its flow, its exchange and whether loading must be awaited."""
     flow = tflow.tflow()
     flow.live = True
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -70,7 +70,7 @@ def turn_of(exchange: Exchange) -> StoredContext:
 
 
 async def answered(context_loader: StoredContextLoader, flow: HTTPFlow, exchange: Exchange) -> dict[str, Any]:
-    """Let a chat backend answer and return the client's answer."""
+    """Let a chat backend answer the request, and return the answer that the client receives."""
     job = exchange.request_job(flow, "responses", replace(Policy(), backend="chat"))
     assert job is not None
     exchange.take_request(flow, run(job))
@@ -88,7 +88,7 @@ async def answered(context_loader: StoredContextLoader, flow: HTTPFlow, exchange
 async def test_a_turn_that_refers_to_nothing_waits_for_nothing(
     context_loader: StoredContextLoader, memory: ResponseStore
 ) -> None:
-    """A request without references does not wait, and its answer is stored under the client's id."""
+    """A request without references is not delayed, and its answer is stored under the id that the client receives."""
     flow, exchange, waits = received(context_loader, {"model": "m", "input": "Hello"})
     assert not waits
     first = await answered(context_loader, flow, exchange)
@@ -105,7 +105,7 @@ async def test_a_turn_that_refers_to_nothing_waits_for_nothing(
 
 
 async def test_a_large_body_is_searched_in_pieces(context_loader: StoredContextLoader) -> None:
-    """A large body full of partial matches is searched quickly and in pieces, between which other tasks run."""
+    """A large body full of near-matches is searched in pieces, so that other tasks can run in between."""
     body = b'{"input":"' + b'\\"pr' * 3_750_000 + b'"}'
     flow, exchange, waits = received(context_loader, body)
     assert waits
@@ -125,7 +125,7 @@ async def test_a_large_body_is_searched_in_pieces(context_loader: StoredContextL
 
 
 async def test_words_that_only_look_like_references(context_loader: StoredContextLoader) -> None:
-    """A text that contains a reference's field name is parsed, and then passed on unchanged."""
+    """If the name of a reference field occurs only within a text, the request is parsed but passed on unchanged."""
     body = {"model": "m", "input": 'a "previous_response_id"', "metadata": {"conversation": "x"}}
     flow, exchange, waits = received(context_loader, body)
     assert waits
@@ -146,7 +146,7 @@ async def test_a_compressed_request_is_read_first(context_loader: StoredContextL
 
 
 async def test_an_answer_in_the_background_is_seen(context_loader: StoredContextLoader) -> None:
-    """A background request is detected by its own field in any encoding of the body, but not by a nested field."""
+    """A background request is detected in any content encoding, but only by the top-level field."""
     for body, expected in (
         ({"input": "x", "background": True}, True),
         ({"input": "x", "background": True, "store": False}, True),
@@ -189,7 +189,7 @@ async def test_errors_take_the_place_of_the_answer(
 async def test_a_compressed_body_about_what_is_kept(
     context_loader: StoredContextLoader, data: bytes, status: int
 ) -> None:
-    """A body that cannot be decoded results in a 400, and one that exceeds the limit in a 413."""
+    """A body that cannot be decoded results in status 400, and a body over the limit in status 413."""
     flow = tflow.tflow()
     flow.live = True
     flow.request.method, flow.request.path = "POST", "/v1/conversations"
@@ -203,14 +203,14 @@ async def test_a_compressed_body_about_what_is_kept(
 
 
 async def test_without_a_store_nothing_is_remembered() -> None:
-    """Without a store, nothing is stored and no request waits."""
+    """Without a store, nothing is stored, and requests with references do not wait."""
     flow, exchange = tflow.tflow(), Exchange(Report(), client_id="c", cors={}, limits=Limits())
     flow.request.raw_content = b'{"previous_response_id":"r"}'
     assert not over(ResponseStore()).take(flow, exchange)
 
 
 async def test_a_request_is_read_once(context_loader: StoredContextLoader) -> None:
-    """The stored form of a request is prepared when it is rewritten, so its body is not parsed again."""
+    """The stored form of a request is prepared while it is rewritten, so its body is not parsed a second time."""
     jobs: list[Job[Any]] = []
 
     async def noted[R: JobResult](job: Job[R]) -> R:
@@ -226,7 +226,7 @@ async def test_a_request_is_read_once(context_loader: StoredContextLoader) -> No
 
 
 async def test_what_is_not_to_be_stored_is_not_prepared(context_loader: StoredContextLoader) -> None:
-    """With ``store: false``, and for a token count, nothing is prepared for the store."""
+    """Nothing is prepared for the store if ``store`` is false or the request only counts tokens."""
     for body, action in ({"store": False}, None), ({}, "input_tokens"):
         flow, exchange, _ = received(context_loader, {"model": "m", "input": "Hello", **body})
         if action is not None:
@@ -240,7 +240,7 @@ async def test_what_is_not_to_be_stored_is_not_prepared(context_loader: StoredCo
 async def test_a_bug_promises_nothing(
     memory: ResponseStore, context_loader: StoredContextLoader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If storing a streamed answer raises, its stream ends with ``store: false``."""
+    """If an unexpected exception prevents storing an answer, its stream ends with ``store: false``."""
 
     async def broken(*_: object) -> bool:
         raise RuntimeError
@@ -265,7 +265,7 @@ async def test_a_bug_promises_nothing(
 async def test_a_bug_in_the_recall_is_no_answer_without_context(
     context_loader: StoredContextLoader, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If loading the context raises, the request is answered with an error instead of without its context."""
+    """If an exception prevents loading the context, the client receives an error, not an answer without context."""
 
     async def fails(*_: object) -> None:
         raise TypeError("a bug")

@@ -29,14 +29,14 @@ def test_origins(patterns: tuple[str, ...], origin: str, allowed: bool) -> None:
 
 
 def test_cors() -> None:
-    """A listed origin is named in the header, and other requests have no CORS header."""
+    """Only a request with a listed origin receives CORS headers, which name this origin."""
     origins = Origins(("app://x",))
     assert cors_headers(origins, "app://x")["access-control-allow-origin"] == "app://x"
     assert cors_headers(origins, "app://y") == cors_headers(origins, None) == {}
 
 
 def test_preflight() -> None:
-    """A preflight receives the headers that it requests, if they are a valid list; other requests receive none."""
+    """A preflight from a listed origin is granted the headers that it requests, if they form a valid list."""
     origins = Origins(("app://x",))
     asked = {"origin": "app://x", "access-control-request-method": "POST"}
     assert preflight_headers(origins, {"origin": "app://x"}) is None
@@ -52,7 +52,7 @@ def test_preflight() -> None:
 
 
 def test_headers_are_added_to_an_answer() -> None:
-    """CORS headers extend the backend's Vary header, and do not replace the backend's own CORS rule."""
+    """CORS headers are added to the backend's Vary header, and the backend's own CORS headers take precedence."""
     allowed = cors_headers(Origins(("*",)), "app://x")
     headers = {"vary": "Accept"}
     add_cors(headers, allowed)

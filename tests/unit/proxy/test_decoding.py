@@ -33,7 +33,7 @@ ENCODERS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
 @each("name", ENCODERS)
 @each("size", [0, 1, 100_000])
 def test_up_to_the_limit(name: str, size: int) -> None:
-    """A body of exactly the limit is decoded, and one more byte is refused."""
+    """A body that decodes to exactly the limit is accepted, and one more byte is refused."""
     encoding, encode = ENCODERS[name]
     body = bytes(number % 251 for number in range(size))
     assert decoded(encode(body), encoding, limit=size) == body
@@ -59,7 +59,7 @@ def test_bombs(name: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
 def test_what_cannot_be_decoded(encoding: str) -> None:
-    """Bytes that are not an encoded body result in a ValueError."""
+    """Bytes that are not a valid encoded body raise a ValueError."""
     for data in (b"no such data", b"\x00" * 100, b"{}"):
         with pytest.raises(ValueError, match=r"."):
             decoded(data, encoding, limit=1000)

@@ -83,7 +83,7 @@ DECISIONS: dict[str, tuple[bool, bool, int, dict[str, str], bytes | None, bool, 
 
 @each("name", DECISIONS)
 def test_how_an_answer_is_handled(name: str) -> None:
-    """The plan and the headers decide whether an answer is streamed through toolsim, read completely, or passed on."""
+    """The plan and the headers determine whether an answer is rewritten while it streams, at its end, or not at all."""
     planned, stream, status, headers, body, ours, expected = DECISIONS[name]
     made, flow = exchange(planned=planned, stream=stream), answered(status, body, **headers)
     made.begin(flow)
@@ -96,7 +96,7 @@ def test_how_an_answer_is_handled(name: str) -> None:
 
 
 def test_backends_response_is_left_as_it_is() -> None:
-    """The backend's response object keeps its headers, because mitmproxy uses them for the backend's connection."""
+    """The backend's original response is not modified, because mitmproxy evaluates its headers for the connection."""
     made, flow = exchange(), answered(content_type=SSE, connection="close")
     original = flow.response
     assert original is not None
@@ -110,7 +110,7 @@ def test_backends_response_is_left_as_it_is() -> None:
 
 
 def test_http_1_0_clients_get_no_chunks() -> None:
-    """A client with HTTP/1.0 or HTTP/2 receives no chunked encoding."""
+    """Clients with HTTP/1.0 or HTTP/2 receive answers without chunked encoding."""
     for version in ("HTTP/1.0", "HTTP/2.0"):
         made, flow = exchange(), answered(content_type=SSE, transfer_encoding="chunked")
         flow.request.http_version = version
@@ -128,7 +128,7 @@ def test_endless_patience(clock: Clock) -> None:
 
 
 def test_whole_answer_that_never_comes(clock: Clock) -> None:
-    """If the backend sends nothing before the idle timeout, the client receives a 504."""
+    """If nothing arrives before the idle timeout, the client receives a 504."""
     made = exchange(stream=False, idle_timeout=60)
     assert made.overdue() is None
     clock.now += 60
@@ -149,7 +149,7 @@ def test_connecting_has_a_clock_of_its_own(clock: Clock) -> None:
 
 
 def test_bug_of_ours_in_a_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If rewriting a non-streamed answer raises, the client receives a 500."""
+    """If rewriting a non-streamed answer raises an exception, the client receives a 500."""
 
     def bug(*_: Any) -> list[bytes]:
         raise ZeroDivisionError
@@ -235,7 +235,7 @@ def test_request_that_was_dropped_as_it_arrived() -> None:
 
 
 def test_repr_shows_the_state() -> None:
-    """The repr shows the exchange's state."""
+    """The repr of an exchange shows its state."""
     made = exchange()
     assert repr(made) == "Exchange(open)"
     made.begin(answered(content_type=SSE))
@@ -249,7 +249,7 @@ def test_repr_shows_the_state() -> None:
 
 
 def test_states_follow_each_other_as_listed() -> None:
-    """An answer's state is decided once, except that a streamed answer can still fail."""
+    """The state of an answer is set once, except that a streamed answer can still fail."""
     for first in State:
         for then in State:
             made = exchange()
@@ -276,7 +276,7 @@ def test_a_final_state_stays() -> None:
 
 
 def test_an_answer_is_streamed_once() -> None:
-    """An answer cannot be streamed twice, because two answers would be mixed."""
+    """Starting a second stream for one exchange raises an error, because it would mix two answers."""
     made = exchange()
     made.begin(answered(content_type=SSE))
     with pytest.raises(RuntimeError, match="is streamed cannot become streamed"):

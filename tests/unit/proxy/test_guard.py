@@ -22,10 +22,10 @@ def raised() -> Exception:
 
 
 def test_what_no_hook_has_cleared() -> None:
-    """A flow is cleared by the last addon's hook, for this hook only, until the clearance is revoked."""
+    """A flow is cleared separately for each hook, and a hook without clearance raises an exception."""
     guard, flow, other = Guard(), tflow(), tflow()
     clearance = Clearance(guard)
-    guard.check(flow, "request")  # Clearance is not required yet.
+    guard.check(flow, "request")  # The guard has not been started, so clearance is not required.
     guard.start()
     for hook in ("requestheaders", "request", "responseheaders", "response", "http_connect", "toolsim_store"):
         guard.forget(flow)
@@ -57,7 +57,7 @@ def test_a_connection_needs_both_hooks() -> None:
 
 
 def test_the_log_names_the_place(caplog: pytest.LogCaptureFixture) -> None:
-    """An exception in toolsim is logged with its place and counted; exceptions from elsewhere are not."""
+    """An exception raised in toolsim is logged with its location and counted; exceptions from elsewhere are not."""
     guard, problem = Guard(), raised()
     guard.note(problem)
     guard.note(NotCleared("the hook request was not completed"))
@@ -70,7 +70,7 @@ def test_the_log_names_the_place(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_reports_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """An exception in reporting is only logged, while a KeyboardInterrupt is passed on."""
+    """An exception during reporting is logged and does not end the exchange; a KeyboardInterrupt still propagates."""
     with caplog.at_level(logging.ERROR), reporting():
         raise KeyError("x")
     assert "failed to report" in caplog.text

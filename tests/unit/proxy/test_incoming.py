@@ -1,4 +1,4 @@
-"""The client's Host header and a tunnel's key, flow by flow."""
+"""The client's Host header and the key of a tunnel, flow by flow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reverse(host: str = "evil.test") -> HTTPFlow:
 
 
 def test_the_host_is_read_and_replaced(reader: Any) -> None:
-    """The Host header is replaced as mitmproxy would do, except in flows from files and in other modes."""
+    """The Host header is replaced as mitmproxy would, except in flows from files and in other modes."""
     assert reader.options.keep_host_header
     flow = reverse()
     assert reader.reader.take_host(flow) == "evil.test"
@@ -60,7 +60,7 @@ def test_an_absolute_target_comes_before_the_header(reader: Any) -> None:
 
 
 def test_the_option_is_the_operators(reader: Any) -> None:
-    """The operator can change ``keep_host_header`` while the proxy runs, and it has their value at the end."""
+    """The operator can change ``keep_host_header`` while the proxy runs, and the last value is restored at the end."""
     reader.options.update(keep_host_header=True)
     flow = reverse("kept")
     assert reader.reader.take_host(flow) == "kept"
@@ -74,7 +74,7 @@ def test_the_option_is_the_operators(reader: Any) -> None:
 
 
 def test_the_backends_own_name_in_tls(reader: Any) -> None:
-    """The TLS server name is the backend's host, not the one that the client's connection used."""
+    """The TLS server name for the backend is the backend's host, not the name in the client's connection."""
     flow = reverse()
     for address, expected in ((("backend", 8000), "backend"), (("other", 1), None)):
         server = Server(address=address)
@@ -91,7 +91,7 @@ def tunnel(header: str = "") -> HTTPFlow:
 
 
 def test_a_tunnel(reader: Any) -> None:
-    """A tunnel requires the key, which requests inside need not repeat, and its header is not forwarded."""
+    """Opening a tunnel requires the key, which is not forwarded, and requests inside the tunnel need no key."""
     reader.reader.settings = Settings(api_key=ApiKeys.single("k"))
     refused, opened = tunnel("Bearer x"), tunnel("Bearer k")
     for flow in (refused, opened):
@@ -115,7 +115,7 @@ def test_a_tunnel_that_is_answered_already(reader: Any) -> None:
 
 
 def test_which_way_a_flow_came() -> None:
-    """A request is recognized as direct to the listener, in reverse mode, or on its way to another host."""
+    """The reader recognizes requests to the listener, in reverse mode, and for other hosts."""
     flow = tflow.tflow()
     flow.client_conn.sockname, flow.client_conn.peername = ("127.0.0.1", 8080), ("127.0.0.1", 1)
     flow.client_conn.proxy_mode = ProxyMode.parse("regular")

@@ -1,4 +1,4 @@
-"""Jobs: which of them are heavy, and that none of them raises."""
+"""Background jobs: which jobs count as heavy, and that no job raises an exception."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def page_job(data: bytes, encoding: str = "") -> PageJob:
     ],
 )
 def test_what_is_heavy(job: Job[Any], heavy: bool) -> None:
-    """A job with a large or compressed body is heavy, so it does not run in the event loop."""
+    """A job with a large or compressed body is heavy, and does not run in the event loop."""
     assert is_heavy(job) is heavy
 
 
 def test_a_job_and_what_comes_of_it_can_travel() -> None:
-    """A job and its result keep their content when they are sent to another process."""
+    """A job and its result are unchanged after being pickled and sent to another process."""
     for job in (request_job(), answer_job(b'{"choices":[{"message":{"content":"Hi"}}]}'), plugin_job()):
         result = run(pickle.loads(pickle.dumps(job)), long_budget=True)
         travelled = pickle.loads(pickle.dumps(result))
@@ -84,14 +84,14 @@ def test_a_job_and_what_comes_of_it_can_travel() -> None:
 
 
 def test_a_compressed_call_about_a_resource() -> None:
-    """A compressed request about a resource is decoded in its job."""
+    """A compressed request for a stored resource is decoded within the job."""
     done = run(page_job(gzip.compress(b'{"metadata":{"a":"b"}}'), "gzip"))
     assert done.error is None
     assert json.loads(done.body)["metadata"] == {"a": "b"}
 
 
 def test_a_rewritten_request_has_a_topic() -> None:
-    """A rewritten request has a label for people, in whichever process it was rewritten."""
+    """A rewritten request is returned with its label for logs, whichever process rewrote it."""
     done = run(request_job())
     assert done.topic is not None
     assert done.topic.words == "x"
@@ -118,7 +118,7 @@ def test_a_rewritten_request_has_a_topic() -> None:
     ],
 )
 def test_errors(job: Job[Any], status: int, words: str) -> None:
-    """A job that fails returns an error in the API's format and does not raise."""
+    """A job that fails returns an error in the API's format instead of raising an exception."""
     error = run(job).error
     assert error is not None
     assert error.status == status
@@ -127,7 +127,7 @@ def test_errors(job: Job[Any], status: int, words: str) -> None:
 
 @pytest.mark.parametrize("bug", [MemoryError, ZeroDivisionError])
 def test_no_exception_escapes(bug: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug results in an internal error with a traceback; a lack of memory is blamed on the body."""
+    """A bug is returned as an internal error with its traceback, and a MemoryError as a body that is too large."""
 
     def broken(*_: Any, **__: Any) -> None:
         raise bug

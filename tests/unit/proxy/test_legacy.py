@@ -1,4 +1,4 @@
-"""Earlier names of options, values, headers and metrics; removed options; the predecessor's variables."""
+"""Earlier names of options, values, headers and metrics; removed options; the predecessor's environment variables."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ FLAGS: list[tuple[str, str, str, object]] = [
 
 @each(("flag", "word", "name", "value"), FLAGS)
 def test_each_of_them(flag: str, word: str, name: str, value: object) -> None:
-    """Each variable is parsed tolerantly and sets its option, while the rest of the policy keeps its defaults."""
+    """Each environment variable is parsed leniently and changes only its own option."""
     settings, warnings = load({flag: word})
     assert warnings == []
     assert getattr(settings.policy, name) == value
@@ -71,7 +71,7 @@ def test_each_of_them(flag: str, word: str, name: str, value: object) -> None:
 
 
 def test_every_variable_is_covered() -> None:
-    """The list of examples contains every variable."""
+    """The examples cover every environment variable of the predecessor."""
     assert {flag for flag, *_ in FLAGS} == set(VARIABLES)
 
 
@@ -93,13 +93,13 @@ def test_every_variable_is_covered() -> None:
     ],
 )
 def test_several_together(environment: dict[str, str], defaults: dict[str, object]) -> None:
-    """Variables that are one option now result in the value with their combined effect."""
+    """Several variables that one option replaces are combined into a value of this option."""
     given = {f"PROXY_{name}": word for name, word in environment.items()}
     assert from_environment(given) == (defaults, [])
 
 
 def test_an_option_overrides_them() -> None:
-    """A variable only changes the default, so an option overrides it."""
+    """A variable changes only the default of its option, so an explicit option overrides it."""
     environment = {"PROXY_STOP_AFTER_TOOLS": "1", "PROXY_TOOL_BLOCK_MAX": "3"}
     policy = load(environment, "toolsim_stop_after_tools=auto", "toolsim_tool_block_max=0")[0].policy
     assert policy == load()[0].policy
@@ -118,7 +118,7 @@ def test_an_option_overrides_them() -> None:
     ],
 )
 def test_what_makes_no_sense(flag: str, word: str) -> None:
-    """A variable with an invalid value is ignored with a warning that names it."""
+    """A variable with an invalid value is ignored, with a warning that names the variable."""
     settings, warnings = load({flag: word})
     assert settings.policy == load()[0].policy
     assert len(warnings) == 1
@@ -131,7 +131,7 @@ KNOWN = {option.full_name: option for option in OPTIONS}
 
 @each("name", sorted(REMOVED))
 def test_one_line_says_what_to_write(name: str) -> None:
-    """The error for a removed option names its replacement, and the example in the message is valid."""
+    """The error for a removed option suggests an existing replacement, and its example can be set."""
     [line] = problems(f"toolsim_{name}=1")
     assert line == f"toolsim_{name}: this option was removed: {REMOVED[name]}"
     assert f"toolsim_{name}" not in KNOWN
@@ -149,7 +149,7 @@ def test_also_in_config_yaml() -> None:
     ]
 
 
-# -- renamed options, which keep working for one release
+# -- renamed options and values, which still work for one release
 
 VALUES = [(option, old, new) for option, values in RENAMED_VALUES.items() for old, new in values.items()]
 
@@ -202,7 +202,7 @@ def test_renamed_metrics_are_exposed_under_both_names() -> None:
 
 
 def test_a_recorded_report_with_earlier_names() -> None:
-    """Earlier field names and codes in a recorded report are replaced by the current ones."""
+    """Earlier field names and codes in a recorded report are replaced by the current names."""
     old = {"seconds": 1, "asked_again": ["EMPTY_ANSWER"], "warnings": ["TOOL_LEFT_OUT:x", "NO_CALL"], "model": "ASKED"}
     new = {"seconds": 1, "retries": ["EMPTY_ANSWER"], "warnings": ["TOOL_DROPPED:x", "NO_CALL"], "model": "ASKED"}
     assert current_report(old) == new
@@ -213,7 +213,7 @@ def test_a_recorded_report_with_earlier_names() -> None:
 
 @each(("old", "new"), list(RENAMED_CODES.items()))
 def test_renamed_codes_are_gone(old: str, new: str) -> None:
-    """Only the module ``legacy`` contains an earlier code, and another module contains the current one."""
+    """Earlier codes occur only in the module ``legacy``, and current codes elsewhere."""
     package = Path(toolsim.__file__).parent
     source = {path: path.read_text() for path in package.rglob("*.py")}
     assert [path.name for path, text in source.items() if f'"{old}"' in text] == ["legacy.py"]
@@ -221,7 +221,7 @@ def test_renamed_codes_are_gone(old: str, new: str) -> None:
 
 
 def options_with(*given: str, yaml: str = "") -> Options:
-    """Return mitmproxy's options after a successful start with these arguments."""
+    """Return mitmproxy's options after a start with these settings, which must succeed."""
     manager = Options()
     manager.set(*given, defer=True)
     optmanager.load(manager, yaml)

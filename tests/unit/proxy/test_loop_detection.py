@@ -25,7 +25,7 @@ def opened(connections: Connections, by: Client, to: Server) -> None:
 
 
 def test_a_request_that_comes_back() -> None:
-    """A returning connection is recognized by its source address while it is open, also through other listeners."""
+    """A request loop is detected by the address of an open outgoing connection, also through other listeners."""
     connections = Connections()
     outside, outgoing = client(("10.0.0.9", 1)), server(("127.0.0.1", 50000))
     assert not connections.is_loop(outside)
@@ -42,7 +42,7 @@ def test_a_request_that_comes_back() -> None:
 
 
 def test_a_client_with_the_port_of_another_connection() -> None:
-    """Only both ends together identify a connection, because the system reuses a port for different targets."""
+    """A connection is identified by both of its ends, because the system reuses a port for different targets."""
     connections = Connections()
     opened(connections, client(("10.0.0.9", 1)), server(("127.0.0.1", 50000), ("127.0.0.1", 11434)))
     assert not connections.is_loop(client(("127.0.0.1", 50000)))
@@ -56,7 +56,7 @@ def test_addresses_of_dual_stack_sockets() -> None:
 
 
 def test_each_listener_knows_its_own_name_alone() -> None:
-    """A listener recognizes only its own Via entries, not those of other listeners or processes."""
+    """A listener recognizes its own Via entry, but not the entry of another listener or process."""
     here, there, elsewhere = Via(), Via(), tflow.tclient_conn()
     client = tflow.tclient_conn()
     client.sockname, elsewhere.sockname = ("127.0.0.1", 8080), ("127.0.0.1", 8081)
@@ -68,7 +68,7 @@ def test_each_listener_knows_its_own_name_alone() -> None:
 
 
 def test_what_others_have_signed_stays() -> None:
-    """Via entries of other proxies are kept in order, and toolsim's own entry is added once at the end."""
+    """Via entries of other proxies are kept in order, and toolsim's own entry is appended once."""
     via, client = Via(), tflow.tclient_conn()
     header = "1.0 fred (odd), HTTP/1.1 p.example.net,  , 2 three"
     for _ in range(2):

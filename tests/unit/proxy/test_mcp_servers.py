@@ -1,4 +1,4 @@
-"""Requests that are allowed to use MCP servers."""
+"""Access of requests to MCP servers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_nobody_is_asked_by_default() -> None:
 
 
 async def test_a_web_page_has_to_be_listed() -> None:
-    """A request from an unlisted web page has no access to MCP servers, because their tools would run."""
+    """Requests from web pages that are not listed have no access to MCP servers, because their tools would run."""
     servers = Servers()
     servers.update(MCP)
     for origin, may in ((None, True), ("app://obsidian.md", True), ("https://evil.example", False), ("null", False)):
@@ -57,7 +57,7 @@ async def test_which_requests_are_about_servers() -> None:
 
 
 async def test_a_search_tool_that_is_not_there(caplog: pytest.LogCaptureFixture) -> None:
-    """If the configured search tool does not exist, the log names it and lists the server's tools."""
+    """If the configured search tool does not exist, the log says so and lists the tools of the server."""
 
     class Pool:
         async def tools(self, server: Server) -> list[RemoteTool]:
@@ -72,7 +72,7 @@ async def test_a_search_tool_that_is_not_there(caplog: pytest.LogCaptureFixture)
 
 
 async def test_options_that_change_end_the_servers_that_run() -> None:
-    """Only a change of options about servers stops the running servers."""
+    """The running servers are stopped only if options about the servers change."""
     servers = Servers()
     servers.update(MCP)
     first = servers.context(ORIGINS, asked(), "")

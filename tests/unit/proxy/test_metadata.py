@@ -12,7 +12,7 @@ POLICY = replace(Policy(), tool_allowlist=frozenset({"b", "a"}), tool_block_max=
 
 
 def test_a_policy_as_plain_data_and_back() -> None:
-    """A recording contains the policy's non-default values, which restore the policy for a replay."""
+    """A recording contains those values of the policy that are not defaults, and a replay restores them."""
     recorded = policy_as_dict(POLICY)
     assert recorded == {"tool_allowlist": ["a", "b"], "tool_block_max": 2, "output_mode": "obsidian-xml"}
     policy_as_dict(POLICY)["tool_allowlist"].append("of another flow")
@@ -31,7 +31,7 @@ def test_what_the_operator_sets_by_hand_counts() -> None:
 
 
 def test_what_is_no_option_is_ignored() -> None:
-    """Recorded options that are unknown, or have values of another type, are ignored."""
+    """Unknown fields, and values of a wrong type, in a recorded policy are ignored."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": {"tool_block_max": "x", "gone": 1}}
     assert recorded_policy(flow, POLICY, ()) == Policy()
@@ -49,14 +49,14 @@ def test_what_is_no_option_is_ignored() -> None:
     ],
 )
 def test_fields_of_earlier_versions(recorded: dict[str, Any], policy: Policy) -> None:
-    """Recorded fields of earlier versions restore the option that replaced them."""
+    """Field names of earlier versions in a recorded policy are converted to the current options."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": recorded}
     assert recorded_policy(flow, Policy(), ()) == policy
 
 
 def test_stored_flows() -> None:
-    """A flow from a file counts as stored until the addon has processed it."""
+    """A flow counts as stored if it comes from a file and the addon has not processed it."""
     flow = tflow.tflow()
     flow.live = True
     assert not is_stored(flow)

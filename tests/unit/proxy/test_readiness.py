@@ -61,7 +61,7 @@ class Page:
 
 
 async def test_a_backend_is_connected_to_once_for_all_who_ask() -> None:
-    """Simultaneous and repeated requests cause only one connection to the backend until the result is outdated."""
+    """Simultaneous and repeated readiness checks open only one connection to the backend while the result is fresh."""
     page = Page()
     async with await page.listen() as server:
         mode = f"reverse:http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -74,7 +74,7 @@ async def test_a_backend_is_connected_to_once_for_all_who_ask() -> None:
 
 
 async def test_a_backend_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proxy is not ready while its backend is unreachable, and is ready again as soon as the backend listens."""
+    """The proxy is not ready while its backend is unreachable, and becomes ready when the backend listens."""
     monkeypatch.setattr(readiness, "FRESH_SECONDS", 0)
     page, port = Page(), free_port()
     mode = f"reverse:http://127.0.0.1:{port}"
@@ -88,7 +88,7 @@ async def test_a_backend_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("is_required", [False, True])
 async def test_the_store_counts_if_it_is_required(monkeypatch: pytest.MonkeyPatch, is_required: bool) -> None:
-    """An unreachable store makes the proxy unready only if the operator requires the store."""
+    """If the store is unreachable, the proxy is unready only if the operator requires the store."""
     monkeypatch.setattr(readiness, "FRESH_SECONDS", 0)
     address = StoreUrl("memory", is_required=is_required)
     page = Page(store=address)

@@ -9,7 +9,7 @@ from toolsim.proxy.recorder import BodyRecorder, BoundedBuffer
 
 
 def exchanged(*, content: bytes | None) -> HTTPFlow:
-    """Return a flow whose request was backed up and rewritten, and whose answer has ``content``."""
+    """Return a flow with a backup and a rewritten request, whose answer has this content."""
     flow = tflow.tflow()
     flow.request.content = b"the client's own"
     flow.backup()
@@ -22,7 +22,7 @@ def exchanged(*, content: bytes | None) -> HTTPFlow:
 
 
 def test_a_buffer_keeps_whole_chunks():
-    """A chunk that does not fit, and all later chunks, are counted but not stored, so that a body has no gaps."""
+    """A chunk that exceeds the limit and all later chunks are counted but not stored, so stored bodies have no gaps."""
     buffer = BoundedBuffer(limit=5)
     for chunk in (b"ab", b"cd", b"efg", b"h"):
         buffer.add(chunk)
@@ -32,7 +32,7 @@ def test_a_buffer_keeps_whole_chunks():
 
 
 def test_a_long_stream_takes_little_memory():
-    """Repeated frames are stored compressed and returned unchanged, even with a large chunk between them."""
+    """Repetitive frames are stored in compressed form and restored unchanged, even around a large chunk."""
     buffer = BoundedBuffer()
     frames = [
         b'data: {"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"%d"}}]}\n\n' % n for n in range(5000)
@@ -49,7 +49,7 @@ def test_a_long_stream_takes_little_memory():
 
 
 def test_both_sides_are_in_the_flow():
-    """A streamed exchange ends with the client's bytes in the flow and the backend's in its backup."""
+    """After a streamed exchange, the flow contains the client's bytes, and its backup the backend's bytes."""
     recorder, flow = BodyRecorder(), exchanged(content=None)
     head = Response.make(200, headers={"server": "backend"})
     recorder.begin(head)
@@ -65,7 +65,7 @@ def test_both_sides_are_in_the_flow():
 
 
 def test_reverting_takes_nothing_away():
-    """Reverting a flow keeps its comment, mark and report, and the report names the side that is shown."""
+    """Reverting a flow keeps its comment, mark and report, and the report then names the side shown."""
     recorder, flow = BodyRecorder(), exchanged(content=b"whole")
     recorder.whole(Response.make(200, b"raw"))
     recorder.store_in(flow)
@@ -78,7 +78,7 @@ def test_reverting_takes_nothing_away():
 
 
 def test_a_whole_answer_is_kept_as_it_came():
-    """The stored answer is not affected by later changes, and a body that mitmproxy stored itself is kept."""
+    """The recorded answer is not affected by later changes, and a body that mitmproxy has stored is kept."""
     recorder, flow = BodyRecorder(), exchanged(content=b"raw")
     assert flow.response is not None
     recorder.whole(flow.response)
@@ -90,7 +90,7 @@ def test_a_whole_answer_is_kept_as_it_came():
 
 
 def test_without_an_answer_or_a_backup():
-    """An exchange that was aborted before its answer, or never rewritten, is not changed."""
+    """A flow that was aborted before its answer, or was never rewritten, is not changed."""
     recorder, flow = BodyRecorder(), exchanged(content=None)
     flow.response = None
     recorder.store_in(flow)
@@ -102,7 +102,7 @@ def test_without_an_answer_or_a_backup():
 
 
 def test_missing():
-    """Each side with missing bytes is listed with their number."""
+    """For each side with missing bytes, ``missing`` contains their number."""
     recorder = BodyRecorder()
     assert recorder.missing == {}
     recorder.sent = BoundedBuffer(limit=1)
@@ -137,7 +137,7 @@ def test_an_old_answer_does_not_stay():
 
 
 def test_what_passes_is_recorded_on_both_sides() -> None:
-    """Data that passes unchanged is recorded on both sides."""
+    """Data that passes through unchanged is recorded on both sides."""
     recorder = BodyRecorder()
     assert recorder.passing(b"error") == b"error"
     assert recorder.sent.content() == recorder.received.content() == b"error"

@@ -13,7 +13,7 @@ OWN, SENT = b"the client's own", b"rewritten"
 
 
 def finished() -> HTTPFlow:
-    """Return a flow that was rewritten and answered."""
+    """Return a flow after its request was rewritten and its answer received."""
     flow = tflow.tflow()
     flow.request.content, flow.request.path = OWN, "/v1/responses"
     backup.begin(flow)
@@ -28,7 +28,7 @@ def finished() -> HTTPFlow:
 
 
 def replay(flow: HTTPFlow) -> ReplayedRequest:
-    """Do what mitmproxy and the addon's first two hooks do."""
+    """Replay the flow like mitmproxy and the addon's first two hooks."""
     flow.backup()  # type: ignore[no-untyped-call]
     flow.is_replay, flow.response = "request", None
     body = flow.request.raw_content
@@ -40,7 +40,7 @@ def replay(flow: HTTPFlow) -> ReplayedRequest:
 
 
 def test_the_clients_own_request_is_sent() -> None:
-    """A replay sends the client's original request, even without "Revert", and drops all data of the first run."""
+    """A replay sends the client's original request, even without "Revert", and discards all data of the first run."""
     flow = finished()
     assert replay(flow).words is None
     assert (flow.request.content, flow.request.path) == (OWN, "/v1/responses")
@@ -49,7 +49,7 @@ def test_the_clients_own_request_is_sent() -> None:
 
 
 def test_edited_words_are_kept() -> None:
-    """Text that a person edited in the rewritten request is sent to the model, with the original request's plan."""
+    """If a person edited the rewritten request, the edited text is sent to the model."""
     flow = finished()
     flow.request.content = b"rewritten, and edited"
     assert replay(flow).words == b"rewritten, and edited"
@@ -57,7 +57,7 @@ def test_edited_words_are_kept() -> None:
 
 
 def test_after_revert_the_flow_is_the_clients_own() -> None:
-    """After "Revert", the client's request is sent, with any later edits."""
+    """After "Revert", the client's request is sent, including any edits made since then."""
     for edit in (None, b"edited"):
         flow = finished()
         flow.revert()  # type: ignore[no-untyped-call]
@@ -70,7 +70,7 @@ def test_after_revert_the_flow_is_the_clients_own() -> None:
 
 
 def test_what_was_never_rewritten_goes_as_it_is() -> None:
-    """A request that was never rewritten is sent with its edits."""
+    """A request that was never rewritten is sent as edited by the person."""
     flow = tflow.tflow(resp=True)
     flow.backup()  # type: ignore[no-untyped-call]
     flow.request.content = b"edited"
@@ -79,7 +79,7 @@ def test_what_was_never_rewritten_goes_as_it_is() -> None:
 
 
 def test_what_a_person_wrote_stays() -> None:
-    """A person's own comment and mark are kept, and a flow that toolsim never handled is not changed."""
+    """A comment and a mark by a person are kept, and flows that toolsim never handled are not changed."""
     flow = finished()
     flow.comment, flow.marked = "look at this", ":pig:"
     forget(flow)
@@ -91,7 +91,7 @@ def test_what_a_person_wrote_stays() -> None:
 
 
 def test_only_a_person_resends() -> None:
-    """Neither a live request nor a flow answered by server replay counts as resent."""
+    """A live request, or a flow that server replay answered, does not count as resent."""
     flow = tflow.tflow()
     assert not metadata.is_resent(flow)
     flow.is_replay = "response"

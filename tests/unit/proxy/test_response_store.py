@@ -1,4 +1,4 @@
-"""The response store over a working and over a failing backend."""
+"""The response store with a working and with a failing backend."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def turn(id: str, references: References | None = None) -> StoredContext:
 
 
 async def test_what_was_stored_is_recalled() -> None:
-    """A stored answer is recalled by its id, with its context and its items, but only in the same partition."""
+    """A stored answer is found by its id, with the answers it continues and its items, but only in its partition."""
     made = memory()
     assert await made.store(turn("resp_1"), ANSWER, ["o1"]) is True
     assert await made.store(turn("resp_2", References("resp_1")), ANSWER, ["o2"]) is True
@@ -54,7 +54,7 @@ async def test_what_was_stored_is_recalled() -> None:
 
 
 async def test_a_conversation_whose_beginning_is_gone_is_not_found() -> None:
-    """If the beginning of a conversation is gone, the error names the missing answer, and nothing is recalled."""
+    """If the beginning of a conversation has been evicted, the error names the missing answer."""
     made = memory(StoreLimits(records=1))
     await made.store(turn("resp_1"), ANSWER, [])
     await made.store(turn("resp_2", References("resp_1")), ANSWER, [])
@@ -65,7 +65,7 @@ async def test_a_conversation_whose_beginning_is_gone_is_not_found() -> None:
 
 
 async def test_too_much_is_a_413() -> None:
-    """References to more data than a request can contain result in a 413."""
+    """If the referenced data exceeds the size limit of a request, the error has status 413."""
     made = memory()
     await made.store(turn("resp_1"), ANSWER, [])
     refused = await made.recall("p", References("resp_1"), 10)
@@ -74,7 +74,7 @@ async def test_too_much_is_a_413() -> None:
 
 
 async def test_an_answer_is_added_to_its_conversation() -> None:
-    """An answer is appended to its conversation, even if other writers cause conflicts."""
+    """An answer is appended to its conversation, even if other writers cause conflicts at the same time."""
     made = memory()
     store = made._store
     assert store is not None
@@ -95,7 +95,7 @@ async def test_an_answer_is_added_to_its_conversation() -> None:
 
 
 async def test_an_answer_of_a_conversation_that_is_gone_is_lost() -> None:
-    """An answer whose conversation is gone cannot be appended, so the client receives an error."""
+    """If the conversation of an answer has been deleted, storing the answer fails with an error for the client."""
     assert await memory().store(turn("resp_1", References(conversation="conv_1")), ANSWER, []) == LOST
 
 
@@ -112,7 +112,10 @@ class Broken:
 
 
 async def test_a_store_that_fails(caplog: pytest.LogCaptureFixture) -> None:
-    """A failed read is an error, and a failed write only in a conversation; failures are counted, and logged once."""
+    """A failed read is an error; a failed write is an error only within a conversation.
+
+    Failures are counted and logged once.
+    """
     made = memory()
     works, made._store = made._store, Broken()  # type: ignore[assignment]
     for _ in "12":
@@ -143,7 +146,7 @@ class Lying(Broken):
 
 
 async def test_a_store_that_lies() -> None:
-    """Any exception of a store counts as its failure, so that no answer lacks its context."""
+    """Any exception raised by a store is treated as a failure of the store, so no answer lacks its context."""
     made = memory()
     made._store = Lying()  # type: ignore[assignment]
 
@@ -157,7 +160,7 @@ async def test_a_store_that_lies() -> None:
 
 
 async def test_records_about_background_answers_are_nobodys() -> None:
-    """Internal records about background answers can be neither read nor continued, even by their owner."""
+    """Internal records about background answers cannot be read or continued through the API, even by their owner."""
     made = memory()
     for name in ("events_resp_1", "lease_resp_1", "wanted_resp_1"):
         await made.write("p", [Record(name, b'{"response":{"output":[]},"input":[]}')], {})
@@ -200,7 +203,7 @@ async def test_what_others_write(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_store_is_reopened_only_if_it_changes(tmp_path: Path) -> None:
-    """The store is reopened only if its URL changes, and without a store there are no metrics."""
+    """The store is reopened only if its URL changes; without a store there are no metrics."""
     made = memory()
     first = made._store
     made.configure(StoreUrl("memory"))
@@ -213,7 +216,7 @@ def test_a_store_is_reopened_only_if_it_changes(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_is_left_is_closed(tmp_path: Path) -> None:
-    """A store that is replaced or shut down finishes its pending writes and closes its files."""
+    """When a store is replaced or shut down, its pending writes are finished and its files are closed."""
     made, file = ResponseStore(), tmp_path / "store"
     made.configure(StoreUrl("sqlite", str(file)))
     stored = [asyncio.create_task(made.store(turn(f"resp_{number}"), ANSWER, [])) for number in range(20)]
@@ -234,7 +237,7 @@ async def _never(_: bytes | None) -> PageResult:
 
 
 async def test_a_store_that_is_taken_away_under_a_turn() -> None:
-    """If the store is removed during a turn, operations that need it fail, and other answers are not stored."""
+    """If the store is removed during a turn, requests that need it fail, and other answers are marked as not stored."""
     made = memory()
     made.configure(None)
     assert await made.recall("p", References("resp_1"), MANY) == UNAVAILABLE

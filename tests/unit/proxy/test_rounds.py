@@ -1,4 +1,4 @@
-"""A round's flow, and the delegation of a client's flow; complete rounds are tested in ``proxy/test_rounds``."""
+"""The flow of a round, and the delegation of a client's flow; tests/proxy covers complete rounds."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def opened() -> Exchange:
 
 
 def test_the_first_round_is_the_clients_own_request() -> None:
-    """The first round sends the client's body byte for byte, and each round uses the routed target and headers."""
+    """The first round sends the client's body byte for byte, and every round uses the routed target and headers."""
     flow = asked()
     flow.request.headers["authorization"] = "Bearer k"
     flow.request.headers["content-encoding"] = "gzip"
@@ -76,7 +76,7 @@ def test_the_first_round_is_the_clients_own_request() -> None:
 
 
 async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
-    """A delegated request is sent to the runner's port, and its flow shows its own target again afterwards."""
+    """A delegated request is sent to the runner's port, and its flow shows the original target again at the end."""
     flow = asked()
     before = flow.request.copy()
     exchange = opened()
@@ -102,7 +102,7 @@ async def test_a_bad_request_is_not_handed_over(content: bytes, rounds: Rounds) 
 
 
 def warnings_of(rounds: Rounds, flow: HTTPFlow, policy: Policy, mcp_context: McpContext | None = None) -> list[str]:
-    """Return the warnings about a request that is too large for several rounds."""
+    """Return the warnings for a request that is too large for several rounds."""
     exchange = opened()
     assert not rounds.take(flow, exchange, CHAT, policy, RoundLimits(), mcp_context)
     assert exchange.marks_of_rounds is not None
@@ -125,14 +125,14 @@ def warnings_of(rounds: Rounds, flow: HTTPFlow, policy: Policy, mcp_context: Mcp
 async def test_a_request_that_is_too_large_for_rounds_says_so(
     content: bytes, policy: Policy, warns: bool, rounds: Rounds
 ) -> None:
-    """A request that is too large for rounds causes a warning only if it could have needed several."""
+    """A request that is too large for rounds causes a warning only if several rounds would have been possible."""
     flow = asked(content + b" " * MAX_BODY_BYTES)
     assert warnings_of(rounds, flow, policy) == ([ROUNDS_OFF] if warns else [])
 
 
 async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
     """A large request causes a warning if the operator's MCP servers apply to it, or if it names the client's own."""
-    nobody: Any = None  # No server is used.
+    nobody: Any = None  # No server is contacted.
     of_file = McpContext(nobody, Approvals(), {"files": Server("files", ("x",))})
     of_clients = McpContext(nobody, Approvals(), runs_clients=True)
     for mcp_context, content, warns in (
@@ -145,7 +145,7 @@ async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
 
 
 def test_a_round_is_known_by_its_flow_alone() -> None:
-    """A round is recognized by its flow's id, or by a note in a stored flow, but not by a note in a live flow."""
+    """A round is recognized by the id of its flow, or by a note in a stored flow, which a client cannot forge."""
     flow = tflow.tflow()
     assert round_of(flow) is None
     report = Report(round=2, part_of="x")
@@ -163,7 +163,7 @@ def test_a_round_is_known_by_its_flow_alone() -> None:
 
 
 class Played:
-    """A round that emits events while its backend is read."""
+    """A round that emits events while its backend may be read."""
 
     def __init__(self, flow: HTTPFlow, *_: object) -> None:
         self.flow = flow
@@ -185,7 +185,7 @@ class Played:
 
 
 async def test_a_backend_is_not_read_while_too_much_waits(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The backend is not read while too much data waits for the client, and no event is lost."""
+    """While too much data waits for the client, the backend is not read, and no event is lost."""
     played: list[Played] = []
     monkeypatch.setattr(module, "ctx", SimpleNamespace(options=None))
     monkeypatch.setattr(module, "FlowHandler", lambda *given: played.append(Played(*given)) or played[0])

@@ -1,4 +1,4 @@
-"""Routes of requests as a table of decisions, without flows."""
+"""Routing of requests as a table of decisions, without flows."""
 
 from __future__ import annotations
 
@@ -307,7 +307,7 @@ DECISIONS: dict[str, tuple[Incoming, Settings, Route | int]] = {
 
 @each("name", DECISIONS)
 def test_where_a_request_goes(name: str) -> None:
-    """The route depends on the request's mode, path and key, and on the settings."""
+    """The route of a request depends on its mode, path and key, and on the settings."""
     request, settings, expected = DECISIONS[name]
     found = decide(request, settings, PORT)
     if isinstance(expected, int):
@@ -319,7 +319,7 @@ def test_where_a_request_goes(name: str) -> None:
 
 
 def test_builtin_backend_that_is_not_up() -> None:
-    """While the built-in backend is not available, clients are asked to retry."""
+    """Until the built-in backend is available, clients receive a 503 with Retry-After."""
     found = decide(DIRECT, SCRIPTED, None)
     assert isinstance(found, Respond)
     assert found.error is not None
@@ -327,7 +327,7 @@ def test_builtin_backend_that_is_not_up() -> None:
 
 
 def test_preflight_needs_no_key() -> None:
-    """A preflight has no key, so it is answered for a listed origin and otherwise refused, unless it only passes."""
+    """A preflight carries no key: it is answered for a listed origin, refused for others, or passed to other hosts."""
     settings = replace(KEYED, builtin="scripted", origins=Origins(("app://x",)))
     for incoming in (REVERSE, DIRECT):
         for origin, expected in (("app://x", None), ("app://y", 401)):
@@ -341,7 +341,7 @@ def test_preflight_needs_no_key() -> None:
 
 
 def test_errors_can_be_read_by_a_listed_origin() -> None:
-    """An error has CORS headers for a listed origin, so that its page can read the reason."""
+    """An error for a listed origin has CORS headers, so that scripts of the page can read the reason."""
     settings = replace(KEYED, origins=Origins(("app://x",)))
     found = decide(of(REVERSE, headers={"origin": "app://x"}), settings, PORT)
     assert isinstance(found, Respond)
@@ -373,7 +373,7 @@ def test_endpoint(path: str, expected: str) -> None:
 
 
 def test_api_of() -> None:
-    """Only a POST request to a turn's endpoint can declare tools."""
+    """Only POST requests to a turn's endpoint can declare tools."""
     assert api_of("POST", "/v1/responses") is RESPONSES
     assert api_of("POST", "/chat/completions") is CHAT_API
     assert api_of("GET", "/v1/responses") is None
@@ -410,7 +410,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> ModelsFile:
 
 
 def test_where_the_model_decides(models: ModelsFile) -> None:
-    """The model selects the backend of turns, auxiliary requests and lists of models, but not of other requests."""
+    """With a models file, the model determines the backend of turns and auxiliary requests, and all
+    models are listed.
+    """
     plain, keyed = Settings(models=models), Settings(models=models, api_key=KEYS)
     scripted, upstream = Settings(models=models, builtin="scripted"), Settings(models=models, upstream=UPSTREAM)
     count, listing = "/v1/messages/count_tokens", "/v1/models/x"
@@ -424,22 +426,22 @@ def test_where_the_model_decides(models: ModelsFile) -> None:
         (of(REVERSE, headers=bearer("k")), keyed, Choose(Pass(authorization=""))),
         (of(DIRECT, method="GET", path=listing), plain, ListModels(None)),
         (of(REVERSE, method="GET", path="/v1/models"), plain, ListModels(Pass())),
-        # Access is checked as usual.
+        # The rules of access are unchanged.
         (DIRECT, keyed, 401),
         (of(DIRECT, method="GET", path=listing), keyed, 401),
         (of(REVERSE, headers=EVIL), plain, 403),
-        # The forward proxy's listener acts as a server.
+        # The listener acts as a server, so it forwards only to an upstream.
         (FORWARD, plain, 403),
         (of(FORWARD, method="GET", path="/v1/models"), plain, 403),
         (forward, upstream, Choose(TAKEN_OVER)),
-        # Requests that are not turns, or go to other hosts, are not affected.
+        # Requests that are not turns, or are for other hosts, are not affected.
         (of(DIRECT, path="/v1/embeddings"), plain, 404),
         (of(REVERSE, path="/v1/embeddings"), plain, Pass()),
         (of(REVERSE, method="POST", path="/v1/models"), plain, Pass()),
         (THROUGH, plain, Pass()),
         (of(THROUGH, method="GET", path="/v1/models"), plain, Pass()),
         (of(DIRECT, method="GET", path="/v1/responses", headers=UPGRADE), plain, Upgrade()),
-        # A person replays one of the listener's flows.
+        # A person replays a flow of this listener.
         (of(FORWARD, host="small", port=11434, is_resent=True), plain, Choose(None)),
         (of(FORWARD, is_resent=True), plain, Pass()),
     ]
@@ -454,7 +456,7 @@ def test_where_the_model_decides(models: ModelsFile) -> None:
 
 
 def test_the_backend_of_a_model(models: ModelsFile) -> None:
-    """The backend receives its own path and key, or the client's key, but never the operator's key for this proxy."""
+    """The chosen backend receives its own key or, without one, the client's key, but never the key of this proxy."""
     plain, upstream_key = Settings(models=models), Settings(models=models, upstream_key="u")
     client, keyed = of(DIRECT, headers=bearer("c")), Settings(models=models, api_key=KEYS)
     ours = of(DIRECT, headers=bearer("k"))
@@ -479,7 +481,7 @@ def test_the_backend_of_a_model(models: ModelsFile) -> None:
 
 
 def test_a_model_without_a_backend() -> None:
-    """A model without an entry goes to the default backend or, without one, results in an error of limited length."""
+    """A model without a backend is sent to the default backend or, without a default, refused with a short error."""
     for model in ("other", "", None):
         assert choose(DIRECT, PLAIN, Choose(SERVED), ENTRIES, model) == SERVED
     for model, status, param, words in (

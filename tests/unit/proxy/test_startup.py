@@ -1,4 +1,4 @@
-"""Invalid options at startup: the messages that users see, and that no invalid option takes effect."""
+"""Invalid options at startup: the messages for users, and that no invalid option takes effect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolsim.proxy.options import table
 
 
 class Loader:
-    """A stand-in for mitmproxy's loader that only adds options."""
+    """A stand-in for mitmproxy's loader with only the method for options."""
 
     def __init__(self, manager: optmanager.OptManager) -> None:
         self.manager = manager
@@ -36,14 +36,14 @@ def problems(*given: str, yaml: str = "", **known: Any) -> list[str]:
     manager.update(**known)
     table.register(Loader(manager), {})  # type: ignore[arg-type]
     found = startup.take_problems(manager)
-    # The other options can be applied.
+    # The remaining options can be applied.
     manager.process_deferred()
     return found
 
 
 @pytest.mark.parametrize("given", [["toolsim_preset=strict-tags"], ["toolsim_profiles=strict-tags", "toolsim_preset="]])
 def test_a_renamed_option_goes_on_working(given: list[str], caplog: pytest.LogCaptureFixture) -> None:
-    """A renamed option still works from the command line or a file; its new name is logged and takes precedence."""
+    """A renamed option still works; the log gives its new name, which takes precedence if both are set."""
     manager = mitmproxy_options.Options()
     manager.set(*given, defer=True)
     table.register(Loader(manager), {})  # type: ignore[arg-type]
@@ -97,7 +97,7 @@ BACKENDS = "expected one of auto, responses, chat, messages, codex, local, scrip
     ],
 )
 def test_a_wrong_argument_is_one_line(given: str, line: str) -> None:
-    """The error for an invalid option gives its name, the value, what was expected, and the closest valid name."""
+    """The error for an invalid option contains the name, the value, what was expected, and the closest valid name."""
     assert problems(given) == [line]
 
 
@@ -118,7 +118,7 @@ def test_a_wrong_argument_is_one_line(given: str, line: str) -> None:
     ],
 )
 def test_a_wrong_entry_of_config_yaml_is_one_line(yaml: str, line: str) -> None:
-    """An invalid entry in config.yaml results in the same message, even if its value already has a type."""
+    """An invalid entry in config.yaml causes the same message as on the command line, even if its value has a type."""
     assert problems(yaml=yaml) == [line]
 
 
@@ -141,7 +141,7 @@ def test_rules_about_pairs_apply_to_all_options_together(given: tuple[str, ...],
     ],
 )
 def test_a_broken_rule_about_a_pair_is_one_line(given: tuple[str, str]) -> None:
-    """Two options that exclude each other result in one line in either order, and each alone is accepted."""
+    """Two options that exclude each other cause the same error in either order, and each of them alone is accepted."""
     assert [problems(text) for text in given] == [[], []]
     [line] = problems(*given)
     assert problems(*reversed(given)) == [line]
@@ -163,7 +163,7 @@ def test_two_values_for_one_option_are_one_too_many() -> None:
 
 
 def test_a_login_is_not_lent_by_mistake() -> None:
-    """Options that are valid alone can be refused together, such as a codex backend on a public address."""
+    """Options that are valid separately can be refused together, such as the codex backend on a public address."""
     [line] = problems("toolsim_backend=codex", listen_host="0.0.0.0")
     assert line == "toolsim_backend=codex on 0.0.0.0 would share your login with others: set toolsim_api_key."
     assert problems("toolsim_backend=codex", "toolsim_api_key=k", listen_host="0.0.0.0") == []
@@ -173,13 +173,13 @@ def test_a_login_is_not_lent_by_mistake() -> None:
     "yaml", ["", "toolsim_tool_block_dedup: false\ntoolsim_tool_allowlist: [a]\ntoolsim_idle_timeout: 5\n"]
 )
 def test_what_is_right_is_left_alone(yaml: str) -> None:
-    """Valid values in any form that mitmproxy accepts cause no problems, and other addons' options are ignored."""
+    """Valid values in every accepted form cause no problems, and the options of other addons are ignored."""
     right = ("toolsim_backend=chat", "toolsim_repair=off", "toolsim_tool_allowlist=a", "toolsim_tool_allowlist=!b")
     assert problems(*right, "toolsim_sse_telemetry", "toolsim_forward_hosted_tools=toggle", "other=1", yaml=yaml) == []
 
 
 def test_every_default_passes() -> None:
-    """Every option accepts its default as text."""
+    """Every option accepts its own default value as text."""
     defaults = {option.full_name: option.default for option in table.OPTIONS}
     given = [
         f"{name}={str(default).lower() if isinstance(default, bool) else default}"
@@ -190,7 +190,7 @@ def test_every_default_passes() -> None:
 
 
 def test_the_script_is_not_loaded(caplog: pytest.LogCaptureFixture) -> None:
-    """The problems are logged as errors, so that mitmproxy aborts its start, and the addon is not registered."""
+    """Problems are logged as errors, so that mitmproxy aborts the start, and the addon is not registered."""
     with taddons.context() as context:
         context.options.set("toolsim_bakend=chat", defer=True)
         with pytest.raises(OptionsError, match="toolsim_bakend"):
@@ -201,7 +201,7 @@ def test_the_script_is_not_loaded(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("given", ["toolsim_idle_timeout=5m", "toolsim_sentinel=think", "toolsim_bakend=chat"])
 def test_set_is_refused_while_it_runs(given: str, tmp_path: Path) -> None:
-    """An invalid change while the proxy runs is refused, and all options keep their values."""
+    """An invalid change at run time is refused, and all options keep their values."""
     addon = ToolSim()
     with taddons.context(addon) as context:
         context.configure(addon, toolsim_idle_timeout=7, toolsim_sentinel="call", toolsim_api_key="k")

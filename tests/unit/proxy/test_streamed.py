@@ -61,7 +61,7 @@ def test_silence(clock: Clock) -> None:
 
 
 def test_an_exception_ends_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an exception the answer ends with an error, and withheld text is never released."""
+    """After an exception, the answer ends with an error, and the text held back until then is not sent."""
     made, _ = streamed(10_000_000, (Tool("f", "f"),))
     made.feed(chat_frame('<tool_call>{"name":"f","arguments":{}}</tool_call> <tool_call>{"na'))
     with monkeypatch.context() as patched:
@@ -76,7 +76,7 @@ def test_an_exception_ends_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_exception_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After its end an answer cannot be reported as failed."""
+    """An answer that is already complete can no longer be reported as failed."""
     made, _ = streamed()
     with monkeypatch.context() as patched:
         patched.setattr(Timeouts, "answered", None)
@@ -86,7 +86,7 @@ def test_an_exception_after_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_others_continue_between_slices() -> None:
-    """A chunk with many calls is rewritten in slices, which add up to the same result."""
+    """A chunk with many calls is rewritten in several slices, with the same result as in one."""
     call = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
     made, whole = (streamed(10_000_000, (Tool("f", "f"),))[0] for _ in range(2))
     data = chat_frame(call * 2_000)
@@ -98,7 +98,7 @@ def test_others_continue_between_slices() -> None:
 
 
 def test_a_busy_machine_makes_no_more_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time in which other tasks run does not count as the stream's own, so it causes no additional pause."""
+    """Time used by other tasks does not count towards a stream's time slice, so it causes no extra pause."""
     made, _ = streamed()
     ticks = count(step=1)
     monkeypatch.setattr("time.monotonic", lambda: float(next(ticks)))
@@ -106,7 +106,7 @@ def test_a_busy_machine_makes_no_more_slices(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_answer_beyond_the_limit() -> None:
-    """A stream that exceeds the limit fails, and its backend is stopped."""
+    """A stream that exceeds the size limit fails, and its backend is stopped."""
     made, _ = streamed()
     sent = b""
     for _ in range(100):

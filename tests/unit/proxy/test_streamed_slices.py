@@ -1,4 +1,4 @@
-"""Long work is emitted in slices without losing frames."""
+"""Splitting of long work into time slices without losing frames."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolsim.proxy.streamed import in_slices
 
 
 def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make each reading of a clock one second later than the previous one."""
+    """Make every reading of a clock return one second more than the previous one."""
     for name in ("monotonic", "thread_time"):
         ticks = count(step=1)
         monkeypatch.setattr(f"time.{name}", lambda ticks=ticks: float(next(ticks)))
@@ -23,14 +23,14 @@ def test_what_is_quick_takes_one_slice() -> None:
 
 
 def test_long_steps_take_a_slice_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each long step other tasks run, unless the answer has ended."""
+    """After a long step other tasks run, unless the stream does not need further frames."""
     slowly(monkeypatch)
     assert list(in_slices([[b"a"], [b"b"]], lambda: False, TimeSlice())) == [[b"a"], None, [b"b"], None, []]
     assert list(in_slices([[b"a"], [b"b"]], lambda: True, TimeSlice())) == [[b"a", b"b"]]
 
 
 def test_a_failure_comes_last() -> None:
-    """Frames that were made before a step failed are emitted before the exception."""
+    """Frames created before a step failed are emitted before the exception."""
 
     def steps() -> Iterator[list[bytes]]:
         yield [b"a"]
@@ -43,7 +43,7 @@ def test_a_failure_comes_last() -> None:
 
 
 def test_pieces_of_one_work_share_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short pieces of work pause as often as one long piece, and a pause of the input begins a new slice."""
+    """Many short pieces of work pause as often as one long piece, unless they arrive with long gaps."""
     now = [0.0]
     for name in ("monotonic", "thread_time"):
         monkeypatch.setattr(f"time.{name}", lambda: now[0])

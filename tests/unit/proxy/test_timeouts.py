@@ -6,7 +6,7 @@ from toolsim.proxy.timeouts import MAX_TICK_SECONDS, Timeouts
 
 
 def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each timeout counts from its own event, and a limit of 0 disables it."""
+    """Each timeout starts with its own event, and a limit of 0 disables the timeout."""
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     timeouts, patient = (
@@ -22,7 +22,7 @@ def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert timeouts.overdue().message == "The backend sent no data for 12 s."
     now += 5
     assert (timeouts.is_quiet, timeouts.next_tick()) == (False, MAX_TICK_SECONDS)
-    # After a keep-alive is due, the ticks keep their normal interval until something is sent.
+    # The next tick is not due immediately, even if no keep-alive was sent at the last one.
     now += 4
     assert (timeouts.is_quiet, timeouts.next_tick()) == (True, MAX_TICK_SECONDS)
     timeouts.client_served()

@@ -1,4 +1,4 @@
-"""Limits per user: concurrent turns, and turns per minute."""
+"""Limits per user: concurrent turns and turns per minute."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_without_limits() -> None:
 
 
 def test_turns_at_once() -> None:
-    """Concurrent turns are limited per user, and a turn counts until its exchange or background answer ends."""
+    """A turn counts as concurrent until its exchange, or its background answer, has ended."""
     limits, alice = UserLimits(), user(concurrent=2)
     first, second = started(limits, alice), started(limits, alice)
     assert refused(limits, alice) == ("Too many turns with this key: expected at most 2 at the same time.", 1)
@@ -60,7 +60,7 @@ def test_turns_at_once() -> None:
 
 
 def test_turns_per_minute(clock: list[float]) -> None:
-    """Turns per minute are limited, and a refused turn does not count."""
+    """The number of turns per minute is limited, and refused turns do not count."""
     limits, alice = UserLimits(), user(per_minute=3)
     for _ in range(3):
         started(limits, alice).leave()

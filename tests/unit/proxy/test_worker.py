@@ -1,4 +1,4 @@
-"""The worker process for large bodies: its results equal local ones, and its end never affects the proxy."""
+"""The worker process for large bodies: its results equal local results, and its failures do not affect the proxy."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def one() -> Iterator[Worker]:
 
 @pytest.mark.slow
 def test_it_does_what_would_be_done_here(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several jobs run in one process with the same results as locally; a process that used much memory is replaced."""
+    """Several jobs run in one process with the same results as locally; a process that grows too large is replaced."""
     for _ in range(2):
         assert asyncio.run(one.run(job())) == run(job(), long_budget=True)
     process = one._process
@@ -60,7 +60,7 @@ def test_it_does_what_would_be_done_here(one: Worker, monkeypatch: pytest.Monkey
 
 @pytest.mark.slow
 def test_a_killed_worker_fails_one_job(one: Worker) -> None:
-    """A process that dies fails the current job, and the next job starts another process."""
+    """If the process dies, only the current job fails, and the next job starts a new process."""
     asyncio.run(one.run(job()))
     assert one._process is not None
     one._process.send_signal(signal.SIGSTOP)
@@ -80,7 +80,7 @@ def test_a_killed_worker_fails_one_job(one: Worker) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGPROF"), reason="Windows has no such limit")
 def test_a_worker_that_takes_too_long(one: Worker) -> None:
-    """A process that exceeds its time limit results in a 413."""
+    """If the process exceeds its time limit, the job fails with status 413."""
     asyncio.run(one.run(job()))
     process = one._process
     assert process is not None
@@ -101,7 +101,7 @@ def test_a_worker_that_takes_too_long(one: Worker) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("levels", [400, 5_000, 100_000])
 def test_a_nested_body_ends_no_worker(one: Worker, levels: int) -> None:
-    """A deeply nested body is rewritten, or refused with the reason, and the process continues."""
+    """A deeply nested body is rewritten or refused with a reason, and the process keeps running."""
     asyncio.run(one.run(job()))
     process = one._process
     nested = b',"x":' + b"[" * levels + b"]" * levels
@@ -116,7 +116,7 @@ def test_a_nested_body_ends_no_worker(one: Worker, levels: int) -> None:
 
 @pytest.mark.slow
 def test_a_result_that_cannot_be_returned(one: Worker) -> None:
-    """A result that cannot be pickled results in a 500, and the process continues."""
+    """A result that cannot be pickled causes an internal error, and the process keeps running."""
     asyncio.run(one.run(job()))
     process = one._process
     done = asyncio.run(one.run(PluginJob(json.loads, data=b"[" * 5_000 + b"]" * 5_000, limit=100_000)))
@@ -130,7 +130,7 @@ def test_a_result_that_cannot_be_returned(one: Worker) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="only Linux bounds a process's memory")
 def test_empty_lists_take_too_much_memory(one: Worker) -> None:
-    """A body of empty lists, which need twenty times its size in memory, results in a 413."""
+    """A body of empty lists, which needs far more memory than its size, is refused with status 413."""
     error = asyncio.run(one.run(job(BODY % (b',"x":[' + b",".join([b"[]"] * 5_000_000) + b"]")))).error
     assert error is not None
     assert (error.status, error.code) == (413, "request_too_large")
@@ -138,7 +138,7 @@ def test_empty_lists_take_too_much_memory(one: Worker) -> None:
 
 
 def test_without_processes(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If no process can be started, the job runs locally."""
+    """If no process can be started, the job runs in the proxy's own process."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError("no more processes")
@@ -148,7 +148,7 @@ def test_without_processes(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_crew_keeps_what_is_huge_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Large jobs and huge jobs have separate workers, so that large jobs do not wait for huge ones."""
+    """Large jobs do not wait for huge jobs, because each kind has its own worker."""
 
     async def name(self: Worker, job: RequestJob) -> Any:
         return self.name
@@ -164,7 +164,7 @@ def test_a_crew_keeps_what_is_huge_apart(monkeypatch: pytest.MonkeyPatch) -> Non
     "body", [SMALL, SMALL + b" " * LOOP_BYTES, gzip.compress(SMALL)], ids=["small", "large", "compressed"]
 )
 async def test_what_is_done_elsewhere(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
-    """Large and compressed bodies are processed in a worker, but only if workers are enabled."""
+    """If workers are enabled, jobs with large or compressed bodies run in a worker, and small jobs do not."""
     one, results = replace(job(body), encoding="gzip" if body[:1] != b"{" else ""), list[JobResult]()
     elsewhere = JobResult(Report())
 
@@ -181,7 +181,7 @@ async def test_what_is_done_elsewhere(monkeypatch: pytest.MonkeyPatch, body: byt
 
 
 async def test_owners_take_turns(one: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job waits for at most one job of another client, even if that client has many jobs in the queue."""
+    """A job waits for at most one job of another client, however many jobs that client has queued."""
     go, done = threading.Event(), list[str]()
 
     def run_later(self: Worker, job: RequestJob) -> RequestResult:
@@ -198,10 +198,7 @@ async def test_owners_take_turns(one: Worker, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_serving(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker reads jobs until its input ends, and limits time and memory of each.
-
-    During a job, garbage collection is disabled.
-    """
+    """The worker runs jobs until its input ends, each with a time and memory limit and without garbage collection."""
     bounds: list[object] = []
 
     def collects(one: RequestJob, *, long_budget: bool) -> RequestResult:
@@ -221,6 +218,6 @@ def test_serving(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_the_process_ends_with_its_input() -> None:
-    """The worker ends when its input is closed, so a killed proxy leaves no worker behind."""
+    """The worker ends when its input closes, so that a killed proxy leaves no process behind."""
     command = [sys.executable, "-P", "-m", "toolsim.proxy.worker"]
     assert subprocess.run(command, input=b"", timeout=30, check=False).returncode == 0

@@ -12,7 +12,7 @@ from toolsim.wire.apis import (
 
 
 def test_every_api_goes_by_its_name():
-    """Each key of ``APIS`` is the name of its API."""
+    """The keys of ``APIS`` equal the names of the APIs."""
     assert {name: api.name for name, api in APIS.items()} == {name: name for name in ("responses", "chat", "messages")}
 
 
@@ -67,7 +67,7 @@ def test_api_of_event(event, data, api):
 
 @pytest.mark.parametrize("api", APIS.values(), ids=APIS)
 def test_an_answer_form_needs_no_sound_body(api):
-    """The form of the answer can be parsed from a body in which all other fields are invalid."""
+    """The form of an answer can be read even if all other fields of the body are invalid."""
     form = api.answer_form({"stream": "yes", "model": 3, "stream_options": 1, "text": 7, "tools": {}})
     assert (form.stream, form.model) == (False, "")
     assert api.answer_form({"stream": True, "model": "m"}).stream

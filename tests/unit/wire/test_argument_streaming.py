@@ -17,7 +17,7 @@ def passed_on(*pieces: str) -> list[str]:
 
 @given(OBJECTS, st.integers(1, 9))
 def test_pieces_passed_on_begin_the_arguments(arguments: str, size: int) -> None:
-    """The pieces of an object are passed on in order, unless the first piece is already the complete object."""
+    """Pieces of arguments are passed on in order, unless the first piece is already a complete object."""
     pieces = [arguments[at : at + size] for at in range(0, len(arguments), size)]
     seen = passed_on(*pieces)
     assert arguments.startswith("".join(seen))
@@ -26,7 +26,7 @@ def test_pieces_passed_on_begin_the_arguments(arguments: str, size: int) -> None
 
 @given(OBJECTS, st.lists(st.integers(1, 30), min_size=1, max_size=4))
 def test_pieces_that_repeat_all_before(arguments: str, ends: list[int]) -> None:
-    """If each piece repeats the previous ones, the text that is passed on is still a prefix of the arguments."""
+    """If each piece repeats all earlier ones, the text that is passed on is a prefix of the arguments."""
     pieces = [arguments[:end] for end in sorted({*ends, len(arguments)}) if end <= len(arguments)]
     assert arguments.startswith("".join(passed_on(*pieces)))
 
@@ -43,12 +43,12 @@ def test_pieces_that_repeat_all_before(arguments: str, ends: list[int]) -> None:
     ],
 )
 def test_uncertain_pieces_are_not_passed_on(pieces: tuple[str, ...]) -> None:
-    """A complete object that could be replaced, a value that is not an object, and half a character are withheld."""
+    """Pieces that could still be replaced, values other than objects and half characters are withheld."""
     assert "".join(passed_on(*pieces)) == ""
 
 
 def test_nothing_follows_a_withheld_piece() -> None:
-    """After a withheld piece nothing is passed on, so there are no gaps; empty pieces change nothing."""
+    """After a piece has been withheld, no further piece is passed on, so the text has no gaps."""
     ahead = EarlyArguments()
     assert [ahead.feed(piece) for piece in ("", '{"', "", 'a":"', "\ud83d", "\udc22", '"}')] == [
         *("", '{"', "", 'a":"'),

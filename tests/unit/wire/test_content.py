@@ -27,13 +27,13 @@ STORED_IMAGE = {"type": "input_image", "file_id": "file_1", "detail": "auto"}
     ],
 )
 def test_read_parts(content, parts, api_name):
-    """Text and images are parsed in both APIs' forms at both endpoints."""
+    """Text and images are accepted in the form of either API at either endpoint."""
     assert read_parts(content, api_name, "content") == parts
 
 
 @pytest.mark.parametrize("part", [FILE, AUDIO, STORED_IMAGE, {"type": "new_kind"}, {}, {"type": 3}])
 def test_other_parts_keep_their_shape(part):
-    """A part that is neither text nor an image with a URL is kept as sent."""
+    """Parts other than text and images with a URL are kept as sent."""
     assert read_parts([part], "responses", "content") == (Raw("responses", part),)
 
 
@@ -54,7 +54,7 @@ def test_other_parts_keep_their_shape(part):
     ],
 )
 def test_malformed_content(content, param):
-    """Malformed content results in a 400 with the exact path."""
+    """Malformed content causes an error with status 400 and its exact path."""
     with pytest.raises(BadRequest) as caught:
         read_parts(content, "chat", "c")
     assert caught.value.error.param == param
@@ -77,7 +77,7 @@ def test_malformed_content(content, param):
     ],
 )
 def test_translate_parts(part, to, translated):
-    """Files and audio are converted between the APIs; a part without a counterpart is described as text and noted."""
+    """Files and audio are converted between the APIs, and parts without a counterpart are described and noted."""
     notes = []
     is_line = isinstance(translated, str)
     expected = Text(translated) if is_line else translated
@@ -87,12 +87,12 @@ def test_translate_parts(part, to, translated):
 
 @pytest.mark.parametrize("item", [Message("user", (Text("x"), Image("u"))), CallOutput("c", (Text("x"),))])
 def test_translate_item_unchanged(item):
-    """An item that is the same in both APIs is returned as the same object."""
+    """An item that is identical in both APIs is returned as the same object."""
     assert translate_item(item, "chat", []) is item
 
 
 def test_chat_content():
-    """Text alone is one string, which every backend accepts; other content is an array."""
+    """Content that is only text becomes one string, which every backend accepts, and other content an array."""
     assert chat_content(()) == ""
     assert chat_content((Text("a"), Text("b"))) == "a\nb"
     assert chat_content((Text("a"), Image("u"), Image("v", "low"), Raw("chat", AUDIO))) == [
@@ -115,7 +115,7 @@ def test_responses_content():
 
 
 def test_translate_item() -> None:
-    """Messages and outputs are translated part by part, calls are kept, and chat's developer messages become system."""
+    """The parts of messages and outputs are translated, calls are kept, and chat's developer role becomes system."""
     audio = Raw("chat", {"type": "input_audio", "input_audio": {}})
     notes: list[str] = []
     for role in ("system", "developer", "user", "assistant"):

@@ -32,12 +32,12 @@ WHOLE = {"message": "out", "type": "tokens", "code": "rate_limit_exceeded", "par
     ],
 )
 def test_read_error(error: object, expected: ApiError) -> None:
-    """Errors of every common form are parsed: flat, nested, plain text, numeric codes."""
+    """Errors are parsed in every common form: flat, nested, plain text, and with numeric codes."""
     assert read_error(error) == expected
 
 
 def test_no_answer() -> None:
-    """The error quotes the backend's own message or, without one, names the missing field."""
+    """The error for a missing answer quotes the backend's message or, without a message, names the expected field."""
     assert no_answer({"object": "error", "message": "out", "code": 400}, "choices").message == "out"
     assert no_answer({"detail": "out"}, "choices").message == "out"
     error = no_answer({"output": []}, "choices")
@@ -46,7 +46,7 @@ def test_no_answer() -> None:
 
 @given(st.text(), st.none() | st.text())
 def test_error_body(message: str, code: str | None) -> None:
-    """The body has the four keys of OpenAI's schema, and is valid UTF-8 JSON for any message."""
+    """An error body has the four keys of OpenAI's schema, and is valid JSON for any message."""
     error = json.loads(error_body(ApiError(message, code=code)).decode())["error"]
     assert set(error) == {"message", "type", "param", "code"}
     assert error["message"] == message.encode("utf-8", "replace").decode()
@@ -76,5 +76,5 @@ def test_error_body(message: str, code: str | None) -> None:
     ],
 )
 def test_which_errors_reject_a_path(status: int, body: dict[str, Any] | None, model: str, expected: bool) -> None:
-    """Only an error about an unknown path rejects the path; other errors concern the request."""
+    """Only an error about an unknown path counts as a rejection of the path; other errors are for the client."""
     assert rejects_path(status, body, model) is expected

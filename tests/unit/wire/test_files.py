@@ -1,4 +1,4 @@
-"""Documents, ciphertext and other binary parts of each API, forwarded to each kind of backend."""
+"""Documents, ciphertext and other binary parts of each API, sent to a backend of each API."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATHS = {"responses": "/v1/responses", "chat": "/v1/chat/completions", "messages
 
 
 def request(client: str, place: str, part: dict[str, Any]) -> dict[str, Any]:
-    """Return a request with this part in a user message or in a tool's output."""
+    """Return a request that contains this part in a message or in a tool's output."""
     text = {"type": "input_text" if client == "responses" else "text", "text": "Read this."}
     question = {"role": "user", "content": [text, part] if place == "message" else "Read it."}
     function: dict[str, Any] = {"name": "read", "parameters": {"type": "object", "properties": {}}}
@@ -89,14 +89,14 @@ def bytes_of(backend: str, part: dict[str, Any]) -> bytes:
 @pytest.mark.parametrize("client", APIS)
 @pytest.mark.parametrize("shape", APIS)
 def test_a_document_of_each_client_for_each_backend(client: ApiName, backend: ApiName, shape: str, place: str) -> None:
-    """A document in any API's form reaches any backend byte for byte, and not as text in the prompt."""
+    """Every backend receives a client's document byte for byte, and the prompt text hardly grows."""
     with_part = sent_to(client, backend, request(client, place, PARTS[shape]))
     without = sent_to(client, backend, request(client, place, {"type": "text", "text": "x"}))
     (part,) = binary(with_part)
     assert bytes_of(backend, part) == PDF
     assert abs(len(texts(with_part)) - len(texts(without))) < 300
     if shape == backend:
-        # If the form does not change, the part is forwarded as sent.
+        # The part is forwarded as sent.
         assert part == PARTS[shape]
 
 
@@ -123,7 +123,7 @@ def test_a_document_of_each_client_for_each_backend(client: ApiName, backend: Ap
 def test_a_part_that_an_api_has_no_form_for(
     client: ApiName, place: str, part: dict[str, Any], takes: tuple[str, ...], line: str
 ) -> None:
-    """A part that the backend's API does not support is described in exactly one line."""
+    """A part that the backend's API cannot represent is described in exactly one line."""
     for backend in APIS:
         sent = sent_to(client, backend, request(client, place, part))
         shown = texts(sent)
@@ -154,12 +154,12 @@ def test_what_only_anthropic_can_read(backend: ApiName) -> None:
     assert BASE64[:100] not in json.dumps(sent)
     assert shown.count("[document a.pdf, 1.0 MB, not shown]") == 1
     assert "1. Herons" in shown
-    # Text that a user wrote is kept, even if it looks like binary data.
+    # Text from a user is kept, even if it looks like binary data.
     assert BASE64[:64] in shown
 
 
 def test_text_stays_as_it_is() -> None:
-    """A text document becomes text with its title; its blocks keep their order, and its images remain images."""
+    """A document that consists of text becomes text with its title, and its images remain images."""
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD"}}
     content = [{"type": "text", "text": "One."}, image, {"type": "text", "text": BASE64[:64]}]
     documents = [
@@ -186,7 +186,7 @@ def test_text_stays_as_it_is() -> None:
     ],
 )
 def test_the_line(part: dict[str, Any], line: str) -> None:
-    """Any part is described in one line of limited length."""
+    """Any part can be described in one line of limited length."""
     assert described(part) == line
 
 
@@ -207,12 +207,12 @@ def test_the_line(part: dict[str, Any], line: str) -> None:
     ],
 )
 def test_a_document_for_a_messages_backend(part: dict[str, Any], expected: dict[str, Any] | None) -> None:
-    """A Messages backend receives a document as PDF or plain text, depending on the data URL or the file name."""
+    """PDFs and plain text become documents for a Messages backend, depending on their type or file name."""
     found = file_part(part, "messages")
     assert found == expected or (found or {}).get("source") == expected
 
 
 def test_a_block_as_json() -> None:
-    """Ciphertext is removed from a block by its field names, while equal words in texts are kept."""
+    """Ciphertext fields are removed from a block, while the same words in its texts are kept."""
     block = {"type": "x", "signature": "s", "content": [{"text": "signature", "encrypted_index": "e", "n": 1.0}]}
     assert json.loads(legible(block)) == {"type": "x", "content": [{"text": "signature", "n": 1.0}]}

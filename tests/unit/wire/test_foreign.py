@@ -1,4 +1,4 @@
-"""Requests in one API's form at another API's path."""
+"""Request bodies in the form of one API at the path of another API."""
 
 from __future__ import annotations
 
@@ -108,12 +108,12 @@ def sent_to(backend: ApiName, body: dict[str, Any], *, path: ApiName = "chat", *
 
 @pytest.mark.parametrize("backend", ["chat", "responses", "messages"])
 def test_blocks_of_the_messages_api(backend: ApiName) -> None:
-    """Content blocks of the Messages API in a chat request result in the same prompt as chat's own form."""
+    """Messages API blocks in a chat request result in the same prompt as the chat form of the conversation."""
     assert sent_to(backend, CLAUDE) == sent_to(backend, NATIVE)
 
 
 def test_blocks_of_the_messages_api_for_a_backend_that_takes_tools() -> None:
-    """For a backend with native tools, blocks of the Messages API are converted to chat's form."""
+    """If the backend has native tools, Messages API blocks in a chat request are converted to the chat form."""
     sent = sent_to("chat", CLAUDE, mode="native")
     assert sent["messages"][2:4] == [
         {**NATIVE["messages"][2], "content": [{"type": "text", "text": "I read it."}]},
@@ -125,7 +125,7 @@ def test_blocks_of_the_messages_api_for_a_backend_that_takes_tools() -> None:
 
 @pytest.mark.parametrize("backend", ["chat", "responses", "messages"])
 def test_a_body_of_the_responses_api(backend: ApiName) -> None:
-    """A Responses body at the chat path results in a prompt with the complete conversation, but no ciphertext."""
+    """A Responses body at the chat path results in a prompt with the complete conversation but without ciphertext."""
     sent = json.dumps(sent_to(backend, AGENT))
     for words in ("You are an agent.", "Read a.txt.", "I read it.", "Seven.", "Done.", "*** Begin", "And now?"):
         assert words in sent
@@ -135,7 +135,7 @@ def test_a_body_of_the_responses_api(backend: ApiName) -> None:
 
 
 def test_a_body_of_the_responses_api_for_a_backend_that_takes_tools() -> None:
-    """For a backend with native tools, a Responses body at the chat path is converted with all its settings."""
+    """If the backend has native tools, a Responses body at the chat path is converted together with its settings."""
     sent = sent_to("chat", AGENT, mode="native")
     assert sent["max_tokens"] == 500
     assert sent["reasoning_effort"] == "medium"
@@ -146,7 +146,7 @@ def test_a_body_of_the_responses_api_for_a_backend_that_takes_tools() -> None:
     assert roles == ["system", "user", "assistant", "tool", "tool", "user"]
     assert [call["id"] for call in sent["messages"][2]["tool_calls"]] == ["c1", "c2"]
     assert sent["messages"][2]["reasoning_content"] == "I read."
-    # The converted body is parsed like any chat request.
+    # The converted body is read as a chat request.
     request = CHAT.read(as_chat(AGENT))
     assert request.form.stream
     assert request.form.include_usage
@@ -165,12 +165,12 @@ def test_a_body_of_the_responses_api_for_a_backend_that_takes_tools() -> None:
     ],
 )
 def test_its_own_shape(body: dict[str, Any]) -> None:
-    """A body in the path's own form is returned as the same object, so that it passes byte for byte."""
+    """A body in the form of its path is returned as the same object, so that it can pass unchanged."""
     assert as_chat(body) is body
 
 
 def test_blocks_beside_calls_in_its_own_shape() -> None:
-    """A call that is in a content block and in ``tool_calls`` is kept once."""
+    """A call that occurs both as a block and in ``tool_calls`` is kept only once."""
     message = {**CLAUDE["messages"][2], "tool_calls": NATIVE["messages"][2]["tool_calls"]}
     (read,) = as_chat({"model": "m", "messages": [message]})["messages"]
     assert len(read["tool_calls"]) == 1
@@ -185,7 +185,7 @@ def test_blocks_beside_calls_in_its_own_shape() -> None:
     ],
 )
 def test_errors_name_their_place(body: dict[str, Any], param: str) -> None:
-    """An error names the path in the client's original body."""
+    """An error contains the path of the field in the client's own request."""
     with pytest.raises(BadRequest) as refused:
         CHAT.read(as_chat(body))
     assert refused.value.error.param == param
@@ -193,7 +193,7 @@ def test_errors_name_their_place(body: dict[str, Any], param: str) -> None:
 
 CALL_ARGUMENTS = {"path": "a.txt"}
 OUTPUT_FORMAT = {"type": "json_schema", "name": "answer", "schema": SCHEMA, "strict": True}
-# The same question in each API's own form.
+# The same question in the form of each API.
 SAME: dict[ApiName, dict[str, Any]] = {
     "chat": {
         **NATIVE,
@@ -259,7 +259,7 @@ CROSSINGS = [(path, shape) for path in SAME for shape in SAME if path != shape]
 
 
 def plain(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the body with normalized arguments, so that only relevant differences remain."""
+    """Return a body in which insignificant differences, such as the spacing of arguments, are removed."""
     text = json.dumps(body, sort_keys=True).replace('{\\"path\\":\\"a.txt\\"}', '{\\"path\\": \\"a.txt\\"}')
     read: dict[str, Any] = json.loads(text)
     return read
@@ -268,14 +268,14 @@ def plain(body: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(("path", "shape"), CROSSINGS)
 @pytest.mark.parametrize("backend", SAME)
 def test_each_shape_at_each_path(path: ApiName, shape: ApiName, backend: ApiName) -> None:
-    """A foreign form at any path results in the same prompt and settings as the path's own form."""
+    """A body in any form at any path results in the same prompt and settings as in the form of the path."""
     foreign, own = (sent_to(backend, SAME[each], path=path) for each in (shape, path))
     assert {**plain(foreign), "store": None} == {**plain(own), "store": None}
 
 
 @pytest.mark.parametrize(("path", "shape"), CROSSINGS)
 def test_a_backend_that_takes_tools_gets_the_own_shape(path: ApiName, shape: ApiName) -> None:
-    """A backend with native tools receives the path's own form, and a converted body is not converted again."""
+    """A backend with native tools receives the form of the path, and a converted body is not converted again."""
     sent = sent_to(path, SAME[shape], path=path, mode="native")
     if path == "chat":
         sent["tool_choice"] = SAME[path]["tool_choice"]
@@ -289,7 +289,7 @@ def test_a_backend_that_takes_tools_gets_the_own_shape(path: ApiName, shape: Api
 
 @pytest.mark.parametrize("path", SAME)
 def test_its_own_shape_stays(path: ApiName) -> None:
-    """A body in the path's own form is returned as the same object."""
+    """A body in the form of its path is returned as the same object."""
     assert APIS[path].expand_opaque_items(SAME[path]) is SAME[path]
 
 
@@ -315,13 +315,13 @@ MIXED: list[tuple[ApiName, dict[str, Any]]] = [
 @pytest.mark.parametrize(("path", "changed"), MIXED)
 @pytest.mark.parametrize("backend", SAME)
 def test_parts_in_another_shape(path: ApiName, changed: dict[str, Any], backend: ApiName) -> None:
-    """A body in which only the history, the tools or the choice is foreign is converted too."""
+    """A body in which only the history, the tools or the tool choice has another form is converted too."""
     mixed, own = (sent_to(backend, body, path=path) for body in (SAME[path] | changed, SAME[path]))
     assert plain(mixed) == plain(own)
 
 
 def test_settings_get_the_names_of_the_path() -> None:
-    """Settings are renamed for the path's API, and those without a counterpart are dropped."""
+    """Settings are renamed for the API of the path, and settings without a counterpart are dropped."""
     question = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     chat = {"max_completion_tokens": 9, "response_format": {"type": "json_schema", "json_schema": OUTPUT_FORMAT}}
     chat |= {"reasoning_effort": "low", "verbosity": "low", "stop": "x", "parallel_tool_calls": False}
@@ -346,7 +346,7 @@ def test_settings_get_the_names_of_the_path() -> None:
 
 
 def test_tools_at_the_path_of_messages() -> None:
-    """At the Messages path, custom tools become functions, namespaces prefixes, and only allowed tools are declared."""
+    """At the Messages path, a custom tool becomes a function with one text, and a namespace a prefix of the name."""
     tools = [PATCH, {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]}, {"type": "mcp"}]
     body = APIS["messages"].expand_opaque_items({"model": "m", "input": "Hi", "tools": tools})
     assert [tool.get("name") for tool in body["tools"]] == ["ApplyPatch", "n__f", None]
@@ -357,7 +357,7 @@ def test_tools_at_the_path_of_messages() -> None:
 
 
 def test_legacy_functions_at_the_path_of_responses() -> None:
-    """Legacy calls and outputs at the Responses path are matched by their function's name."""
+    """At the Responses path, legacy calls and outputs of one function are matched by its name."""
     history = [
         {"role": "user", "content": "Hi"},
         {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
@@ -382,7 +382,7 @@ def test_legacy_functions_at_the_path_of_responses() -> None:
     ],
 )
 def test_errors_at_each_path_name_their_place(path: ApiName, body: dict[str, Any], param: str) -> None:
-    """At each path, an error names the path in the client's original body."""
+    """At each path, an error contains the path of the field in the client's own request."""
     with pytest.raises(BadRequest) as refused:
         APIS[path].read(APIS[path].expand_opaque_items(body))
     assert refused.value.error.param == param

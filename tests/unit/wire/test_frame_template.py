@@ -1,4 +1,4 @@
-"""Fast decoding of repeated frames, with the same result as full parsing for any stream and any split."""
+"""Repeated frames: fast decoding has the same result as full parsing, for any stream and any split."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def reader_of(api: ApiName) -> Reader:
 
 
 def joined(events: Iterable[BackendEvent]) -> list[BackendEvent]:
-    """Return the events after joining neighbors that differ only in their text."""
+    """Return the events, joining neighbors that differ only in their text."""
     out = list[BackendEvent]()
     for event in events:
         last = out[-1] if out else None
@@ -81,7 +81,7 @@ def quickly(api: ApiName, chunks: Iterable[bytes]) -> tuple[list[BackendEvent], 
 
 
 def test_a_stream_is_nearly_all_repeats() -> None:
-    """Almost all frames of a typical stream are decoded as repeats, except some at the beginning and the end."""
+    """Almost all frames of a typical stream are repeats; only some at its beginning and end are parsed in full."""
     for api in APIS_NAMES:
         _, body = backend_answer(api, True, TEXTS * 20)
         events, repeats = quickly(api, [body, b""])
@@ -92,9 +92,9 @@ def test_a_stream_is_nearly_all_repeats() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 def test_every_single_cut(api: ApiName) -> None:
-    """A stream in two pieces has the same result at every split.
+    """A stream in two pieces has the same events wherever it is split.
 
-    This is the only test of every split, because later stages receive events instead of bytes.
+    This is the only test that tries every split, because later stages receive events instead of bytes.
     """
     _, body = backend_answer(api, True, TEXTS)
     expected = slowly(api, [body, b""])
@@ -106,7 +106,7 @@ def test_every_single_cut(api: ApiName) -> None:
 
 @pytest.mark.parametrize("api", APIS_NAMES)
 def test_byte_by_byte(api: ApiName) -> None:
-    """A stream that arrives byte by byte, or frame by frame, has the same result."""
+    """A stream that arrives byte by byte or frame by frame has the same events."""
     _, body = backend_answer(api, True, TEXTS * 3)
     expected = slowly(api, [body, b""])
     assert quickly(api, [bytes([byte]) for byte in body])[0] == expected
@@ -115,7 +115,7 @@ def test_byte_by_byte(api: ApiName) -> None:
 
 
 def test_reasoning_calls_and_several_choices_repeat_too() -> None:
-    """Frames of reasoning, calls and several choices are learned separately and decoded as repeats."""
+    """Frames of reasoning, of calls and of several choices are recognized as repeats, each kind separately."""
     answer = ChatAnswer()
     frames = [frame for text in TEXTS * 4 for frame in answer.add_reasoning(text)]
     frames += [chat_frame(text, index=index) for text in TEXTS * 20 for index in (0, 1)]
@@ -131,7 +131,7 @@ def test_reasoning_calls_and_several_choices_repeat_too() -> None:
 
 @pytest.mark.parametrize("api", APIS_NAMES)
 def test_texts_of_one_write_are_one_event(api: ApiName) -> None:
-    """Repeated frames in one network read are joined to one event; frames in separate reads are not joined."""
+    """Repeated frames that arrive together become one event, and frames that arrive separately do not."""
     answer, words = ANSWERS[api](), ["so ", "it ", "is\n"] * 30
     frames = [frame for word in words for frame in answer.add_reasoning(word)]
     frames += [*answer.begin_message(), *(frame for word in words for frame in answer.add_text(word))]
@@ -146,7 +146,7 @@ def test_texts_of_one_write_are_one_event(api: ApiName) -> None:
 
 
 HIDDEN = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}],"usage":null,"obfuscation":"aX3"}\n\n'
-# A Pydantic model writes its fields in the order of its class, here the OpenAI SDK's, which vLLM uses.
+# A Pydantic model writes its fields in the order of its class: here the OpenAI SDK's class, which vLLM uses.
 VLLM = (
     b"event: response.output_text.delta\ndata: %s\n\n"
     % ResponseTextDeltaEvent(
@@ -161,7 +161,7 @@ VLLM = (
     .model_dump_json()
     .encode()
 )
-# Frames that almost repeat each other, with another envelope, another spelling, or one error.
+# Frames that almost repeat each other but have another envelope, another spelling or one error.
 ENVELOPES = (
     b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n',
     b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}],"created":17}\n\n',
@@ -209,7 +209,7 @@ INSIDES += (b'"', b"\x01", b"</tool_call>", b'a"},"x":{"y":"b', b"\xed\xa0\xbd",
     st.lists(st.integers(1, 200)),
 )
 def test_any_frames_any_cuts(runs: list[tuple[bytes, int, list[bytes]]], cuts: list[int]) -> None:
-    """Equal, similar and broken frames with any split result in the same events as full parsing."""
+    """Runs of equal, similar or broken frames have the same events as with full parsing, wherever they are split."""
     body = b"".join(
         (envelope % inside if b"%" in envelope else envelope)
         for envelope, count, insides in runs
@@ -227,7 +227,7 @@ def test_any_frames_any_cuts(runs: list[tuple[bytes, int, list[bytes]]], cuts: l
 @each("envelope", ENVELOPES)
 @each("inside", INSIDES)
 def test_a_repeat_is_the_document_that_reading_gives(envelope: bytes, inside: bytes) -> None:
-    """A repeated frame's document equals the result of ``json.loads``, or the frame is not a repeat."""
+    """The document of a repeated frame equals the result of ``json.loads``."""
     template = learned(envelope.replace(b"%s", b"Hel"))
     frame = envelope.replace(b"%s", inside)
     texts = template and template.texts(frame)
@@ -238,7 +238,7 @@ def test_a_repeat_is_the_document_that_reading_gives(envelope: bytes, inside: by
 
 
 def test_all_at_once() -> None:
-    """Frames in one network read are decoded together only if all of them are repeats without other bytes."""
+    """Frames that arrive together are decoded together only if all of them are repeats and without other bytes."""
     for envelope in (ENVELOPES[0], ENVELOPES[1], ENVELOPES[13], HIDDEN, VLLM):
         template = learned(envelope.replace(b"%s", b"Hel"))
         assert template is not None
@@ -253,14 +253,14 @@ def test_all_at_once() -> None:
 
 
 def still(document: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the document without the values that can differ between repeats."""
+    """Return a document without the values that can differ between repeats."""
     assert document is not None
     return {key: value for key, value in document.items() if key not in ("sequence_number", "obfuscation")}
 
 
 @pytest.mark.parametrize("envelope", [ENVELOPES[13], VLLM], ids=["before the text", "behind it"])
 def test_numbers_may_change(envelope: bytes) -> None:
-    """A different sequence number still counts as a repeat, but not a number that JSON does not allow."""
+    """A frame with another sequence number is still a repeat, unless JSON does not allow the number."""
     template = learned(envelope.replace(b"%s", b"Hel"))
     assert template is not None
     frame = envelope.replace(b"%s", b"lo")
@@ -273,7 +273,7 @@ def test_numbers_may_change(envelope: bytes) -> None:
 
 
 def test_kinds_that_alternate_are_all_recognised() -> None:
-    """Two kinds of frames that alternate are both decoded as repeats, alone or together."""
+    """Frames of two alternating kinds are recognized as repeats, alone and together."""
     decoder = RepeatDecoder()
     kinds = [envelope.replace(b"%s", b"a") for envelope in (ENVELOPES[0], ENVELOPES[7])]
     for frame in kinds * 10:
@@ -284,7 +284,7 @@ def test_kinds_that_alternate_are_all_recognised() -> None:
 
 @pytest.mark.parametrize("key", [b"obfuscation", b"p"])
 def test_the_word_that_hides_a_length_may_change(key: bytes) -> None:
-    """The random letters that hide a text's length, as in OpenAI's frames, can differ between repeats."""
+    """Random letters that hide the length of a text, as in OpenAI's frames, can differ between repeats."""
     envelope = HIDDEN.replace(b"obfuscation", key)
     template = learned(envelope.replace(b"%s", b"Hel"))
     assert template is not None
@@ -301,7 +301,7 @@ def test_the_word_that_hides_a_length_may_change(key: bytes) -> None:
 
 
 def test_a_frame_that_changes_now_and_then_is_learned_again() -> None:
-    """A frame that changes every second, such as llama.cpp's time, costs only a few full parses."""
+    """A time in each frame, as in llama.cpp and Ollama, costs only a few full parses per second."""
     frames = [ENVELOPES[1].replace(b"17", b"%d" % (at // 50)).replace(b"%s", b"a") for at in range(2000)]
     events, repeats = quickly("chat", frames)
     assert events == slowly("chat", frames)
@@ -309,7 +309,7 @@ def test_a_frame_that_changes_now_and_then_is_learned_again() -> None:
 
 
 def test_a_stream_without_repeats_is_left_alone() -> None:
-    """Frames that never repeat are all parsed in full."""
+    """Frames that never resemble each other are all parsed in full."""
     frames = [ChatAnswer(id=str(number)).add_text("a")[0] for number in range(300)]
     events, repeats = quickly("chat", frames)
     assert events == slowly("chat", frames)

@@ -7,11 +7,11 @@ from toolsim.wire.ids import chat_call_id, highest_number, responses_call_id
 @each("kind", ["function", "custom"])
 @each("number", [1, 999, 1000])
 def test_our_own_ids_are_recognised(call_id, kind, number):
-    """The number in each id that toolsim generates is recognized in a history."""
+    """Every call id that toolsim creates is recognized when it appears in a history."""
     assert highest_number([call_id(kind, number), "x"]) == number
 
 
 @pytest.mark.parametrize("ids", [[], ["call_abc"], ["fc_"], ["a_fc_3"], ["fc_3x"], ["call_" + "9" * 16]])
 def test_other_ids_do_not_count(ids):
-    """Ids of other origin, and numbers beyond toolsim's range, are ignored."""
+    """Ids from other programs, and numbers that toolsim never reaches, do not affect the numbering."""
     assert highest_number(ids) == 0

@@ -30,7 +30,7 @@ HALVES = "\ud83d", "\ude00"
 
 @given(st.text())
 def test_a_string(text: str) -> None:
-    """Any string is encoded in one line of UTF-8, and decoded unchanged except for lone surrogates."""
+    """Any string is encoded in one line of UTF-8, and decoding returns the same string except for lone surrogates."""
     written = dump_string(text)
     assert json.loads(written.encode().decode()) == whole_text(text)
     assert "\n" not in written
@@ -38,7 +38,7 @@ def test_a_string(text: str) -> None:
 
 @given(st.dictionaries(st.text(max_size=3), st.text(max_size=3) | st.integers() | st.none(), max_size=3))
 def test_a_value(value: dict[str, object]) -> None:
-    """Any value is encoded in one line of UTF-8."""
+    """Any value is encoded in one line of valid UTF-8."""
     written = dump(value)
     assert json.loads(written.encode().decode()) == json.loads(whole_text(json.dumps(value, ensure_ascii=False)))
     assert "\n" not in written
@@ -58,7 +58,7 @@ def test_a_value_is_encoded_as_by_json_itself(value: object) -> None:
 
 
 def test_what_is_no_json_is_refused() -> None:
-    """An unknown type and a circular value are refused with the exceptions of ``json``."""
+    """Unknown types and circular values raise the same exceptions as in ``json``."""
     with pytest.raises(TypeError, match="set is not JSON serializable"):
         encode({"a": {1}})
     endless: list[object] = []
@@ -72,7 +72,7 @@ def test_what_is_no_json_is_refused() -> None:
     [("", ""), ("a", "a"), ("ü", "ü"), (GRIN, GRIN), ("".join(HALVES), GRIN), ("a\ud83d", "a�"), ("\ude00b", "�b")],
 )
 def test_whole_text(text: str, whole: str) -> None:
-    """Adjacent surrogates of a pair are joined, and a lone surrogate is replaced."""
+    """Adjacent halves of a surrogate pair are joined, and a lone half is replaced."""
     assert whole_text(text) == whole
 
 
@@ -90,7 +90,7 @@ def test_whole_text(text: str, whole: str) -> None:
     ],
 )
 def test_parse_object(data: bytes, value: object) -> None:
-    """A JSON object is parsed with repaired surrogates; anything else results in None."""
+    """A JSON object is parsed, with surrogate pairs joined; anything else returns None."""
     assert parse_object(data) == value
 
 
@@ -106,7 +106,7 @@ def test_numbers_can_be_refused() -> None:
 
 @given(st.text(), st.data())
 def test_joiner(text: str, data: st.DataObject) -> None:
-    """Joined deltas add up to the text, even if it is split within a character."""
+    """However a text is split into deltas, even within a character, the joined text is complete."""
     units = text.encode("utf-16-le", "surrogatepass")
     joiner: Joiner[str] = Joiner()
     joined, at = "", 0
@@ -137,13 +137,13 @@ def test_joiner(text: str, data: st.DataObject) -> None:
     ],
 )
 def test_a_body(body: str, value: object) -> None:
-    """A body is accepted only if it is an object whose numbers can be encoded as JSON again."""
+    """Only a JSON object whose numbers can be written as JSON again is accepted as a body."""
     assert read_body(body.encode()) == value
 
 
 @given(st.from_regex(r"-?(0|[1-9][0-9]{0,30})(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,4})?", fullmatch=True))
 def test_numbers_in_the_digits_that_they_were_read_from(number: str) -> None:
-    """Numbers keep the exact digits that were read, with or without a lone surrogate in the same body."""
+    """Numbers are written with exactly the digits that were read."""
     for text in ("x", "\\ud83d"):
         body = f'{{"a":[{{"n":{number}}}],"b":"{text}"}}'
         read = parse_object(body.encode(), parse_float=as_read, parse_int=as_read)
@@ -151,7 +151,7 @@ def test_numbers_in_the_digits_that_they_were_read_from(number: str) -> None:
 
 
 def test_a_value_too_deep_for_digits() -> None:
-    """A value that is too deep for the exact encoder is encoded by the normal one."""
+    """A value that is nested too deeply to keep its digits is still encoded."""
     deep: list[Any] = []
     for _ in range(600):
         deep = [deep]
@@ -161,7 +161,7 @@ def test_a_value_too_deep_for_digits() -> None:
 @pytest.mark.parametrize(("opened", "closed"), [("[", "]"), ('{"a":', "}"), ('[{"b":', "}]")])
 @pytest.mark.parametrize("around", ["%s", '["[[[", %s]', '["\\"[", %s, "\\\\"]'])
 def test_the_bound_on_depth(opened: str, closed: str, around: str) -> None:
-    """The depth limit counts only nested arrays and objects; brackets in strings do not count."""
+    """Only nested arrays and objects count towards the depth limit; brackets in strings do not."""
     for levels in (MAX_DEPTH - 8, MAX_DEPTH + 8):
         count = levels // len(closed)
         text = around % f"{opened * count}0{closed * count}"
@@ -181,5 +181,5 @@ def test_the_bound_on_depth(opened: str, closed: str, around: str) -> None:
 
 @pytest.mark.parametrize("unit", ['"\\"', "[", '"a[",', "\\", '["'])
 def test_depth_is_measured_in_linear_time(unit: str) -> None:
-    """Depth is measured in linear time for any text, even if it is not JSON."""
+    """Measuring the depth takes linear time for any text, even if it is not JSON."""
     assert growth(lambda size: too_deep("[" * 600 + unit * size), 50_000) < LINEAR

@@ -29,12 +29,12 @@ from toolsim.wire.json_fields import (
     ],
 )
 def test_kind_of(value, name):
-    """Each JSON type has a name with an article."""
+    """Each JSON type is named with its article."""
     assert kind_of(value) == name
 
 
 def test_expect_says_what_was_expected_and_got():
-    """The error message equals OpenAI's, with the exact path of the field."""
+    """The error for a wrong type has OpenAI's wording and the exact path of the field."""
     with pytest.raises(BadRequest) as caught:
         expect(3, str, "tools[0].name")
     assert caught.value.error.body() == {
@@ -47,7 +47,7 @@ def test_expect_says_what_was_expected_and_got():
 
 
 def test_a_boolean_is_no_integer():
-    """A boolean is not accepted as an integer, although Python's ``isinstance`` would accept it."""
+    """A boolean is not accepted as an integer, although ``isinstance`` would accept it."""
     assert expect(1, int, "n") == 1
     assert expect(True, bool, "stream") is True
     with pytest.raises(BadRequest):
@@ -55,7 +55,7 @@ def test_a_boolean_is_no_integer():
 
 
 def test_required():
-    """Null counts as missing, and the error gives the field's path."""
+    """A required field that is null counts as missing, and the error contains its path."""
     assert required({"a": "x"}, "a", str) == "x"
     for fields in ({}, {"a": None}):
         for owner, path in (("", "a"), ("tools[0]", "tools[0].a")):
@@ -69,7 +69,7 @@ def test_required():
 
 
 def test_optional():
-    """Absent and null are equal, and the error for a wrong type gives the field's path."""
+    """An optional field can be absent or null, but a wrong type is an error with the field's path."""
     assert optional({}, "a", str) is None
     assert optional({"a": None}, "a", str) is None
     assert optional({"a": ""}, "a", str) == ""
@@ -82,7 +82,7 @@ def test_optional():
 
 @pytest.mark.parametrize("value", [None, 5, 1.5, True, "x", [1, {"a": 1}], {"a": 1}])
 def test_the_wrong_type_counts_as_absent(value: object) -> None:
-    """Each reader returns a value of its type unchanged, and an empty value for any other type."""
+    """A value of the wrong type is read as an empty value."""
     assert string(value) == (value if isinstance(value, str) else "")
     assert mapping(value) == (value if isinstance(value, dict) else {})
     assert mappings(value) == ([{"a": 1}] if isinstance(value, list) else [])
@@ -90,13 +90,13 @@ def test_the_wrong_type_counts_as_absent(value: object) -> None:
 
 
 def test_json_text() -> None:
-    """JSON text is unchanged, and an object is encoded."""
+    """JSON text is returned unchanged, and an object is encoded."""
     assert json_text('{"a": 1.0}') == '{"a": 1.0}'
     assert json_text({"a": "ä"}) == '{"a":"ä"}'
     assert [json_text(value) for value in (None, 5, [1])] == ["", "", ""]
 
 
 def test_seconds() -> None:
-    """A time is truncated to seconds; a value that is not a finite number counts as absent."""
+    """Times are truncated to whole seconds, and values that are not finite numbers count as absent."""
     assert [seconds(value) for value in (5, 5.9, 10**30)] == [5, 5, 10**30]
     assert [seconds(value) for value in (None, "5", float("inf"), float("nan"), [5])] == [None] * 5

@@ -1,4 +1,4 @@
-"""Tools declared only by type, as calls and as items, checked against the SDK's types."""
+"""Tools that are declared only by type, as calls and as items, checked against the SDK's types."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CASES = [(kind, arguments) for kind, each in ARGUMENTS.items() for arguments in 
 
 @each(("kind", "arguments"), CASES)
 def test_a_call_is_an_item_of_its_own_type(kind: Any, arguments: dict[str, Any]) -> None:
-    """A call is an item that the SDK accepts, and its arguments can be read from a history again."""
+    """A call is an item that the SDK accepts, and a later history contains the same arguments."""
     jsonschema.Draft202012Validator(LOCAL_TOOLS[kind].parameters).validate(arguments)
     fields = {"id": "x_1", "call_id": "x_1", "type": f"{kind}_call", "status": "completed"}
     item = {**fields, **local_item(kind, json.dumps(arguments))}
@@ -45,7 +45,7 @@ def test_a_call_is_an_item_of_its_own_type(kind: Any, arguments: dict[str, Any])
 
 @pytest.mark.parametrize("kind", LOCAL_TOOLS)
 def test_schemas_are_sound(kind: str) -> None:
-    """Each schema is valid, and rejects arguments that the item has no field for."""
+    """Each schema is valid, and refuses arguments that have no field in the item."""
     validator = jsonschema.Draft202012Validator(dict(LOCAL_TOOLS[kind].parameters))
     validator.check_schema(validator.schema)
     for wrong in ({}, {"commands": "ls"}, {"command": []}, {"operation": "move", "path": "a"}, {"query": 1}):
@@ -72,12 +72,12 @@ def test_schemas_are_sound(kind: str) -> None:
     ],
 )
 def test_what_the_client_runs(declared: dict[str, Any], local: bool) -> None:
-    """The client runs a tool depending on its type and its environment or execution; others belong to the backend."""
+    """The type, environment and execution of a tool determine whether the client or the backend runs it."""
     assert is_local(declared) is local
 
 
 def test_a_search_brings_its_own_words() -> None:
-    """A search tool uses the client's description and schema, or the defaults if the client sends none."""
+    """A search tool has the client's own description and schema, or defaults if the client sends none."""
     own = {"type": "object", "properties": {"goal": {"type": "string"}}}
     tool = local_tool({"type": "tool_search", "execution": "client", "description": "Find.", "parameters": own})
     assert (tool.name, tool.kind, tool.description, tool.parameters) == ("tool_search", "tool_search", "Find.", own)
@@ -118,12 +118,12 @@ def test_a_search_brings_its_own_words() -> None:
     ],
 )
 def test_outputs(item: dict[str, Any], expected: str) -> None:
-    """The output of a local tool, in any form, is shown to the model as text."""
+    """The output of a local tool is shown to the model in readable form, whatever its format."""
     assert OUTPUTS[item["type"]].answer(item) == expected
 
 
 @each("item", [{}, {"action": "odd"}, {"operation": []}, {"arguments": "{"}, {"arguments": '{"a": 1}'}])
 @each("kind", LOCAL_TOOLS)
 def test_an_odd_item_of_a_history_is_read(kind: str, item: dict[str, Any]) -> None:
-    """Arguments of any malformed item in a history can be read, because clients can store anything there."""
+    """A malformed item in a history can still be read, because clients can store anything."""
     json.dumps(dict(LOCAL_TOOLS[kind].arguments(item)))

@@ -1,4 +1,4 @@
-"""MCP items in the SDK's types, and the MCP fields of a request."""
+"""MCP items, checked against the SDK's types, and the MCP fields of a request."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ERROR = {"type": "mcp_protocol_error", "code": -32000, "message": "It has gone."
 
 
 def test_the_sdk_reads_every_event() -> None:
-    """The SDK accepts the events of tool lists, calls, their failures and approval requests."""
+    """The SDK parses the events of tool lists, calls, failures and approval requests."""
     events: list[ClientEvent] = [
         *list_events("files", [TOOL], None),
         *list_events("docs", [], "It has gone."),
@@ -81,7 +81,7 @@ def test_the_sdk_reads_every_event() -> None:
     ],
 )
 def test_errors_in_words(error: Any, words: str) -> None:
-    """A stored error in any form is converted to text."""
+    """An error in any form that a client has stored is converted to text."""
     assert error_text(error) == words
 
 
@@ -104,7 +104,7 @@ FUNCTION = {"type": "function", "name": "files__read"}
 
 
 def test_a_request_becomes_one_of_functions() -> None:
-    """MCP tools of toolsim's servers become functions, and their items calls and outputs; others are kept."""
+    """MCP tools and items of known servers become functions, calls and outputs; those of other servers are kept."""
     body = {"input": HISTORY, "tools": [MCP, THEIRS, {"type": "function", "name": "f"}]}
     decided = {"mcpr_1": (Call("mcp_9", "files__drop", '{"a":1}'), CallOutput("mcp_9", (Text("done"),)))}
     plain = as_functions(body, [FUNCTION], shown, lambda label: label == "files", decided)
@@ -128,7 +128,7 @@ def test_a_request_becomes_one_of_functions() -> None:
 
 
 def test_decisions() -> None:
-    """A decision is returned once, with the request it answers, unless a call has followed it."""
+    """Each approval decision that no call has followed is returned once, together with the request that it answers."""
     [decision] = decisions({"input": HISTORY})
     assert (decision.id, decision.approve, decision.asked) == ("mcpr_1", True, HISTORY[4])
     made = {**HISTORY[2], "approval_request_id": "mcpr_1"}
@@ -175,14 +175,14 @@ FUNCTIONS = [{"type": "function", "name": name} for name in ALL.values()]
     ],
 )
 def test_a_choice_of_mcp_tools(choice: Any, becomes: Any) -> None:
-    """A choice of MCP tools becomes a choice of the corresponding functions."""
+    """A choice of MCP tools becomes a choice of the functions that replace these tools."""
     assert choice_of_functions(choice, lambda label: ALL if label == "files" else {}) == becomes
     with pytest.raises(BadRequest):
         choice_of_functions({**MCP, "name": "unknown"}, lambda label: ALL)
 
 
 def test_what_had_to_be_called_has_been() -> None:
-    """After a call, a forced choice becomes "auto", so that the model can answer."""
+    """After a call, a forced tool choice becomes "auto", so that the model can answer."""
     forced = {"type": "function", "name": "f"}
     limit = {"type": "allowed_tools", "mode": "required", "tools": [forced]}
     assert [after_calls(choice) for choice in ("auto", "none", "required", forced)] == ["auto", "none", "auto", "auto"]

@@ -1,4 +1,4 @@
-"""Restoration of hidden calls at the positions where they were made."""
+"""Restoration of hidden calls at the positions in the conversation where they were made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAIR: Called = (Call("mcp_1", "files__read", "{}"), CallOutput("mcp_1", (Text("t
 
 
 def test_a_conversation_is_known_by_all_of_its_messages() -> None:
-    """A conversation is identified by the texts and roles of all its messages and by its owner."""
+    """The key of a conversation depends on the roles and texts of all its messages and on its owner."""
     keys = list(conversations([USER, ANSWER], "me"))
     assert len(set(keys)) == 3
     assert whole_key({"messages": [USER]}, "me") == keys[1]
@@ -26,7 +26,7 @@ def test_a_conversation_is_known_by_all_of_its_messages() -> None:
 
 
 def test_hidden_calls_stand_before_their_answer() -> None:
-    """Hidden calls are inserted directly before their answer, and the request itself is not modified."""
+    """Hidden calls are inserted directly before the answer that they belong to, in a copy of the request."""
     body: dict[str, Any] = {"model": "m", "messages": [USER, ANSWER, USER, ANSWER]}
     known = {answer_key(whole_key({"messages": [USER]}, "me"), "Well.", ()): [PAIR]}
     shown = with_hidden(body, "me", lambda key: known.get(key, []))
@@ -67,7 +67,7 @@ OTHER: list[Any] = [
 
 
 def test_an_answer_is_known_by_its_own_words() -> None:
-    """An answer is recognized by its text in any form; an edited message, or one of another conversation, is not."""
+    """An answer is recognized by its text, however the client stores it, but only within its own conversation."""
     key = answer_key(whole_key({"messages": [USER]}, "me"), "Well.", ())
     for message in SAME + OTHER:
         shown = with_hidden({"messages": [USER, message]}, "me", lambda found: [PAIR] if found == key else [])
@@ -75,7 +75,7 @@ def test_an_answer_is_known_by_its_own_words() -> None:
 
 
 def test_an_answer_is_known_by_its_own_calls() -> None:
-    """An answer is recognized by its calls, even if the client has reformatted their arguments."""
+    """An answer is recognized by its calls, even if the client has reformatted the arguments."""
     key = answer_key(whole_key({"messages": [USER]}, "me"), "", [("f", '{"b": 1, "a":[2]}')])
     for message, is_same in (
         (call('{"a":[2],"b":1}'), True),

@@ -11,7 +11,7 @@ from support.each import each
 from toolsim.wire.json_codec import parse_object
 from toolsim.wire.sse import ServerSentEvent, SSEDecoder, comment, encode
 
-# The WHATWG specification's own examples, and the line ends and deviations of real servers.
+# Examples from the WHATWG specification, and line ends and deviations of real servers.
 CASES = {
     "stock": (b"data: YHOO\ndata: +2\ndata: 10\n\n", [("", "YHOO\n+2\n10")]),
     "comment and ids": (
@@ -48,14 +48,14 @@ def decode(chunks: list[bytes]) -> list[tuple[str, str]]:
 
 @each("name", CASES)
 def test_case_whole(name: str) -> None:
-    """A complete stream results in the events of the specification."""
+    """A stream in one piece has the events that the specification requires."""
     stream, events = CASES[name]
     assert decode([stream]) == events
 
 
 @each("name", CASES)
 def test_case_byte_by_byte(name: str) -> None:
-    """A stream that arrives byte by byte results in the same events, even within characters and line ends."""
+    """A stream that arrives byte by byte has the events that the specification requires."""
     stream, events = CASES[name]
     assert decode([stream[i : i + 1] for i in range(len(stream))]) == events
 
@@ -67,7 +67,7 @@ def test_case_byte_by_byte(name: str) -> None:
     st.data(),
 )
 def test_any_bytes_any_cuts(pieces: list[bytes], data: st.DataObject) -> None:
-    """Any bytes are decoded without an exception, and the events do not depend on the splits."""
+    """Any bytes are decoded without an exception, and the events do not depend on how the bytes are split."""
     stream = b"".join(pieces)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))))
     bounds = [0, *cuts, len(stream)]
@@ -76,13 +76,13 @@ def test_any_bytes_any_cuts(pieces: list[bytes], data: st.DataObject) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["", "delta", "response.created"]), st.text(alphabet='aé🐢{}":, '))))
 def test_frames_against_httpx_sse(events: list[tuple[str, str]]) -> None:
-    """Frames that toolsim writes are read identically by httpx-sse and by toolsim's decoder."""
+    """Frames that toolsim writes are decoded identically by httpx-sse and by toolsim."""
     stream = b"".join(encode(data, event) + comment("telemetry") for event, data in events)
     answer = httpx.Response(200, headers={"content-type": "text/event-stream"}, content=stream)
     seen = list(httpx_sse.EventSource(answer).iter_sse())
     expected = [(event, data) for event, data in events]
     assert decode([stream]) == expected
-    # httpx-sse drops an event without data and name, and reports "message" for an unnamed event.
+    # httpx-sse drops an unnamed event without data, and names other unnamed events "message".
     assert [(e.event, e.data) for e in seen if e.data] == [
         (event or "message", data) for event, data in expected if data
     ]
@@ -107,7 +107,7 @@ _LINES = st.tuples(st.sampled_from(_FIELDS), st.text(alphabet="a:é🐢{ \u2028\
 
 @given(st.lists(st.lists(_LINES, max_size=4)), st.sampled_from(["\n", "\r", "\r\n"]), st.data())
 def test_any_stream_against_httpx_sse(events: list[list[str]], end: str, data: st.DataObject) -> None:
-    """Any stream results in the same events as in httpx-sse, with any line ends and splits."""
+    """Any stream is decoded to the same events as by httpx-sse, with any line ends and splits."""
     stream = "".join(line + end for lines in events for line in [*lines, ""]).encode()
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))))
     pieces = [stream[a:b] for a, b in pairwise([0, *cuts, len(stream)])]
@@ -120,7 +120,7 @@ def test_any_stream_against_httpx_sse(events: list[list[str]], end: str, data: s
 
 @pytest.mark.parametrize("stream", [b"data: " + b"x" * 200, b"data: xxxx\n" * 20], ids=["line", "lines"])
 def test_an_event_without_end_is_cut_off(stream: bytes) -> None:
-    """An event over the size limit is emitted truncated, and later events are not affected."""
+    """An event over the size limit is truncated, and later events are not affected."""
     decoder = SSEDecoder(limit=100)
     events = [event for n in range(len(stream)) for event in decoder.feed(stream[n : n + 1])]
     assert len(events) == 1 + (len(stream) == 220)
@@ -141,11 +141,11 @@ def test_an_event_without_end_is_cut_off(stream: bytes) -> None:
     ],
 )
 def test_an_event_of_too_many_values_fails(inside: bytes, whole: bool) -> None:
-    """An event with too many values is rejected; characters in strings are not counted as values."""
+    """An event with too many JSON values fails; similar characters within strings do not count."""
     event, behind = SSEDecoder().feed(b'data: {"x":[' + inside + b"0]}\n\ndata: ok\n\n")
     assert event.whole is whole
     assert (parse_object(event.data.encode()) is not None) is whole
     parsed = event.parsed()
     assert isinstance(parsed, dict) if whole else "more than 50000 values" in parsed.message
-    # The truncated event does not affect the next one.
+    # The failed event does not affect the event after it.
     assert behind == ServerSentEvent("", "ok")

@@ -49,7 +49,7 @@ def param_of(function, *arguments, **options):
     ],
 )
 def test_read_choice(value, choice):
-    """Each form of ``tool_choice`` is converted to a ToolChoice with the model's tool names."""
+    """Every form of ``tool_choice`` is converted to a ToolChoice with the names that the model uses."""
     assert read_choice(value, TOOLS, hosted=False, param="tool_choice") == (choice, [])
 
 
@@ -71,12 +71,12 @@ def test_read_choice(value, choice):
     ],
 )
 def test_ignored_choices_are_noted(value, choice, notes):
-    """The part of a choice that concerns hosted tools is ignored and noted."""
+    """The part of a choice that concerns hosted tools is ignored, with a note."""
     assert read_choice(value, TOOLS, hosted=True, param="tool_choice") == (choice, notes)
 
 
 def test_required_may_be_met_by_a_hosted_tool():
-    """If there are only hosted tools, "required" refers to them, and is noted."""
+    """If the client has only hosted tools, the choice "required" refers to them and is ignored with a note."""
     assert read_choice("required", (), hosted=True, param="tool_choice") == (ToolChoice(), ["tool_choice:required"])
 
 
@@ -85,7 +85,7 @@ def test_required_may_be_met_by_a_hosted_tool():
     [("auto", ToolChoice()), ("none", ToolChoice("none")), ({"name": "f"}, ToolChoice("required", frozenset({"f"})))],
 )
 def test_legacy_function_call(value, choice):
-    """The legacy field ``function_call`` is parsed in its own form."""
+    """The legacy field ``function_call`` is accepted in its own form."""
     assert read_choice(value, TOOLS, hosted=False, param="function_call") == (choice, [])
 
 
@@ -116,7 +116,7 @@ def test_legacy_function_call(value, choice):
     ],
 )
 def test_malformed_choice(value, param):
-    """A malformed or impossible choice results in a 400 with the exact path."""
+    """A malformed or impossible choice causes an error with status 400 and the exact path."""
     assert param_of(read_choice, value, TOOLS, hosted=False, param="tool_choice") == param
 
 
@@ -125,12 +125,12 @@ def test_malformed_choice(value, param):
     [("required", "function_call"), ({}, "function_call.name"), ({"name": "gone"}, "function_call")],
 )
 def test_malformed_function_call(value, param):
-    """An error in the legacy field names ``function_call``."""
+    """An error in the legacy field names ``function_call`` instead of ``tool_choice``."""
     assert param_of(read_choice, value, TOOLS, hosted=False, param="function_call") == param
 
 
 def test_required_without_tools():
-    """The choice "required" without any tool results in a 400."""
+    """The choice "required" is refused if there is no tool to call."""
     assert param_of(read_choice, "required", (), hosted=False, param="tool_choice") == "tool_choice"
 
 
@@ -151,5 +151,5 @@ def test_required_without_tools():
     ],
 )
 def test_a_choice_of_hosted_tools(choice, left):
-    """A choice of hosted tools is forwarded to the backend without the client's tools."""
+    """A choice of hosted tools is forwarded to the backend, without the part about the client's tools."""
     assert hosted_choice(choice, {"f", "shell"}) == left

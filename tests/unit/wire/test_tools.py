@@ -96,12 +96,12 @@ def param_of(function, *arguments, **options):
     ],
 )
 def test_read_tools(body, tools):
-    """Each form of a declaration results in the same Tool, wherever it is declared."""
+    """Every form of declaration becomes the same Tool, wherever the tool is declared."""
     assert read_tools(body)[0] == tools
 
 
 def test_hosted_tools_stay_as_sent():
-    """Hosted tools are returned separately, as sent and in order."""
+    """Tools that the client does not run are returned separately, as sent and in order."""
     mcp = {"type": "mcp", "server_label": "x"}
     assert read_tools({"tools": [SEARCH, FLAT, mcp, NAMESPACE]})[1] == (SEARCH, mcp, SEARCH)
 
@@ -151,12 +151,12 @@ def test_hosted_tools_stay_as_sent():
     ],
 )
 def test_malformed_tools(body, param):
-    """A malformed declaration results in a 400 with the exact path."""
+    """A malformed declaration causes an error with status 400 and the exact path."""
     assert param_of(read_tools, body) == param
 
 
 def test_message_names_what_was_got_and_expected():
-    """The error names the expected and the given value, and truncates a long name."""
+    """The error contains what was expected and what was received, and shortens long names."""
     with pytest.raises(BadRequest, match=r"expected a string that matches .* but got 'a b' instead"):
         read_tools({"tools": [{"type": "function", "name": "a b"}]})
     with pytest.raises(BadRequest) as caught:
@@ -184,7 +184,7 @@ def test_message_names_what_was_got_and_expected():
     ],
 )
 def test_declares_tools(body, declares):
-    """A request declares tools if it has a client tool, even a malformed one, but not with hosted tools alone."""
+    """A request declares tools if it contains a client tool, even a malformed one; hosted tools do not count."""
     assert declares_tools(body) is declares
 
 
@@ -203,7 +203,7 @@ PLACES = [
 
 @pytest.mark.parametrize("declared", PLACES)
 def test_name_and_parameters_in_different_places(declared):
-    """A function's fields are found inside or outside ``function``; nested fields take precedence."""
+    """The fields of a function are found inside and outside ``function``, and the inner fields take precedence."""
     tool = {"type": "function", **declared}
     (read,), _ = read_tools({"tools": [tool]})
     assert (read.name, read.description, read.parameters, read.strict) == ("f", "D", SCHEMA, True)
@@ -216,7 +216,7 @@ CONTAINER = {"type": "shell", "environment": {"type": "container_auto"}}
 
 
 def test_tools_that_are_declared_by_type():
-    """Tools declared by type are client tools in the Responses API, and hosted tools in chat."""
+    """Tools declared by type are client tools in the Responses API, but hosted tools in chat."""
     declared = [SHELL, CONTAINER, {"type": "apply_patch"}, {"type": "tool_search"}]
     tools, hosted = read_tools({"input": "hi", "tools": declared})
     assert [(tool.name, tool.kind) for tool in tools] == [("shell", "shell"), ("apply_patch", "apply_patch")]
@@ -231,13 +231,13 @@ def test_tools_that_are_declared_by_type():
 
 @pytest.mark.parametrize("kind", ["shell_call", "local_shell_call", "apply_patch_call", "tool_search_call"])
 def test_the_type_of_a_call_declares_no_tool_of_the_clients(kind: str) -> None:
-    """The type of a call item does not declare a client tool, and is left to the backend."""
+    """A tool whose type is that of a call item is not a client tool, and is left to the backend."""
     declared = {"type": kind, "execution": "client"}
     assert read_tools({"input": "hi", "tools": [declared]}) == ((), (declared,))
 
 
 def test_schema_param():
-    """``schema_param`` returns the path of a tool's schema in the request."""
+    """``schema_param`` returns the path of the declaration that supplies a tool's schema."""
     body = {
         "tools": [SEARCH, NESTED],
         "input": [{"type": "additional_tools", "tools": [{"type": "function", "name": "g"}]}],
@@ -248,14 +248,14 @@ def test_schema_param():
 
 
 def test_echo_tools():
-    """In a Response, functions are echoed in flat form with all fields, and other tools as sent."""
+    """In a response, functions are written in flat form with all keys, and other tools as sent."""
     bare = {"type": "function", "name": "g", "description": None, "parameters": None, "strict": None}
     assert echo_tools([NESTED, {"name": "g"}, SEARCH, NAMESPACE]) == [FLAT, bare, SEARCH, NAMESPACE]
     assert echo_tools(None) == []
 
 
 def test_a_name_outside_its_function():
-    """A name outside ``function`` is accepted, but nested fields take precedence."""
+    """A name next to ``function`` is used if the name inside is missing."""
     declared = {"type": "function", "name": "f", "strict": True, "function": {"description": "d", "parameters": SCHEMA}}
     assert read_tools({"tools": [declared]}) == ((F,), ())
     both = {"type": "function", "name": "outer", "function": {"name": "f"}}
@@ -263,14 +263,14 @@ def test_a_name_outside_its_function():
 
 
 def test_tools_that_a_search_has_found():
-    """Tools loaded by ``tool_search`` can be called, while ``tool_search`` itself remains a hosted tool."""
+    """Tools loaded by a tool search can be called, while the search tool itself remains hosted."""
     body = {"tools": [{"type": "tool_search"}], "input": [{"type": "tool_search_output", "tools": [FLAT]}]}
     assert declares_tools(body)
     assert read_tools(body) == ((F,), ({"type": "tool_search"},))
 
 
 def test_the_same_declarations_are_the_very_same_tools() -> None:
-    """Equal declarations result in the same cached Tool, and any difference in another one."""
+    """Equal declarations return the same cached Tool object, and different declarations do not."""
     one = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {}}}}}
     other = copy.deepcopy(one)
     first, _ = read_tools({"tools": [one], "messages": [{"role": "user", "content": "a"}]})

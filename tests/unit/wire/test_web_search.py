@@ -1,4 +1,4 @@
-"""Results of web searches: the servers' formats, domain limits and citations."""
+"""Results of web searches in the formats of several servers, domain limits, and citations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HERON = {"title": "Herons", "url": "https://b.example/h", "snippet": "Grey."}
     ],
 )
 def test_json(output: object) -> None:
-    """JSON results are found in any list, under any of the usual field names."""
+    """Results are found in JSON wherever the list is nested, and under any common field name."""
     assert read_results(json.dumps(output)) == [SearchResult("https://b.example/h", "Herons", "Grey.")]
 
 
@@ -46,7 +46,7 @@ def test_json(output: object) -> None:
     ],
 )
 def test_text(output: str) -> None:
-    """Results in plain text or Markdown are split without losing text."""
+    """Results are found in plain text and in Markdown without losing any text."""
     first, second = read_results(output)
     assert [(each.url, each.title) for each in (first, second)] == [
         ("https://b.example/h", "Herons"),
@@ -60,7 +60,7 @@ def test_text(output: str) -> None:
     "output", ["", "Nothing.", "{}", "[1, {}]", '{"results": ', '{"results":' * 5_000, "[" * 9_000]
 )
 def test_nothing(output: str) -> None:
-    """Output without a URL contains no results."""
+    """Output without a URL contains no search results."""
     assert read_results(output) == []
     assert results_text([]) == "Nothing was found."
 
@@ -93,12 +93,12 @@ def test_large_outputs() -> None:
     ],
 )
 def test_domains(allowed: tuple[str, ...], blocked: tuple[str, ...], url: str, permitted: bool) -> None:
-    """A domain includes its subdomains, but not names that only end with the same letters."""
+    """A domain includes its subdomains, but not names that merely end with it."""
     assert SearchLimits(allowed, blocked).permits(url) == permitted
 
 
 def test_limits_of_a_request() -> None:
-    """Limits are read in the form of either API, and a malformed list of domains is the client's error."""
+    """Limits are read in the form of either API, and a malformed list of domains is refused."""
     assert read_limits({"max_uses": 3, "allowed_domains": ["a"]}, "tools[0]") == SearchLimits(("a",), (), 3)
     assert read_limits({"filters": {"allowed_domains": ["a"]}}, "tools[0]") == SearchLimits(("a",))
     with pytest.raises(BadRequest, match=r"tools\[0\].blocked_domains"):
@@ -106,7 +106,7 @@ def test_limits_of_a_request() -> None:
 
 
 def test_citations() -> None:
-    """A citation uses the longest matching URL, and covers a complete Markdown link."""
+    """A citation belongs to the longest matching URL, and a Markdown link is cited as one unit."""
     titles = {"https://a/": "A", "https://a/b": "B", "https://c/": "C"}
     text = "See [it](https://a/b), https://a/ and [x](https://d/)."
     found = [(text[note["start_index"] : note["end_index"]], note["title"]) for note in citations(text, titles)]
@@ -117,7 +117,7 @@ def test_citations() -> None:
 
 
 def test_the_parameter_of_a_search_tool() -> None:
-    """The query parameter is found by its name, or is the first required string."""
+    """The query parameter of a search tool is found by its name, or is the first required string."""
     text, number = {"type": "string"}, {"type": "integer"}
     assert query_parameter({"properties": {"n": number, "q": text}}) == "q"
     assert query_parameter({"properties": {"n": number, "a": text, "b": text}, "required": ["n", "b"]}) == "b"

@@ -1,4 +1,4 @@
-"""Storage of both sides in one flow, and the mitmproxy internals on which it relies."""
+"""Both sides of an exchange in one flow, and the mitmproxy internals on which this storage relies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rewritten() -> HTTPFlow:
 
 
 def test_what_came_in() -> None:
-    """The original messages are read from the backup without reverting the flow; a flow without a backup has none."""
+    """The original messages are read from a flow's backup without reverting it; without a backup the result is None."""
     flow = rewritten()
     backup.set_incoming_response(flow, Response.make(201, b"raw"))
     request, response = backup.incoming_request(flow), backup.incoming_response(flow)
@@ -36,7 +36,7 @@ def test_what_came_in() -> None:
 
 
 def test_a_flow_begins_anew() -> None:
-    """A backup from an edit or an earlier run is dropped when a flow begins again."""
+    """When a rewritten flow is sent again, its earlier backup is replaced, so old data never reappears."""
     flow = rewritten()
     flow.request.content = b"sent again"
     flow.error, flow.intercepted, flow.response = Error("lost"), True, tflow.tresp()
@@ -87,14 +87,14 @@ def test_flow_files_of_others(state: Any) -> None:
 
 
 def test_mitmproxy_is_as_described(caplog: pytest.LogCaptureFixture) -> None:
-    """The installed mitmproxy version passes the check."""
+    """The installed version of mitmproxy passes the check of its internals."""
     patches.check()
     assert not caplog.records
 
 
 @pytest.mark.parametrize("change", ["gone", "renamed", "of another shape", "revert does nothing"])
 def test_mitmproxy_that_changed(change: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """If mitmproxy's internals have changed, one clear error is logged when the addon is loaded."""
+    """If mitmproxy's internals have changed, loading the addon logs one clear error."""
     if change == "gone":
         monkeypatch.delattr(HTTPFlow.__base__, "backup")
     elif change == "renamed":

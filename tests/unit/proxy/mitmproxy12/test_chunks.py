@@ -1,4 +1,4 @@
-"""Chunked bodies in the reader that mitmproxy uses, compared with h11's own reader."""
+"""Decoding of chunked bodies by toolsim's replacement for the h11 reader in mitmproxy, compared with the original."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _restore() -> Iterator[None]:
 
 
 def events(reader: Any, reads: Sequence[bytes]) -> list[list[Any]]:
-    """Return the pieces that each read results in, followed by the end of the body or an error."""
+    """Return a list of pieces for each read, followed by the end of the body or an error."""
     buffer = ReceiveBuffer()
     found: list[list[Any]] = []
     for data in reads:
@@ -44,7 +44,7 @@ def events(reader: Any, reads: Sequence[bytes]) -> list[list[Any]]:
 
 
 def joined(found: list[list[Any]]) -> list[list[Any]]:
-    """Return the same list with the pieces of each read joined."""
+    """Return the result with the pieces of each read joined."""
     return [[b"".join(read)] if read and isinstance(read[0], bytes) else read for read in found]
 
 
@@ -70,7 +70,7 @@ def test_trailers_are_dropped() -> None:
 
 
 def test_chunks_that_come_together_are_one_piece() -> None:
-    """All complete chunks in one read are joined to one piece, and a partial chunk is passed on immediately."""
+    """All complete chunks in one network read are returned as one piece, and a partial chunk is returned at once."""
     reads = [b"1\r\na\r\n2\r\nbc\r\n", b"1\r\nd", b"\r\n1\r\ne\r\n3\r\nfg", b"h\r\n0\r\n\r\n"]
     assert events(chunks.JoiningReader(), reads) == [[b"abc"], [b"d"], [b"e", b"fg"], [b"h"], ["end", b""]]
 
@@ -89,7 +89,7 @@ BODIES = (
 
 @pytest.mark.parametrize("body", BODIES)
 def test_each_cut_reads_as_h11_reads(body: bytes) -> None:
-    """Each read returns the same bytes as h11's reader, wherever the body is split in two or three, or byte by byte."""
+    """Wherever a body is split, each read returns the same bytes as h11's reader."""
     cuts = [[body], [body[at : at + 1] for at in range(len(body))]]
     cuts += [[body[:i], body[i:j], body[j:]] for i in range(1, len(body)) for j in range(i + 1, len(body))]
     for reads in cuts:
@@ -98,7 +98,7 @@ def test_each_cut_reads_as_h11_reads(body: bytes) -> None:
 
 @given(st.lists(st.binary(min_size=1, max_size=40)), st.lists(st.integers(1, 50)), st.binary(max_size=6))
 def test_random_bodies_read_as_h11_reads(pieces: list[bytes], steps: list[int], noise: bytes) -> None:
-    """Any chunks with any splits, followed by any bytes, are read like h11 reads them, read by read."""
+    """Random chunks with random splits and trailing bytes are decoded exactly as by h11's reader."""
     body = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + noise + b"0\r\n\r\n"
     reads = []
     for step in steps:
@@ -111,7 +111,7 @@ def test_random_bodies_read_as_h11_reads(pieces: list[bytes], steps: list[int], 
     st.lists(st.binary(max_size=20)), st.integers(0, 80), st.sampled_from([b"", b"\r\n", b"0\r\n\r\n", b"1;x\r\na\r\n"])
 )
 def test_whole_chunks_hold_what_h11_reads(pieces: list[bytes], size: int, rest: bytes) -> None:
-    """A read that consists of complete chunks returns the same bytes as h11's reader; any other returns None."""
+    """``whole_chunks`` returns the decoded bytes of data that consists of complete chunks, and None for other data."""
     whole = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + rest
     raw, reader = whole[:size], ChunkedReader()
     found, data = events(reader, [raw, b""]), chunks.whole_chunks(raw)
@@ -123,7 +123,7 @@ def test_whole_chunks_hold_what_h11_reads(pieces: list[bytes], size: int, rest: 
 
 
 def test_unknown_mitmproxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If mitmproxy does not use h11's reader, it is left unchanged."""
+    """If mitmproxy does not use h11's reader, mitmproxy is left unchanged."""
     monkeypatch.setattr(_http1, "ChunkedReader", None)
     patches.install(Exchanges(), Guard())
     assert _http1.ChunkedReader is None  # type: ignore[attr-defined]

@@ -39,7 +39,7 @@ async def connect(limited: ConnectTimeout, to: Server, *, succeeds: bool, handsh
 
 
 async def test_a_connection_that_takes_too_long() -> None:
-    """If connecting takes too long, its task is cancelled with a reason; an established connection is not affected."""
+    """If connecting takes too long, the task is canceled with a reason; established connections are not affected."""
     limited = limit(0.05)
     with pytest.raises(asyncio.CancelledError, match="timed out"):
         await asyncio.create_task(connect(limited, server(), succeeds=False))
@@ -62,7 +62,7 @@ async def test_no_limit() -> None:
 
 
 async def test_it_follows_the_option() -> None:
-    """The addon is loaded together with toolsim, and its limit follows the option."""
+    """The connect timeout is loaded together with toolsim, and its limit follows the option."""
     addon = ToolSim()
     with taddons.context(addon) as context:
         context.options.add_option("connection_strategy", str, "eager", "")

@@ -1,4 +1,4 @@
-"""The fast path, compared with mitmproxy's own layers: each read from the backend sends the same bytes."""
+"""Comparison of the fast path with mitmproxy's own layers: for each read from the backend both send the same bytes."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ THOUGHT = ("Let", " me", " see", ".", " So", " be", " it", ".")
 def _installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     guard = Guard()
     patches.install(EXCHANGES, guard)
-    guard.stop()  # There is no addon to give clearance.
+    guard.stop()  # Without the addon, no flow would ever be cleared.
     monkeypatch.setattr("secrets.token_hex", lambda size: "0" * 2 * size)
     monkeypatch.setattr("time.time", lambda: 1_764_967_971.0)
-    # On a busy machine one path could take two slices, and the other path one.
+    # On a busy machine, one path could need two time slices where the other needs only one.
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", 60)
     yield
     patches.uninstall()
@@ -203,7 +203,7 @@ class Proxy(LiveConnectionHandler):
         return list(self.sent)
 
     async def stop(self) -> None:
-        """Cancel all tasks."""
+        """Cancel all tasks of this connection."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -249,7 +249,7 @@ class Proxy(LiveConnectionHandler):
 
 
 async def settle() -> None:
-    """Let all tasks that are ready run."""
+    """Run the event loop until all ready tasks have finished."""
     for _ in range(12):
         await asyncio.sleep(0)
 
@@ -384,7 +384,7 @@ async def test_a_backend_is_watched_once_it_has_its_request(installed: Installed
 
 
 def one_delta(size: int) -> bytes:
-    """Return a frame of this many bytes."""
+    """Return a frame that is exactly ``size`` bytes long."""
     answer = ChatAnswer(counts=usage("chat", 3, 4))
     (frame,) = answer.add_text("x" * (size - len(answer.add_text("")[0])))
     assert len(frame) == size
@@ -444,7 +444,7 @@ async def test_a_bug_that_cannot_be_reported_ends_the_stream(
 async def test_a_bug_in_the_fast_path_ends_the_stream(
     installed: Installed, monkeypatch: pytest.MonkeyPatch, name: str, eager: bool
 ) -> None:
-    """If the fast path raises, the client receives an error or no proper end, and the failure is counted."""
+    """If the fast path raises an exception, its client receives an error or a truncated stream, and it is counted."""
 
     def bug(*_: Any) -> None:
         monkeypatch.undo()
@@ -465,7 +465,7 @@ async def test_a_bug_in_the_fast_path_ends_the_stream(
 
 
 def test_a_client_that_reads_nothing_is_left_to_mitmproxy(installed: Installed) -> None:
-    """While bytes wait for the client, reads pass through mitmproxy's layers, and the client receives the same data."""
+    """While the client is slow, data passes through mitmproxy's layers and not the fast path, with the same result."""
     reads = chunked(frames_of("chat", TEXTS["prose"], 4))
     unread = [0, *[10] * (len(reads) // 2)]
     short, reached = sent_by(installed, "chat", Policy(), reads, long=False, unread=unread)
@@ -489,7 +489,7 @@ async def test_a_backend_that_dies_is_noticed(installed: Installed) -> None:
 
 @pytest.mark.parametrize("between", [0, 1])
 async def test_there_is_none_around_another_layer(installed: Installed, between: int) -> None:
-    """If there is another layer between the topmost layer and HTTP, such as TLS, the fast path is not used."""
+    """The fast path is not used if another layer, such as TLS, is between the topmost layer and HTTP."""
     async with asked(*installed, "chat") as proxy:
         await proxy.read(HEAD)
         stream = proxy.stream

@@ -36,7 +36,7 @@ def test_install_and_uninstall() -> None:
 
 
 def test_an_unsupported_mitmproxy(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """If mitmproxy lacks a required attribute, it is left unchanged, and a warning names the consequence."""
+    """If mitmproxy lacks a required attribute, nothing is patched, and a warning names the consequence."""
     monkeypatch.setattr(HttpStream, "state_stream_response_body", None)
     with caplog.at_level(logging.WARNING):
         patches.check()

@@ -34,7 +34,7 @@ def flow_of(url: object = OWN, comment: str = "") -> HTTPFlow:
 
 
 def web_url(flow: HTTPFlow) -> str:
-    """Return a flow's URL as mitmweb's page shows it."""
+    """Return a flow's URL in the form that mitmweb displays."""
     shown = app.flow_to_json(flow)["request"]
     port = "" if {"http": 80, "https": 443}[shown["scheme"]] == shown["port"] else f":{shown['port']}"
     return f"{shown['scheme']}://{shown['pretty_host']}{port}{shown['path']}"
@@ -53,7 +53,7 @@ def console_text(flow: HTTPFlow, mode: common.RenderMode = common.RenderMode.TAB
 )
 @pytest.mark.usefixtures("_installed")
 def test_the_client_s_own_url_is_drawn_and_the_flow_stays(url: str) -> None:
-    """The lists show the client's original URL, while the flow itself keeps the backend's URL."""
+    """The flow list shows the client's URL, while the flow itself keeps the URL of the backend."""
     flow = flow_of(url)
     before = flow.get_state()
     # mitmproxy writes IPv6 addresses without brackets.
@@ -77,7 +77,7 @@ def test_the_console_draws_the_comment() -> None:
 @pytest.mark.parametrize("url", ["", "http://", "http:///v1/responses", "nonsense", "http://a", 7, None])
 @pytest.mark.usefixtures("_installed")
 def test_other_flows_are_drawn_as_by_mitmproxy(url: object) -> None:
-    """Other flows, including those from files with any metadata, are shown as by mitmproxy."""
+    """Flows without valid toolsim metadata are drawn exactly as by mitmproxy."""
     flow = flow_of(url)
     assert web_url(flow) == BACKEND
     assert "41623" not in console_text(flow)
@@ -88,7 +88,7 @@ def test_other_flows_are_drawn_as_by_mitmproxy(url: object) -> None:
 
 @pytest.mark.usefixtures("_installed")
 def test_an_edited_request_is_drawn_as_edited() -> None:
-    """An edited URL is shown, because "Replay" would use it; in a turn, the client's URL is shown despite edits."""
+    """A URL that the user edited is shown, since "Replay" uses it; during an exchange the client's URL is shown."""
     flow = flow_of()
     flow.backup()
     flow.request.path = "/edited"
@@ -109,7 +109,7 @@ def test_it_ends_with_the_addon() -> None:
 
 
 def test_other_programs_load_neither(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a program without these lists, such as mitmdump, nothing is patched."""
+    """If a program has no flow list, as mitmdump, or mitmproxy lacks the functions, nothing is patched."""
     monkeypatch.delattr(app, "flow_to_json")
     monkeypatch.delitem(rows.sys.modules, "mitmproxy.tools.console.common")
     rows.install()

@@ -32,7 +32,7 @@ def test_the_comments_are_shown_unless_others_were_chosen() -> None:
 
 
 def test_the_column_is_widened_once_and_only_in_mitmweb() -> None:
-    """The column is widened once, even if the script is reloaded, and only in mitmweb."""
+    """Widening the comment column twice has no further effect, and without mitmweb it does nothing."""
     assert issubclass(Application, TornadoApplication)
     application = TornadoApplication(static_path=str(STATIC))
     web.widen_comments(application)
@@ -43,7 +43,7 @@ def test_the_column_is_widened_once_and_only_in_mitmweb() -> None:
 
 
 def test_a_mitmweb_without_the_style_sheet(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A mitmweb without the expected style sheet is left unchanged, and the log reports it."""
+    """If mitmweb lacks the expected style sheet, nothing is changed, and the log mentions it."""
     caplog.set_level("INFO")
     web.widen_comments(TornadoApplication(static_path=str(tmp_path)))
     assert "stays narrow" in caplog.text
@@ -51,7 +51,7 @@ def test_a_mitmweb_without_the_style_sheet(tmp_path: Path, caplog: pytest.LogCap
 
 @pytest.mark.parametrize("live", [True, False])
 def test_a_hidden_flow_still_gets_its_answer(live: bool) -> None:
-    """A flow that is hidden from the list continues to run."""
+    """Hiding a flow from the list does not abort its exchange."""
     view: Any = View()
     with taddons.context(view):
         flow, other = tflow.tflow(), tflow.tflow()

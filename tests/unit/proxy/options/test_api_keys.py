@@ -74,7 +74,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("text", MISTAKES)
 def test_mistakes(file: Path, text: str) -> None:
-    """Each mistake results in one line that gives its place but no key."""
+    """Each mistake in the key file causes a one-line error with the line number but without any key."""
     file.write_text(text)
     with pytest.raises(ValueError, match="keys") as raised:
         read_users(file)
@@ -130,7 +130,7 @@ def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_one_key() -> None:
-    """A single key has a user without a name, whose owner is derived from the key."""
+    """A single key belongs to an unnamed user, whose owner is derived from the key."""
     keys = ApiKeys.single("sk-1")
     found = keys.user("sk-1")
     assert found is not None
@@ -140,7 +140,7 @@ def test_one_key() -> None:
 
 
 def test_a_user_of_proxyauth(file: Path) -> None:
-    """Each user name of ``proxyauth`` is a separate owner, distinct from the users in the file."""
+    """Each user name from ``proxyauth`` becomes a separate owner, distinct from the users in the key file."""
     keys = ApiKeys.of_file(file)
     me, alice = keys.proxyauth_user("me"), keys.proxyauth_user("alice")
     assert keys.current(me) == me

@@ -120,7 +120,7 @@ MISTAKES = {
 
 @each("name", MISTAKES)
 def test_mistakes(tmp_path: Path, name: str) -> None:
-    """Each mistake is reported in one line with its place."""
+    """Each mistake in the models file is reported in one line with file and line number."""
     text, line, words = MISTAKES[name]
     file = tmp_path / "models.toml"
     file.write_text(text)
@@ -140,7 +140,7 @@ def test_a_key_is_in_no_message(tmp_path: Path) -> None:
 
 
 def test_what_is_not_covered(tmp_path: Path) -> None:
-    """Two overlapping patterns are both accepted if the earlier does not cover the later completely."""
+    """Overlapping patterns are accepted unless the earlier one matches every name that the later one matches."""
     for earlier, later in (("gpt?", "gpt*"), ("gpt-[ab]", "gpt-*"), ("gpt-5", "gpt-*"), ("*-mini", "gpt-*")):
         file = tmp_path / "models.toml"
         file.write_text("".join(f'[[models]]\nnames = "{name}"\nurl = "http://x"\n' for name in (earlier, later)))
@@ -168,7 +168,7 @@ def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("broken", ["[[models", "", ONE + 'key = "env:NO"'])
 def test_a_broken_version(file: Path, broken: str, caplog: pytest.LogCaptureFixture) -> None:
-    """If the new version is broken, the previous one stays in use, and one line reports the place of the error."""
+    """If the new version of the file is broken, the previous one stays in use, and one log line shows the place."""
     models = ModelsFile(file, ENVIRONMENT)
     write(file, broken)
     for _ in range(3):
@@ -181,7 +181,7 @@ def test_a_broken_version(file: Path, broken: str, caplog: pytest.LogCaptureFixt
 
 
 def test_a_file_that_is_gone(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """If the file is deleted, the previous version stays in use until the file is back."""
+    """If the file is deleted, the previous version stays in use until the file exists again."""
     models = ModelsFile(file, ENVIRONMENT)
     file.unlink()
     assert models.current() == models.current() == ENTRIES
@@ -193,7 +193,7 @@ def test_a_file_that_is_gone(file: Path, caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_a_file_that_is_replaced(file: Path, tmp_path: Path) -> None:
-    """A replaced file is noticed even if its time is unchanged, because editors and Kubernetes replace files."""
+    """A replaced file is detected even if its time and size are unchanged, as after edits by editors or Kubernetes."""
     models = ModelsFile(file, ENVIRONMENT)
     other = tmp_path / "other.toml"
     other.write_text(GOOD.replace("haiku", "mouse"))

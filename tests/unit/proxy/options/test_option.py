@@ -25,7 +25,7 @@ CHOICE, TEXT = Option("x", "a", "", ("a", "bee")), Option("x", "", "")
     ],
 )
 def test_texts(option: Option, texts: list[str], value: object) -> None:
-    """Texts from a command line are parsed like mitmproxy parses them."""
+    """Values from the command line are parsed in the same way as by mitmproxy."""
     assert option.from_texts(texts) == value
 
 
@@ -40,7 +40,7 @@ def test_texts(option: Option, texts: list[str], value: object) -> None:
     ],
 )
 def test_texts_that_are_refused(option: Option, texts: list[str], reason: str) -> None:
-    """The error for a refused text gives the value and what was expected."""
+    """The error for an invalid value quotes the value and states what was expected."""
     with pytest.raises(ValueError, match=reason):
         option.from_texts(texts)
 
@@ -65,7 +65,7 @@ def test_values_of_yaml(option: Option, good: Any, bad: Any) -> None:
 
 
 def test_values_that_mitmproxy_holds() -> None:
-    """Lists are split at commas, numbers must reach their minimum, and choices must be listed."""
+    """Lists are split at commas, numbers below the minimum are refused, and so are unknown choices."""
     assert LIST.checked(["a, b", ",c"]) == ("a", "b", "c")
     assert (FLAG.checked(False), NUMBER.checked(1), CHOICE.checked("a")) == (False, 1, "a")
     with pytest.raises(ValueError, match="got 0, expected 1 or more"):

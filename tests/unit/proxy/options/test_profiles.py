@@ -24,7 +24,7 @@ HERMES = 'models = ["qwen*"]\n\n[options]\ntoolsim_manifest = "hermes"\ntoolsim_
 
 
 def own(tmp_path: Path, **texts: str) -> dict[str, str]:
-    """Write the user's own profiles and return the environment in which they are found."""
+    """Write user profiles and return an environment in which they are found."""
     folder = tmp_path / "toolsim" / "profiles"
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
@@ -61,7 +61,7 @@ def test_a_profile_lies_over_the_defaults(tmp_path: Path) -> None:
     assert used.for_model("llama3") == used, "it is laid over once"
     assert policy.needs_rounds
     assert not policy.for_model("llama3").needs_rounds
-    # A recording contains the policy that was used, without the profiles that were available.
+    # A recording contains the policy in effect, not the profiles that could have applied.
     assert policy_as_dict(used).keys() - policy_as_dict(policy).keys() == {"manifest", "second_opinion", "profile"}
 
 
@@ -76,7 +76,7 @@ def test_a_profile_lies_over_the_defaults(tmp_path: Path) -> None:
     ],
 )
 def test_whether_a_body_needs_to_be_parsed_for_its_profile(body: bytes, may: bool, tmp_path: Path) -> None:
-    """Only a body whose profile could require several rounds has to be parsed."""
+    """A body is parsed in advance only if its model's profile could require several rounds."""
     policy = settings(own(tmp_path, small=HERMES)).policy
     assert policy.may_need_rounds(body) is may
     assert not settings({"XDG_CONFIG_HOME": "/nowhere"}, "toolsim_profiles=off").policy.may_need_rounds(body)
@@ -93,7 +93,7 @@ def test_what_is_set_by_hand_wins(tmp_path: Path, by_hand: str) -> None:
 
 
 def test_the_most_specific_pattern_wins() -> None:
-    """The pattern with the most literal characters wins; among equal ones, the first wins, which is the user's."""
+    """The pattern with the most literal characters wins; among equals, the first, which is the user's."""
     broad, near, same = (
         Profile(name, models) for name, models in (("a", ("*", "qwen*")), ("b", ("*0.5b*",)), ("c", ("qwen2.5-*",)))
     )
@@ -105,7 +105,7 @@ def test_the_most_specific_pattern_wins() -> None:
 
 
 def test_off_and_a_folder(tmp_path: Path) -> None:
-    """A folder's profiles replace all others, and ``off`` disables profiles."""
+    """A folder of profiles replaces all other profiles, and ``off`` disables profiles."""
     environment = own(tmp_path, small=HERMES)
     elsewhere = tmp_path / "mine"
     elsewhere.mkdir()
@@ -137,7 +137,7 @@ OTHERS = ("qwen2.5-coder:1.5b-base", "qwen2.5:1.5b", "qwen2.5-1.5b-instruct", "q
 
 
 def test_those_that_come_with_toolsim() -> None:
-    """Each shipped profile was tuned completely, and matches the names of its model but no other model."""
+    """Each shipped profile comes from a complete tuning run, and matches all names of its model but no other model."""
     found = read_profiles("auto", {"XDG_CONFIG_HOME": "/nowhere"})
     assert {profile.name for profile in found} == set(SHIPPED)
     for name, models in SHIPPED.items():
@@ -151,7 +151,7 @@ def test_those_that_come_with_toolsim() -> None:
 
 
 def test_strict_tags_is_the_narrow_contract() -> None:
-    """The profile strict-tags accepts only tagged calls without repairs or retries; explicit options override it."""
+    """The strict-tags profile accepts only tagged calls, without repairs or retries; explicit options override it."""
     strict = settings({}, "toolsim_profiles=strict-tags").policy.for_model("any")
     assert (strict.untagged, strict.history, strict.manifest, strict.repair) == ("off", "bracketed", "schemas", "off")
     assert strict.second_opinion == "off"
@@ -188,7 +188,7 @@ def test_a_broken_profile_says_where(tmp_path: Path, text: str, line: int, says:
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """A profile that cannot be read stops the start."""
+    """A profile file that cannot be read or decoded stops the start."""
     (tmp_path / "folder.toml").mkdir()
     with pytest.raises(ValueError, match=r"folder\.toml: Is a directory"):
         read_profiles(str(tmp_path), {})
@@ -199,7 +199,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_doubts() -> None:
-    """A profile measured with another version or engine causes a warning, unless the engine is unknown."""
+    """A profile that was measured with another version or engine causes a warning, unless the engine is unknown."""
     fields = (("manifest", "hermes"),)
     profile = Profile("p", ("*",), fields, engine="llama.cpp", toolsim=__version__)
     assert (
@@ -247,7 +247,7 @@ body = "pythn"
 def test_a_wrong_form_is_reported_with_its_line(
     tmp_path: Path, change: tuple[str, str], line: int, message: str
 ) -> None:
-    """An invalid form is reported with the file and the line of its entry, or of the form if the entry is missing."""
+    """An invalid call form in a profile is reported with the file and line of the wrong entry."""
     environment = own(tmp_path, qwen=FORMS.replace(*change) if change[0] else FORMS)
     with pytest.raises(OptionsError) as caught:
         with_profiles(settings(environment), environment)
@@ -255,7 +255,7 @@ def test_a_wrong_form_is_reported_with_its_line(
 
 
 def test_forms_are_recorded_and_read_again(tmp_path: Path) -> None:
-    """A recording contains the profile's forms, and a replay restores them."""
+    """A recording contains the profile's call forms, and a replay restores them."""
     environment = own(tmp_path, qwen=FORMS.replace("pythn", "python"))
     policy = with_profiles(settings(environment), environment).policy.for_model("qwen3")
     assert [form.closing for form in policy.forms] == ["@@END", "<</call>>"]

@@ -25,7 +25,7 @@ from toolsim.stores.url import StoreUrl
 
 
 def load(*specs: str) -> Settings:
-    """Set options in a real option manager like a user does, and return the settings."""
+    """Set options in a real option manager as a user would, and return the settings."""
     options = Options()
     assert register(Loader(SimpleNamespace(options=options)), {}) == []
     options.set(*specs)
@@ -33,7 +33,7 @@ def load(*specs: str) -> Settings:
 
 
 def test_defaults() -> None:
-    """Without options, the settings are the defaults; values that depend on the engine are "auto"."""
+    """Without options, the settings have their defaults; values that depend on the engine are "auto"."""
     settings = load()
     assert settings.policy == Policy(engine="auto", sentinel="auto", constrain="auto")
     assert (settings.builtin, settings.upstream, settings.api_key, settings.limits) == (None, None, None, Limits())
@@ -69,7 +69,7 @@ GOOD: list[tuple[str, str, object]] = [
 
 @each(("spec", "where", "value"), GOOD)
 def test_values_are_read(spec: str, where: str, value: object) -> None:
-    """A value that is set like a user sets it is available in the settings in parsed form."""
+    """A value set as a user would set it is available in the settings in parsed form."""
     found: Any = load(f"toolsim_{spec}")
     for name in where.split("."):
         found = getattr(found, name)
@@ -134,7 +134,7 @@ def test_bad_values_are_refused(spec: str, reason: str) -> None:
     ],
 )
 def test_files_that_cannot_be_written(spec: str, reason: str, tmp_path: Path) -> None:
-    """The paths of the store and of recordings are checked at startup, not with the first answer."""
+    """The paths of the store and of recordings are checked at startup, not when the first answer is written."""
     (tmp_path / "text").write_text("not a store")
     with closing(sqlite3.connect(tmp_path / "newer")) as base:
         base.execute("PRAGMA user_version = 99")
@@ -185,7 +185,7 @@ def test_a_file_of_mcp_servers(tmp_path: Path) -> None:
 
 
 def test_hosts_of_mcp_servers() -> None:
-    """``toolsim_mcp_hosts`` accepts host names with ports, or ``config`` for only the servers in the file."""
+    """``toolsim_mcp_hosts`` accepts host names with optional ports, or ``config`` for only the servers in the file."""
     mcp = load("toolsim_mcp_hosts=docs.example,127.0.0.1:3000").mcp
     assert (mcp.runs_clients, mcp.hosts) == (True, ("docs.example", "127.0.0.1:3000"))
     mcp = load("toolsim_mcp_hosts=config").mcp
@@ -196,7 +196,7 @@ def test_hosts_of_mcp_servers() -> None:
 
 
 def test_without_the_package_for_mcp_the_start_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the mcp package is missing, MCP options stop the start with an installation command."""
+    """If the mcp package is missing, MCP options stop the start with an error that shows how to install it."""
     monkeypatch.setattr(engine.importlib.util, "find_spec", lambda name: None)
     load()
     with pytest.raises(OptionsError, match="-m pip install 'mcp"):

@@ -8,7 +8,7 @@ from support.each import each
 from toolsim.core.plan import Policy
 from unit.proxy.options.test_table import load
 
-# These fields are not set by an option of the same name.
+# These fields are derived from other data, not from an option.
 NOT_OPTIONS = {"backend_model", "may_look_up", "known_profiles", "profile", "forms"}
 USUAL = Policy(engine="auto", sentinel="auto", constrain="auto")
 
@@ -45,7 +45,7 @@ def test_one_option_for_several_fields(given: str, changed: dict[str, object]) -
 
 
 def test_every_field_has_its_option() -> None:
-    """Every field of the policy is set by an option, and its default is the policy's unless the engine decides."""
+    """Every field of the policy has an option with the same default, unless the engine determines the value."""
     from toolsim.proxy.options.settings import policy_fields
     from toolsim.proxy.options.table import OPTIONS
 

@@ -28,13 +28,13 @@ def options(**given: Any) -> SimpleNamespace:
 
 
 def test_each_combination_is_here() -> None:
-    """Each rule has one example."""
+    """There is exactly one example for each rule about useless combinations."""
     assert len(NAMED) == len(USELESS) == 8
 
 
 @pytest.mark.parametrize("given", NAMED, ids=str)
 def test_useless_options(given: dict[str, Any]) -> None:
-    """Options that are useless together are refused in one line that names them; each alone is accepted."""
+    """A useless combination is refused in one line that names an option of it; each option alone is accepted."""
     with pytest.raises(OptionsError) as refused:
         parse(options(**given))
     message = str(refused.value)
@@ -57,7 +57,7 @@ HOSTS = [
 
 @pytest.mark.parametrize(("host", "key", "allowed"), HOSTS)
 def test_codex_on_an_address(host: str, key: str, allowed: bool) -> None:
-    """The codex backend on an address that others can reach requires a key."""
+    """The codex backend requires a key if toolsim listens on an address that others can reach."""
     settings = Settings(builtin="codex", api_key=ApiKeys.single(key) if key else None)
     if allowed:
         check_together(settings, [host])

@@ -13,7 +13,7 @@ from toolsim.proxy.options.table import OPTIONS, register
 
 
 def load(environment: dict[str, str] | None = None, *specs: str) -> tuple[Settings, list[str]]:
-    """Register the options in a real mitmproxy option manager, set some like a user does, and return the settings."""
+    """Register the options in a real option manager, set some of them, and return the settings and warnings."""
     options = Options()
     warnings = register(Loader(SimpleNamespace(options=options)), environment or {})
     options.set(*specs)
@@ -21,13 +21,13 @@ def load(environment: dict[str, str] | None = None, *specs: str) -> tuple[Settin
 
 
 def test_there_are_few() -> None:
-    """The number of options is limited, so a new one has to replace another."""
+    """The number of options is limited, so that a new option has to replace an existing one."""
     assert len(OPTIONS) <= 52, "make it part of an option that exists, or take one away"
 
 
 @each("option", OPTIONS, ids=lambda option: option.name)
 def test_help_is_one_paragraph(option: Any) -> None:
-    """The help of an option is one paragraph of sentences, and mentions at least one of three or more choices."""
+    """Each option's help is a single paragraph, and names at least one choice if there are three or more."""
     assert option.help.endswith(".")
     assert "\n" not in option.help
     assert option.help[0].isupper()

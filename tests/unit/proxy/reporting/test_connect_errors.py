@@ -1,4 +1,4 @@
-"""Explanations of connection errors, with a remedy for each message of a library."""
+"""Explanations of connection errors: messages of libraries, each with a remedy."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ from toolsim.proxy.reporting.connect_errors import explain
     ],
 )
 def test_the_reason_has_its_remedy(said: object, words: str) -> None:
-    """A known connection error is explained with its remedy, and an unknown one is quoted."""
+    """A known connection error is explained with a remedy, and an unknown one is quoted unchanged."""
     assert words in explain(said, 5)

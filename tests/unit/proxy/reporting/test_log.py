@@ -21,7 +21,7 @@ TURN = Report(client="chat", backend="chat", model="m", tools=["f"], calls=["f"]
 
 
 class Terminal:
-    """A terminal with an encoding, and mitmproxy's log on it."""
+    """A terminal with the given encoding, and mitmproxy's log handler writing to it."""
 
     def __init__(self, encoding: str) -> None:
         self._bytes = io.BytesIO()
@@ -47,7 +47,7 @@ def terminal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def log(terminal: Terminal) -> Iterator[Any]:
-    """Return a function that returns the log in the requested format."""
+    """Return a function that creates a log in the given format."""
     made = Log()
 
     def configure(form: str) -> Log:
@@ -59,7 +59,7 @@ def log(terminal: Terminal) -> Iterator[Any]:
 
 
 def test_text(log: Any, terminal: Terminal) -> None:
-    """In text format a turn is one line with the time before it, and connections are not logged."""
+    """In text format, a turn is one line that begins with the time, and connections are not logged."""
     made = log("text")
     logging.getLogger("mitmproxy.proxy.server").info("client connect")
     made.turn(TURN, 200, 0.25)
@@ -68,7 +68,7 @@ def test_text(log: Any, terminal: Terminal) -> None:
 
 
 def test_failures_are_warnings(log: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Failed turns, and turns with parse failures, are logged as warnings; all others as information."""
+    """Failed turns and turns with parse failures are logged as warnings, and all other turns as information."""
     made = log("text")
     with caplog.at_level(logging.INFO):
         for report, status in ((TURN, 200), (TURN, 502), (Report(client="chat", parse_failures=["X:f"]), 200)):
@@ -77,7 +77,7 @@ def test_failures_are_warnings(log: Any, caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_json(log: Any, terminal: Terminal) -> None:
-    """In JSON format each line is one object: turns have fields, other lines a message and possibly a traceback."""
+    """In JSON format each line is one object: a turn with its fields, or a message, possibly with a traceback."""
     made = log("json")
     made.turn(TURN, 200, 0.25)
     made.turn(TURN, 404, 0.25, problem="näh\n")
@@ -96,7 +96,7 @@ def test_json(log: Any, terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_the_last_lines(log: Any, terminal: Terminal, form: str) -> None:
-    """Lines logged after mitmproxy's own handler is gone have the same format and appear once."""
+    """A line that is logged after mitmproxy has removed its own handler has the same format and appears once."""
     made = log(form)
     made.restore()
     made.turn(TURN, 502, 0)
@@ -150,7 +150,7 @@ def test_a_terminal_that_cannot_write_it(log: Any, terminal: Terminal) -> None:
     ],
 )
 def test_which_requests_mitmdump_logs(path: str, is_logged: bool) -> None:
-    """mitmdump skips requests for which toolsim logs a line, and pages that are polled."""
+    """mitmdump does not log requests for which toolsim logs a line, or requests for pages that are polled."""
     flow = tflow.tflow()
     flow.request.path = path
     wanted = flowfilter.parse(_NOT_OURS)

@@ -1,4 +1,4 @@
-"""Counters, histograms and their text; tests/proxy/test_metrics.py checks that Prometheus accepts it."""
+"""Counters, histograms and their text format; tests/proxy/test_metrics.py checks that Prometheus accepts it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolsim.version import __version__
 
 
 def value(text: str, series: str) -> float | None:
-    """Return the value of a series, written as in the text."""
+    """Return the value of a series, which is given in the text format."""
     found = re.search(rf"^toolsim_{re.escape(series)} (.*)$", text, re.MULTILINE)
     return float(found[1]) if found else None
 
@@ -95,7 +95,7 @@ def test_times_fall_into_buckets() -> None:
 
 
 def test_labels_that_were_asked_for() -> None:
-    """Models and tools become labels on request; the series of such a label do not exist in advance."""
+    """The operator can enable labels for models and tools; series with these labels do not exist in advance."""
     counted = Metrics(["model", "tool"])
     counted.count(failed(), 200, 1.5, 0.3)
     text = counted.text(0)
@@ -110,7 +110,7 @@ def test_labels_that_were_asked_for() -> None:
 
 
 def test_names_of_others_are_bounded_and_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of series is limited, and labels are escaped, because a backend can invent any error code."""
+    """The number of series is limited and labels are escaped, because a backend can invent error codes."""
     monkeypatch.setattr(metrics, "MAX_SERIES", 20)
     counted = Metrics(["model"])
     counted.count(Report(client="chat", error='a"b\\c\nd', model="m"), 200, 0)
@@ -123,7 +123,7 @@ def test_names_of_others_are_bounded_and_escaped(monkeypatch: pytest.MonkeyPatch
 
 
 def test_every_series_belongs_to_a_family() -> None:
-    """Each series belongs to a family with a type and a help text."""
+    """Each series belongs to a metric family with a type and a help text."""
     counted = Metrics()
     counted.count(failed(), 200, 1.5, 0.3)
     text = counted.text(0)

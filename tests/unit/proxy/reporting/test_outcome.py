@@ -1,4 +1,4 @@
-"""The end of an exchange: its metrics, and the data that remains in its flow; `tests/proxy` covers the rest."""
+"""The end of an exchange: its metrics and the data kept in its flow."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def closed(*, planned: bool, status: int | None, comment: str = "") -> tuple[HTT
 
 
 def test_a_turn_of_ours_is_counted_and_reported() -> None:
-    """A turn leaves a report and a comment in its flow; one that broke off is counted as aborted."""
+    """A completed turn leaves a report and a comment in its flow, and an interrupted turn is counted as aborted."""
     flow, metrics = closed(planned=True, status=200)
     assert flow.metadata[REPORT]["status"] == 200
     assert flow.comment
@@ -48,7 +48,7 @@ def test_a_turn_of_ours_is_counted_and_reported() -> None:
 
 
 def test_a_dropped_tool_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A dropped tool is logged and marked once per owner and kind, because clients send it with each request."""
+    """A dropped tool is logged only once per owner and kind, because clients send the same tool with each request."""
     caplog.set_level("INFO")
     reports = Reports()
     marks: list[str] = []
@@ -104,7 +104,7 @@ def test_a_persons_comment_stays() -> None:
 
 
 def test_a_flow_lets_go_of_its_exchange() -> None:
-    """An exchange is freed when it ends, without waiting for garbage collection."""
+    """An exchange is freed as soon as it ends, without waiting for garbage collection."""
     for plan, sse in ((Plan("chat", "chat", AnswerForm(stream=True)), True), (None, False)):
         exchange = reported(plan, Reports())
         flow = tflow.tflow(resp=True)
@@ -128,7 +128,7 @@ def test_a_flow_lets_go_of_its_exchange() -> None:
 
 
 def test_a_lost_call_is_shown_in_its_own_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call without an output in the next request is shown once in its own flow's comment, mark and report."""
+    """If the next request lacks the output of a call, the flow of this call shows it in comment, mark and report."""
     redrawn: list[HTTPFlow] = []
     monkeypatch.setattr(outcome, "updated", redrawn.append)
     reports, flow = Reports(), tflow.tflow(resp=True)
@@ -161,7 +161,7 @@ def test_a_lost_call_is_shown_in_its_own_flow(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_open_calls_are_bounded() -> None:
-    """Open calls are kept for the latest turn of the last thousand conversations, without keeping flows alive."""
+    """Open calls are remembered for the latest turn of the last 1,000 conversations, without keeping flows alive."""
     calls, flow = OpenCalls(), tflow.tflow()
     calls.add(1, "#1 turn 1", ["a"], flow)
     calls.add(1, "#1 turn 2", ["b"], None)

@@ -53,7 +53,7 @@ def test_the_backends_of_a_file(tmp_path: Path) -> None:
 
 
 async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | str:
-    """Return the result of requesting the list of models from a backend with this answer."""
+    """Request the list of models from a backend that sends this answer, and return the result."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(body, status=status, Content_Type="application/json")
@@ -78,7 +78,7 @@ async def answered(status: int, body: bytes, key: str = "") -> Sequence[str] | s
     ],
 )
 async def test_models_or_what_is_wrong(status: int, body: bytes, key: str, expected: object) -> None:
-    """The result is either the list of models or a description of the problem."""
+    """The result is the list of models or, if the backend's answer is unusable, a description of the problem."""
     models = await answered(status, body, key)
     assert (expected in models) if isinstance(models, str) else (models == expected)
 
@@ -95,7 +95,7 @@ async def test_models_or_what_is_wrong(status: int, body: bytes, key: str, expec
     ],
 )
 async def test_a_wrong_base_path(pages: dict[str, int], expected: str | list[str]) -> None:
-    """If no API is found at the base path, the message suggests the correct path on the same server."""
+    """If the base path has no API, the message suggests the path on the same server that has one."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b'{"data": []}', status=pages.get(answer.asked.path, 404), Content_Type="application/json")
@@ -184,14 +184,14 @@ async def test_a_slow_backend_is_not_waited_for(
     ],
 )
 def test_what_is_stored_is_disclosed(url: str, line: str) -> None:
-    """The line about stored conversations gives place, duration and a way to disable it, but no password."""
+    """The line about stored conversations shows where and for how long they are stored, but never a password."""
     store = parse_store_url(url)
     assert store is not None
     assert stored_line(store) == f"stored conversations  {line}; to store none: --set toolsim_store="
 
 
 async def test_programs_ask_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """In JSON format the banner is one line, and the backend is not queried; ``off`` logs nothing."""
+    """In JSON format the banner is one line and the backend is not contacted; with ``off`` nothing is logged."""
 
     async def models() -> None:
         raise AssertionError

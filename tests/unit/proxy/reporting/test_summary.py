@@ -59,7 +59,7 @@ def test_comment() -> None:
 
 
 def test_headers() -> None:
-    """Each value is a valid header, and the cut-off header is present only if there was one."""
+    """Each value is valid in an HTTP header, and the cut-off header is present only if the answer was cut off."""
     sent = headers(full())
     assert sent["x-toolsim-tool-call-count"] == "2"
     assert sent["x-toolsim-truncated"] == "true"
@@ -70,7 +70,7 @@ def test_headers() -> None:
 
 
 def test_marker() -> None:
-    """A failure for the client is marked with a cross, other problems with a warning sign, all else with nothing."""
+    """A failed answer is marked with a cross, any other problem with a warning sign, and a normal answer not at all."""
     assert marker(Report(), 200) == ""
     assert marker(Report(repairs=["TRAILING_COMMA:f"]), 200) == ""
     assert marker(Report(error="backend_timeout"), 200) == ":heavy_multiplication_x:"
@@ -90,7 +90,7 @@ def test_comment_of_a_refusal() -> None:
 
 
 def test_fields_leave_the_places_of_blocks_out() -> None:
-    """The log contains counts and names, but not the places of blocks, which only the view needs."""
+    """The log contains counts and names, but not the positions of blocks, which only the content view needs."""
     assert "blocks" not in fields(Report(blocks=[{"choice": 0}]), 200, 0)
 
 

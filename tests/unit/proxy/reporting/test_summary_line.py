@@ -89,12 +89,12 @@ def test_line(fields: dict[str, Any], status: int | None, line: str) -> None:
 
 
 def test_a_request_that_passed_has_no_tools() -> None:
-    """The line of a request that was passed on shows that it had no tools."""
+    """For a request that was passed on unchanged, the line states that it had no tools."""
     assert "· no tools ·" in log_line(Report(**CHAT), 200, 0, is_ours=False)
 
 
 def test_names_cannot_write_to_the_terminal() -> None:
-    """Names from models and clients are printed in one printable line of limited length."""
+    """Control characters in names from models and clients are replaced, and the line's length is limited."""
     wild = "\x1b[31m\nred\u2028\ud800\u202e" + "x" * 1000
     report = Report(client="chat", model=wild, calls=[wild] * 1000, warnings=[f"C:{wild}"] * 9, repairs=[f"R:{wild}"])
     line = log_line(report, 500, 0, problem=wild)

@@ -20,11 +20,11 @@ PLAIN = {"type": "json_object"}
     ],
 )
 def test_flat_format(wanted, flat):
-    """A JSON format is parsed in its flat and its nested form; the text format results in None."""
+    """A JSON format is read in flat and in nested form; a text format results in None."""
     assert flat_format(wanted) == flat
 
 
 @each(("flat", "nested"), [(FLAT, NESTED), (PLAIN, PLAIN)])
 def test_nested_format(flat, nested):
-    """A flat format is converted to the nested form of chat completions."""
+    """The flat form of a format is converted to the nested form of chat completions."""
     assert nested_format(flat) == nested

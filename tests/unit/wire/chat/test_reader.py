@@ -40,7 +40,7 @@ def chunk(finish: str | None = None, index: int = 0, **delta: Any) -> dict[str, 
 
 
 def test_text_and_finish() -> None:
-    """Text, usage, finish reason and [DONE] of a stream become events, with usage before the finish."""
+    """The text, usage, finish reason and [DONE] of a stream become events, and usage precedes the finish reason."""
     usage = {"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 1}}
     emitted = stream(
         chunk(role="assistant", content=""),
@@ -53,7 +53,7 @@ def test_text_and_finish() -> None:
 
 
 def test_opened_once() -> None:
-    """The first chunk opens the answer with its metadata; later chunks do not open it again."""
+    """The first chunk opens the answer with its metadata, and later chunks do not open it again."""
     reader = ChatReader()
     first = json.dumps({"created": 5, "model": "m", "system_fingerprint": "fp", "choices": []})
     assert reader.event(ServerSentEvent("", first)) == [Opened(None, 5, "m", "fp")]
@@ -61,19 +61,19 @@ def test_opened_once() -> None:
 
 
 def test_the_end_without_done() -> None:
-    """Without [DONE], the end of the stream closes the answer only if every choice has finished."""
+    """If a stream ends without [DONE], the answer is closed only if every choice has finished."""
     assert stream(chunk("stop"))[-1] == Closed()
     assert stream(chunk("stop"), chunk(content="x", index=1))[-1] == TextDelta("x", 1)
     assert stream() == []
 
 
 def test_a_second_finish_is_ignored() -> None:
-    """A second finish reason is ignored, since some servers repeat it with the usage."""
+    """A repeated finish reason is ignored, because some servers send it again with the usage."""
     assert stream(chunk("stop"), chunk("stop"), "[DONE]") == [Finished("stop"), Closed()]
 
 
 def test_structured_calls_in_fragments() -> None:
-    """Calls in fragments are emitted complete and in order before the finish, including legacy calls."""
+    """Calls in fragments, including legacy calls, are emitted complete and in order before the finish reason."""
     one = {"index": 0, "id": "a", "function": {"name": "f", "arguments": '{"a"'}}
     two = {"index": 1, "custom": {"name": "p", "input": "x"}}
     more = {"index": 0, "function": {"arguments": ":1}"}}
@@ -84,7 +84,7 @@ def test_structured_calls_in_fragments() -> None:
 
 
 def test_reasoning_refusal_and_parts() -> None:
-    """The reader accepts reasoning under both of its names, refusals, and content as a list of parts."""
+    """The reader accepts reasoning under both of its field names, refusals, and content as a list of parts."""
     assert stream(chunk(reasoning_content="a")) == [ReasoningDelta("a", "text")]
     assert stream(chunk(reasoning="a")) == [ReasoningDelta("a", "text")]
     assert stream(chunk(refusal="no")) == [RefusalDelta("no")]
@@ -101,7 +101,7 @@ def test_parts_that_are_reasoning(thinking: object) -> None:
 
 
 def test_whole() -> None:
-    """A non-streamed completion results in the same events as a stream; each choice finishes even without a reason."""
+    """A non-streamed completion becomes the same events as a stream, and each choice finishes even without a reason."""
     body = {
         "choices": [
             {"message": {"content": "a"}},
@@ -122,7 +122,7 @@ def test_whole() -> None:
 
 @each("body", [{"error": {"message": "out", "code": 429}}, {"error": "out"}])
 def test_failures(body: dict[str, Any]) -> None:
-    """An error ends a streamed or non-streamed answer, and a numeric code becomes text."""
+    """An error ends the answer, streamed or not, and a numeric error code becomes text."""
     for emitted in (stream(chunk(content="a"), body, chunk(content="b"), "[DONE]")[1:], ChatReader().whole(body)):
         (failed,) = emitted
         assert isinstance(failed, Failed)
@@ -132,7 +132,7 @@ def test_failures(body: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("body", [{"object": "error", "message": "out", "code": 500}, {"detail": "out"}])
 def test_a_bare_error_in_a_stream(body: dict[str, Any]) -> None:
-    """An error object in place of a chunk, as sent by older vLLM, is a failure, although [DONE] follows."""
+    """An error object in place of a chunk, as sent by older versions of vLLM, is a failure even if [DONE] follows."""
     text, failed = stream(chunk(content="a"), body, "[DONE]")
     assert text == TextDelta("a")
     assert isinstance(failed, Failed)
@@ -140,7 +140,7 @@ def test_a_bare_error_in_a_stream(body: dict[str, Any]) -> None:
 
 
 def test_garbage() -> None:
-    """A chunk that is not JSON fails the answer, unless the stream's end cut it; unexpected values are ignored."""
+    """A chunk that is not JSON fails the answer, unless it was truncated by the stream's end."""
     assert isinstance(stream("{oops")[0], Failed)
     assert ChatReader().event(ServerSentEvent("", "{oops", whole=False)) == []
     assert isinstance(ChatReader().event(ServerSentEvent("error", '{"message":"out"}'))[0], Failed)
@@ -153,7 +153,7 @@ def call(name: str, arguments: Any, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("place", [{"index": 0}, {}], ids=["all at index 0", "without an index"])
 def test_calls_that_share_an_index(place: dict[str, Any]) -> None:
-    """Calls that share an index are separated if each has a new id, since some backends repeat the first index."""
+    """Calls with equal indexes are kept apart by their ids, since some backends use index 0 for every call."""
     one, two = call("f", '{"a":1}', id="x", **place), call("f", '{"a":2}', id="y", **place)
     more = {**place, "id": "y", "function": {"arguments": " "}}
     emitted = stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), chunk("tool_calls", tool_calls=[more]))
@@ -163,11 +163,11 @@ def test_calls_that_share_an_index(place: dict[str, Any]) -> None:
 @pytest.mark.parametrize("place", [{"index": 0}, {"index": 0, "id": ""}, {}], ids=["index 0", "empty id", "neither"])
 @pytest.mark.parametrize("names", [("f", "g"), ("f", "f")], ids=["another name", "the same name"])
 def test_calls_that_share_an_index_and_have_no_ids(names: tuple[str, str], place: dict[str, Any]) -> None:
-    """Calls that share an index and have no ids are all emitted with their own arguments, even if they use one tool."""
+    """Calls with equal indexes and without ids are kept apart, even if they call the same tool."""
     one, two = (call(name, f'{{"a":{number}}}', **place) for number, name in enumerate(names, 1))
     calls = [StructuredCall(name, f'{{"a":{number}}}') for number, name in enumerate(names, 1)]
     assert stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), "[DONE]") == [*calls, Closed()]
-    # If indexes are missing, the position in the list is used, so each of the two calls has an index here.
+    # Without indexes, positions in the list would be used, and these two calls would differ.
     places = {"index": 0, **place}
     both = chunk(tool_calls=[{**one, **places}, {**two, **places}])
     assert stream(both, "[DONE]") == [*calls, Closed()]
@@ -191,7 +191,7 @@ def test_calls_that_share_an_index_and_have_no_ids(names: tuple[str, str], place
     ],
 )
 def test_where_calls_of_one_tool_begin_if_every_fragment_has_its_name(pieces: list[str], calls: list[str]) -> None:
-    """If each fragment has the tool's name, a different object after a complete one begins another call."""
+    """If every fragment repeats the tool's name, a different object after a complete object begins a new call."""
     chunks = [chunk(tool_calls=[call("f", piece, index=0)]) for piece in pieces]
     emitted = stream(*chunks, "[DONE]")
     assert [call.arguments for call in emitted if isinstance(call, StructuredCall)] == calls
@@ -201,7 +201,7 @@ def test_where_calls_of_one_tool_begin_if_every_fragment_has_its_name(pieces: li
 
 
 def test_arguments_are_parsed_a_few_times_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arguments are parsed only a few times in total, not at every fragment that could begin another call."""
+    """Arguments are parsed only a few times, even if every fragment could begin a new call."""
     parsed: list[str] = []
     monkeypatch.setattr(reader, "loaded", lambda text: (parsed.append(text), loaded(text))[1])
     pieces = ['{"a":"', *["}", "{"] * 2_000, '"}']
@@ -211,7 +211,7 @@ def test_arguments_are_parsed_a_few_times_at_most(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_call_whose_fragments_have_different_indexes() -> None:
-    """A fragment without name and id, at an index without a call, continues the latest call."""
+    """A fragment without name and id, at an index where no call has begun, continues the latest call."""
     chunks = [chunk(tool_calls=[call(name, '{"a"', index=0, id=f"c{name}")]) for name in "fg"]
     tails = [chunk(tool_calls=[{"index": 1, "function": {"arguments": piece}}]) for piece in (":", "2}")]
     rest = chunk(tool_calls=[{"index": 0, "function": {"arguments": ":1}"}}])
@@ -220,7 +220,7 @@ def test_a_call_whose_fragments_have_different_indexes() -> None:
 
 
 def test_a_call_of_the_same_tool_whose_name_comes_alone() -> None:
-    """A repeated name without arguments begins a new call only when arguments follow."""
+    """A repeated name without arguments begins a new call only if arguments follow."""
     first, name = chunk(tool_calls=[call("f", '{"a":1}', index=0)]), chunk(tool_calls=[call("f", "", index=0)])
     rest = [chunk(tool_calls=[{"index": 0, "function": {"arguments": piece}}]) for piece in ('{"a"', ":2}")]
     assert stream(first, name, *rest, "[DONE]")[:-1] == [StructuredCall("f", '{"a":1}'), StructuredCall("f", '{"a":2}')]
@@ -228,7 +228,7 @@ def test_a_call_of_the_same_tool_whose_name_comes_alone() -> None:
 
 
 def test_what_follows_a_whole_call_without_its_name_or_with_its_id_belongs_to_it() -> None:
-    """An object without a name, or with the same id, replaces a call's arguments; custom input is always appended."""
+    """An object without a name, or with the same id, replaces a call's arguments, while custom input is appended."""
     bare = [{"index": 0, "function": {"arguments": '{"a":2}'}}, call("f", '{"a":2}', index=0, id="x")]
     for again in bare:
         emitted = stream(chunk(tool_calls=[call("f", '{"a":1}', index=0, id="x")]), chunk(tool_calls=[again]), "[DONE]")
@@ -240,7 +240,7 @@ def test_what_follows_a_whole_call_without_its_name_or_with_its_id_belongs_to_it
 
 @pytest.mark.parametrize("reason", [None, "", 5])
 def test_a_whole_answer_that_leaves_open_why_it_ended(reason: object) -> None:
-    """The calls of a non-streamed answer are emitted even if the finish reason is missing or invalid."""
+    """The calls of a non-streamed answer are emitted even if its finish reason is missing or invalid."""
     message = {"content": "Hi\ud83d", "tool_calls": [call("f", "{}")]}
     emitted = ChatReader().whole({"choices": [{"message": message, "finish_reason": reason}]})
     assert emitted[1:] == [
@@ -254,17 +254,17 @@ def test_a_whole_answer_that_leaves_open_why_it_ended(reason: object) -> None:
 
 
 def test_events_without_data_and_space_around_the_terminator() -> None:
-    """Events without data, and whitespace around [DONE], are not treated as broken JSON."""
+    """Empty events, and whitespace around [DONE], are not treated as broken JSON."""
     assert stream("", " ", chunk("stop"), "", " [DONE] ", "{oops") == [Finished("stop"), Closed()]
 
 
 def test_arguments_that_are_an_object() -> None:
-    """Arguments that a backend sent as an object instead of JSON text are encoded."""
+    """Arguments that a backend sends as an object are encoded as JSON text."""
     assert stream(chunk("stop", tool_calls=[call("f", {"a": 1})]))[0] == StructuredCall("f", '{"a":1}')
 
 
 def test_a_call_that_was_cut_off() -> None:
-    """If the answer was cut off, its last call is marked as incomplete."""
+    """If the answer was cut off, the last call is marked as incomplete."""
     calls = [call("f", '{"a":1}', index=0), call("f", '{"a":2', index=1)]
     emitted = stream(chunk("length", tool_calls=calls))
     assert emitted[:2] == [StructuredCall("f", '{"a":1}'), StructuredCall("f", '{"a":2', whole=False)]
@@ -272,12 +272,12 @@ def test_a_call_that_was_cut_off() -> None:
 
 @pytest.mark.parametrize("reason", ["length", "model_length", "insufficient_system_resource", "abort"])
 def test_other_words_for_cut(reason: str) -> None:
-    """Other finish reasons for an answer that was cut off are mapped to ``length``."""
+    """All finish reasons that mean a truncated answer are mapped to ``length``."""
     assert stream(chunk(reason)) == [Finished("length"), Closed()]
 
 
 def test_a_choice_that_ends_in_an_error() -> None:
-    """The finish reason "error" fails the answer, streamed or not, with the backend's error."""
+    """The finish reason "error" fails the answer, streamed or not, with the error that the backend sent."""
     choice = {"finish_reason": "error", "error": {"code": 502, "message": "upstream died"}}
     for emitted in (stream({"choices": [choice]}, "[DONE]"), ChatReader().whole({"choices": [choice]})[1:]):
         (failed,) = emitted
@@ -288,12 +288,12 @@ def test_a_choice_that_ends_in_an_error() -> None:
 
 @pytest.mark.parametrize("body", [{}, {"choices": []}, {"detail": "loading"}, {"output": []}])
 def test_a_body_that_is_no_completion(body: dict[str, Any]) -> None:
-    """A body without an answer is a failure despite its status 200, never an empty answer."""
+    """A body with status 200 that contains no answer is a failure, never an empty answer."""
     assert [type(event) for event in ChatReader().whole(body)] == [Failed]
 
 
 def test_a_first_chunk_without_a_time() -> None:
-    """The time 0 of Azure's first chunk, which contains only filter results, is ignored."""
+    """Azure's first chunk contains only filter results and the time 0, which is ignored."""
     first = {"choices": [], "created": 0, "id": "", "model": "", "prompt_filter_results": []}
     assert ChatReader().event(ServerSentEvent("", json.dumps(first))) == [Opened()]
 
@@ -314,7 +314,7 @@ OLD = {"name": "f", "arguments": '{"a": 1}'}
     ],
 )
 def test_shapes_of_calls(message: dict[str, Any], calls: list[tuple[str, str]]) -> None:
-    """Each call is emitted once in every known form, such as an object instead of a list, and both forms together."""
+    """Calls in unusual forms, such as a single object or current and legacy form together, are emitted exactly once."""
     whole = ChatReader().whole({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
     streamed = stream({"choices": [{"delta": message}]}, {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})
     for emitted in (whole, streamed):
@@ -336,7 +336,7 @@ def test_shapes_of_calls(message: dict[str, Any], calls: list[tuple[str, str]]) 
     ],
 )
 def test_cumulative_arguments(pieces: list[str], arguments: str) -> None:
-    """If each fragment repeats the previous ones, only the last counts; an empty object before them is ignored."""
+    """If each fragment repeats all earlier ones, only the last fragment counts."""
     deltas = [
         {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f", "arguments": piece}}]} for piece in pieces
     ]
@@ -352,7 +352,7 @@ def test_halves_of_a_character() -> None:
 
 
 def test_a_finish_reason_that_comes_too_early() -> None:
-    """Content after an early finish reason is kept, and the answer closes only with another reason or [DONE]."""
+    """Content after an early finish reason is kept, and the answer is closed only by another reason or [DONE]."""
     call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
     thought, text = ReasoningDelta("hm", "text"), TextDelta("Hi")
     early = [chunk("length", reasoning="hm"), chunk("stop", content="Hi")]
@@ -375,7 +375,7 @@ def fragment(index: int, arguments: str, **function: str) -> dict[str, Any]:
 
 
 def test_the_first_call_is_streamed_ahead() -> None:
-    """The first call is streamed in pieces until another call begins; the complete call has the same key."""
+    """The first call is streamed in pieces until another call begins, and the complete call has the same key."""
     emitted = streamed_ahead(
         fragment(0, "", name="f"), fragment(0, '{"a"'), fragment(0, ":"), fragment(1, "{", name="g"), fragment(0, "1}"),
         fragment(1, "}"), chunk("tool_calls"),
@@ -386,7 +386,7 @@ def test_the_first_call_is_streamed_ahead() -> None:
 
 
 def test_what_is_not_streamed_ahead() -> None:
-    """A later call, a call without a name and a custom call are not streamed ahead, and no call is by default."""
+    """Later calls, calls without a name and custom calls are not streamed in pieces, and by default no call is."""
     assert streamed_ahead(fragment(1, "{", name="g")) == []
     assert streamed_ahead(fragment(0, "{"), fragment(0, '"a"', name="f")) == []
     assert streamed_ahead(chunk(tool_calls=[{"index": 0, "custom": {"name": "f", "input": "{"}}])) == []
@@ -396,7 +396,7 @@ def test_what_is_not_streamed_ahead() -> None:
 @pytest.mark.parametrize("more", [{}, {"id": "c"}])
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_name_in_two_fragments(more: dict[str, str], ahead: bool) -> None:
-    """Two fragments of a name are joined only if the joined name is on offer; otherwise they are two calls."""
+    """A name in two fragments is joined if only the joined name is a tool on offer; otherwise there are two calls."""
 
     def read(*offered: str) -> list[BackendEvent]:
         reader = ChatReader()
@@ -420,7 +420,7 @@ def test_a_name_in_two_fragments(more: dict[str, str], ahead: bool) -> None:
 
 
 def test_a_call_is_announced_at_its_first_fragment() -> None:
-    """Each call is announced once, at its first fragment, so that text after it cannot end the turn."""
+    """Each call is announced once, at its first fragment, so that text after the fragment cannot end the turn."""
     first = {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{"}}
     more = {"index": 0, "function": {"arguments": "}"}}
     second = {"index": 1, "id": "b", "function": {"name": "g", "arguments": "{}"}}

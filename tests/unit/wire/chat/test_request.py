@@ -34,7 +34,7 @@ def read(*messages, **fields):
     ],
 )
 def test_uses_tools(body, uses):
-    """A request uses tools if it declares tools or its history contains calls."""
+    """A request uses tools if it declares client tools or if its history contains calls."""
     assert uses_tools(body) is uses
 
 
@@ -75,12 +75,12 @@ def test_uses_tools(body, uses):
     ],
 )
 def test_messages(message, items):
-    """Each message is parsed, and an assistant's text precedes its calls."""
+    """Each kind of message is converted to items, with an assistant's text before its calls."""
     assert list(read(message).items) == items
 
 
 def test_legacy_calls_get_ids():
-    """A legacy output belongs to the latest call with its name, and each legacy call receives an id."""
+    """Each legacy call receives an id, and a legacy output belongs to the latest call with the same name."""
     call = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
     output = {"role": "function", "name": "f", "content": "x"}
     assert read(call, output, call, output).items == (
@@ -133,14 +133,14 @@ def test_legacy_calls_get_ids():
     ],
 )
 def test_bad_requests(fields, param):
-    """A malformed field results in a 400 whose ``param`` is the exact path."""
+    """A malformed field causes an error with status 400 and the exact path in ``param``."""
     with pytest.raises(BadRequest) as caught:
         read_request({"model": "m", "messages": [], **fields})
     assert caught.value.error.param == param
 
 
 def test_fields():
-    """The fields that affect the answer are parsed, and null means the default."""
+    """All fields that affect the answer are read, and null means the default."""
     request = read(tools=[F], tool_choice="none", n=2, stream=True, stream_options={"include_usage": True})
     assert (request.tool_choice, request.n, request.form.stream, request.form.include_usage) == (
         ToolChoice("none"),
@@ -153,14 +153,14 @@ def test_fields():
 
 
 def test_legacy_functions():
-    """A request with ``functions`` expects legacy calls, unless it has ``tools`` too."""
+    """A request with ``functions`` receives legacy calls, unless it also has ``tools``."""
     legacy = read(functions=[{"name": "f"}], function_call={"name": "f"})
     assert (legacy.form.legacy_functions, legacy.tool_choice) == (True, ToolChoice("required", frozenset({"f"})))
     assert not read(functions=[{"name": "f"}], tools=[F]).form.legacy_functions
 
 
 def test_call_ids():
-    """Ids of calls and of outputs are found, and malformed messages are ignored."""
+    """Ids are found in calls and in outputs, and malformed messages are skipped."""
     messages = [{"tool_calls": [CALL, {"id": 3}, "x"]}, {"tool_call_id": "call_2"}, {"tool_calls": 3}, "x"]
     assert call_ids(messages) == ["call_1", "call_2"]
 
@@ -171,7 +171,7 @@ def written(request, *messages, keep_format=True, keep_hosted=False):
 
 
 def test_compose_leaves_every_other_field_alone():
-    """Tool fields are removed and messages replaced; all other fields of the client are kept."""
+    """Tool fields are removed and messages are replaced, and all other fields of the client are kept."""
     kept = {"model": "m", "seed": 1, "x_vendor": None, "stream_options": {"include_usage": True}, "n": 1}
     request = read(**kept, tools=[F], tool_choice="auto", parallel_tool_calls=True, functions=[], function_call="auto")
     assert written(request, say("user", "hi", name="Ann")) == {
@@ -181,14 +181,14 @@ def test_compose_leaves_every_other_field_alone():
 
 
 def test_compose_keeps_hosted_tools():
-    """Hosted tools are kept if they are to be forwarded, and client tools are removed."""
+    """Hosted tools are kept if they are to be forwarded, without the client's tools."""
     request = read(tools=[F, {"type": "web_search"}])
     assert written(request, keep_hosted=True)["tools"] == [{"type": "web_search"}]
     assert "tools" not in written(request)
 
 
 def test_compose_strips_the_format():
-    """The answer format can be removed from the composed request."""
+    """The answer format can be left out of the composed request."""
     request = read(response_format={"type": "json_object"})
     assert "response_format" not in written(request, keep_format=False)
     assert written(request)["response_format"] == {"type": "json_object"}
@@ -220,12 +220,12 @@ def responses(**fields):
     ],
 )
 def test_responses_fields(sent, gives):
-    """Only known fields of a Responses request are translated to chat completions."""
+    """Fields of a Responses request are translated to chat completions, and unknown fields are left out."""
     assert written(responses(**sent)) == {"model": "m", "messages": [], **gives}
 
 
 def test_responses_format_can_be_left_out():
-    """A Responses client's answer format is omitted if the manifest requests it instead."""
+    """The answer format of a Responses client is left out if the manifest requests it instead."""
     request = responses(text={"format": {"type": "json_object"}})
     assert "response_format" not in written(request, keep_format=False)
 
@@ -237,7 +237,7 @@ def test_adopt_own_dialect():
 
 
 def test_adopt_responses():
-    """Instructions come first, developer becomes system, parts are converted, and each loss is noted."""
+    """Instructions come first, developer messages become system messages, and each dropped field or part is noted."""
     content = [
         {"type": "input_text", "text": "a"},
         {"type": "input_file", "file_id": "f"},
@@ -277,7 +277,7 @@ def test_adopt_responses():
     ],
 )
 def test_stored_things_are_refused(sent, code):
-    """A reference to data that only a Responses backend stores is refused, never ignored."""
+    """A request that refers to data stored by a Responses backend is refused instead of losing the reference."""
     with pytest.raises(BadRequest) as caught:
         to_items(responses(**sent))
     [param] = sent
@@ -285,7 +285,7 @@ def test_stored_things_are_refused(sent, code):
 
 
 def test_a_prewarmed_cache_is_refused():
-    """A prewarm request is refused, because the backend would answer it; other cache options are dropped and noted."""
+    """A request to prewarm the cache is refused, since chat would answer it; other cache options are dropped."""
     with pytest.raises(BadRequest) as caught:
         to_items(responses(prompt_cache_options={"prewarm": True}))
     assert caught.value.error.param == "prompt_cache_options.prewarm"
@@ -293,14 +293,14 @@ def test_a_prewarmed_cache_is_refused():
 
 
 def test_malformed_instructions():
-    """Instructions that are not text result in a 400, because they become a message."""
+    """Instructions that are not text are refused with status 400."""
     with pytest.raises(BadRequest) as caught:
         to_items(responses(instructions=["x"]))
     assert caught.value.error.param == "instructions"
 
 
 def test_tools_without_a_conversation():
-    """A request without messages results in a 400 that names the field."""
+    """A request with tools but without messages is refused with an error that names the field."""
     with pytest.raises(BadRequest) as caught:
         read_request({"model": "m", "messages": [], "tools": [F]})
     assert caught.value.error.param == "messages"
@@ -308,7 +308,7 @@ def test_tools_without_a_conversation():
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_thoughts(field):
-    """An assistant's reasoning precedes its calls, and is ignored if it is not text."""
+    """An assistant's reasoning precedes its calls; a reasoning field that is not text is ignored."""
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     assistant = {"role": "assistant", "content": None, "tool_calls": [call]}
     items = read_request({"messages": [{**assistant, field: "hm"}, {**assistant, field: {"x": 1}}]}).items
@@ -316,7 +316,7 @@ def test_thoughts(field):
 
 
 def test_a_request_beside_the_conversation() -> None:
-    """A side request keeps the model and its settings, with another question and a short deterministic answer."""
+    """A side request has the same model and settings, but another question and a short, deterministic answer."""
     body = {
         "model": "m",
         "messages": [{"role": "user", "content": "hi"}],
@@ -343,7 +343,7 @@ def test_a_request_beside_the_conversation() -> None:
 
 
 def test_arguments_that_were_not_encoded():
-    """Arguments in the history that are an object are encoded as JSON, in current and in legacy calls."""
+    """Arguments that a client sends as an object are encoded as JSON text, in current and in legacy calls."""
     function = {"name": "f", "arguments": {"a": 1.0, "b": "ä"}}
     turns = [
         {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": function}]},

@@ -33,7 +33,7 @@ FORM = AnswerForm(stream=True, model="text-model")
 
 
 def write(events: Sequence[ClientEvent], form: AnswerForm = FORM) -> tuple[list[dict[str, Any]], bool, ChatWriter]:
-    """Return the chunks in the frames, whether ``[DONE]`` ended them, and the writer."""
+    """Return the chunks in the frames, whether ``[DONE]`` came last, and the writer."""
     writer = ChatWriter(form)
     frames = [frame for event in events for frame in writer.write(event)]
     assert all(frame.startswith(b"data: ") and frame.endswith(b"}\n\n") for frame in frames[:-1])
@@ -55,7 +55,9 @@ def call(number: int, choice: int = 0, **fields: Any) -> list[ClientEvent]:
 
 
 def test_order_of_a_stream() -> None:
-    """A stream begins with the role, sends each call's id and name once, and ends with one finish and [DONE]."""
+    """A stream contains the role, then each call's id and name once with its fragments, one finish
+    reason and [DONE].
+    """
     chunks, done, _ = write([Opened(None, 5, "m"), TextDelta("Hi"), *call(3), *call(4), Ended({0: "tool_calls"})])
     assert deltas(chunks) == [
         {"role": "assistant", "content": "", "refusal": None},
@@ -85,7 +87,7 @@ def test_order_of_a_stream() -> None:
 
 
 def test_usage_only_when_asked() -> None:
-    """On request, usage is null in each chunk and has a final chunk; without a count, no usage chunk is added."""
+    """If the client requests usage, each chunk has null and a final chunk the counts; otherwise there is no usage."""
     asked = dataclasses.replace(FORM, include_usage=True)
     chunks, _, _ = write([TextDelta("a"), Ended({0: "stop"}, Usage(1, 2, 3))], asked)
     assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * 3
@@ -96,7 +98,7 @@ def test_usage_only_when_asked() -> None:
 
 
 def test_choices() -> None:
-    """The first chunk belongs to choice 0, and a choice without content still has a role and a finish."""
+    """The first chunk belongs to choice 0, and a choice without content still has a role and a finish reason."""
     chunks, _, _ = write([TextDelta("b", 1), *call(1, 0), Ended({0: "tool_calls", 1: "length", 2: "stop"})])
     assert chunks[0]["choices"][0]["index"] == 0
     assert deltas(chunks, 1)[1] == {"content": "b"}
@@ -106,14 +108,14 @@ def test_choices() -> None:
 
 
 def test_an_empty_answer() -> None:
-    """An empty answer still has a role, a finish and [DONE]."""
+    """Even an empty answer has a role, a finish reason and [DONE]."""
     chunks, done, _ = write([Ended()])
     assert deltas(chunks) == [{"role": "assistant", "content": "", "refusal": None}, {}]
     assert done
 
 
 def test_whole() -> None:
-    """A non-streamed message has the content null if it has only calls, and the text otherwise."""
+    """The content of a non-streamed message is null if it contains only calls."""
     whole = dataclasses.replace(FORM, stream=False)
     _, _, writer = write([*call(1), Ended({0: "tool_calls"}, Usage(1, 2, 3))], whole)
     assert writer.body is not None
@@ -132,7 +134,7 @@ def test_whole() -> None:
 
 
 def test_legacy_functions() -> None:
-    """Legacy calls are written as ``function_call``, with their own finish reason."""
+    """Legacy calls are written as ``function_call`` and have their own finish reason."""
     legacy = dataclasses.replace(FORM, legacy_functions=True)
     chunks, _, _ = write([*call(1), Ended({0: "tool_calls"})], legacy)
     assert deltas(chunks)[1:] == [
@@ -148,7 +150,7 @@ def test_legacy_functions() -> None:
 
 
 def test_custom_calls() -> None:
-    """A custom tool's call is written in its own form."""
+    """A call of a custom tool is written in the form for custom tools."""
     chunks, _, _ = write([*call(1, kind="custom"), Ended({0: "tool_calls"})])
     assert deltas(chunks)[1] == {
         "tool_calls": [{"index": 0, "id": "call_001", "type": "custom", "custom": {"name": "f", "input": ""}}]
@@ -160,7 +162,7 @@ def test_custom_calls() -> None:
 
 
 def test_failed() -> None:
-    """An error object ends the stream without [DONE], so that the client raises it."""
+    """After a failure, the stream ends with an error object and without [DONE], so that the client raises the error."""
     chunks, done, writer = write([TextDelta("a"), Failed(ApiError("out", code="c"))])
     assert chunks[-1] == {"error": {"message": "out", "type": "server_error", "param": None, "code": "c"}}
     assert not done
@@ -171,7 +173,7 @@ def test_failed() -> None:
 
 
 def test_keepalive_reasoning_and_what_has_no_place() -> None:
-    """A keep-alive is an empty delta, reasoning has its customary field, and items of built-in tools are omitted."""
+    """A keep-alive is an empty delta, reasoning has its usual field name, and items of built-in tools are left out."""
     chunks, _, _ = write(
         [Opened(), KeepAlive(), ReasoningDelta("hm"), RefusalDelta("no"), PassThrough({"type": "mcp_call"})]
     )
@@ -179,7 +181,7 @@ def test_keepalive_reasoning_and_what_has_no_place() -> None:
 
 
 def test_a_keepalive_before_the_answer_is_a_comment() -> None:
-    """A keep-alive before the answer is a comment, because chunks name a model that is not known yet."""
+    """A keep-alive before the answer is a comment, because chunks contain the model, which is not known yet."""
     writer = ChatWriter(FORM)
     assert writer.write(KeepAlive()) == [b": keepalive\n\n"]
     frames = [*writer.write(Opened(model="theirs")), *writer.write(TextDelta("a")), *writer.write(Ended())]
@@ -192,7 +194,7 @@ PARTS = st.lists(st.text(min_size=1, max_size=5) | st.none(), max_size=6)
 
 @given(PARTS, st.booleans())
 def test_any_answer(parts: list[str | None], usage: bool) -> None:
-    """Any mixture of text and calls results in valid chunks and a valid completion with the same text."""
+    """Any mixture of text and calls is written as valid chunks and as a valid completion with the same text."""
     events: list[ClientEvent] = []
     for number, part in enumerate(parts, 1):
         events += [TextDelta(part)] if part else call(number)
@@ -219,13 +221,13 @@ def test_any_answer(parts: list[str | None], usage: bool) -> None:
     ],
 )
 def test_the_first_chunk_shows_how_the_answer_begins(events: list[ClientEvent], content: str | None) -> None:
-    """The first chunk's content is null before a call, as in a non-streamed answer, and "" before text."""
+    """The first chunk's content is null before a call, as in a non-streamed answer, and empty before text."""
     chunks, _, _ = write(events)
     assert deltas(chunks)[0] == {"role": "assistant", "content": content, "refusal": None}
 
 
 def test_a_filtered_answer_without_text() -> None:
-    """The content of an answer that a filter removed is null, not an empty text."""
+    """If a filter removed the answer, its content is null instead of an empty text."""
     _, _, writer = write([Ended({0: "content_filter"})], dataclasses.replace(FORM, stream=False))
     assert writer.body is not None
     assert writer.body["choices"][0]["message"]["content"] is None

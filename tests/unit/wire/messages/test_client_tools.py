@@ -42,7 +42,7 @@ def planned(*tools: dict[str, Any], messages: Any = None) -> tuple[Plan, str]:
 
 
 def test_each_is_a_function() -> None:
-    """Each type becomes a function with a schema; toolsets become namespaces without the members that are disabled."""
+    """Each declared type becomes a function with a schema, and a toolset a namespace without its disabled members."""
     plan, prompt = planned(BASH, EDITOR, MEMORY, COMPUTER, COMPUTERS, BROWSER)
     names = [tool.name for tool in plan.tools]
     assert names[:4] == ["bash", "str_replace_based_edit_tool", "memory", "computer"]
@@ -70,7 +70,7 @@ def test_the_members_of_a_toolset_have_the_fields_of_the_sdk(kind: str) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_call_of_a_toolset(stream: bool) -> None:
-    """A toolset's call has the member's name and ``toolset_name``, and is recognized in the history."""
+    """A call of a toolset's member contains the names of both, and is recognized in a later history."""
     plan, _ = planned(COMPUTERS, BASH)
     arguments = {"coordinate": [3, 4]}
     text = f'<tool_call>{{"name":"computer__left_click","arguments":{json.dumps(arguments)}}}</tool_call>'
@@ -92,7 +92,7 @@ def test_a_call_of_a_toolset(stream: bool) -> None:
 
 
 def test_an_older_editor_can_undo() -> None:
-    """Only the older editor tool, which has another name, has the command ``undo_edit``."""
+    """The older editor tool, which has a different name, has the command ``undo_edit``."""
     old, new = (
         client_tool({**EDITOR, "type": "text_editor_20250124", "name": "str_replace_editor"}),
         client_tool(EDITOR),
@@ -103,5 +103,5 @@ def test_an_older_editor_can_undo() -> None:
 
 @pytest.mark.parametrize("kind", ["bash", "bash_2025", "web_search_20250305", "bash_code_execution_20250825", 3, None])
 def test_other_types(kind: object) -> None:
-    """Tools that a server runs, and types that only resemble a client tool's type, are not client tools."""
+    """Tools that a server runs, and unknown types, are not client tools."""
     assert client_tool({"type": kind, "name": "x"}) is None

@@ -1,4 +1,4 @@
-"""Conversion of a Messages backend's answers to events, including the mistakes of real servers."""
+"""Conversion of a Messages backend's answer to events, including the deviations of real servers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def ended(reason: str = "end_turn") -> list[dict[str, Any]]:
 
 
 def answer() -> tuple[bytes, dict[str, Any]]:
-    """Return one answer as a stream and as a document, both valid according to the SDK's types."""
+    """Return the same answer as a stream and as a document, both validated by the SDK's types."""
     made = MessagesAnswer(counts=COUNTS)
     frames = [*made.begin(), *made.add_reasoning("hm"), *made.add_text("Hi \N{GRINNING FACE}")]
     frames += made.begin_call("get_weather")
@@ -82,11 +82,11 @@ def answer() -> tuple[bytes, dict[str, Any]]:
 
 
 def test_a_stream_cut_at_every_byte() -> None:
-    """A stream results in the same events wherever the network splits it."""
+    """A stream has the same events wherever the network splits it."""
     stream, _ = answer()
     for frame in stream.decode().split("\n\n")[:-1]:
         data = json.loads(frame.partition("data: ")[2])
-        if data["type"] != "ping":  # The SDK has no type for this event.
+        if data["type"] != "ping":  # The SDK has no type for ping events.
             EVENT.validate_python(data)
     expected: list[BackendEvent] = [
         Opened(model="text-model"),
@@ -106,7 +106,7 @@ def test_a_stream_cut_at_every_byte() -> None:
 
 
 def test_a_whole_answer_says_what_its_stream_says() -> None:
-    """A non-streamed answer results in the same events as its stream, except that usage precedes the text."""
+    """A non-streamed answer has the same events as its stream, except that usage comes before the text."""
     stream, whole = answer()
     Message.model_validate(whole)
     streamed = decoded([stream])[1]
@@ -123,7 +123,7 @@ def test_a_whole_answer_says_what_its_stream_says() -> None:
 
 @pytest.mark.parametrize("ahead", [True, False])
 def test_pieces_of_a_call_ahead(ahead: bool) -> None:
-    """If requested, the pieces of a call are passed on immediately, and add up to its arguments."""
+    """On request, the pieces of a call are emitted as they arrive, and together form its arguments."""
     stream, _ = answer()
     _, events = decoded([stream], ahead=ahead)
     pieces = [event for event in events if isinstance(event, StructuredDelta)]
@@ -134,7 +134,7 @@ def test_pieces_of_a_call_ahead(ahead: bool) -> None:
 
 
 def test_arguments_in_the_start_of_a_call() -> None:
-    """Arguments in the start of a block, as sent by some gateways, are used; a call without arguments has ``{}``."""
+    """Arguments in the start event of a call are used, because some gateways send no deltas; the default is ``{}``."""
     at_once = start(0, "tool_use", name="f", input={"a": 1.0})
     assert told(at_once, stop(0), *ended())[0] == StructuredCall("f", '{"a":1.0}')
     assert told(start(0, "tool_use", name="f", input={}), stop(0), *ended())[0] == StructuredCall("f", "{}")
@@ -142,13 +142,13 @@ def test_arguments_in_the_start_of_a_call() -> None:
 
 @pytest.mark.parametrize("number", ["1e5", "0.1234567890123456789", "12345678901234567890.5", "-0.0"])
 def test_arguments_that_come_as_an_object_keep_their_digits(number: str) -> None:
-    """Arguments that arrive as an object keep the exact digits of their numbers."""
+    """Numbers in arguments that arrive as an object keep their exact digits."""
     frame = '{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","name":"f","input":{"a":%s}}}'
     assert told(frame % number, stop(0), *ended())[0] == StructuredCall("f", f'{{"a":{number}}}')
 
 
 def test_text_in_the_start_of_a_block() -> None:
-    """Text in the start of a block precedes its deltas, and a delta of an unknown block is text."""
+    """Text in the start event of a block precedes its deltas; a delta of a block that was never started is text."""
     assert told(start(0, "text", text="a"), delta(0, "text_delta", text="b"), delta(5, "text_delta", text="c")) == [
         *(TextDelta("a"), TextDelta("b"), TextDelta("c"))
     ]
@@ -175,13 +175,13 @@ def test_half_characters() -> None:
     ],
 )
 def test_stop_reasons(reason: str, finish: str) -> None:
-    """Each stop reason is mapped to a finish reason, streamed or not; an unknown one means a normal end."""
+    """Each stop reason is mapped to a finish reason; an unknown stop reason counts as a normal end."""
     assert told(*ended(reason)) == [Finished(finish), Closed()]
     assert MessagesReader().whole({"content": [], "stop_reason": reason})[1:] == [Finished(finish), Closed()]
 
 
 def test_a_backend_that_dies() -> None:
-    """An answer without a stop reason is never closed; with one, it is complete."""
+    """An answer that breaks off without a stop reason is not closed."""
     started = [start(0, "tool_use", name="f"), delta(0, "input_json_delta", partial_json='{"a":')]
     assert told(*started) == []
     assert told(*started, *ended("max_tokens")[:1]) == [
@@ -203,7 +203,7 @@ def test_a_backend_that_dies() -> None:
     ],
 )
 def test_failures(frame: str, message: str) -> None:
-    """An error in any form ends the answer, and later events are ignored."""
+    """An error in any form ends the answer, and all events after the error are ignored."""
     *_, failed = told(start(0, "text", text="a"), frame, start(1, "text", text="b"), *ended())
     assert isinstance(failed, Failed)
     assert failed.error.message == message
@@ -211,7 +211,7 @@ def test_failures(frame: str, message: str) -> None:
 
 
 def test_oddities() -> None:
-    """Values of wrong types, missing fields and frames without data are ignored."""
+    """Values of a wrong type, missing fields and empty frames are ignored."""
     odd: list[Any] = ["[]", "5", "null", " ", "[DONE]", '{"type":5}', '{"type":"content_block_start"}']
     odd += [start(0, "text", text=5), stop(9), delta(0, "text_delta", text=None)]
     odd += [{"type": "message_delta", "delta": [], "usage": "many"}, {"type": "message_delta", "delta": {}}]
@@ -220,7 +220,7 @@ def test_oddities() -> None:
 
 
 def test_what_only_this_api_has() -> None:
-    """Blocks of server tools are ignored, and unknown types are reported."""
+    """Blocks and deltas of server tools are skipped, and unknown types are recorded."""
     reader, events = decoded(
         f"data: {json.dumps(frame)}\n\n".encode()
         for frame in (
@@ -242,7 +242,7 @@ def test_what_only_this_api_has() -> None:
     ],
 )
 def test_whole_failures(body: dict[str, Any], message: str) -> None:
-    """A body without an answer is a failure despite its status 200, with the server's message if it has one."""
+    """If a body with status 200 contains no answer, the failure quotes the server's message."""
     [failed] = MessagesReader().whole(body)
     assert isinstance(failed, Failed)
     assert failed.error.message == message

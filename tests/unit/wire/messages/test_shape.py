@@ -1,4 +1,4 @@
-"""Errors of the Messages API, as Claude Code and the SDKs distinguish them, and its headers."""
+"""Error formats and headers of the Messages API, as Claude Code and the SDKs expect them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ VERSION = {"anthropic-version": "2023-06-01"}
     ],
 )
 def test_a_backends_error_in_this_apis_shape(status: int, body: str, kind: str, message: str) -> None:
-    """A backend's error in any form keeps its message, and a prompt that is too long is described as in this API."""
+    """A backend's error in any format is converted; a prompt that is too long is reported as Claude Code expects."""
     answer = json.loads(error_answer(status, body.encode()))
     assert answer["type"] == "error"
     assert answer["request_id"].startswith("req_")
@@ -45,7 +45,7 @@ def test_a_backends_error_in_this_apis_shape(status: int, body: str, kind: str, 
 
 
 def test_an_error_of_this_api_stays_as_it_is() -> None:
-    """An error that already has this API's form is returned unchanged, byte for byte."""
+    """An error that is already in the Messages API's format is returned unchanged, byte for byte."""
     body = b'{"type":"error", "error":{"type":"overloaded_error","message":"Overloaded"}}'
     assert error_answer(529, body) is body
 
@@ -61,16 +61,14 @@ def test_an_error_of_this_api_stays_as_it_is() -> None:
     ],
 )
 def test_a_client_of_another_api(sent: dict[str, str], got: dict[str, str]) -> None:
-    """For another API's client, a Messages backend receives the version header, and the key in each suitable header."""
+    """For a client of another API, the version header and the key's usual headers are added for a Messages backend."""
     headers = Headers(**sent)
     assert for_backend(headers, CHAT, MESSAGES) == []
     assert dict(headers) == got
 
 
 def test_a_client_of_this_api() -> None:
-    """A Messages client's headers reach a Messages backend unchanged; another backend receives only
-    the standard ones.
-    """
+    """A Messages backend receives the client's headers unchanged; another backend receives no Messages-only headers."""
     sent = {**VERSION, "x-api-key": "k", "anthropic-beta": "a-1, b-2,", "accept": "*/*"}
     headers = Headers([(name.encode(), value.encode()) for name, value in sent.items()])
     assert for_backend(headers, MESSAGES, MESSAGES) == []
@@ -81,7 +79,7 @@ def test_a_client_of_this_api() -> None:
 
 
 def test_the_log_stays_short() -> None:
-    """The list of dropped headers is limited, however many a client sends."""
+    """The list of dropped headers is limited in number and length."""
     headers = Headers(**{"anthropic-beta": ",".join(["x" * 1000] * 1000)})
     dropped = for_backend(headers, MESSAGES, CHAT)
     assert len(dropped) <= 20

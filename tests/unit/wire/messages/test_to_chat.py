@@ -43,7 +43,7 @@ def call(number: int) -> Call:
 
 
 def test_the_order_of_blocks_is_kept() -> None:
-    """The order of text and calls in a message is kept, and tool outputs precede the text after them."""
+    """Text and calls keep their order within a message, and tool outputs precede the user's text."""
     read = items(
         {"role": "user", "content": "Hi"},
         {
@@ -78,7 +78,7 @@ def test_the_order_of_blocks_is_kept() -> None:
 
 
 def test_ids_go_on_after_those_of_the_history() -> None:
-    """The next call's number is one more than the highest in the history."""
+    """The number of the next call is one higher than the highest in the history."""
     request = read_request(
         asked([{"role": "assistant", "content": [use(7)]}, {"role": "user", "content": [result(7)]}])
     )
@@ -98,19 +98,19 @@ def test_ids_go_on_after_those_of_the_history() -> None:
     ],
 )
 def test_the_content_of_a_result(content: Any, text: str) -> None:
-    """A tool result's content is converted in every form, and parts that are not text are described."""
+    """The content of a tool result is converted in every form, and parts that are not text are described."""
     (output,) = items({"role": "user", "content": [result(1, content)]})
     assert output == CallOutput("toolu_001", (Text(text),))
 
 
 def test_a_failed_tool_says_so() -> None:
-    """The output of a failed tool begins with a line that reports the failure, as chat has no field for it."""
+    """The output of a failed tool begins with a line about the failure, because chat has no field for it."""
     (output,) = items({"role": "user", "content": [result(1, "no such city", is_error=True)]})
     assert output.parts == (Text("The tool failed.\nno such city"),)
 
 
 def test_instructions_are_where_they_were() -> None:
-    """The system prompt comes first, without Claude Code's billing line; a system message keeps its position."""
+    """The system prompt comes first, without Claude Code's billing line, and a system message keeps its position."""
     billing = {"type": "text", "text": "x-anthropic-billing-header: cc_version=2; cch=1;"}
     system = [billing, {"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}]
     read = items({"role": "user", "content": "a"}, {"role": "system", "content": "b"}, system=system)
@@ -122,7 +122,7 @@ def test_instructions_are_where_they_were() -> None:
 
 
 def test_tools_and_choices() -> None:
-    """Tools become functions, and each tool choice becomes its chat counterpart."""
+    """Tools become functions, and each form of tool choice becomes the corresponding form in chat."""
     request = read_request(asked([{"role": "user", "content": "x"}], tools=[TOOL], tool_choice={"type": "any"}))
     (tool,) = request.tools
     assert (tool.name, tool.description, tool.parameters) == ("get_weather", TOOL["description"], TOOL["input_schema"])
@@ -152,7 +152,7 @@ def test_tools_and_choices() -> None:
     ],
 )
 def test_whose_tool_it_is(declared: dict[str, Any], is_own: bool) -> None:
-    """A client's tool is offered whatever its name; a tool of Anthropic's own types is kept as a hosted tool."""
+    """A client's own tool is offered under any name; tools of Anthropic's types are kept for its server."""
     tool = {**TOOL, **declared} if is_own else declared
     request = read_request(asked([{"role": "user", "content": "x"}], tools=[tool]))
     assert [found.name for found in request.tools] == ([tool["name"]] if is_own else [])
@@ -160,7 +160,7 @@ def test_whose_tool_it_is(declared: dict[str, Any], is_own: bool) -> None:
 
 
 def test_openais_parts_are_read_too() -> None:
-    """OpenAI's tools, roles and images are accepted too; ``foreign.py`` handles other foreign fields."""
+    """OpenAI's forms of tools, roles and images are accepted too; ``foreign.py`` handles other fields."""
     tool = {"type": "function", "function": {"name": "get_weather", "parameters": TOOL["input_schema"]}}
     parts = [{"type": "image_url", "image_url": {"url": "http://x/y.png"}}, {"type": "input_text", "text": "Where?"}]
     messages = [{"role": "developer", "content": "Be kind."}, {"role": "user", "content": parts}]
@@ -173,7 +173,7 @@ def test_openais_parts_are_read_too() -> None:
 
 
 def test_a_deferred_tool_is_declared_where_it_is_loaded() -> None:
-    """A deferred tool is declared where it is loaded, but has its schema from the beginning."""
+    """A deferred tool is declared where the client loads it, but its schema is known from the beginning."""
     deferred = {**TOOL, "defer_loading": True}
     (tool,) = read_request(asked([{"role": "user", "content": "x"}], tools=[deferred])).tools
     assert (tool.deferred, tool.parameters) == (True, TOOL["input_schema"])
@@ -186,7 +186,7 @@ def test_a_deferred_tool_is_declared_where_it_is_loaded() -> None:
 
 
 def test_what_only_anthropic_has_is_noted() -> None:
-    """Fields that only Anthropic's server supports are dropped and noted; the user's metadata is never forwarded."""
+    """Fields that only Anthropic supports are dropped and noted, and the user's id is never forwarded."""
     extras = {"thinking": {"type": "adaptive"}, "top_k": 5, "context_management": {}, "metadata": {"user_id": "u"}}
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
     request = read_request(asked([{"role": "user", "content": "x"}], tools=[search], stop_sequences=["END"], **extras))
@@ -197,7 +197,7 @@ def test_what_only_anthropic_has_is_noted() -> None:
 
 
 def test_marks_of_the_cache_move_nothing() -> None:
-    """Cache marks do not change the prompt, because Claude Code moves them in every turn."""
+    """Cache marks do not affect the prompt, because Claude Code moves them with every turn."""
 
     def shown(**more: Any) -> Any:
         history = [
@@ -226,7 +226,7 @@ def test_marks_of_the_cache_move_nothing() -> None:
             "'messages[0].content[0].tool_use_id'",
         ),
         ({"tools": [{"description": "x"}]}, "Missing required parameter: 'tools[0].name'."),
-        # Fields of other APIs' clients.
+        # Fields as sent by clients of other APIs.
         ({"messages": None, "input": "Hello"}, "Missing required parameter: 'messages'."),
         ({"tools": [{"type": "function"}]}, "Missing required parameter: 'tools[0].name'."),
         ({"tool_choice": "any"}, "Invalid type for 'tool_choice'"),
@@ -245,7 +245,7 @@ def test_bad_requests_name_their_place(fields: dict[str, Any], message: str) -> 
 
 
 def test_what_another_client_loses() -> None:
-    """A Messages backend receives the fields that it supports; others are noted, and a file is named in the text."""
+    """A Messages backend receives all supported fields; others are noted, and a stored file is only named."""
     parts = [{"type": "text", "text": "Hi."}, {"type": "file", "file": {"file_id": "f"}}]
     messages = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": parts}]
     body = {"model": "m", "messages": messages, "seed": 3, "user": "u", "stop": "END", "max_completion_tokens": 7}
@@ -268,7 +268,7 @@ def test_what_another_client_loses() -> None:
 
 
 def test_examples_are_kept() -> None:
-    """``input_examples`` are kept, except entries that are not objects."""
+    """Examples of a tool's input are kept, except those that are not objects."""
     declared = declared_tool({"name": "f", "input_schema": {}, "input_examples": [{"a": 1}, "x"]}, "tools[0]")
     (tool,), _ = read_tools({"tools": [declared]})
     assert tool.examples == ({"a": 1},)

@@ -1,4 +1,4 @@
-"""Tools that change within a Messages conversation without changing the beginning of its prompt."""
+"""Changes of tools during a Messages conversation, after which each prompt still begins with the previous one."""
 
 from __future__ import annotations
 
@@ -74,9 +74,7 @@ OFFERED = [{"a", "c"}, {"a", "b", "c"}, {"a", "b", "c"}, {"b", "c"}, {"a", "c"},
 
 @pytest.mark.parametrize("backend", ["chat", "responses", "messages"])
 def test_each_prompt_begins_with_the_one_before(backend: ApiName) -> None:
-    """Each prompt begins with the previous one, changes appear where they were made, and only
-    current tools are usable.
-    """
+    """Each prompt begins with the previous one, and only the tools declared so far can be called."""
     tools = [tool("a"), tool("c", defer_loading=True)]
     messages: list[Any] = []
     before = ""
@@ -92,12 +90,12 @@ def test_each_prompt_begins_with_the_one_before(backend: ApiName) -> None:
     assert before.count("A tool is there.") == 1
     assert before.index("Go on.") < before.index("b_argument")
     assert "tool_addition" not in before
-    # A tool that was removed and added again is shown again.
+    # A tool that was withdrawn is shown again where it is added again.
     assert before.count("a_argument") == 2
 
 
 def test_tools_that_are_all_added() -> None:
-    """If all tools are added by messages, the first of them are shown before the conversation."""
+    """If all tools are added by messages, those added first are shown before the conversation."""
     plan, prompt = sent([USER, system(defines("a"))], [])
     assert [found.name for found in plan.tools] == ["a"]
     assert prompt.index("a_argument") < prompt.index("Go on.")
@@ -106,7 +104,7 @@ def test_tools_that_are_all_added() -> None:
 
 
 def test_changes_that_mean_nothing_here() -> None:
-    """References to undeclared tools and to MCP servers change nothing."""
+    """Changes that refer to undeclared tools or to MCP servers have no effect."""
     strange = {"type": "tool_addition", "tool": {"type": "mcp_toolset_reference", "server_name": "s"}}
     plan, prompt = sent([USER, ASSISTANT, USER, system(refers("x"), removes("y"), strange)], [tool("a")])
     assert [found.name for found in plan.tools] == ["a"]
@@ -114,7 +112,7 @@ def test_changes_that_mean_nothing_here() -> None:
 
 
 def test_bad_changes_name_their_place() -> None:
-    """The error for a malformed change names its path in the client's request."""
+    """The error for a malformed change contains its path in the client's request."""
     with pytest.raises(BadRequest) as refused:
         sent([USER, system({"type": "text", "text": "x"}, {"type": "tool_addition"})], [tool("a")])
     assert refused.value.error.param == "messages[1].content[1].tool"

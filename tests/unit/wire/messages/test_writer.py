@@ -1,4 +1,4 @@
-"""Each frame of a stream is an event of the SDK's types, and a non-streamed answer is an SDK message."""
+"""Messages streams and answers, validated by the SDK's types."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def shape(frames: list[dict[str, Any]]) -> list[Any]:
 
 
 def test_a_stream_in_the_sdks_own_types() -> None:
-    """A stream contains one block at a time with increasing indexes, and the usage at its end."""
+    """A stream contains one block after another with increasing indexes, and the usage comes last."""
     _, frames = written(
         Opened(), ReasoningDelta("hm"), TextDelta("Hi"), *CALL, TextDelta("so"), Ended({0: "tool_calls"}, USED)
     )
@@ -72,7 +72,7 @@ def test_a_stream_in_the_sdks_own_types() -> None:
 
 
 def test_a_whole_answer_in_the_sdks_own_type() -> None:
-    """A non-streamed answer has the same blocks, and its arguments are an object with the model's exact numbers."""
+    """A non-streamed answer contains the same blocks, with arguments as an object with the model's exact numbers."""
     writer, frames = written(Opened(), TextDelta("Hi"), *CALL, Ended({0: "tool_calls"}, USED), stream=False)
     assert frames == []
     assert writer.body is not None
@@ -98,13 +98,13 @@ def test_a_whole_answer_in_the_sdks_own_type() -> None:
 )
 @each("stream", [True, False])
 def test_stop_reasons(events: list[ClientEvent], reason: str, stream: bool) -> None:
-    """The stop reason is correct in streamed, non-streamed and empty answers."""
+    """Each way to end an answer has its stop reason, streamed or not."""
     writer, frames = written(*events, stream=stream)
     assert (frames[-2]["delta"] if stream else writer.body or {})["stop_reason"] == reason
 
 
 def test_keep_alives_and_failures() -> None:
-    """Pings do not affect the stream; an error is the last event, or replaces a non-streamed answer."""
+    """Pings do not disturb a stream; a failure is its last event, or the error of a non-streamed answer."""
     _, frames = written(KeepAlive(), TextDelta("x"), KeepAlive(), Failed(ApiError("Gone.", status=502)))
     assert [frame["type"] for frame in frames][0::3] == ["ping", "content_block_delta"]
     assert frames[-1]["error"] == {"type": "api_error", "message": "Gone."}
@@ -124,7 +124,7 @@ def test_keep_alives_and_failures() -> None:
     ],
 )
 def test_arguments_of_a_whole_answer_are_always_an_object(arguments: str, value: Any) -> None:
-    """Arguments that are not a JSON object are wrapped in one, because this API accepts nothing else."""
+    """Arguments that are not a JSON object are wrapped in an object, because the API accepts nothing else."""
     delta = [CallDelta(arguments)] if arguments else []
     writer, _ = written(CallStarted(1, "f"), *delta, CallEnded(), Ended({0: "tool_calls"}), stream=False)
     assert writer.body is not None
@@ -135,7 +135,7 @@ def test_arguments_of_a_whole_answer_are_always_an_object(arguments: str, value:
     "number", ["1.0", "-0", "1e5", "3.14159265358979323846", "12345678901234567890.5", "1e999", "7" * 5000]
 )
 def test_numbers_are_as_streamed(number: str) -> None:
-    """A non-streamed answer contains the exact digits that the model wrote, as a stream does."""
+    """Numbers in a non-streamed answer have exactly the digits that the model wrote, as in a stream."""
     arguments = f'{{"a":[{number}],"b":"😀"}}'
     events = [CallStarted(1, "f"), CallDelta(arguments), CallEnded(), Ended({0: "tool_calls"})]
     whole, _ = written(*events, stream=False)

@@ -1,4 +1,4 @@
-"""The status of a background answer, derived from the stored record and its producer."""
+"""The status of a background answer, which depends on the stored record and on its producer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from toolsim.wire.responses.stored import items_of
     ],
 )
 def test_what_it_is_now(kept: str, state: str, cancel: bool, now: str) -> None:
-    """A finished answer is unchanged, one without a producer has failed, and only a final status is written."""
+    """A finished answer is unchanged, and an unfinished answer without a producer has failed."""
     response = {"id": "r", "status": kept, "output": []}
     assert response_now(response, state, cancel=cancel)["status"] == now
     value = value_of(json.dumps(response).encode(), b'[{"id":"i"}]', stream=True)
@@ -54,7 +54,7 @@ def test_what_it_is_now(kept: str, state: str, cancel: bool, now: str) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_is_kept(stream: bool) -> None:
-    """The stored record is a normal record that is marked as background, and as streamed or not."""
+    """A background answer is stored as an ordinary record that is marked as background and as streamed or not."""
     value = value_of(b'{"id":"r","status":"queued","output":[{"id":"o"}]}', b'[{"id":"i"}]', stream=stream)
     record = parse_object(value)
     assert record is not None

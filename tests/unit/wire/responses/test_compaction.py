@@ -1,4 +1,4 @@
-"""Compaction: the request with a trigger, the answer with one item, and its use in later requests."""
+"""Compaction: a request with a trigger, an answer with one item, and later requests that contain this item."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EVENT: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
 
 
 def asked(backend: Any = "chat", *, mode: Any = "inject", **body: Any) -> Rewritten:
-    """Return the request for a summary that a backend receives."""
+    """Return the rewritten request in which a backend is asked for a summary."""
     sent = {"model": "m", "input": [HELLO, TRIGGER], "tools": [TOOL], **body}
     policy = Policy(backend=backend, mode=mode)
     data = json.dumps(sent).encode()
@@ -38,7 +38,7 @@ def asked(backend: Any = "chat", *, mode: Any = "inject", **body: Any) -> Rewrit
 
 
 def answered(text: str, *, stream: bool, backend: Any = "chat", cut: int = 0, **body: Any) -> list[dict[str, Any]]:
-    """Return the events of the answer to a model that writes ``text``, or the body if it is not streamed."""
+    """Return the events of a streamed answer, or the body of a non-streamed one, for a model that writes ``text``."""
     plan = asked(backend, stream=stream, **body).plan
     _, chunks = rewrite(plan, *backend_answer(backend, stream, [text[i : i + 5] for i in range(0, len(text), 5)]), cut)
     if not stream:
@@ -55,7 +55,7 @@ def item_of(text: str) -> dict[str, Any]:
 @pytest.mark.parametrize("mode", ["inject", "native"])
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 def test_the_model_is_asked_for_a_summary(backend: str, mode: str) -> None:
-    """The prompt for the summary follows the conversation, without an answer format or a demand for a call."""
+    """The request for a summary follows the conversation, without an answer format and without calls."""
     form = {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}
     body = json.loads(asked(backend, mode=mode, text=form, tool_choice="required", parallel_tool_calls=True).body)
     items = body["messages" if backend == "chat" else "input"]
@@ -69,7 +69,7 @@ def test_the_model_is_asked_for_a_summary(backend: str, mode: str) -> None:
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("cut", [0, 1, 7])
 def test_a_stream_holds_one_item(backend: str, cut: int) -> None:
-    """A stream contains one compaction item, which is added empty and then completed, however the stream is split."""
+    """A stream contains exactly one compaction item, which is announced empty and finished with the summary."""
     events = answered("Launch on Tuesday.", stream=True, backend=backend, cut=cut)
     for event in events:
         EVENT.validate_python(event)
@@ -95,7 +95,7 @@ def test_a_whole_answer_holds_the_same() -> None:
 @each("text", ["", " \n", CALL, f"I look. {CALL}", f"Done so far: nothing. {CALL} {CALL}"])
 @each("stream", [True, False])
 def test_no_summary_is_an_error(text: str, stream: bool) -> None:
-    """If the model writes no text or calls a tool, the answer is an error without an item."""
+    """If the model writes no text or calls tools, the answer is an error, so that the client installs no summary."""
     last = answered(text, stream=stream)[-1]
     error = last["response"]["error"] if stream else last["error"]
     assert error["message"] == NO_SUMMARY.message
@@ -104,7 +104,7 @@ def test_no_summary_is_an_error(text: str, stream: bool) -> None:
 
 
 def test_reasoning_is_no_part_of_it() -> None:
-    """Reasoning is omitted, because clients expect exactly one item."""
+    """The answer contains no reasoning item, because clients expect exactly one item."""
     plan = asked("responses", stream=False).plan
     reasoning = {"id": "rs_1", "type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
     content = [{"type": "output_text", "text": "Short.", "annotations": []}]
@@ -115,14 +115,14 @@ def test_reasoning_is_no_part_of_it() -> None:
 
 
 def test_a_trigger_elsewhere_is_an_error() -> None:
-    """A trigger that is not the last item results in a 400 with its path."""
+    """If the trigger is not the last item, the request is refused with the path of the item."""
     with pytest.raises(BadRequest, match="must be the last input item") as raised:
         asked(input=[HELLO, TRIGGER, HELLO])
     assert raised.value.error.param == "input[1]"
 
 
 def test_a_stored_conversation_goes_on_from_its_summary() -> None:
-    """After a compaction the stored conversation continues from the summary and the messages other than the model's."""
+    """After a compaction, a stored conversation consists of the summary and of all messages except the model's."""
     said = {"type": "message", "role": "assistant", "id": "msg_1", "content": []}
     first = {"input": [HELLO], "response": {"status": "completed", "output": [said]}}
     body = {"model": "m", "input": [TRIGGER], "previous_response_id": "resp_1"}
@@ -140,7 +140,7 @@ def test_a_stored_conversation_goes_on_from_its_summary() -> None:
 
 @given(st.text(min_size=1).filter(lambda text: bool(text.strip())))
 def test_an_item_holds_the_summary(text: str) -> None:
-    """A later request shows the summary to the model as a user message, whatever text it contains."""
+    """Later requests show the summary to the model as a user message, whatever the summary contains."""
     item = item_of(text)
     shown = with_summaries({"input": [HELLO, item]})["input"]
     assert shown[0] == HELLO
@@ -161,7 +161,7 @@ def test_an_item_holds_the_summary(text: str) -> None:
     ],
 )
 def test_other_items_are_left_alone(item: Any) -> None:
-    """A request without toolsim's compaction items is returned as the same object."""
+    """A request without compaction items from toolsim is returned as the same object."""
     body = {"input": [item]}
     assert with_summaries(body) is body
     assert with_summaries({"input": "x"}) == {"input": "x"}

@@ -12,7 +12,7 @@ TEXTS = st.lists(st.text(min_size=1), min_size=1, max_size=4)
 
 
 def read(frames: list[bytes]) -> list[dict[str, Any]]:
-    """Return the events in the frames after checking that each frame names its type."""
+    """Return the events in the frames, each of which must name its own type."""
     found = []
     for event in SSEDecoder().feed(b"".join(frames)):
         document = json.loads(event.data)
@@ -23,7 +23,7 @@ def read(frames: list[bytes]) -> list[dict[str, Any]]:
 
 @given(st.lists(TEXTS | st.sampled_from(["a", "b"])))
 def test_all_events_are_counted(batches: list[list[str] | str]) -> None:
-    """All events are numbered by one counter from 0, whenever they are fetched."""
+    """A single counter numbers all events from 0, however often they are fetched."""
     events = EventStream(is_on=True)
     events.start_deltas("d", {"item_id": "m"}, ',"logprobs":[]')
     frames: list[bytes] = []
@@ -45,7 +45,7 @@ def test_all_events_are_counted(batches: list[list[str] | str]) -> None:
 
 
 def test_the_terminator() -> None:
-    """The terminator follows the last event, without a number."""
+    """The terminator follows the last event and has no number."""
     events = EventStream(is_on=True)
     events.start_deltas("d", {})
     events.delta("a")
@@ -54,7 +54,7 @@ def test_the_terminator() -> None:
 
 
 def test_an_answer_that_is_not_streamed_has_no_events() -> None:
-    """An answer that is not streamed has no events."""
+    """If the answer is not streamed, no events are created."""
     events = EventStream(is_on=False)
     events.start_deltas("d", {})
     events.delta("a")

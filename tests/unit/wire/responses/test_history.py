@@ -83,7 +83,7 @@ def read(*items):
     ],
 )
 def test_items(item, read_as):
-    """Each known item is parsed without a note."""
+    """Each known kind of input item is converted without a note."""
     request = read(item)
     assert request.items == (read_as,)
     assert request.dropped == ()
@@ -93,7 +93,7 @@ TOKEN = "gAAAAAB" + "x" * 120
 
 
 def test_messages_between_agents():
-    """Plain text in a message between agents is kept, and its ciphertext is dropped and noted."""
+    """In messages between agents, plain text is kept, and ciphertext is dropped with a note."""
     head = {"type": "input_text", "text": "Payload:"}
     plain, sealed = ({"type": "encrypted_content", "encrypted_content": text} for text in ("Count.", TOKEN))
     message = {"type": "agent_message", "author": "/root", "recipient": "/root/a"}
@@ -103,7 +103,7 @@ def test_messages_between_agents():
 
 
 def test_string_input():
-    """An input string is one user message."""
+    """An input string becomes one user message."""
     assert read_request({"input": "hi"}).items == (say("user", "hi"),)
 
 
@@ -137,7 +137,7 @@ def test_output_by_name():
     ],
 )
 def test_unknown_items(item, read_as, note):
-    """An unknown item becomes text or is dropped with a note, but never causes an error."""
+    """Unknown items become text or are dropped, always with a note, and never cause an error."""
     request = read(item)
     assert request.items == (() if read_as is None else (read_as,))
     assert request.dropped == (note,)
@@ -154,13 +154,13 @@ def test_unknown_items(item, read_as, note):
     ],
 )
 def test_what_hosted_tools_left_stays_as_sent(item):
-    """Items of hosted tools are kept as sent, because only a backend of the same API accepts them."""
+    """Items of hosted tools are kept as sent, because a backend of the same API might accept them."""
     assert read(item).items == (HostedItem(item),)
     assert read(item).dropped == ()
 
 
 def test_resolved_reference():
-    """A reference to an item of the same request adds nothing, before or after that item."""
+    """A reference to an item in the same request adds nothing to the conversation."""
     message = {"type": "message", "id": "msg_1", "role": "assistant", "content": "hi"}
     reference = {"type": "item_reference", "id": "msg_1"}
     request = read(reference, message, reference)
@@ -168,7 +168,7 @@ def test_resolved_reference():
 
 
 def test_call_ids():
-    """Ids are found in calls, outputs and references to items that the backend stores."""
+    """Ids are found in calls, in outputs and in references to stored items."""
     items = [{"id": "fc_1", "call_id": "call_1"}, {"type": "item_reference", "id": "fc_2"}, {"id": 3}, "x"]
     assert call_ids(items) == ["fc_1", "call_1", "fc_2"]
 
@@ -182,7 +182,7 @@ def test_bare_parts_are_messages():
 
 @pytest.mark.parametrize("kind", ["additional_tools", "tool_search_output"])
 def test_items_that_declare_tools(kind):
-    """Items that declare tools add the tools to the request, and are not part of the conversation."""
+    """Items that declare tools extend the list of tools, and do not appear in the conversation."""
     request = read({"role": "user", "content": "hi"}, {"type": kind, "tools": [F]})
     assert [tool.name for tool in request.tools] == ["f"]
     assert (request.items, request.dropped) == ((say("user", "hi"),), ())
@@ -192,7 +192,7 @@ EXIT = {"type": "exit", "exit_code": 0}
 
 
 def test_a_history_of_calls_by_type():
-    """A call of a tool declared by type is converted with its arguments, and its output is found by either id."""
+    """Calls of tools declared by type have their arguments as JSON, and their outputs are matched by either id."""
     request = read(
         {"type": "shell_call", "id": "sh_1", "call_id": "sh_001", "action": {"commands": ["ls"], "timeout_ms": None}},
         {"type": "shell_call_output", "call_id": "sh_001", "output": [{"stdout": "a", "stderr": "", "outcome": EXIT}]},
@@ -223,7 +223,7 @@ def test_a_history_of_calls_by_type():
 
 
 def test_hosted_calls_and_their_outputs_are_no_calls():
-    """Calls of tools that OpenAI's servers ran remain opaque items, because another model cannot use them."""
+    """Calls that OpenAI's servers ran are kept as opaque items, because other models cannot use them."""
     request = read(
         {"type": "shell_call", "call_id": "c", "environment": {"type": "container_reference"}, "action": {}},
         {"type": "shell_call_output", "call_id": "c", "output": []},
@@ -233,7 +233,7 @@ def test_hosted_calls_and_their_outputs_are_no_calls():
 
 
 def test_thoughts():
-    """The text of a reasoning item is used if present, otherwise its summary with each part as a paragraph."""
+    """A reasoning item is read from its text or, without text, from its summary, with each part as a paragraph."""
     summary = [{"type": "summary_text", "text": "short"}, {"type": "summary_text", "text": "words"}]
     request = read(
         {"type": "reasoning", "summary": summary},

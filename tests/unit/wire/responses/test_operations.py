@@ -1,4 +1,4 @@
-"""Counting and compacting: the paths, the requests to a backend, and the item that contains a summary."""
+"""Counting and compaction: paths, requests to a backend, and the answer for the client."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def answer(*items: dict[str, Any], **fields: Any) -> bytes:
     ],
 )
 def test_paths(path: str, action: Any, turn: str) -> None:
-    """The path of an operation can be derived from its turn's path, and vice versa."""
+    """The path of an operation and the path of its turn can be derived from each other."""
     assert action_of(path) == action
     assert turn_path(path) == turn
     assert action_of(action_path(turn, action, api_of_path(turn))) == action
@@ -50,18 +50,18 @@ def test_paths(path: str, action: Any, turn: str) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/compact_1", "/v1/compact", "/responses/compact/x"])
 def test_other_paths(path: str) -> None:
-    """A path that only resembles an operation's path is not one."""
+    """A path that only resembles the path of an operation is not one."""
     assert action_of(path) is None
 
 
 def test_a_backend_is_asked_with_the_fields_that_it_knows() -> None:
-    """A count request contains only the fields that the counting endpoint accepts."""
+    """A backend receives only the fields that its counting endpoint supports."""
     body = {"model": "m", "input": [], "stream": False, "store": False}
     assert count_body(body, RESPONSES) == {"model": "m", "input": []}
 
 
 def test_an_estimate_is_marked() -> None:
-    """An estimated count is marked with an additional field, and the SDK parses it."""
+    """An estimate contains an additional field that marks it, and the SDK still parses it."""
     read = InputTokenCountResponse.model_validate_json(count_answer(5, estimated=True))
     assert (read.input_tokens, read.object, read.model_extra) == (5, "response.input_tokens", {"estimated": True})
 
@@ -81,12 +81,12 @@ def test_an_estimate_is_marked() -> None:
     ],
 )
 def test_whether_the_backend_has_counted(status: int, body: dict[str, Any], expected: bool | None) -> None:
-    """A missing endpoint means that the backend cannot count; any other result is passed to the client."""
+    """A missing counting endpoint is distinguished from errors that concern the client's request."""
     assert has_counted(status, json.dumps(body).encode(), "m") is expected
 
 
 def test_a_summary_is_requested_after_the_conversation() -> None:
-    """The request for a summary keeps the fields about the model, and drops those that only a turn has."""
+    """The request for a summary keeps the fields about the model, and drops fields that apply only to turns."""
     turn = summary_request({"model": "m", "input": "Hello", "instructions": "Be brief.", "tools": [{}], "stream": True})
     assert turn == {
         "model": "m",
@@ -102,13 +102,13 @@ def test_a_summary_is_requested_after_the_conversation() -> None:
 
 @pytest.mark.parametrize("body", [{"input": "x"}, {"model": None}, {"model": 5}, {"model": "m", "instructions": 5}])
 def test_what_cannot_be_compacted(body: dict[str, Any]) -> None:
-    """A request for a compaction without a model, or with invalid instructions, is rejected."""
+    """A compaction request without a model name is refused."""
     with pytest.raises(BadRequest, match=r"model|instructions"):
         summary_request(body)
 
 
 def test_messages_of_all_but_the_model_remain() -> None:
-    """The messages of all roles except the assistant are kept in order; calls and outputs are dropped."""
+    """All messages except the assistant's are kept in order, and calls and outputs are dropped."""
     picture = {"role": "user", "content": [{"type": "input_image", "image_url": "u"}], "id": "msg_1"}
     items = [
         {"role": "developer", "content": "Be kind."},
@@ -127,7 +127,7 @@ def test_messages_of_all_but_the_model_remain() -> None:
 
 
 def test_what_a_client_gets() -> None:
-    """The SDK parses a compaction: messages, the item, and a usage even if the backend reports none."""
+    """A compaction contains the messages, the summary item and the usage, in the SDK's types."""
     messages = json.dumps(remaining({"input": [HELLO]})).encode()
     made = compaction(answer(ITEM), messages)
     assert isinstance(made, bytes)
@@ -142,5 +142,5 @@ def test_what_a_client_gets() -> None:
 
 @pytest.mark.parametrize("body", [answer(), answer({"type": "message", "content": []}), b"{}", b"no"])
 def test_no_summary_is_an_error(body: bytes) -> None:
-    """A backend's answer without a compaction item is an error, so that no client loses its conversation."""
+    """If the backend's answer contains no summary item, the compaction fails, so that no conversation is lost."""
     assert compaction(body, b"[]") is NO_SUMMARY

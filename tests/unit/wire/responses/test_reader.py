@@ -53,7 +53,7 @@ def delta(text: str, output_index: int = 0, **fields: Any) -> dict[str, Any]:
 
 
 def test_text_is_emitted_once() -> None:
-    """Text from deltas is not repeated by the later events and objects that contain the complete text."""
+    """Text that has arrived in deltas is not emitted again for later events with the complete text."""
     done = {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "text": "Hi"}
     item = {"type": "response.output_item.done", "output_index": 0, "item": MESSAGE}
     completed = {"type": "response.completed", "response": {"status": "completed", "output": [MESSAGE]}}
@@ -63,13 +63,13 @@ def test_text_is_emitted_once() -> None:
 
 
 def test_text_without_an_index_is_emitted_once_too() -> None:
-    """Text from events without indexes, as sent by simple servers, is emitted once too."""
+    """Text in events without indexes, as simple servers send them, is emitted once."""
     bare = {"type": "response.output_text.delta", "delta": "Hi"}
     assert stream(bare, {"type": "response.completed", "response": {"output": [MESSAGE]}}) == [TextDelta("Hi"), *END]
 
 
 def test_items_without_an_index_are_distinguished_by_their_ids() -> None:
-    """Without indexes, as in llama.cpp, items are distinguished by their ids, and calls by their call_id."""
+    """Without indexes, as in llama.cpp, items are distinguished by their ids."""
     reasoning = {"type": "reasoning", "id": "rs", "content": [{"type": "reasoning_text", "text": "hm"}]}
     message = {**MESSAGE, "id": "msg"}
     calls = [{"type": "function_call", "call_id": f"fc_{n}", "name": "f", "arguments": f"[{n}]"} for n in (1, 2)]
@@ -89,19 +89,19 @@ def test_items_without_an_index_are_distinguished_by_their_ids() -> None:
 
 
 def test_the_event_line_names_what_the_data_does_not() -> None:
-    """If the data has no ``type``, the name in the event line is used."""
+    """If the data contains no ``type``, the event line supplies it."""
     reader = ResponsesReader()
     assert reader.event(ServerSentEvent("response.output_text.delta", '{"delta":"x"}')) == [TextDelta("x")]
 
 
 def test_opened() -> None:
-    """The response's id, time, model and tier are passed on with the opening event."""
+    """The response's id, time, model and tier are passed on when the answer opens."""
     response = {"id": "resp_1", "created_at": 5.0, "model": "m", "service_tier": "flex"}
     assert stream({"type": "response.created", "response": response}) == [Opened("resp_1", 5, "m", service_tier="flex")]
 
 
 def test_items_of_other_kinds() -> None:
-    """Structured calls become calls, invented outputs are dropped, and other items are passed through once."""
+    """Structured calls become calls, invented outputs are dropped, and other items are passed through exactly once."""
     call = {"type": "function_call", "name": "f", "arguments": "{}", "namespace": "ns", "call_id": "c"}
     custom = {"type": "custom_tool_call", "name": "p", "input": "x"}
     phantom = {"type": "function_call_output", "call_id": "c", "output": "unknown MCP server"}
@@ -122,7 +122,7 @@ def of_item(kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_a_hosted_item_is_emitted_step_by_step() -> None:
-    """A hosted item is emitted step by step as it arrives, including unknown events, without the backend's numbers."""
+    """A hosted item is emitted step by step, including unknown events, and without the backend's sequence numbers."""
     done = {**MCP, "arguments": "{}", "output": "x", "status": "completed"}
     emitted = stream(
         {"type": "response.output_item.added", "output_index": 0, "item": MCP},
@@ -149,7 +149,7 @@ def test_a_hosted_item_is_emitted_step_by_step() -> None:
 
 
 def test_a_hosted_item_that_is_never_done_ends_with_the_answer() -> None:
-    """A hosted item that is never done ends with the answer, as in the final object or as announced."""
+    """A hosted item that never finishes ends with the answer, as the final object or its announcement contains it."""
     added = {"type": "response.output_item.added", "output_index": 0, "item": MCP}
     whole = {**MCP, "status": "completed"}
     completed = {"type": "response.completed", "response": {"status": "completed", "output": [whole]}}
@@ -158,7 +158,7 @@ def test_a_hosted_item_that_is_never_done_ends_with_the_answer() -> None:
 
 
 def test_a_type_that_nobody_knows_is_named() -> None:
-    """An event of an unknown type is reported, whether or not it is passed on."""
+    """The type of an unknown event is recorded for the log, whether or not the event is passed on."""
     reader = ResponsesReader()
     for event in (
         {"type": "response.output_item.added", "item": MCP},
@@ -169,14 +169,14 @@ def test_a_type_that_nobody_knows_is_named() -> None:
 
 
 def test_calls_that_are_never_done() -> None:
-    """A call with its arguments in a separate event is emitted without ``output_item.done``."""
+    """An announced call counts even if ``output_item.done`` is missing."""
     added = {"type": "response.output_item.added", "item": {"type": "function_call", "name": "f", "arguments": ""}}
     done = {"type": "response.function_call_arguments.done", "arguments": "{}"}
     assert stream(added, done, DONE) == [StructuredCall("f", "{}"), *END]
 
 
 def test_reasoning() -> None:
-    """Summary parts become paragraphs, and the text of a reasoning item without deltas is taken from the item."""
+    """Parts of a reasoning summary become paragraphs, and reasoning without deltas is read from its item."""
     part = {"type": "response.reasoning_summary_text.delta", "output_index": 0}
     item = {"type": "reasoning", "summary": [{"text": "a"}, {"text": "b"}], "content": [{"text": "c"}]}
     done = {"type": "response.output_item.done", "output_index": 0, "item": item}
@@ -187,7 +187,7 @@ def test_reasoning() -> None:
 
 
 def test_refusal() -> None:
-    """A refusal is emitted as a refusal, from its delta or its complete text."""
+    """A refusal is emitted once, from its deltas or its final text."""
     assert stream({"type": "response.refusal.delta", "delta": "No"}) == [RefusalDelta("No")]
     assert stream({"type": "response.refusal.done", "refusal": "No"}) == [RefusalDelta("No")]
 
@@ -202,13 +202,13 @@ def test_refusal() -> None:
     ],
 )
 def test_finish(response: dict[str, Any], reason: str) -> None:
-    """The finish reason of an incomplete response is passed on, and events after the final one are ignored."""
+    """The reason of an incomplete response is passed on, and events after the terminal event are ignored."""
     kind = f"response.{response.get('status', 'completed')}"
     assert stream({"type": kind, "response": response}, delta("more"), "[DONE]") == [Finished(reason), Closed()]  # type: ignore[arg-type]
 
 
 def test_usage() -> None:
-    """Token counts are passed on, a missing total is their sum, and without counts there is no usage event."""
+    """Token counts are passed on, a missing total is computed, and without counts no usage is emitted."""
     usage = {"input_tokens": 3, "output_tokens": 4, "output_tokens_details": {"reasoning_tokens": 2}, "x": None}
     done = {"type": "response.completed", "response": {"usage": usage}}
     assert stream(done)[0] == Counted(Usage(3, 4, 7, 0, 2))
@@ -234,7 +234,7 @@ def test_failures(event: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("status", ["queued", "in_progress"])
 def test_an_answer_that_is_still_to_come_is_none(status: str) -> None:
-    """A response that is still queued or in progress, without output, is an error and not an empty answer."""
+    """A response that is still in progress and has no output is a failure, not an empty answer."""
     (failed,) = ResponsesReader().whole({"id": "r", "status": status, "output": []})
     assert isinstance(failed, Failed)
     assert (failed.error.code, failed.error.status) == ("backend_bad_answer", 502)
@@ -242,14 +242,14 @@ def test_an_answer_that_is_still_to_come_is_none(status: str) -> None:
 
 
 def test_garbage() -> None:
-    """An event that is not JSON fails the answer, unless the stream's end cut it; unexpected values are ignored."""
+    """An event that is not JSON fails the answer, unless it was truncated by the stream's end."""
     assert isinstance(stream("{oops")[0], Failed)
     assert ResponsesReader().event(ServerSentEvent("", "{oops", whole=False)) == []
     assert stream("[1]", "null", '{"type":5}', {"type": "ping"}, delta("")) == []
 
 
 def test_a_final_object_with_other_indexes() -> None:
-    """Streamed items are not emitted again, although the final object omits an earlier item."""
+    """Items that were streamed are not emitted again, even if their indexes in the final object differ."""
     call = {"type": "function_call", "name": "f", "call_id": "c", "arguments": "{}", "status": "completed"}
     thought = {"type": "response.reasoning_text.delta", "output_index": 0, "content_index": 0, "delta": "Hm"}
     completed = {"type": "response.completed", "response": {"status": "completed", "output": [MESSAGE, call]}}
@@ -260,7 +260,7 @@ def test_a_final_object_with_other_indexes() -> None:
 
 
 def test_arguments_in_deltas_alone() -> None:
-    """Arguments that only deltas contain are kept, and those that arrive as an object are encoded."""
+    """Arguments that occur only in deltas are kept, and arguments sent as an object are encoded."""
     item = {"type": "function_call", "name": "f", "arguments": ""}
     added = {"type": "response.output_item.added", "output_index": 0, "item": item}
     deltas = [
@@ -273,7 +273,7 @@ def test_arguments_in_deltas_alone() -> None:
 
 
 def test_a_call_that_was_cut_off() -> None:
-    """A call whose item is marked as incomplete is emitted as incomplete."""
+    """A call whose item has the status "incomplete" is marked as incomplete."""
     item = {"type": "function_call", "name": "f", "arguments": '{"a":1', "status": "incomplete"}
     body = {"status": "incomplete", "output": [item]}
     assert ResponsesReader().whole(body)[1] == StructuredCall("f", '{"a":1', whole=False)
@@ -281,12 +281,12 @@ def test_a_call_that_was_cut_off() -> None:
 
 @pytest.mark.parametrize("body", [{}, {"detail": "loading"}, {"choices": []}])
 def test_a_body_that_is_no_response(body: dict[str, Any]) -> None:
-    """A body without an answer is a failure despite its status 200, never an empty answer."""
+    """A body with status 200 that contains no answer is a failure, never an empty answer."""
     assert [type(event) for event in ResponsesReader().whole(body)] == [Failed]
 
 
 def test_counts_come_before_what_is_only_in_the_final_object() -> None:
-    """Token counts are emitted before items that only the final object contains, in case the turn ends within them."""
+    """Token counts are emitted before text from the final object, in case the turn ends within this text."""
     body = {"status": "completed", "output": [MESSAGE], "usage": {"input_tokens": 1, "output_tokens": 2}}
     assert ResponsesReader().whole(body)[1:] == [Counted(Usage(1, 2, 3)), TextDelta("Hi"), *END]
 
@@ -300,7 +300,7 @@ def test_halves_of_a_character() -> None:
 
 
 def test_unknown_events_are_named() -> None:
-    """An unknown event is passed on without the backend's numbers, and reported; events of hosted tools are known."""
+    """An unknown event is passed on without the backend's numbers, and its type is recorded for the log."""
     reader = ResponsesReader()
     for kind in (
         "response.mcp_call.in_progress",
@@ -309,7 +309,7 @@ def test_unknown_events_are_named() -> None:
         "keepalive",
     ):
         assert reader.event(ServerSentEvent(kind, json.dumps({"type": kind}))) == []
-    # Some backends send these as events instead of items.
+    # Some backends report these steps in an event instead of an item.
     flat = ("response.mcp_list_tools", "response.mcp_approval_request")
     for kind in ("response.new_thing.delta", *flat, "x" * 500):
         event = {"type": kind, "sequence_number": 7, "output_index": 3, "item_id": "i", "thing": [1]}
@@ -324,7 +324,7 @@ def done(item: dict[str, Any], **place: int) -> dict[str, Any]:
 @pytest.mark.parametrize("place", [{"output_index": 0}, {}], ids=["index 0", "no index"])
 @pytest.mark.parametrize("is_repeated", [True, False], ids=["all again at the end", "nothing at the end"])
 def test_items_that_share_an_index(place: dict[str, int], is_repeated: bool) -> None:
-    """If all items have the same index, each is emitted exactly once, even if an event is repeated."""
+    """If all items have index 0 or none, each item is still emitted exactly once."""
     calls = [{"type": "function_call", "name": name, "arguments": "{}"} for name in "fg"]
     calls.append({**calls[1], "call_id": "c"})
     final = {"type": "response.completed", "response": {"output": [MESSAGE, *calls] if is_repeated else []}}
@@ -334,7 +334,7 @@ def test_items_that_share_an_index(place: dict[str, int], is_repeated: bool) -> 
 
 
 def test_items_that_share_an_index_and_grow() -> None:
-    """An item announced at the index of a finished item receives the later events of that index."""
+    """If a new item has the index of a finished item, later events at this index belong to the new item."""
     added = [
         {"type": "response.output_item.added", "output_index": 0, "item": {"type": "function_call", "name": name}}
         for name in "fg"
@@ -362,7 +362,7 @@ def test_content_that_is_a_string() -> None:
 
 
 def test_events_without_data_and_space_around_the_terminator() -> None:
-    """Events without data, and whitespace around [DONE], are not treated as broken JSON."""
+    """Empty events, and whitespace around [DONE], are not treated as broken JSON."""
     assert stream("", " [DONE] ", delta("Hi"), " ", DONE) == [TextDelta("Hi"), *END]
 
 
@@ -383,7 +383,7 @@ def piece(index: int, text: str) -> dict[str, Any]:
 
 
 def test_calls_are_streamed_ahead() -> None:
-    """Calls are streamed in pieces, one after the other, and the complete call has the same key."""
+    """On request, calls are streamed in pieces one after the other, and each complete call has the same key."""
     item = {"type": "function_call", "name": "f", "namespace": "n", "arguments": '{"a":1}'}
     done = {"type": "response.output_item.done", "output_index": 0, "item": item}
     emitted = streamed_ahead(added(0, namespace="n"), piece(0, '{"a"'), piece(0, ":1}"), done, added(1), piece(1, "{"))
@@ -393,7 +393,7 @@ def test_calls_are_streamed_ahead() -> None:
 
 
 def test_what_is_not_streamed_ahead() -> None:
-    """Overlapping, custom and unannounced calls are not streamed ahead, and no call is by default."""
+    """Overlapping, custom and unannounced calls are not streamed in pieces, and by default no call is."""
     assert streamed_ahead(added(0), added(1), piece(1, "{")) == []
     assert streamed_ahead(added(0, "custom_tool_call"), piece(0, "{")) == []
     assert streamed_ahead(piece(0, "{"), added(0), piece(0, "}")) == []
@@ -405,7 +405,7 @@ def message(*texts: str, **fields: str) -> dict[str, Any]:
 
 
 def test_the_texts_of_two_messages_are_kept_apart() -> None:
-    """Two messages are separated once, whichever events contain their text; the parts of one message are one text."""
+    """Two messages are separated once, whichever events contain their texts, and parts of one message are joined."""
     messages = [message("A", "B", id="m1"), message("", id="m2"), message(id="m3"), message("C", "D", id="m4")]
     expected = [TextDelta("A"), TextDelta("B"), NextMessage(), TextDelta("C"), TextDelta("D"), *END]
     completed = {"type": "response.completed", "response": {"output": messages}}
@@ -429,7 +429,7 @@ def test_the_texts_of_two_messages_are_kept_apart() -> None:
 
 
 def test_messages_that_are_mixed_are_announced_once() -> None:
-    """Alternating deltas of two messages cause only one separator, and a refusal causes none."""
+    """Alternating deltas of two messages are separated only once, and a refusal causes no separator."""
     emitted = stream(delta("A", 0), delta("C", 1), delta("B", 0), delta("D", 1), DONE)
     assert emitted == [TextDelta("A"), NextMessage(), TextDelta("C"), TextDelta("B"), TextDelta("D"), *END]
     refusal = {"type": "response.refusal.delta", "output_index": 1, "delta": "No"}
@@ -437,7 +437,7 @@ def test_messages_that_are_mixed_are_announced_once() -> None:
 
 
 def test_an_item_id_alone_begins_no_message() -> None:
-    """A new item id without an index does not begin a message, because some backends change the id in each event."""
+    """A new item id alone does not begin a message, because some backends change the id with each event."""
     deltas = [
         {"type": "response.output_text.delta", "item_id": f"m{at}", "delta": text} for at, text in enumerate("AB")
     ]
@@ -447,8 +447,8 @@ def test_an_item_id_alone_begins_no_message() -> None:
 def parts_of(texts: tuple[str, ...], *, numbers: str, said: frozenset[str]) -> list[dict[str, Any]]:
     """Return a stream of reasoning and a message with these texts.
 
-    ``said`` lists the events in addition to deltas. ``numbers`` selects the counting of parts: ``own`` per item,
-    ``running`` over all items, ``deltas`` per delta, or ``zero`` without counting.
+    ``said`` selects the events besides deltas that the backend sends. ``numbers`` selects how parts are counted:
+    ``own`` for each item, ``running`` over all items, ``deltas`` for each delta, or ``zero`` for no counting.
     """
     reasoning = {"type": "reasoning", "id": "rs_1", "content": [{"type": "reasoning_text", "text": "hm"}]}
     content = [{"type": "output_text", "text": text, "annotations": []} for text in texts]
@@ -484,7 +484,7 @@ ALL = ("part.added", "deltas", "text.done", "part.done", "item.done", "final")
 @pytest.mark.parametrize("numbers", ["own", "running", "deltas", "zero"])
 @pytest.mark.parametrize("texts", [("One.",), ("One.", "Two."), ("One.", "One.")])
 def test_each_text_is_emitted_once_however_parts_are_counted(texts: tuple[str, ...], numbers: str) -> None:
-    """Each text is emitted once, whichever of the six kinds of events contain it and however parts are counted."""
+    """Each text is emitted exactly once, whichever events contain it and however its parts are counted."""
     for chosen in range(2 ** len(ALL)):
         said = frozenset(name for bit, name in enumerate(ALL) if chosen >> bit & 1)
         if not said & {"deltas", "text.done", "item.done", "final"}:
@@ -498,14 +498,14 @@ def test_each_text_is_emitted_once_however_parts_are_counted(texts: tuple[str, .
 
 
 def _tells_texts_apart(said: frozenset[str]) -> bool:
-    """Return whether a stream shows the beginning of the next text although its parts are not counted."""
+    """Return whether a stream shows where the next text begins even if its parts are not counted."""
     if "deltas" in said:
         return bool(said & {"part.added", "text.done", "part.done"})
     return "text.done" not in said or bool(said & {"part.added", "item.done", "final"})
 
 
 def test_the_stream_of_vllm() -> None:
-    """vLLM's gpt-oss continues the reasoning's part numbers in the message; its text is still emitted once."""
+    """In vLLM's gpt-oss streams, a message continues the part numbers of its reasoning; its text is emitted once."""
     said = frozenset(ALL)
     call = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
     emitted = stream(*parts_of((call,), numbers="running", said=said))
@@ -514,7 +514,7 @@ def test_the_stream_of_vllm() -> None:
 
 @pytest.mark.parametrize("is_inside", [True, False])
 def test_an_error_in_a_failed_response_or_next_to_it(is_inside: bool) -> None:
-    """The error message is kept, whether it is inside or next to a failed response, streamed or not."""
+    """The error message of a failed response is kept, whether it is inside the response or next to it."""
     error = {"error": {"message": "Out of memory.", "code": 500}}
     response = {"status": "failed", "output": [], "error": None, **(error if is_inside else {})}
     (failed,) = stream({"type": "response.failed", "response": response, **({} if is_inside else error)})

@@ -40,7 +40,7 @@ def read(*items, **fields):
     ],
 )
 def test_uses_tools(body, uses):
-    """A request uses tools if it declares client tools or its history contains their calls."""
+    """A request uses tools if it declares client tools or if its history contains their calls."""
     assert uses_tools(body) is uses
 
 
@@ -68,14 +68,14 @@ def test_uses_tools(body, uses):
     ],
 )
 def test_bad_requests(body, param):
-    """A malformed field results in a 400 whose ``param`` is the exact path."""
+    """A malformed field causes an error with status 400 and the exact path in ``param``."""
     with pytest.raises(BadRequest) as caught:
         read_request(body)
     assert caught.value.error.param == param
 
 
 def test_fields():
-    """Tools, choice, streaming and parallel calls are parsed, and null means the default."""
+    """Tools, tool choice, streaming and parallel calls are read, and null means the default."""
     request = read(tools=[F, {"type": "web_search"}], tool_choice="required", parallel_tool_calls=False, stream=True)
     assert [tool.name for tool in request.tools] == ["f"]
     assert request.hosted == ({"type": "web_search"},)
@@ -90,7 +90,7 @@ def written(request, *messages, keep_format=True, keep_hosted=False):
 
 
 def test_compose_leaves_every_other_field_alone():
-    """Tool fields are removed and the input replaced; all other fields of the client are kept."""
+    """Tool fields are removed and the input is replaced, and all other fields of the client are kept."""
     kept = {"model": "m", "instructions": None, "x_vendor": {"a": 1}, "store": False, "include": [], "text": {}}
     request = read(**kept, tools=[F], tool_choice="auto", parallel_tool_calls=True, max_tool_calls=3)
     message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
@@ -98,13 +98,13 @@ def test_compose_leaves_every_other_field_alone():
 
 
 def test_compose_without_input():
-    """A request with a stored prompt needs no input, and none is added."""
+    """A request with a stored prompt and without input is sent without input."""
     assert written(read_request({"prompt": {"id": "p"}})) == {"prompt": {"id": "p"}}
     assert "input" in written(read_request({"prompt": {"id": "p"}}), say("developer", "M"))
 
 
 def test_compose_keeps_hosted_tools():
-    """Hosted tools are kept with their limit if they are to be forwarded, and client tools are removed."""
+    """Hosted tools are kept with their limit if they are to be forwarded, without the client's tools."""
     request = read(tools=[F, {"type": "web_search"}], max_tool_calls=3)
     body = written(request, keep_hosted=True)
     assert (body["tools"], body["max_tool_calls"]) == ([{"type": "web_search"}], 3)
@@ -112,7 +112,7 @@ def test_compose_keeps_hosted_tools():
 
 
 def test_compose_strips_the_format():
-    """The answer format can be removed, while the verbosity is kept."""
+    """The answer format can be left out, and the verbosity is kept."""
     request = read(text={"format": {"type": "json_object"}, "verbosity": "low"})
     assert written(request, keep_format=False)["text"] == {"verbosity": "low"}
     assert written(request)["text"] == {"format": {"type": "json_object"}, "verbosity": "low"}
@@ -143,17 +143,17 @@ def chat(**fields):
     ],
 )
 def test_chat_fields(sent, gives):
-    """Only known fields of a chat request are translated to the Responses API."""
+    """Fields of a chat request are translated to the Responses API, and unknown fields are left out."""
     assert written(chat(**sent)) == {"model": "m", "input": [], "store": False, **gives}
 
 
 def test_chat_format_can_be_left_out():
-    """A chat client's answer format is omitted if the manifest requests it instead."""
+    """The answer format of a chat client is left out if the manifest requests it instead."""
     assert "text" not in written(chat(response_format={"type": "json_object"}), keep_format=False)
 
 
 def test_chat_system_text_becomes_instructions():
-    """Leading system messages become the instructions, except if nothing else would remain in the input."""
+    """Leading system messages become instructions, unless they are the only messages."""
     body = written(chat(), say("system", "a"), say("system", "b", name="x"), say("user", "u"), say("system", "c"))
     assert body["instructions"] == "a\n\nb"
     assert [item["role"] for item in body["input"]] == ["user", "system"]
@@ -169,7 +169,7 @@ def test_adopt_own_dialect():
 
 
 def test_adopt_chat():
-    """A chat client's parts are converted, and each part or field without a counterpart is noted."""
+    """Parts of a chat request are converted, and parts and fields without a counterpart are noted."""
     content = [
         {"type": "text", "text": "a"},
         {"type": "file", "file": {"file_id": "f"}},
@@ -196,7 +196,7 @@ def test_adopt_chat():
 
 
 def test_one_choice_only():
-    """More than one choice is refused, because this API returns only one."""
+    """A chat request for several choices is refused, because the Responses API returns only one."""
     with pytest.raises(BadRequest) as caught:
         to_items(chat(n=2))
     assert caught.value.error.param == "n"
@@ -204,7 +204,7 @@ def test_one_choice_only():
 
 
 def test_background_needs_a_stream():
-    """A background request with tools requires a stream, because toolsim cannot rewrite an answer fetched later."""
+    """A background request with tools must be streamed, because toolsim cannot rewrite an answer fetched later."""
     with pytest.raises(BadRequest) as caught:
         to_items(read_request({"input": "hi", "tools": [F], "background": True}))
     assert (caught.value.error.param, caught.value.error.code) == ("background", "unsupported_parameter")
@@ -212,7 +212,7 @@ def test_background_needs_a_stream():
         to_items(read_request({"input": "hi", "tools": [F], **fine}))
 
 
-# The Open Responses specification requires these fields in a Response, in addition to the answer's own.
+# Fields that the Open Responses specification requires in a response, except those from the answer itself.
 FROM_REQUEST = {
     "background", "instructions", "max_output_tokens", "max_tool_calls", "model", "parallel_tool_calls",
     "previous_response_id", "prompt_cache_key", "reasoning", "safety_identifier", "service_tier", "store",
@@ -222,7 +222,7 @@ FROM_REQUEST = {
 
 
 def test_echo_defaults():
-    """Fields that the client omitted are echoed with the API's defaults, never null for a required number or string."""
+    """Fields that the client did not send have the API's defaults in the response, which contains all required keys."""
     fields = echo({"model": "m", "input": "hi", "temperature": None, "tool_choice": None})
     assert fields.keys() == FROM_REQUEST
     assert (fields["temperature"], fields["top_p"], fields["service_tier"]) == (1.0, 1.0, "default")
@@ -232,7 +232,7 @@ def test_echo_defaults():
 
 
 def test_echo_restores_what_was_sent():
-    """Fields that were removed for the backend are echoed as the client sent them."""
+    """Fields that were removed for the backend appear in the response as the client sent them."""
     sent = {
         "model": "m",
         "instructions": "Be good.",
@@ -265,7 +265,7 @@ def test_echo_restores_what_was_sent():
     ],
 )
 def test_tools_without_a_conversation(body, param):
-    """A request without input results in a 400 that names the field, unless the backend stores the conversation."""
+    """A request with tools but without input is refused, unless the backend stores the conversation."""
     with pytest.raises(BadRequest) as caught:
         read_request({"model": "m", "tools": [F], **body})
     assert caught.value.error.param == param
@@ -275,7 +275,7 @@ def test_tools_without_a_conversation(body, param):
 
 @pytest.mark.parametrize("kind", ["shell", "apply_patch"])
 def test_a_tool_is_chosen_by_its_type(kind):
-    """A tool declared by type can be chosen by its type; an undeclared type is ignored and noted."""
+    """A tool declared by type can be chosen by its type; a choice of an undeclared type is dropped with a note."""
     tools = [{"type": "shell"}, {"type": "apply_patch"}]
     assert read({"role": "user", "content": "hi"}, tools=tools, tool_choice={"type": kind}).tool_choice == ToolChoice(
         "required", frozenset({kind})
@@ -288,7 +288,7 @@ def test_a_tool_is_chosen_by_its_type(kind):
 
 
 def test_a_request_beside_the_conversation() -> None:
-    """A side request keeps the model and its settings, with another question that is not stored."""
+    """A side request has the same model and settings, but another question, and is not stored."""
     body = {
         "model": "m",
         "input": "hi",
@@ -319,12 +319,12 @@ def test_a_request_beside_the_conversation() -> None:
     [({}, None), ({"previous_response_id": "r"}, "r"), ({"previous_response_id": 5}, ""), ({"conversation": "c"}, "")],
 )
 def test_what_only_the_backend_holds(body: dict[str, object], history: str | None) -> None:
-    """The continued response's id is returned; for a conversation it is "", because its id does not show its state."""
+    """``stored_history`` is the id of the continued answer, or empty for a conversation, whose id shows no state."""
     assert read_request({"model": "m", "input": "x", **body}).stored_history == history
 
 
 def test_updates_of_the_configuration():
-    """A configuration update applies until the next one of its kind, and a program remains an opaque item."""
+    """Each update of the configuration applies until the next update of the same kind."""
     wanted = {"type": "json_object"}
     request = read(
         {"type": "configuration_update", "reasoning": {"effort": "low"}, "text": {"format": wanted}},
@@ -340,7 +340,7 @@ def test_updates_of_the_configuration():
 
 
 def test_arguments_as_an_object():
-    """Arguments that are an object are encoded as JSON; other types result in a 400."""
+    """Arguments that a client sends as an object are encoded as JSON text; other types are refused."""
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": {"a": 1}}
     (read,) = read_request({"model": "m", "input": [call]}).items
     assert read.arguments == '{"a":1}'

@@ -1,4 +1,4 @@
-"""Stored answers and conversations as resources: paths, pages, and the effects of requests on records."""
+"""Stored answers and conversations as HTTP resources: paths, pages, and changes of records."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ TALK = json.dumps({"conversation": {"id": "c", "metadata": {}}, "items": [{"id":
     ],
 )
 def test_paths(path: str, resource: Resource | None) -> None:
-    """Each path of the API is recognized after any prefix, and other paths are not."""
+    """Each resource path is recognized with any prefix, and other paths are not."""
     assert resource_of(path) == resource
 
 
 @given(st.integers(0, 30), st.integers(1, 12), st.sampled_from(["asc", "desc"]))
 def test_pages_together_are_all(count: int, limit: int, order: str) -> None:
-    """All pages together contain each item once, in the requested order."""
+    """Page after page, each item is returned exactly once in the requested order."""
     items = [{"id": f"i{number}"} for number in range(count)]
     read: list[Any] = []
     query = f"limit={limit}&order={order}"
@@ -61,7 +61,7 @@ def test_pages_together_are_all(count: int, limit: int, order: str) -> None:
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
 def test_pages_end_although_an_item_is_there_twice(order: str) -> None:
-    """A duplicate item is listed once, so that paging ends; deleting it deletes all copies."""
+    """A duplicate item is listed once, so that paging ends, and deleting it removes all copies."""
     items = [{"id": f"i{number}"} for number in range(30)] * 2
     first = page(items, f"order={order}")
     second = page(items, f"order={order}&after={first['last_id']}")
@@ -102,14 +102,14 @@ def test_pages_end_although_an_item_is_there_twice(order: str) -> None:
     ],
 )
 def test_errors(call: ResourceCall, value: bytes | None, words: str) -> None:
-    """A failed request results in an error that describes it, and a missing resource in a 404."""
+    """Each invalid request causes an error with a description, and a missing resource a 404."""
     with pytest.raises(BadRequest, match=words.rstrip(".")) as caught:
         respond(call, value)
     assert caught.value.error.status == (404 if "not found" in words else 400)
 
 
 def test_what_a_call_writes() -> None:
-    """Reading writes nothing, deleting writes an empty value, and a change keeps the rest of the record."""
+    """Reading writes nothing, deleting writes an empty value, and a change preserves the rest of the record."""
     assert respond(ResourceCall(Resource("response", "r"), "GET"), ANSWER).id == ""
     for resource, value in (Resource("response", "r"), ANSWER), (Resource("conversation", "c"), TALK):
         gone = respond(ResourceCall(resource, "DELETE"), value)
@@ -126,7 +126,7 @@ def test_what_a_call_writes() -> None:
 
 
 def test_methods() -> None:
-    """A method that a resource lacks results in a 405."""
+    """A method that a resource does not support is refused with status 405."""
     assert wrong_method(ResourceCall(Resource("response", "r"), "DELETE")) is None
     error = wrong_method(ResourceCall(Resource("input_items", "r"), "DELETE"))
     assert error is not None

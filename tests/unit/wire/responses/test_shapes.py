@@ -27,12 +27,12 @@ from toolsim.wire.responses.shapes import failed, failure, part_of, response_jso
     ],
 )
 def test_a_failure_has_a_code_that_clients_know(code: str | None, final: str) -> None:
-    """Internal error codes are mapped to codes that clients know; after one for an invalid call no client retries."""
+    """Internal error codes are replaced by codes that clients know and that control whether they retry."""
     assert failure(ApiError("Why.", code=code)) == {"code": final, "message": "Why."}
 
 
 def test_an_answer_that_failed_after_all_was_not_completed() -> None:
-    """An answer that fails at the end has the status "failed" and no completion time, and is otherwise unchanged."""
+    """An answer that fails after it was completed has the status "failed" and no completion time."""
     response = {"id": "resp_1", "status": "completed", "error": None, "completed_at": 7, "output": [1]}
     final = failed(response, ApiError("Why.", code="store_unavailable"))
     error = {"code": "server_error", "message": "Why."}
@@ -40,20 +40,20 @@ def test_an_answer_that_failed_after_all_was_not_completed() -> None:
 
 
 def test_parts_hold_their_text() -> None:
-    """Each kind of part contains its text under the API's field name."""
+    """Each kind of part contains its text in the field that the API defines for it."""
     assert part_of("refusal", "no") == {"type": "refusal", "refusal": "no"}
     assert {part_of(kind, "x")["text"] for kind in ("text", "summary", "reasoning_text")} == {"x"}
 
 
 def test_counts_are_null_until_they_are_known() -> None:
-    """Usage is null until it is known, and then has all fields that the API requires."""
+    """Usage is null until it is known, and then has all required fields."""
     assert usage_of(None) is None
     assert ResponseUsage.model_validate(usage_of(Usage(1, 2, 3, 1, 2))).total_tokens == 3
 
 
 @pytest.mark.parametrize("output", [[], [{"id": "msg_1"}], [{"id": str(number), "x": "é\n"} for number in range(12)]])
 def test_a_final_object_repeats_its_items(output: list[dict[str, Any]]) -> None:
-    """JSON assembled from encoded items equals a complete encoding, byte for byte."""
+    """A final object assembled from encoded items equals the complete encoding, byte for byte."""
     response = {"id": "resp_1", "metadata": {"output": "[]"}, "output": output, "error": None, "usage": {"a": 1}}
     items = {place: dump(item) for place, item in reversed(list(enumerate(output)))}
     assert response_json(response, items) == dump(response)

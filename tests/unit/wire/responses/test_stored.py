@@ -56,14 +56,14 @@ def record(own: list[Any], output: list[Any]) -> bytes:
     ],
 )
 def test_what_a_request_refers_to(body: dict[str, Any], expected: References) -> None:
-    """Each reference is found once, and an item of the request itself is not a reference."""
+    """Each reference to stored data is found once, and items in the request itself are not references."""
     assert references(body) == expected
     if expected:
         assert stored.may_refer_to_stored(json.dumps(body).encode())
 
 
 def test_a_request_is_shown_with_all_that_it_refers_to() -> None:
-    """A resolved request contains the stored inputs and outputs, the oldest first, and then its own items."""
+    """A resolved request contains the stored inputs and outputs, oldest first, followed by its own items."""
     chain = record([item("i1")], [item("o1")]), record([item("i2")], [item("o2")])
     body = {
         "model": "m",
@@ -92,7 +92,7 @@ def test_a_request_is_shown_with_all_that_it_refers_to() -> None:
 
 @pytest.mark.parametrize("name", ["previous_response_id", "conversation"])
 def test_an_id_that_is_empty(name: str) -> None:
-    """An empty id is an error, because it refers to nothing."""
+    """An empty id is refused as an error instead of being ignored."""
     for wrong in ("", *[{}, {"id": ""}] * (name == "conversation")):
         with pytest.raises(BadRequest) as raised:
             references({name: wrong})
@@ -102,7 +102,7 @@ def test_an_id_that_is_empty(name: str) -> None:
 @each("wrong", [b"", b"5", b"{}", b'{"response":5,"input":"x"}', b'{"items":{"id":"x"}}', b"\xff{"])
 @each("place", [0, 1])
 def test_a_damaged_record_is_not_found(wrong: bytes, place: int) -> None:
-    """A damaged record counts as missing, because the request would lose its context."""
+    """A damaged record is treated as missing, because the request would otherwise lose part of its context."""
     good = b'{"response":{"output":[]},"input":[]}'
     records = (wrong, good) if place == 0 else (good, wrong)
     for asked, param in (
@@ -144,7 +144,7 @@ def events(frames: bytes) -> list[Any]:
 
 
 def test_an_answer_that_is_not_kept_is_marked() -> None:
-    """An answer that is not stored is marked with ``store: false``; a stored one is unchanged, byte for byte."""
+    """An answer that could not be stored is marked with ``store: false``, and a stored answer is not changed."""
     for stream in False, True:
         data, body = answer(stream=stream)
         assert with_outcome(data, True, stream=stream) == data
@@ -157,7 +157,7 @@ def test_an_answer_that_is_not_kept_is_marked() -> None:
 
 
 def test_an_answer_that_is_lost_fails() -> None:
-    """If an answer cannot be stored, its stream ends with an error and the failed response."""
+    """If an answer is lost, its stream ends like a failed stream, with an error and the failed response."""
     data, body = answer(stream=True)
     *before, error, last = events(with_outcome(data, LOST))
     assert before == events(data)[:-1]
@@ -169,7 +169,7 @@ def test_an_answer_that_is_lost_fails() -> None:
 
 
 def test_ids_of_items() -> None:
-    """Items without an id receive one of their kind; the output's ids are listed unless the answer failed."""
+    """Items without an id receive an id of their kind, and the items of a failed answer are not registered."""
     made = [stored.stored_item({"type": kind}) for kind in ("message", "function_call", "reasoning", "other")]
     assert [item["id"].partition("_")[0] for item in made] == ["msg", "fc", "rs", "item"]
     assert len({item["id"] for item in made}) == 4
@@ -181,7 +181,7 @@ def test_ids_of_items() -> None:
 
 @pytest.mark.parametrize("status", ["queued", "in_progress", "failed", "cancelled"])
 def test_what_is_not_whole_cannot_be_continued(status: str) -> None:
-    """An answer without a result cannot be continued, while an incomplete one can."""
+    """An unfinished or failed answer cannot be continued, but an incomplete answer can."""
     value = json.dumps({"response": {"id": "r", "status": status, "output": []}, "input": []}).encode()
     with pytest.raises(BadRequest, match=f"its status is '{status}'") as caught:
         resolve({"input": "x"}, Recalled(References("r"), (value,)))
@@ -199,7 +199,7 @@ def test_what_is_not_whole_cannot_be_continued(status: str) -> None:
     ],
 )
 def test_an_error_names_the_place_in_the_request(asked: Any, param: str) -> None:
-    """The error for a malformed item names its position in the client's request, without the stored items."""
+    """The error for a malformed item contains its path in the client's request, without the stored items."""
     chain = record([item("i1")], [item("o1")]), record([item("i2")], [item("o2")])
     body = {"previous_response_id": "r", "input": asked}
     with pytest.raises(BadRequest) as caught:
@@ -209,7 +209,7 @@ def test_an_error_names_the_place_in_the_request(asked: Any, param: str) -> None
 
 @pytest.mark.parametrize("end", [b"}", b',"background":{"stream":false}}'], ids=["foreground", "background"])
 def test_an_answer_is_no_conversation(end: bytes) -> None:
-    """An answer cannot be continued as a conversation, or a conversation as an answer."""
+    """An answer cannot be continued as a conversation, and a conversation cannot be continued as an answer."""
     value = record([item("i")], [])[:-1] + end
     with pytest.raises(BadRequest, match="Conversation with id 'r' not found") as caught:
         resolve({"input": "x"}, Recalled(References(conversation="r"), (value,)))
@@ -233,13 +233,13 @@ def test_an_answer_is_no_conversation(end: bytes) -> None:
     ],
 )
 def test_what_may_refer_to_something(body: bytes, expected: bool) -> None:
-    """Only a request that might contain a reference, or runs in the background, has to be parsed twice."""
+    """A body is parsed in advance only if it might contain a reference or run in the background."""
     assert may_refer_to_stored(body) is expected
 
 
 @pytest.mark.parametrize("name", ["previous_response_id", "conversation", "item_reference", "background"])
 def test_it_is_found_in_pieces(name: str) -> None:
-    """A reference is found wherever the body is split."""
+    """A reference field is found even if it is split between two pieces of the body."""
     for before in range(100):
         body = b" " * before + b'"%s":true' % name.encode() + b" " * 50
         assert any(pieces(body, 40))

@@ -58,7 +58,7 @@ DELTAS = (
 
 
 def write(events: Sequence[ClientEvent], stream: bool = True) -> tuple[list[dict[str, Any]], ResponsesWriter]:
-    """Return the events in the frames, after checking each frame's form, and the writer."""
+    """Return the events in the frames, whose form is checked, and the writer."""
     writer = ResponsesWriter(dataclasses.replace(FORM, stream=stream))
     sent = []
     for event in events:
@@ -124,7 +124,7 @@ WORDS: st.SearchStrategy[list[ClientEvent]] = st.one_of(
 
 @given(st.lists(WORDS, max_size=8), st.sampled_from(["stop", "length", "tool_calls", "content_filter"]), st.booleans())
 def test_any_answer_keeps_the_rules(parts: list[list[ClientEvent]], reason: Any, usage: bool) -> None:
-    """Any events result in a valid stream, and the non-streamed answer equals the stream's final object."""
+    """Any sequence of events becomes a valid stream, whose final object equals the non-streamed answer."""
     events: list[ClientEvent] = [Opened("resp_1", 5)]
     for number, part in enumerate(parts, 1):
         events += [dataclasses.replace(e, number=number) if isinstance(e, CallStarted) else e for e in part]
@@ -143,13 +143,13 @@ def test_any_answer_keeps_the_rules(parts: list[list[ClientEvent]], reason: Any,
 
 
 def test_a_sign_of_life_may_come_first() -> None:
-    """The response is announced before a keep-alive or any other first event."""
+    """A keep-alive can precede all other events, and the response is announced before it."""
     sent, _ = write([KeepAlive(), *call(1), Ended({0: "tool_calls"})])
     check(sent)
 
 
 def test_a_long_text_takes_little_more_room_than_itself() -> None:
-    """The memory for the open item's text is close to the text's length, however many deltas it has."""
+    """The text of the open item occupies little more memory than its length, however many deltas it consists of."""
     _, writer = write([Opened("resp_1")])
     tracemalloc.start()
     try:
@@ -162,7 +162,7 @@ def test_a_long_text_takes_little_more_room_than_itself() -> None:
 
 
 def test_ids() -> None:
-    """A call's id and call_id are equal and contain its number; the backend's response id is kept."""
+    """The id of a call equals its call_id and contains its number, and the backend's response id is kept."""
     _, writer = write([Opened("resp_1"), *call(7), *call(8, kind="custom"), Ended({0: "tool_calls"})])
     assert writer.body is not None
     assert writer.body["id"] == "resp_1"
@@ -183,7 +183,7 @@ def test_ids() -> None:
 def test_arguments_that_may_be_encrypted(
     declared: tuple[str, ...], arguments: str, named: list[str] | None, stream: bool
 ) -> None:
-    """Only a call of a tool that declares encrypted arguments lists the arguments that are encrypted."""
+    """A call lists its encrypted arguments if its tool declares that some can be encrypted; other calls do not."""
     started = CallStarted(1, "spawn_agent", namespace="agents", encrypted=declared)
     sent, writer = write([started, CallDelta(arguments), CallEnded(), *call(2), Ended()], stream)
     if stream:
@@ -197,21 +197,21 @@ def test_arguments_that_may_be_encrypted(
 
 
 def test_namespace_is_sent() -> None:
-    """A call has its namespace in its first event and in its last."""
+    """A call with a namespace contains it from its first event on."""
     sent, _ = write([*call(1, namespace="ns"), Ended()])
     items = [event["item"] for event in sent if "item" in event]
     assert [item["namespace"] for item in items] == ["ns", "ns"]
 
 
 def test_text_after_a_call_is_a_new_item() -> None:
-    """Text after a call begins a new item with its own index."""
+    """Text after a call becomes a new item with its own index."""
     _, writer = write([TextDelta("a"), *call(1), TextDelta("b"), Ended({0: "tool_calls"})])
     assert writer.body is not None
     assert [item["type"] for item in writer.body["output"]] == ["message", "function_call", "message"]
 
 
 def test_the_first_message_is_like_any_other() -> None:
-    """The first message has the same events as a later one, although its frames are prepared in advance."""
+    """The first message has the same events as any other, although its frames are prepared in advance."""
     sent, _ = write([TextDelta("a"), *call(1), TextDelta("a"), Ended()])
     begins = [at for at, event in enumerate(sent) if event.get("item", {}).get("type") == "message"][::2]
     names = [sent[at]["item"]["id"] for at in begins]
@@ -222,7 +222,7 @@ def test_the_first_message_is_like_any_other() -> None:
 
 
 def test_refusal_and_text_share_a_message() -> None:
-    """Text and refusal are parts of one message, each with its own index."""
+    """Text and refusals are parts of the same message, each with its own index."""
     sent, writer = write([TextDelta("a"), RefusalDelta("b"), TextDelta("c"), Ended()])
     check(sent)
     assert writer.body is not None
@@ -230,7 +230,7 @@ def test_refusal_and_text_share_a_message() -> None:
 
 
 def test_incomplete() -> None:
-    """A cut answer is incomplete, with a reason, and so is its open item."""
+    """An answer that was cut off is marked as incomplete with the reason, as is its open item."""
     sent, _ = write([TextDelta("a"), Ended({0: "length"}, None)])
     assert sent[-1]["type"] == "response.incomplete"
     assert sent[-1]["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
@@ -239,7 +239,7 @@ def test_incomplete() -> None:
 
 
 def test_failed() -> None:
-    """A failure closes the open item, and is sent flat and nested, so that the client raises it."""
+    """A failure closes the open item and ends the response with two error events, so that the client raises it."""
     error = ApiError("out", "server_error", "rate_limit_exceeded", "p")
     sent, writer = write([TextDelta("a"), Failed(error)])
     check(sent)
@@ -258,7 +258,7 @@ def test_failed() -> None:
     [("invalid_tool_call", "invalid_prompt"), ("backend_truncated", "server_error"), (None, "server_error")],
 )
 def test_codes_of_the_final_object(code: str | None, final: str) -> None:
-    """The final object's code tells clients whether to retry: not after an invalid call, but after a broken stream."""
+    """The error code in the final object shows clients whether to retry, which is useless after an invalid call."""
     sent, _ = write([Failed(ApiError("out", code=code))])
     assert sent[-2]["code"] == code
     assert sent[-1]["response"]["error"]["code"] == final
@@ -276,7 +276,7 @@ def test_items_of_built_in_tools_pass() -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_hosted_items_are_sent_step_by_step(stream: bool) -> None:
-    """Text can be interleaved with a hosted item's events, which have toolsim's numbers and the item's own id."""
+    """Text can be interleaved with the events of a hosted item, whose numbers and indexes come from toolsim."""
     begun = {"id": "mcp_1", "type": "mcp_call", "name": "x", "arguments": "", "server_label": "s", "status": "calling"}
     done = {**begun, "arguments": "{}", "output": "y", "status": "completed"}
     other = {**begun, "id": "mcp_2"}
@@ -308,7 +308,7 @@ def test_hosted_items_are_sent_step_by_step(stream: bool) -> None:
 
 
 def test_lone_surrogates_are_replaced() -> None:
-    """A lone surrogate becomes U+FFFD in a stream."""
+    """A lone surrogate is replaced by U+FFFD in the stream."""
     sent, writer = write([TextDelta("a\ud83d"), Ended()])
     assert sent[4]["delta"] == "a\ufffd"
     assert writer.body is not None
@@ -316,7 +316,7 @@ def test_lone_surrogates_are_replaced() -> None:
 
 
 def test_a_call_that_is_declared_by_type_comes_as_one_item() -> None:
-    """A call of a tool declared by type is sent as one complete item, without deltas."""
+    """A call of a tool declared by type is sent as a single item, without deltas."""
     writer = ResponsesWriter(AnswerForm(stream=True, model="m"))
     events = [
         CallStarted(7, "shell", "shell"),
@@ -363,7 +363,7 @@ TEXT = [TextDelta("a")]
 def test_a_message_shows_whether_the_answer_continues(
     events: list[ClientEvent], phases: list[str | None], stream: bool
 ) -> None:
-    """A message's phase shows whether calls follow; it is set when the message ends, unless the answer was cut off."""
+    """The phase of a finished message shows whether calls follow; a message that was cut off has none."""
     sent, writer = write(events, stream)
     assert writer.body is not None
     assert [item.get("phase") for item in writer.body["output"] if item["type"] == "message"] == phases
@@ -375,7 +375,7 @@ def test_a_message_shows_whether_the_answer_continues(
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_that_waits_for_its_model(stream: bool) -> None:
-    """A queued answer has its id, and is continued with the same id and increasing numbers."""
+    """A queued answer keeps its id when the model's answer arrives, and the sequence numbers continue."""
     writer = ResponsesWriter(dataclasses.replace(FORM, stream=stream))
     response, frames = writer.queue()
     assert (response["status"], response["output"], response["usage"]) == ("queued", [], None)
