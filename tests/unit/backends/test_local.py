@@ -1,4 +1,4 @@
-"""A model file as a backend, with a stand-in for llama.cpp's library; real weights are tested manually."""
+"""A model file as a backend, with a stand-in for the llama.cpp library; real models are tested manually."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Server:
 
 
 def library(monkeypatch: pytest.MonkeyPatch, make: Callable[[Any], object]) -> None:
-    """Install a stand-in for the library; ``make`` creates its servers from their parameters."""
+    """Install a stand-in for the library whose servers ``make`` creates from their parameters."""
     module = types.ModuleType("xllamacpp")
     params = {"model": types.SimpleNamespace(), "cpuparams": types.SimpleNamespace()}
     module.CommonParams = lambda: types.SimpleNamespace(**params)  # type: ignore[attr-defined]
@@ -65,7 +65,7 @@ async def answered(backend: LocalBackend, body: dict[str, Any] = HELLO) -> list[
 
 
 async def test_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Responses request is converted to chat completions, with its settings, and the model's text is returned."""
+    """A Responses request is sent to the model as chat completions, with its settings, and the text is returned."""
     server = Server(["Hel", "lo"])
     backend = await loaded(monkeypatch, server)
     assert await backend.models() == ["model-3b"]
@@ -82,7 +82,7 @@ async def test_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_it_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
-    """llama.cpp's port listens only on the loopback, and requires a key."""
+    """The port that llama.cpp opens listens only on the loopback interface and requires a key."""
     made: list[Any] = []
     library(monkeypatch, lambda params: made.append(params) or Server([]))
     await LocalBackend(Path("m.gguf")).start()
@@ -105,7 +105,7 @@ async def test_a_client_that_leaves_stops_it(monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_what_it_refuses_is_the_clients_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that llama.cpp rejects results in an error with llama.cpp's message."""
+    """If llama.cpp rejects a request, the client receives an error with llama.cpp's message."""
     backend = await loaded(monkeypatch, Server([], ValueError("the prompt is too long")))
     [event] = await answered(backend)
     assert isinstance(event, Failed)
@@ -113,7 +113,7 @@ async def test_what_it_refuses_is_the_clients_error(monkeypatch: pytest.MonkeyPa
 
 
 async def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """Without the optional package, the log has one line with its installation command, and requests fail with 503."""
+    """Without the optional package, one log line shows how to install it, and requests fail with status 503."""
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     backend = LocalBackend(Path("m.gguf"))
     await backend.start()
@@ -126,7 +126,7 @@ async def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, caplog: pytest
 
 
 async def test_a_file_that_is_no_model(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    """A file that is not a model results in one line in the log."""
+    """If the file is not a model, one log line gives the reason."""
 
     def refuse(params: Any) -> object:
         raise RuntimeError("failed to\nload model")
@@ -137,7 +137,7 @@ async def test_a_file_that_is_no_model(monkeypatch: pytest.MonkeyPatch, caplog: 
 
 
 def test_the_body() -> None:
-    """The body includes the answer's schema; a request without a message results in a 400."""
+    """The body contains the schema of the answer, and a request without messages is refused."""
     form = {"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}}}
     body = chat_body(RESPONSES.read({"input": "x", "text": form}))
     assert body["response_format"]["json_schema"]["schema"] == {"type": "object"}
@@ -148,7 +148,7 @@ def test_the_body() -> None:
 
 
 def test_the_loop_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model runs in a thread, so the event loop continues to serve other requests."""
+    """The model runs in a separate thread, so that the event loop can serve other requests."""
 
     async def both() -> int:
         go_on = threading.Event()

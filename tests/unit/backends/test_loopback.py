@@ -1,4 +1,4 @@
-"""The loopback server over real HTTP, with a backend that the tests play."""
+"""The loopback server over real HTTP, with a stand-in for the backend."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ from toolsim.wire.apis import CHAT, RESPONSES
 
 
 class Played:
-    """A backend that emits the test's events; ``stopped`` is set when its generator is closed."""
+    """A backend that emits the events of the test; ``stopped`` is set when its generator is closed."""
 
     apis = (RESPONSES, CHAT)
 
@@ -83,7 +83,7 @@ WHOLE = (
 
 
 async def test_responses_stream_and_whole_agree(client: httpx.AsyncClient) -> None:
-    """The final object of a Responses stream equals the non-streamed answer, and the deltas add up to its text."""
+    """The final object of a Responses stream equals the non-streamed answer, and its deltas add up to the text."""
     loopback, url = await serve(Played(*WHOLE))
     whole = (await client.post(f"{url}/responses", json={"input": "x"})).json()
     async with aconnect_sse(client, "POST", f"{url}/responses", json={"input": "x", "stream": True}) as source:
@@ -107,7 +107,7 @@ async def test_responses_stream_and_whole_agree(client: httpx.AsyncClient) -> No
 
 
 async def test_chat_stream_and_whole_agree(client: httpx.AsyncClient) -> None:
-    """The chunks of a chat completions stream add up to the non-streamed answer."""
+    """The chunks of a chat stream add up to the non-streamed answer."""
     loopback, url = await serve(Played(*WHOLE))
     whole = (await client.post(f"{url}/chat/completions", json={"messages": []})).json()
     body = {"messages": [], "stream": True, "stream_options": {"include_usage": True}}
@@ -124,7 +124,7 @@ async def test_chat_stream_and_whole_agree(client: httpx.AsyncClient) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_failure_before_the_answer_is_an_http_error(client: httpx.AsyncClient, stream: bool) -> None:
-    """A failure before the answer is an HTTP error with the status, Retry-After and the API's error object."""
+    """A failure before the answer begins is an HTTP error with its status, Retry-After and the API's error object."""
     loopback, url = await serve(Played(Failed(ApiError("gone", code="down", status=503, retry_after=7))))
     answer = await client.post(f"{url}/responses", json={"input": "x", "stream": stream})
     await loopback.stop()
@@ -134,7 +134,7 @@ async def test_a_failure_before_the_answer_is_an_http_error(client: httpx.AsyncC
 
 
 async def test_a_failure_in_the_middle_is_an_error_event(client: httpx.AsyncClient) -> None:
-    """After a failure, a started stream ends with response.failed, while a non-streamed answer is an HTTP error."""
+    """A failure during a stream ends it with response.failed, and a non-streamed answer becomes an HTTP error."""
     loopback, url = await serve(Played(Opened(), TextDelta("a"), Failed(ApiError("gone", status=502))))
     async with aconnect_sse(client, "POST", f"{url}/responses", json={"input": "x", "stream": True}) as source:
         events = [json.loads(sse.data) async for sse in source.aiter_sse() if sse.data != "[DONE]"]
@@ -159,7 +159,7 @@ async def test_a_client_that_leaves_stops_the_generation(client: httpx.AsyncClie
 
 
 async def test_stopping_ends_a_running_answer(client: httpx.AsyncClient) -> None:
-    """Stopping the loopback ends running answers, closes all sockets and stops the backend."""
+    """Stopping the server ends running answers, closes all sockets and stops the backend."""
     backend = Played(Opened(), TextDelta("STALL"), Closed())
     loopback, url = await serve(backend)
     async with client.stream("POST", f"{url}/responses", json={"input": "x", "stream": True}) as answer:
@@ -194,7 +194,7 @@ async def test_each_frame_is_written_in_one_chunk() -> None:
 
 
 async def test_errors_have_the_apis_own_shape(client: httpx.AsyncClient) -> None:
-    """Invalid bodies and refused requests result in the API's error object."""
+    """Malformed bodies and refused requests cause an error in the API's format."""
     loopback, url = await serve(Played(BadRequest("no input", "input")))
     answers = [
         await client.post(f"{url}/responses", content=b"not json"),
@@ -224,7 +224,7 @@ async def test_errors_have_the_apis_own_shape(client: httpx.AsyncClient) -> None
 async def test_each_endpoint_has_its_methods(
     client: httpx.AsyncClient, method: str, path: str, status: int, allow: str | None
 ) -> None:
-    """A 405 lists the allowed methods; an unknown path is a 404 with any method."""
+    """A wrong method causes a 405 with the allowed methods, and an unknown path a 404 with any method."""
     loopback, url = await serve(Played(*WHOLE))
     answer = await client.request(method, url + path)
     await loopback.stop()
@@ -233,7 +233,7 @@ async def test_each_endpoint_has_its_methods(
 
 
 async def test_an_api_that_the_backend_does_not_speak_is_not_there(client: httpx.AsyncClient) -> None:
-    """A backend that supports only Responses, like Codex, has no chat completions endpoint."""
+    """If the backend supports only the Responses API, as Codex, chat completions are not available."""
     played = Played(*WHOLE)
     played.apis = (RESPONSES,)
     loopback, url = await serve(played)
@@ -252,7 +252,7 @@ async def test_an_api_that_the_backend_does_not_speak_is_not_there(client: httpx
     ],
 )
 async def test_what_would_need_a_store_is_a_400(client: httpx.AsyncClient, body: dict[str, Any], code: str) -> None:
-    """A request that requires stored conversations or background mode is rejected, because toolsim cannot ignore it."""
+    """A request that needs stored data or background mode is refused, because the answer would otherwise be wrong."""
     played = Played(*WHOLE)
     loopback, url = await serve(played)
     answer = await client.post(f"{url}/responses", json={"input": "x", **body})
@@ -263,7 +263,7 @@ async def test_what_would_need_a_store_is_a_400(client: httpx.AsyncClient, body:
 
 
 async def test_tools_that_the_backend_would_run_are_a_400(client: httpx.AsyncClient) -> None:
-    """Tools that the backend would have to run are rejected, unless the client forbids calls."""
+    """Tools that the backend would have to run are refused, unless the client forbids calls."""
     loopback, url = await serve(Played(*WHOLE))
     asked = {"input": "x", "tools": [{"type": "mcp"}, {"type": "web_search"}]}
     answer = await client.post(f"{url}/responses", json=asked)
@@ -277,7 +277,7 @@ async def test_tools_that_the_backend_would_run_are_a_400(client: httpx.AsyncCli
 
 
 async def test_models(client: httpx.AsyncClient) -> None:
-    """The client receives the list of models in the API's format, or the backend's error."""
+    """The client receives the list of models in the API's format or, if there is none, the backend's error."""
     loopback, url = await serve(Played(*WHOLE))
     listed = (await client.get(f"{url}/models")).json()
     one, none = await client.get(f"{url}/models/m"), await client.get(f"{url}/models/a/b")
@@ -294,7 +294,7 @@ async def test_models(client: httpx.AsyncClient) -> None:
 
 
 async def test_the_scripted_backend_is_served(client: httpx.AsyncClient) -> None:
-    """The scripted backend answers with text and usage on the paths of both APIs."""
+    """The scripted backend can be used with both APIs, and its answers contain text and usage."""
     loopback, url = await serve(ScriptedBackend(0))
     responses = (await client.post(f"{url}/responses", json={"input": "hello"})).json()
     chat = (await client.post(f"{url}/chat/completions", json={"messages": [{"role": "user", "content": "a"}]})).json()
@@ -306,9 +306,9 @@ async def test_the_scripted_backend_is_served(client: httpx.AsyncClient) -> None
 
 @pytest.mark.parametrize("path", ["/responses", "/chat/completions", "/models"])
 async def test_only_the_addon_is_answered(client: httpx.AsyncClient, path: str) -> None:
-    """A request with a guessed port or a rebound host name is refused before it reaches the backend.
+    """A request is refused unless the addon has announced its flow id, even with a guessed port or a rebound host name.
 
-    A flow's id is accepted only once, because it appears in pages and files.
+    Each flow id is accepted once, because flow ids appear in pages and files.
     """
     played = Played(*WHOLE)
     loopback = Loopback(played)

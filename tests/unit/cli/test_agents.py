@@ -1,4 +1,4 @@
-"""Settings for agent programs: environment variables, flags and their precedence."""
+"""Settings for agent programs: environment variables, flags, and their precedence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def environment(name: str, *arguments: str, **inherited: str) -> dict[str, str]:
 
 
 def test_codex() -> None:
-    """Codex is configured through flags with TOML values, and receives the key only in its environment."""
+    """Codex is configured by flags with TOML values, and receives the API key only in a variable."""
     settings = AGENTS["codex"].settings(HERE, ())
     words = list(settings.arguments)
     assert set(words[::2]) == {"-c"}
@@ -39,7 +39,7 @@ def test_codex() -> None:
 
 
 def test_claude() -> None:
-    """Claude Code is configured through variables; the user's API key is removed, and the user's choices win."""
+    """Claude Code is configured by variables; the user's API key is removed, but the user's other choices are kept."""
     found = environment("claude", ANTHROPIC_API_KEY="secret", CLAUDE_CODE_USE_BEDROCK="1", ENABLE_TOOL_SEARCH="false")
     assert found == {
         "ANTHROPIC_BASE_URL": "http://127.0.0.1:8080",
@@ -57,7 +57,7 @@ def test_claude() -> None:
 
 
 def test_the_line_of_claude() -> None:
-    """``claude_line`` returns a shell command that starts Claude Code with toolsim's address."""
+    """``claude_line`` returns a command that can be typed in a shell."""
     assert claude_line("127.0.0.1", 9) == (
         "Claude Code:  ANTHROPIC_BASE_URL=http://127.0.0.1:9 ANTHROPIC_AUTH_TOKEN=none ENABLE_TOOL_SEARCH=true "
         "claude --model NAME"
@@ -65,7 +65,7 @@ def test_the_line_of_claude() -> None:
 
 
 def test_opencode() -> None:
-    """OpenCode's configuration lists every model of the backend; only the selected model has a known context window."""
+    """OpenCode's configuration lists every model of the backend with its context window, if the window is known."""
     config = json.loads(environment("opencode")["OPENCODE_CONFIG_CONTENT"])
     assert (config["model"], config["small_model"]) == ("toolsim/m:3b", "toolsim/m:3b")
     provider = config["provider"]["toolsim"]
@@ -77,7 +77,7 @@ def test_opencode() -> None:
 
 
 def test_qwen() -> None:
-    """Qwen Code receives its model flag only if the user has not set one."""
+    """Qwen Code receives a model flag only if the user has not given one."""
     assert environment("qwen", OPENAI_API_KEY="secret") == {
         "OPENAI_BASE_URL": "http://127.0.0.1:8080/v1",
         "OPENAI_API_KEY": "k",
@@ -88,7 +88,7 @@ def test_qwen() -> None:
 
 
 def test_copilot() -> None:
-    """Copilot is configured through variables, and inherited variables that would take precedence are removed."""
+    """Copilot is configured by variables, and inherited variables that would take precedence are removed."""
     found = environment("copilot", COPILOT_PROVIDER_BEARER_TOKEN="t", COPILOT_PROVIDER_WIRE_API="responses")
     assert found == {
         "COPILOT_PROVIDER_BASE_URL": "http://127.0.0.1:8080/v1",
@@ -104,7 +104,7 @@ def test_copilot() -> None:
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_a_proxy_of_the_environment_is_for_others(name: str) -> None:
-    """The loopback addresses are appended to the user's ``NO_PROXY`` list, so requests to toolsim bypass any proxy."""
+    """The loopback addresses are added to the user's ``NO_PROXY``, so that requests to toolsim use no other proxy."""
     found = environment(name, HTTPS_PROXY="http://proxy:3128", no_proxy="intern")
     assert found["NO_PROXY"] == found["no_proxy"] == "intern,127.0.0.1,localhost"
     assert "NO_PROXY" not in environment(name)
@@ -121,7 +121,7 @@ def test_the_model_of_the_user(arguments: str, model: str | None) -> None:
 
 @pytest.mark.parametrize("name", AGENTS)
 def test_unknown_windows_are_not_stated(name: str) -> None:
-    """If the context window is unknown, the settings omit it, so the program uses its own default."""
+    """If the context window is unknown, the settings do not mention it, and the program uses its default."""
     settings = AGENTS[name].settings(Endpoint(origin="http://h"), ())
     shown = " ".join([*settings.arguments, *settings.environment({})])
     assert "window" not in shown.lower()

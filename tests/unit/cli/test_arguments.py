@@ -61,7 +61,7 @@ SUCH = "expected a URL such as http://127.0.0.1:11434/v1"
     ],
 )
 def test_what_is_refused(kind: Callable[[str], object], text: str, message: str) -> None:
-    """The error for a rejected argument contains the given value, the expected form, and a suggestion if one exists."""
+    """The error for an invalid argument contains the value, the expected form and, if possible, a suggestion."""
     with pytest.raises(argparse.ArgumentTypeError) as refused:
         kind(text)
     assert str(refused.value) == message
@@ -85,7 +85,7 @@ def test_what_is_taken() -> None:
     ],
 )
 def test_our_options_are_checked(given: str, message: str) -> None:
-    """toolsim's options are checked with the startup rules, which can combine several options."""
+    """toolsim's own options are checked by the same rules as at startup, including rules about several options."""
     with pytest.raises(UsageError, match=message.replace("?", r"\?")):
         arguments.check_settings([given], host="0.0.0.0")
     arguments.check_settings(["toolsim_backend=codex", "toolsim_api_key=k", "flow_detail=x"], host="0.0.0.0")
@@ -101,7 +101,7 @@ def test_our_options_are_checked(given: str, message: str) -> None:
     ],
 )
 def test_mitmproxys_options_are_checked(given: str, message: str) -> None:
-    """Unknown or invalid mitmproxy options are rejected, because mitmproxy silently ignores unknown names."""
+    """Unknown mitmproxy options are rejected, because mitmproxy itself ignores them silently."""
     with pytest.raises(UsageError, match=message.replace("?", r"\?")):
         arguments.check_known(Options(), [given])
     arguments.check_known(Options(), ["toolsim_anything=1", "listen_port=80"])

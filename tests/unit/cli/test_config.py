@@ -1,4 +1,4 @@
-"""The settings file, whose values act as typed arguments but rank below the real command line."""
+"""The settings file, whose values act like typed arguments but have a lower precedence."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ flow_detail = 0
 
 
 def parsed(tmp_path: Path, text: str, line: str) -> dict[str, object]:
-    """Return the arguments that result from a command line with this settings file."""
+    """Return the arguments that a command line with this settings file is parsed to."""
     file = tmp_path / "toolsim.toml"
     file.write_text(text)
     words = [word.replace("FILE", str(file)) for word in line.split()]
@@ -32,7 +32,7 @@ def parsed(tmp_path: Path, text: str, line: str) -> dict[str, object]:
 
 
 def test_a_file_is_a_command_line(tmp_path: Path) -> None:
-    """Each name in the file becomes an argument or an option, and each list item becomes one ``--set``."""
+    """Each name in the file becomes an argument or an option, and each item of a list a separate value."""
     assert parsed(tmp_path, FULL, "serve --config FILE") == {
         "backend": "http://127.0.0.1:11434/v1",
         "host": "::1",
@@ -49,13 +49,13 @@ def test_a_file_is_a_command_line(tmp_path: Path) -> None:
 
 
 def test_the_file_of_a_launch(tmp_path: Path) -> None:
-    """For ``toolsim launch``, arguments from the file are inserted after the program's name."""
+    """For ``toolsim launch``, the arguments from the file are inserted after the program's name."""
     found = parsed(tmp_path, FULL, "launch codex --config FILE --port 1")
     assert (found["agent"], found["backend"], found["port"]) == ("codex", "http://127.0.0.1:11434/v1", 1)
 
 
 def test_the_command_line_counts_more(tmp_path: Path) -> None:
-    """An option on the command line replaces the file's value, even if the value is a list."""
+    """An option on the command line replaces the value in the file, even if the value is a list."""
     line = "serve http://localhost:1/v1 --config=FILE --port 1 --set toolsim_cors_origins=* --set flow_detail=2"
     found = parsed(tmp_path, FULL, line)
     assert (found["backend"], found["host"], found["port"]) == ("http://localhost:1/v1", "::1", 1)
@@ -68,7 +68,7 @@ def test_the_command_line_counts_more(tmp_path: Path) -> None:
 
 
 def test_commands_with_a_backend_of_their_own(tmp_path: Path) -> None:
-    """One settings file suits all commands: ``codex`` ignores its backend, and ``record`` uses the typed one."""
+    """One file works for all commands: ``codex`` ignores its backend, and ``record`` prefers a typed backend."""
     assert "backend" not in parsed(tmp_path, FULL, "codex --config FILE")
     assert parsed(tmp_path, FULL, "record flows --config FILE scripted")["backend"] == "scripted"
 
@@ -95,13 +95,13 @@ WRONG = {
 
 @pytest.mark.parametrize(("text", "line"), WRONG.values(), ids=WRONG)
 def test_what_is_wrong_has_a_place(text: str, line: str, tmp_path: Path) -> None:
-    """The error for an invalid setting gives the file, the line, the given value and the expected type."""
+    """The error for a mistake in the file contains the file, the line, the value and what was expected."""
     with pytest.raises(UsageError, match=line):
         parsed(tmp_path, text, "serve --config FILE")
 
 
 def test_a_name_that_is_no_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An unknown option in the file is reported exactly like one on the command line."""
+    """An unknown option in the file is reported in the same way as on the command line."""
     file = tmp_path / "toolsim.toml"
     file.write_text("flow_detial = 1\nbackend = 'http://localhost:1'")
     assert main(["serve", "--config", str(file)]) == EXIT_USAGE

@@ -1,4 +1,4 @@
-"""The demo's turns as data; a separate test with the real program plays them."""
+"""The turns of the demo as data; another test plays them with the real program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolsim.wire.apis import CHAT, RESPONSES
 
 
 def test_one_turn_of_each_kind() -> None:
-    """The demo covers every stage direction, both APIs, streaming on and off, tools on and off, and a history."""
+    """The demo contains every stage direction, both APIs, streamed and non-streamed turns, and turns without tools."""
     texts = " ".join(turn.text for turn in TURNS)
     assert all(f"[{direction}]" in texts for direction in DIRECTIONS)
     assert {(turn.api, turn.stream) for turn in TURNS} == {(api, on) for api in (CHAT, RESPONSES) for on in (0, 1)}
@@ -19,7 +19,7 @@ def test_one_turn_of_each_kind() -> None:
 
 @each("turn", TURNS, ids=lambda turn: turn.text)
 def test_each_is_a_request_that_can_be_read(turn: DemoTurn) -> None:
-    """Each demo turn is a valid request for the reader of its API."""
+    """Each turn of the demo is a valid request of its API."""
     request = turn.api.read(turn.body())
     assert [tool.name for tool in request.tools] == (["get_weather", "search_notes"] if turn.tools else [])
     assert {tool.strict for tool in request.tools} <= {turn.strict}

@@ -1,4 +1,4 @@
-"""Results of ``toolsim doctor`` for servers of every kind, each a few lines of HTTP."""
+"""Output of ``toolsim doctor`` for servers of every kind, each simulated with a few lines of HTTP."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def chat(message: Mapping[str, Any]) -> Reply:
 
 
 def server(**replies: Reply) -> Callable[[Answer], Any]:
-    """Return the behavior of a server with these endpoints, which rejects an empty JSON object with status 400."""
+    """Return the behavior of a server with these endpoints, which rejects an empty object with status 400."""
 
     async def behave(answer: Answer) -> None:
         endpoint = answer.asked.path.rpartition("/")[2]
@@ -42,7 +42,7 @@ def server(**replies: Reply) -> Callable[[Answer], Any]:
 def examined(
     behave: Callable[[Answer], Any], capsys: pytest.CaptureFixture[str], *arguments: str, path: str = ""
 ) -> tuple[int, str, str]:
-    """Run ``toolsim doctor`` and return its exit code, output and errors, with the server's URL replaced by ``URL``."""
+    """Run ``toolsim doctor`` and return its exit code, output and errors, with ``URL`` instead of the server's URL."""
     with RawBackend() as backend:
         backend.play(behave)
         code = main(["doctor", backend.url + path, *arguments])
@@ -108,7 +108,7 @@ def examined(
     ids=["text", "both", "native", "no models"],
 )
 def test_what_a_server_can(replies: dict[str, Reply], lines: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The doctor prints one page about the server, and its last line is the command that serves it."""
+    """The doctor describes the server, and its last line is the command to use the server with toolsim."""
     code, out, _ = examined(server(**replies), capsys)
     expected = [line.removeprefix(" " * 12) for line in lines.strip("\n").splitlines()[:-1]]
     assert (code, out.splitlines()) == (0, expected)
@@ -127,7 +127,7 @@ def test_what_a_server_can(replies: dict[str, Reply], lines: str, capsys: pytest
     ],
 )
 def test_does_it_call(reply: Reply, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The doctor reports whether the model calls tools, even if the server returns an error or malformed JSON."""
+    """The doctor reports whether the model calls tools, even if the server sends an error or malformed JSON."""
     code, out, _ = examined(server(models=(200, MODELS), responses=reply), capsys, "--model", "model-3")
     assert code == 0
     assert f"calls tools  model-3: {printed}" in out
@@ -184,7 +184,7 @@ def test_what_is_wrong_with_a_server(
 
 @pytest.mark.parametrize("key", ["k\n", " k\r\n"])
 def test_a_key_from_a_file(key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line break after a key that was read from a file is removed."""
+    """Whitespace and a line break around a key, as from a file, are removed."""
     monkeypatch.setenv("TOOLSIM_TEST_KEY", key)
     with RawBackend() as backend:
         backend.play(server(models=(200, MODELS), completions=chat({})))
@@ -194,7 +194,7 @@ def test_a_key_from_a_file(key: str, capsys: pytest.CaptureFixture[str], monkeyp
 
 @pytest.mark.parametrize("key", ["k\nsecret", "k€secret"])
 def test_a_key_that_is_none(key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key with invalid characters is rejected, and the message does not contain the key."""
+    """A key with invalid characters is refused without printing it."""
     monkeypatch.setenv("TOOLSIM_TEST_KEY", key)
     assert main(["doctor", "http://127.0.0.1:1", "--key-env", "TOOLSIM_TEST_KEY"]) == 2
     assert (
@@ -204,7 +204,7 @@ def test_a_key_that_is_none(key: str, capsys: pytest.CaptureFixture[str], monkey
 
 
 def test_a_path_is_tried_as_it_is_and_with_v1(capsys: pytest.CaptureFixture[str]) -> None:
-    """The URL is tried with and without ``/v1``, and the suggested command contains the URL that works."""
+    """The doctor tries the path with and without ``/v1``, and suggests the URL that works."""
 
     async def behave(answer: Answer) -> None:
         there = answer.asked.path.startswith("/base/v1/")
@@ -216,7 +216,7 @@ def test_a_path_is_tried_as_it_is_and_with_v1(capsys: pytest.CaptureFixture[str]
 
 
 def test_a_server_without_a_list_of_models(capsys: pytest.CaptureFixture[str]) -> None:
-    """The doctor finds the APIs of a server that does not list its models, and tests the model from ``--model``."""
+    """If a server does not list its models, its APIs are still found, and ``--model`` selects the model to test."""
     code, out, _ = examined(server(completions=chat({"content": "x"})), capsys, "--model", "m")
     assert code == 0
     assert "calls tools  m: no, it answers in prose" in out
@@ -225,7 +225,7 @@ def test_a_server_without_a_list_of_models(capsys: pytest.CaptureFixture[str]) -
 def test_the_profile_of_the_model_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The doctor prints the model's profile and its options; an unreadable profile does not stop the other checks."""
+    """The doctor shows the model's profile with its options, and reports a broken profile without stopping."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     file = tmp_path / "toolsim" / "profiles" / "mine.toml"
     file.parent.mkdir(parents=True)

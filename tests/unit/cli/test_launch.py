@@ -1,4 +1,4 @@
-"""Choices that ``toolsim launch`` makes before it starts a program, and how the program ends."""
+"""Decisions of ``toolsim launch`` before it starts a program, and the end of the program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def models(*names: str) -> dict[str, Any]:
 
 @pytest.fixture
 def servers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Mapping[str, Any]]:
-    """Return a dict of JSON bodies by URL that local requests receive; all other URLs are unreachable."""
+    """Return a dict of JSON bodies by URL that stands for the local servers; all other URLs are unreachable."""
     found: dict[str, Mapping[str, Any]] = {}
 
     def answer(url: str, key: str = "", seconds: float = 0.0) -> Answer | None:
@@ -39,7 +39,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Mapping[str, Any]]:
 
 
 def test_a_server_of_this_machine(servers: dict[str, Mapping[str, Any]], tmp_path: Path) -> None:
-    """Ollama is preferred to LM Studio, but only a server with a text model is chosen."""
+    """Ollama is preferred to LM Studio, and a server without a text model is not chosen."""
     codex = AGENTS["codex"]
     with pytest.raises(UsageError, match=r"^no backend given: no toolsim is running, .*: toolsim launch codex http"):
         launch._local_server(codex)
@@ -73,7 +73,7 @@ def test_a_server_of_this_machine(servers: dict[str, Mapping[str, Any]], tmp_pat
 def test_the_backend_of_a_running_toolsim(
     wanted: str, backend: str, url: str, is_it: bool, servers: dict[str, Mapping[str, Any]]
 ) -> None:
-    """A running toolsim is reused if its overview page names the same backend, regardless of the URL's spelling."""
+    """A running toolsim is reused if its overview page names the same backend, in any spelling of the URL."""
     page = {"name": "toolsim", "requires_key": False, "backend": backend or url, "backend_url": url}
     servers["http://127.0.0.1:8080/toolsim/"] = page
     found = launch._find_running(Namespace(host="0.0.0.0", port=None, backend=wanted), "")
@@ -81,13 +81,13 @@ def test_the_backend_of_a_running_toolsim(
 
 
 def test_another_server_is_no_toolsim(servers: dict[str, Mapping[str, Any]]) -> None:
-    """Another server with a page at ``/toolsim/`` is not mistaken for toolsim."""
+    """A server of another program with a page at the same path is not mistaken for toolsim."""
     servers["http://127.0.0.1:8080/toolsim/"] = {"name": "other"}
     assert launch._find_running(Namespace(host="127.0.0.1", port=8080, backend=None), "") is None
 
 
 def test_the_settings_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The settings file is in the user's configuration folder, never in the working directory."""
+    """The settings file is read from the user's configuration folder, never from the working directory."""
     monkeypatch.setenv("XDG_CONFIG_HOME", "/c")
     assert launch.settings_file() == Path("/c/toolsim/toolsim.toml")
     monkeypatch.delenv("XDG_CONFIG_HOME")
@@ -99,7 +99,7 @@ def test_the_settings_file(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_program_that_is_missing(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """If the program is not installed, the error contains the command that installs it."""
+    """If the program is not installed, the error contains the command to install it."""
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["launch", name, OLLAMA]) == 2
     agent = AGENTS[name]
@@ -107,7 +107,7 @@ def test_a_program_that_is_missing(
 
 
 def test_names_of_npm_are_those_that_are_tested() -> None:
-    """Each npm package that toolsim tells users to install is also installed by the tests."""
+    """Each npm package in an installation hint is also installed for the tests."""
     clients = Path(__file__).parents[2] / "clients"
     files = [clients / folder / "package.json" for folder in ("agents", "node")]
     known = {name for file in files for name in json.loads(file.read_text())["dependencies"]}
@@ -115,7 +115,7 @@ def test_names_of_npm_are_those_that_are_tested() -> None:
 
 
 async def test_the_program_ends_when_the_proxy_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the proxy ends, the program is killed, even if it ignores SIGTERM."""
+    """If the proxy ends, the program is terminated, even if it ignores SIGTERM."""
     pid_file = tmp_path / "pid"
     program = (
         "import os, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -133,7 +133,7 @@ async def test_the_program_ends_when_the_proxy_does(tmp_path: Path, monkeypatch:
 
 
 async def test_a_program_that_cannot_run(tmp_path: Path) -> None:
-    """A program that cannot be executed results in a one-line error instead of a traceback."""
+    """If the program cannot be executed, the error is one line without a traceback."""
     program = tmp_path / "codex"
     program.write_text("")
     with pytest.raises(launch.LaunchError, match=r"cannot run .*/codex \(Permission denied\)"):

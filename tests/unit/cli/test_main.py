@@ -1,4 +1,4 @@
-"""Invalid command lines of ``toolsim``: each results in one line, never in silence or a traceback."""
+"""Invalid command lines of ``toolsim``, each of which causes a one-line error and never a traceback."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("words", "line"), WRONG, ids=[words or "nothing" for words, _ in WRONG])
 def test_a_wrong_command_line(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """An invalid command line results in exit code 2 and one line with the given and the expected value."""
+    """An invalid command line causes exit code 2 and a one-line error with the value and what was expected."""
     if words.startswith("eval"):
         pytest.importorskip("openai", reason="needs the extra [eval]")
     try:
@@ -134,7 +134,7 @@ def test_a_wrong_command_line(words: str, line: str, capsys: pytest.CaptureFixtu
 
 
 def test_no_command_is_a_question(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a command, toolsim prints its help and returns the exit code for wrong usage."""
+    """Without a command, toolsim prints its help to standard error and exits with the code for wrong usage."""
     assert main([]) == EXIT_USAGE
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -142,7 +142,7 @@ def test_no_command_is_a_question(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_old_python_is_a_line() -> None:
-    """An unsupported Python version is reported before any module with newer syntax is imported."""
+    """An outdated Python version is reported before any module is imported that it cannot parse."""
     old = "import runpy, sys; sys.version_info = (3, 11, 7); runpy.run_module('toolsim', run_name='__main__')"
     run = subprocess.run([sys.executable, "-c", old], capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 1
@@ -150,13 +150,13 @@ def test_an_old_python_is_a_line() -> None:
 
 
 def test_the_file_of_the_addon(capsys: pytest.CaptureFixture[str]) -> None:
-    """``toolsim addon-path`` prints only the path, so that ``mitmdump -s $(toolsim addon-path)`` works."""
+    """``toolsim addon-path`` prints only the path, so that it can be used as ``mitmdump -s $(toolsim addon-path)``."""
     assert main(["addon-path"]) == 0
     assert Path(capsys.readouterr().out.removesuffix("\n")).name == "toolsim.py"
 
 
 def test_a_taken_port(capsys: pytest.CaptureFixture[str]) -> None:
-    """If the port is in use, the error suggests the next one, together with its flag."""
+    """If the port is in use, the error suggests the next port together with the argument that sets it."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["demo", "--port", str(port)]) == EXIT_USAGE
@@ -167,7 +167,7 @@ def test_a_taken_port(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_of_eval_needs_no_package() -> None:
-    """``toolsim eval --help`` works without the openai package, which is imported only for a run."""
+    """``toolsim eval --help`` works without the openai package, which is imported only when a model is queried."""
     code = (
         "import sys; sys.modules['openai'] = None\n"
         "from toolsim.cli.main import main\n"
@@ -178,7 +178,7 @@ def test_help_of_eval_needs_no_package() -> None:
 
 
 def test_a_missing_package_is_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing package results in one line with the command that installs it, not in a traceback."""
+    """If a package is missing, the error is one line with the command to install it."""
     monkeypatch.setitem(sys.modules, "toolsim.eval.command", None)
     monkeypatch.delattr("toolsim.eval.command", raising=False)
     assert main(["eval"]) == EXIT_USAGE
@@ -204,14 +204,14 @@ def test_every_command_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_what_claude_code_needs(capsys: pytest.CaptureFixture[str]) -> None:
-    """``toolsim claude`` prints the environment variables that connect Claude Code to a running toolsim."""
+    """``toolsim claude`` prints the variables that connect Claude Code to a running toolsim."""
     assert main(["claude", "--port", "9"]) == 0
     variables = "ANTHROPIC_BASE_URL=http://127.0.0.1:9 ANTHROPIC_AUTH_TOKEN=none ENABLE_TOOL_SEARCH=true"
     assert f"{variables} claude" in capsys.readouterr().out
 
 
 def test_recording_is_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """``record DIR URL`` is ``serve URL`` with one more option."""
+    """``record DIR URL`` starts the same server as ``serve URL``, with one additional option."""
     started = []
     monkeypatch.setattr("toolsim.cli.serve.run", lambda start: started.append(start) or 0)
     assert main(["record", str(tmp_path), "scripted", "--port", "9", "--set", "toolsim_log=off"]) == 0
@@ -223,7 +223,7 @@ def test_recording_is_an_option(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 @pytest.mark.parametrize(("old", "new"), list(RENAMED.items()))
 def test_a_renamed_command_keeps_working(old: str, new: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A renamed command still works, and one line on standard error gives its new name."""
+    """A renamed command still works, and one line on standard error shows its new name."""
     for name, line in ((old, f"toolsim {old}: this command is now called {new}\n"), (new, "")):
         with pytest.raises(SystemExit, match="0"):
             main([name, "--help"])

@@ -21,7 +21,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_all(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """``toolsim options`` prints every option with its default and its complete help, at most 80 columns wide."""
+    """Every option is printed with its default and its complete help, at most 80 columns wide."""
     monkeypatch.setenv("COLUMNS", "80")
     text = printed(capsys)
     words = " ".join(text.split())
@@ -33,14 +33,14 @@ def test_all(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_word(capsys: pytest.CaptureFixture[str]) -> None:
-    """A search word selects the options with it in their names or, if none match, in their help."""
+    """A search word selects the options whose names contain it or, without a match, those whose help does."""
     for word in ("store", "toolsim_STORE"):
         assert [line.split()[0] for line in printed(capsys, word).splitlines() if " = " in line] == ["toolsim_store"]
     assert "toolsim_store = " in printed(capsys, "redis")
 
 
 def test_current_values(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Current values are merged from the command line, a settings file, mitmproxy's file and the environment."""
+    """Current values come from the command line, the settings file, mitmproxy's configuration and the environment."""
     (home / ".mitmproxy").mkdir()
     (home / ".mitmproxy" / "config.yaml").write_text("toolsim_max_rounds: 3\n")
     file = home / "toolsim.toml"
@@ -59,13 +59,13 @@ def test_current_values(home: Path, capsys: pytest.CaptureFixture[str], monkeypa
 
 
 def test_line_breaks_are_printed_as_they_are_given(capsys: pytest.CaptureFixture[str]) -> None:
-    r"""Line breaks in a value are printed as ``\n``, so the value stays on one line."""
+    r"""A line break in a value is printed as ``\n``, so that the value stays on one line."""
     text = printed(capsys, "tool_block_delimiter", "--set", "toolsim_tool_block_delimiter=\n---\n")
     assert text.splitlines()[0] == r"toolsim_tool_block_delimiter = \n---\n  (default: \n)"
 
 
 def test_keys_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    """API keys, and passwords in a store's URL, are not printed."""
+    """API keys and passwords in the URL of a store are not printed."""
     values = {"api_key": "s3cret", "upstream_key": "s3cret", "store": "redis://:s3cret@host:6379"}
     given = [word for name, value in values.items() for word in ("--set", f"toolsim_{name}={value}")]
     text = printed(capsys, *given)
@@ -83,6 +83,6 @@ def test_keys_are_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_wrong_words(words: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A wrong search word or setting results in a one-line error."""
+    """The error for an invalid search word or setting is one line."""
     assert main(["options", *words.split()]) == 2
     assert capsys.readouterr().err == line

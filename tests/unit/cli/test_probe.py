@@ -1,4 +1,4 @@
-"""One HTTP request to a server whose protocol and API are unknown."""
+"""The doctor's HTTP requests to a server of which nothing is known."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolsim.cli.probe import Unreachable, ask
 
 
 def test_an_answer_is_read() -> None:
-    """The probe sends the key and the body, and returns the answer's status, type, body and error message."""
+    """The request contains the key and the body, and the result contains the status, the type and the error message."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b'{"error": {"message": "no\\nsuch model"}}', status=404, Content_Type="application/json")
@@ -28,7 +28,7 @@ def test_an_answer_is_read() -> None:
 
 
 def test_a_page_and_a_redirect_are_no_api() -> None:
-    """A web page is not parsed as JSON, and a redirect is not followed."""
+    """A web page is not parsed, and a redirect is not followed."""
 
     async def behave(answer: Answer) -> None:
         if answer.asked.path == "/page":
@@ -44,7 +44,7 @@ def test_a_page_and_a_redirect_are_no_api() -> None:
 
 
 def test_nobody_there() -> None:
-    """If the server is unreachable, the error gives a reason that the user can act on."""
+    """If the server cannot be reached, the error gives a reason and, if possible, a hint."""
     with pytest.raises(Unreachable, match="refused; is the server running"):
         ask(f"http://127.0.0.1:{free_port()}/v1")
     with pytest.raises(Unreachable, match="host name cannot be resolved"):
@@ -52,7 +52,7 @@ def test_nobody_there() -> None:
 
 
 def test_silence() -> None:
-    """A server that does not answer in time is reported as unreachable."""
+    """If the server does not answer in time, it counts as unreachable."""
 
     async def behave(answer: Answer) -> None:
         await asyncio.sleep(1)
@@ -65,7 +65,7 @@ def test_silence() -> None:
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_an_answer_that_breaks_off(status: int) -> None:
-    """A truncated answer is an error regardless of its status, whether the connection closes or stalls."""
+    """An answer that breaks off or stalls counts as an unreachable server, whatever its status."""
 
     async def behave(answer: Answer) -> None:
         await answer.raw(b"HTTP/1.1 %d X\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{" % status)
@@ -83,7 +83,7 @@ def test_an_answer_that_breaks_off(status: int) -> None:
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/ä", f"http://{'a' * 64}.invalid/"])
 def test_a_url_that_cannot_be_sent(url: str) -> None:
-    """A URL with unescaped characters, or with an overlong host label, results in a one-line error."""
+    """The error for a URL that cannot be sent is one line with a hint about its characters."""
     with pytest.raises(Unreachable, match=r"its URL has characters that must be escaped \("):
         ask(url)
 
@@ -93,7 +93,7 @@ def test_a_url_that_cannot_be_sent(url: str) -> None:
     [(b"HTTP/1.1 400 No\r\n\r\n", "https", "did you mean http://"), (b"x", "http", "does not use HTTP")],
 )
 def test_another_protocol(reply: bytes, scheme: str, message: str) -> None:
-    """A server that speaks another protocol is distinguished from an unreachable server."""
+    """A server that uses another protocol is distinguished from a server that cannot be reached."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:

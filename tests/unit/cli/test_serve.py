@@ -1,4 +1,4 @@
-"""The command line that toolsim passes to mitmproxy, and the checks of ports and folders before the start."""
+"""The command line for mitmproxy, and checks of ports and folders before it starts."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from toolsim.command_line import UsageError, addon_script
     ],
 )
 def test_arguments(start: Start, words: str) -> None:
-    """The command line for mitmproxy is one that a user could type; it listens on the loopback unless a host is set."""
+    """The command line for mitmproxy could also be typed, and uses the loopback interface unless a host is given."""
     listen = ["--listen-host", "127.0.0.1", "--listen-port", "8080"]
     assert arguments(replace(start, remembers=False)) == ["-s", addon_script(), *listen, *words.split()]
 
 
 def test_answers_are_kept_for_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Answers are stored in the user's state folder, unless ``toolsim_store`` names another store or is empty."""
+    """Answers are stored in the user's state folder, unless an option names another store or disables storing."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert arguments(Start("codex"))[-1] == f"toolsim_store=sqlite:{tmp_path}/toolsim/answers.sqlite"
     for store in "toolsim_store=", "toolsim_store=memory":
@@ -50,7 +50,7 @@ def test_answers_are_kept_for_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_a_state_folder_that_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """If the state folder cannot be written, no store is used, and one line reports the reason."""
+    """If the state folder cannot be written, nothing is stored, and one line gives the reason."""
     (tmp_path / "toolsim").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert "store" not in str(arguments(Start("codex")))
@@ -59,7 +59,7 @@ def test_a_state_folder_that_cannot_be_written(
 
 
 def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
-    """An error about mitmproxy's folder names its option; a read-only folder that contains certificates is accepted."""
+    """If mitmproxy cannot write its certificates, the error names the option; existing certificates are sufficient."""
     (tmp_path / "file").write_text("")
     (tmp_path / "ready").mkdir()
     (tmp_path / "ready" / "mitmproxy-ca.pem").write_text("")
@@ -72,12 +72,12 @@ def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_the_script_is_the_addon() -> None:
-    """``addon_script`` returns the file that the README passes to ``mitmdump -s``."""
+    """``addon_script`` returns the script that the README passes to ``mitmdump -s``."""
     assert Path(addon_script()).name == "toolsim.py"
 
 
 def test_a_taken_port_is_told() -> None:
-    """The error for a port in use suggests the next port with its flag; port 0, which means any free port, passes."""
+    """If a port is in use, the error suggests the next one with the argument that sets it; port 0 is never in use."""
     check_free("127.0.0.1", 0, "--port ")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -86,6 +86,6 @@ def test_a_taken_port_is_told() -> None:
 
 
 def test_a_host_that_is_not_ours_is_told() -> None:
-    """The error for a host address that this machine does not have contains no advice about ports."""
+    """If the host is not an address of this machine, the error gives no advice about ports."""
     with pytest.raises(UsageError, match=r"cannot listen on 192\.0\.2\.1:8080 \([^()]+\)$"):
         check_free("192.0.2.1", 8080, "--port ")

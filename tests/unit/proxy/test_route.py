@@ -410,8 +410,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> ModelsFile:
 
 
 def test_where_the_model_decides(models: ModelsFile) -> None:
-    """With a models file, the model determines the backend of turns and auxiliary requests, and all
-    models are listed.
+    """With a models file, turns and auxiliary requests are sent to the backend of their model; access rules still
+    apply.
     """
     plain, keyed = Settings(models=models), Settings(models=models, api_key=KEYS)
     scripted, upstream = Settings(models=models, builtin="scripted"), Settings(models=models, upstream=UPSTREAM)

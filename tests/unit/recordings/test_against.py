@@ -1,4 +1,4 @@
-"""Replay of recorded turns with another model, through a real proxy and over all three APIs."""
+"""Replay of recorded turns with another model, through a real proxy and with all three APIs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FLAT = {"type": "function", "name": "get_weather", "parameters": PARAMETERS}
 OWN = {"name": "get_weather", "input_schema": PARAMETERS}
 BONN, PARIS = call("get_weather", {"city": "Bonn"}), call("get_weather", {"city": "Paris"})
 
-# For each question: the recorded model's text, and the other model's text.
+# By question: the text of the recorded model and the text of the other model.
 TURNS: dict[str, tuple[str, str]] = {
     "the same": (BONN, BONN),
     "another value": (PARIS, BONN),
@@ -47,7 +47,7 @@ FAILED = "the tool failed"
 
 
 def written(number: int) -> Any:
-    """Return a rule that answers as the model with this number."""
+    """Return a rule that answers like the recorded model (0) or the other model (1)."""
 
     def answer(exchange: Exchange) -> Turn:
         prompt = "\n".join(text for role, text in exchange.transcript if role == "user")
@@ -59,7 +59,7 @@ def written(number: int) -> Any:
 
 
 def ask(url: str, words: str, number: int) -> None:
-    """Send the question over one of the three APIs, streamed or not, depending on the number."""
+    """Send the question to one of the three APIs; ``number`` selects the API and whether the answer is streamed."""
     messages = [{"role": "user", "content": f"about {words}"}]
     stream = number % 2 == 0
     requests: list[tuple[str, dict[str, Any]]] = [
@@ -73,7 +73,7 @@ def ask(url: str, words: str, number: int) -> None:
 
 
 def ask_after_an_error(url: str) -> None:
-    """Send a request whose history contains a call of a tool that failed."""
+    """Send a request whose history contains a failed call."""
     made = {"id": "call_001", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Bnn"}'}}
     messages = [
         {"role": "user", "content": "weather?"},
@@ -107,7 +107,7 @@ def report_of(session: Path, out: Path, url: str, *more: str) -> tuple[int, dict
 
 
 def asked(session: Path) -> dict[str, str]:
-    """Return the question of each recording by file name."""
+    """Return the question of each recording, by file name."""
     found = {}
     for file in session.glob("*.flow"):
         words = re.search(rb"about ([a-z ]+)\"", file.read_bytes())
@@ -116,7 +116,7 @@ def asked(session: Path) -> dict[str, str]:
 
 
 def test_exactly_the_differences(session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exactly the known differences are found; no tool is run, and the other model is asked once per turn."""
+    """The replay reports exactly the known differences, runs no tool, and asks the other model once per turn."""
     with TextBackend(written(1)) as other:
         code, report, turns = report_of(session, tmp_path / "out", other.url, "--model", "other")
         assert len(other.exchanges) == len(TURNS) + 1
@@ -160,7 +160,7 @@ def test_exactly_the_differences(session: Path, tmp_path: Path, capsys: pytest.C
 
 
 def test_a_backend_that_fails_halfway(session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """After three consecutive errors the replay ends with one line, and the report contains the earlier answers."""
+    """After three errors in a row the replay stops with one line, and the report contains the turns replayed so far."""
 
     def answer(exchange: Exchange) -> Turn:
         return says(BONN) if len(other.exchanges) <= 4 else refuses(500, "Out of memory.")
@@ -190,7 +190,7 @@ def test_a_backend_that_fails_halfway(session: Path, tmp_path: Path, capsys: pyt
     ],
 )
 def test_bad_input_is_one_line(words: list[str], problem: str, tmp_path: Path) -> None:
-    """Invalid arguments result in one line, before any request is sent or any file written."""
+    """Invalid arguments cause a one-line error before any request is sent or any file is written."""
     folders = {name: str(tmp_path / name) for name in ("empty", "broken", "one")}
     for folder in folders.values():
         Path(folder).mkdir()

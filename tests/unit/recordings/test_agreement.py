@@ -38,25 +38,25 @@ def outcome(expected: str, got: str, name: str = "f") -> str:
     ],
 )
 def test_arguments_have_the_types_of_the_schema(expected: str, got: str, same: bool) -> None:
-    """The notation of numbers, the order of members and explicit defaults do not matter; the order of items does."""
+    """The spelling of numbers, the order of members and explicit default values make no difference."""
     assert outcome(expected, got) == ("same" if same else "different")
     assert outcome(got, expected) == ("same" if same else "different")
 
 
 def test_true_is_not_one() -> None:
-    """True and 1 are different values, although they are equal in Python."""
+    """True and 1 count as different values, although they are equal in Python."""
     assert outcome('{"on": true}', '{"on": 1}') == "invalid"
     assert outcome('{"x": true}', '{"x": 1}') == "different"
 
 
 def test_a_custom_tools_input_is_text() -> None:
-    """The input of a custom tool is compared as text, without surrounding whitespace."""
+    """The input of a custom tool is compared as text, ignoring leading and trailing whitespace."""
     assert outcome("ls -l", "ls -l\n", "shell") == "same"
     assert outcome("ls -l", "ls", "shell") == "different"
 
 
 def test_invalid_calls() -> None:
-    """A call is invalid if its tool is unknown or its arguments are not JSON or violate the schema."""
+    """A call is invalid if its tool is not on offer, or if its arguments are not JSON or violate the schema."""
     for call, reason in (
         (MadeCall("h", "{}"), "h: no such tool is on offer"),
         (MadeCall("f", "{"), "f: the arguments are not JSON"),
@@ -70,12 +70,12 @@ def test_invalid_calls() -> None:
 
 
 def test_errors_are_no_answers() -> None:
-    """An answer with an error is counted as an error, not as a different answer."""
+    """If the backend fails, the turn counts as an error, not as a different answer."""
     assert compare(Reply("Hi"), Reply(error="HTTP 500"), TOOLS).outcome == "error"
 
 
 def test_each_difference_of_several_calls() -> None:
-    """Calls are paired by tool, so that a missing or extra call does not make all others differ."""
+    """Calls are paired by tool, so that one missing or extra call does not make all other calls differ."""
     f, g = MadeCall("f", '{"n": 1}'), MadeCall("g", '{"n": 1}')
     other = MadeCall("g", '{"n": 2}')
     assert (

@@ -1,4 +1,4 @@
-"""Recording of exchanges: the content and names of files, and the data that must not be in them."""
+"""Recording of exchanges: the content of a file, its name, and the data that it must not contain."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read(path: Path) -> tuple[HTTPFlow, HTTPFlow]:
 
 
 def test_both_sides(mitm: Any, tmp_path: Path) -> None:
-    """A file contains the original request with the raw answer, and the rewritten pair, each marked with its side."""
+    """A recording contains the original exchange and the rewritten exchange, each marked with its side."""
     kind, body = chat_stream("Hi. ", CALL)
     flow = exchange(question(stream=True), kind, body)
     assert files(tmp_path) == ["chat-stream-one-call-0001.flow"]
@@ -59,7 +59,7 @@ def test_both_sides(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_nothing_of_the_machine(mitm: Any, tmp_path: Path) -> None:
-    """Addresses, dates, server names and random ids are removed, so that equal exchanges result in equal files."""
+    """Addresses, dates, server names and random ids are removed, so that equal exchanges have equal recordings."""
     for _ in range(2):
         flow = question()
         flow.client_conn.peername = ("10.1.2.3", 5555)
@@ -76,12 +76,12 @@ def test_nothing_of_the_machine(mitm: Any, tmp_path: Path) -> None:
         "backend.test",
     )
     assert (backend.request.timestamp_start, backend.request.timestamp_end) == (0.0, 0.25)
-    assert len(one) - len(other) in range(-60, 60)  # Only the ids of answers and the times differ.
+    assert len(one) - len(other) in range(-60, 60)  # Only ids of answers and times differ in length.
     assert read(tmp_path / files(tmp_path)[1])[0].id == backend.id
 
 
 def test_secrets_on_both_sides(mitm: Any, tmp_path: Path) -> None:
-    """A secret that is hidden on one side is hidden on the other too, even in streams, without any remaining part."""
+    """A secret that occurs on one side is hidden on both sides and in streams, and no part of it is in the file."""
     flow = question(
         stream=True, path="/v1/chat/completions?api_key=planted-query", metadata={"password": "planted-body"}
     )
@@ -118,7 +118,7 @@ def test_secrets_on_both_sides(mitm: Any, tmp_path: Path) -> None:
     ],
 )
 def test_names(mitm: Any, tmp_path: Path, asked: dict[str, Any], answer: str, status: int, name: str) -> None:
-    """A file's name describes the exchange and ends with a number."""
+    """The file name describes the exchange and ends with a number."""
     mitm.options.update(toolsim_backend="chat")
     for _ in range(2):
         exchange(question(**asked), *chat_answer(answer), status=status)
@@ -126,7 +126,7 @@ def test_names(mitm: Any, tmp_path: Path, asked: dict[str, Any], answer: str, st
 
 
 def test_a_failed_stream_has_its_name(mitm: Any, tmp_path: Path) -> None:
-    """A stream that broke off is named as failed, even if its status is 200."""
+    """A stream that broke off is recorded as failed, even if its status is 200."""
     exchange(question(stream=True), *chat_stream("Hi", ended=False))
     assert files(tmp_path) == ["chat-stream-failed-0001.flow"]
 
@@ -141,7 +141,7 @@ def test_refused_requests_have_no_answer_of_a_backend(mitm: Any, tmp_path: Path)
 
 
 def test_passing_streams_are_copied_as_they_pass(mitm: Any, tmp_path: Path) -> None:
-    """A stream that toolsim passes on unchanged, because the request has no tools, is recorded too."""
+    """A stream without tools, which toolsim passes on unchanged, is recorded too."""
     kind, body = chat_stream("Hi.")
     exchange(question(stream=True, tools=[]), kind, body)
     backend, client = read(tmp_path / "chat-stream-passed-0001.flow")
@@ -149,7 +149,7 @@ def test_passing_streams_are_copied_as_they_pass(mitm: Any, tmp_path: Path) -> N
 
 
 def test_too_long_answers_are_marked(mitm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If an answer is too long to be stored, the file contains the number of missing bytes."""
+    """If an answer is too long to be recorded completely, the recording contains the number of missing bytes."""
     monkeypatch.setattr(BoundedBuffer.__init__, "__defaults__", (100,))
     exchange(question(stream=True, tools=[]), *chat_stream("x" * 1000))
     exchange(question(stream=True), *chat_stream("x" * 1000))
@@ -159,7 +159,7 @@ def test_too_long_answers_are_marked(mitm: Any, tmp_path: Path, monkeypatch: pyt
 
 
 def test_compressed_bodies_are_read(mitm: Any, tmp_path: Path) -> None:
-    """Compressed bodies are stored uncompressed, because secrets in them would otherwise be missed."""
+    """Compressed bodies are recorded uncompressed, because the secrets in them would otherwise be missed."""
     flow = question(tools=[])
     flow.request.raw_content = gzip.compress(json.dumps({"messages": [], "password": "planted"}).encode())
     flow.request.headers["content-encoding"] = "gzip"
@@ -172,13 +172,13 @@ def test_compressed_bodies_are_read(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_files_are_private(mitm: Any, tmp_path: Path) -> None:
-    """Recordings contain conversations, so only their owner can read them."""
+    """Recordings contain conversations, so only the owner of the file can read them."""
     exchange(question(), *chat_answer("Words."))
     assert stat.S_IMODE((tmp_path / files(tmp_path)[0]).stat().st_mode) == 0o600
 
 
 def test_options_in_force(mitm: Any, tmp_path: Path) -> None:
-    """Options that differ from their defaults are recorded, and replays restore them as the policy."""
+    """Options that differ from their defaults are recorded, and a replay restores them."""
     mitm.options.update(toolsim_sentinel="act", toolsim_tool_allowlist=["!b", "!a"])
     flow = exchange(question(), *chat_answer("Words."))
     assert flow.metadata[NOTE]["options"] == {"sentinel": "act", "tool_denylist": ["a", "b"]}
@@ -190,7 +190,7 @@ def test_options_in_force(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_options_of_another_version_are_ignored() -> None:
-    """Recorded options that are unknown, or have values of another type, are ignored."""
+    """Unknown recorded options, and values of a wrong type, are ignored."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": {"gone": 1, "sentinel": 5, "history": "sentinel"}}
     assert is_recorded(flow)
@@ -198,14 +198,14 @@ def test_options_of_another_version_are_ignored() -> None:
 
 
 def test_a_live_exchange_has_current_options() -> None:
-    """Options that were noted in the first run have no effect when a live flow is sent again."""
+    """If a live flow is sent again, the options recorded in its first run have no effect."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"options": {"history": "sentinel"}, "refused": False}
     assert not is_recorded(flow)
 
 
 def test_off_by_default(tmp_path: Path) -> None:
-    """Without the option, no file is written."""
+    """Without the option ``toolsim_capture``, no file is written."""
     with context() as mitm:
         assert mitm.options.toolsim_capture == ""
         flow = exchange(question(), *chat_answer("Words."))
@@ -214,7 +214,7 @@ def test_off_by_default(tmp_path: Path) -> None:
 
 
 def test_command(tmp_path: Path) -> None:
-    """The command records finished exchanges, but refuses one side of a recording."""
+    """The command records finished exchanges, but refuses to record one side of a recording."""
     capture = Capture()
     with context(capture):
         flow = exchange(question(), *chat_answer("Words."))
@@ -232,7 +232,7 @@ def test_command(tmp_path: Path) -> None:
 
 
 def test_commands_as_typed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The console commands record the focused flow, replay it, pseudonymise it, and replay it again."""
+    """The console commands can record the focused flow, replay it, pseudonymise it, and replay it again."""
     caplog.set_level("INFO")
     view = flow_list.View()
     with context(view, Capture(), Commands()) as mitm:
@@ -257,7 +257,7 @@ def test_folder_that_cannot_be(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_harms_no_exchange(mitm: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """If a recording cannot be written, the exchange continues, and the log reports the problem."""
+    """If a recording cannot be written, the exchange is not affected, and the log contains the reason."""
     capture = Capture()
     capture.configure({"toolsim_capture"})
     tmp_path.rmdir()
@@ -270,7 +270,7 @@ def test_a_full_disk_harms_no_exchange(mitm: Any, tmp_path: Path, caplog: pytest
 
 
 def test_aborted_exchanges_are_forgotten(mitm: Any, tmp_path: Path) -> None:
-    """An exchange that was aborted is not recorded, and its buffered data are dropped."""
+    """An aborted exchange is not recorded, and its buffered data are freed."""
     capture = Capture()
     capture.configure({"toolsim_capture"})
     flow = question(stream=True, tools=[])
@@ -295,7 +295,7 @@ def test_one_side_is_no_exchange(mitm: Any, tmp_path: Path) -> None:
 
 
 def at_once(_: None, function: Callable[..., object], *arguments: object) -> asyncio.Future[object]:
-    """Run the function in this thread instead of in an executor."""
+    """Run the function in the current thread instead of an executor's thread."""
     future = asyncio.get_running_loop().create_future()
     try:
         future.set_result(function(*arguments))
@@ -305,7 +305,7 @@ def at_once(_: None, function: Callable[..., object], *arguments: object) -> asy
 
 
 async def test_writing_does_not_hold_up_others(mitm: Any, tmp_path: Path) -> None:
-    """In a running proxy, files are written outside the event loop, and mitmproxy's shutdown waits for them."""
+    """Recordings are written outside the event loop, and mitmproxy waits at shutdown until they are complete."""
     capture = Capture()
     capture.configure({"toolsim_capture"})
     assert capture.done() is None
@@ -341,7 +341,7 @@ async def test_a_failing_thread_is_logged(
 
 
 def test_a_link_in_the_way(tmp_path: Path) -> None:
-    """The names of unfinished files cannot be guessed, so the proxy never writes through a planted symbolic link."""
+    """Names of unfinished files are random, so that the proxy cannot be made to write through a symbolic link."""
     victim = tmp_path / "victim"
     victim.write_text("mine")
     folder = tmp_path / "captured"
@@ -355,7 +355,7 @@ def test_a_link_in_the_way(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the disk is full, the unfinished file is removed, because it contains a conversation."""
+    """If the disk is full, the unfinished file is deleted, because it contains a conversation."""
 
     def full(self: Path, target: Path) -> Path:
         raise OSError("No space left on device")

@@ -19,7 +19,7 @@ def test_the_command_line() -> None:
 
 
 def test_the_log_of_a_start() -> None:
-    """The port is found in both log formats; before it is known the result is None, and an error line raises."""
+    """The port is read from either log format; a line with an error raises an exception that contains the line."""
     assert child.port("[07:00:00.000] Loading script") is None
     assert child.port("[07:00:00.000] HTTP(S) proxy listening at 127.0.0.1:4711.\n") == 4711
     assert child.port('{"message": "HTTP(S) proxy listening at 127.0.0.1:4711."}\n') == 4711

@@ -1,4 +1,4 @@
-"""Comparison of recorded data: each difference has a readable path, and random values are ignored."""
+"""Comparison of recorded data: differences have readable paths, and random values are ignored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_equal() -> None:
 
 
 def test_places() -> None:
-    """Each difference has its path; missing and extra values are marked; 1 differs from both true and 1.0."""
+    """Each difference has its path, missing and extra values are marked, and 1 differs from both true and 1.0."""
     got = {"a": 1, "c": [{"type": "message", "n": 2}], "d": True, "e": 1.0}
     expected = {"a": 2, "b": 3, "c": [{"type": "message", "n": 1}], "d": 1, "e": 1}
     assert found(got, expected) == [
@@ -46,7 +46,7 @@ def test_places() -> None:
 
 
 def test_one_item_too_many_is_one_difference() -> None:
-    """An extra or missing item is one difference, because lists are aligned by the kinds of their items."""
+    """A missing or extra item counts as one difference, because lists are aligned by the kinds of their items."""
     events = [{"event": "a", "data": {"n": 1}}, {"event": "b", "data": {"n": 2}}, {"event": "c", "data": {"n": 3}}]
     assert list(differences(events[1:], events)) == [Difference("[0 a]", NOTHING, events[0])]
     assert list(differences(events, events[:2])) == [Difference("[2 c]", events[2], NOTHING)]
@@ -54,12 +54,12 @@ def test_one_item_too_many_is_one_difference() -> None:
 
 
 def test_long_lists_are_not_aligned() -> None:
-    """Lists that would take too long to align are compared item by item."""
+    """Long lists are compared item by item, because aligning them would take too long."""
     assert len(list(differences(list(range(1, 3000)), list(range(3000))))) == 3000
 
 
 def test_texts() -> None:
-    """For a text of several lines the differing line is shown, and for a long line the text around the difference."""
+    """For a long text the differing line is shown, and for a long line the part that differs."""
     assert found("a\nb\nc", "a\nx\nc") == [' line 2: got "b", expected "x"']
     assert found("a", "a\nb") == [' line 2: got nothing, expected "b"']
     (line,) = found("y" * 300 + "1" + "z" * 300, "y" * 300 + "2" + "z" * 300)
@@ -69,7 +69,7 @@ def test_texts() -> None:
 
 
 def test_random_values_are_ignored() -> None:
-    """Random ids are compared by order of appearance, times are ignored, and an id of another shape is a difference."""
+    """Random ids are compared by their order of appearance, and times are ignored."""
     one = {"id": ID, "again": ID, "created_at": 1764967971, "n": 1764967971}
     other = json.loads(
         json.dumps(one).replace("0a", "1b").replace('"created_at": 1764967971', '"created_at": 1764960000')
@@ -84,7 +84,7 @@ def test_random_values_are_ignored() -> None:
 
 
 def test_streams_are_compared_event_by_event() -> None:
-    """Names, data and order of events are compared; keep-alives are ignored, but the numbers must remain correct."""
+    """Events are compared by name, data and order; keep-alives are ignored, but sequence numbers must be correct."""
     events = [{"type": "a", "sequence_number": 0}, {"type": "b", "sequence_number": 1}]
     with_keepalive = [events[0], {"type": "keepalive", "sequence_number": 1}, {"type": "b", "sequence_number": 2}]
     one, other = (
@@ -104,7 +104,7 @@ def test_streams_are_compared_event_by_event() -> None:
 
 
 def test_where_a_text_is_cut_does_not_count() -> None:
-    """Consecutive deltas of one item are compared as one text, wherever it is split; deltas of other items are not."""
+    """Consecutive deltas of one item are joined before the comparison, so that the splits make no difference."""
 
     def deltas(*texts: str, item: str = "msg_1") -> list[Any]:
         return [{"type": "t.delta", "item_id": item, "delta": text} for text in texts]
@@ -121,7 +121,7 @@ def test_where_a_text_is_cut_does_not_count() -> None:
 
 
 def test_chat_keepalives() -> None:
-    """A chunk with an empty delta is a keep-alive, unless it has a finish reason."""
+    """A chunk with an empty delta counts as a keep-alive, unless it contains a finish reason."""
     chunk = {"choices": [{"index": 0, "delta": {}, "finish_reason": None}]}
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     data = b"".join(b"data: %s\n\n" % json.dumps(document).encode() for document in (chunk, end))
@@ -129,7 +129,7 @@ def test_chat_keepalives() -> None:
 
 
 def test_headers_and_report() -> None:
-    """Headers that depend on the body, and the report's time, are not compared."""
+    """Headers that depend on the body, and the duration in the report, are not compared."""
     one, other = answered(b"{}", x="1"), answered(b"{}", x="2")
     other.response.headers["content-length"] = "77"
     one.metadata["toolsim"] = {"calls": ["f"], "seconds": 1.0, "missing_bytes": {}}
@@ -142,7 +142,7 @@ def test_headers_and_report() -> None:
 
 
 def test_an_update_keeps_ids_and_times() -> None:
-    """An update keeps the recorded ids and times, so that only real changes differ from the old text."""
+    """An update keeps recorded ids and times, so that only real changes appear in the file."""
     times = {"created_at": 1764967971, "completed_at": 1764967973}
     old = json.dumps({"id": ID, **times, "a": 1})
     later = dict.fromkeys(times, 1799999999)

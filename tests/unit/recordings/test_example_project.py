@@ -1,4 +1,4 @@
-"""Ten tests of another project's agent, which use the plugin alone, with xdist, and without a backend."""
+"""Ten tests of another project's agent that use the plugin: alone, with xdist, and without the backend."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_dates_and_ids(toolsim_replay):
 
 @pytest.fixture
 def backend() -> Iterator[TextBackend]:
-    """Run a model that calls the weather tool, reports the tool's output, and otherwise says hello."""
+    """Start a model that calls the weather tool, reports the tool's output, and otherwise says hello."""
 
     def answer(exchange: Exchange) -> Turn:
         last = exchange.transcript[-1][1]
@@ -205,7 +205,7 @@ def test_ten_tests(tmp_path: Path, backend: TextBackend) -> None:
     output = pytest_in(tmp_path).stdout
     assert "10 passed" in output, output
 
-    # After a new recording without any normalizer, the date differs.
+    # Recorded again without the normalizer for dates, the test fails because the date differs.
     (tmp_path / "test_recorded.py").write_text(recorded.replace('"dates", ', ""))
     output = pytest_in(tmp_path, "test_recorded.py", "--toolsim-record=all", "-k", "weather").stdout
     assert "1 passed" in output, output
@@ -216,7 +216,7 @@ def test_ten_tests(tmp_path: Path, backend: TextBackend) -> None:
 
 
 def test_a_swallowed_request_fails_its_test(tmp_path: Path) -> None:
-    """A request without a scripted answer fails its test, even if the agent ignores the error."""
+    """If a request has no scripted answer, its test fails, even if the agent ignores the error."""
     (tmp_path / "test_red.py").write_text(
         "import httpx\n\n\n"
         "def test_red(toolsim_model):\n"
@@ -229,7 +229,7 @@ def test_a_swallowed_request_fails_its_test(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_page(tmp_path: Path) -> None:
-    """The example on the documentation page works unchanged with an agent that runs the tool and reports its output."""
+    """The example on the documentation page runs unchanged with an agent that calls the tool and reports its output."""
     [example] = re.findall(
         r"<!-- scripted -->\n```python\n(.*?)```", (ROOT / "addon/docs/record.md").read_text(), re.DOTALL
     )
@@ -243,7 +243,7 @@ def test_the_example_of_the_page(tmp_path: Path) -> None:
 
 
 def test_bad_input_is_one_line(tmp_path: Path) -> None:
-    """An invalid URL, pattern, option or recording fails its test with one line, not with a traceback."""
+    """An invalid URL, pattern, option or recording fails its test with a one-line error instead of a traceback."""
     (tmp_path / "recordings").mkdir()
     (tmp_path / "recordings" / "a.flow").write_bytes(b"nonsense")
     (tmp_path / "test_bad.py").write_text(

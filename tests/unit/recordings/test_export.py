@@ -1,4 +1,4 @@
-"""Export of recorded turns as training data: selection, forms and the removal of secrets."""
+"""Export of recorded turns as training data: the selected turns, the three forms, and the absence of secrets."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def export(folder: Path, *words: str) -> tuple[list[dict[str, Any]], dict[str, A
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a folder with one valid turn, which has a history."""
+    """Return a folder with the recording of one valid turn with a history."""
     with context():
         recording(tmp_path, messages=HISTORY)
     return tmp_path
 
 
 def test_openai(folder: Path) -> None:
-    """The ``openai`` form contains the messages and tools of chat completions, with ids that count from one."""
+    """In the ``openai`` form, a line contains chat completions messages and tools, with ids that count from one."""
     [line], _ = export(folder, "--form", "openai", "--keep-words")
     assert line["tools"] == [TOOL]
     roles = [message["role"] for message in line["messages"]]
@@ -56,7 +56,7 @@ def test_openai(folder: Path) -> None:
 
 
 def test_messages(folder: Path) -> None:
-    """The ``messages`` form contains blocks of the Messages API, and its roles alternate."""
+    """In the ``messages`` form, a line contains blocks of the Messages API, and the roles alternate."""
     [line], _ = export(folder, "--form", "messages", "--keep-words")
     assert line["system"] == "Answer Zebediah briefly."
     assert line["tools"] == [{"name": "get_weather", "input_schema": TOOL["function"]["parameters"]}]  # type: ignore[index]
@@ -68,7 +68,9 @@ def test_messages(folder: Path) -> None:
 
 
 def test_hermes(folder: Path) -> None:
-    """The ``hermes`` form consists of texts, with the tools in the first one and calls and outputs in tags."""
+    """In the ``hermes`` form, a line contains only texts: tools are in the first text, and calls
+    and outputs in tags.
+    """
     [line], _ = export(folder, "--form", "hermes", "--keep-words")
     said = line["conversations"]
     assert [part["from"] for part in said] == ["system", "human", "gpt", "tool", "gpt", "human", "gpt"]
@@ -79,7 +81,7 @@ def test_hermes(folder: Path) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_planted_secret_is_not_in_it(tmp_path: Path, form: str) -> None:
-    """A secret is in neither the lines nor the manifest, even if it was added to the file later or a turn failed."""
+    """Neither the exported lines nor the manifest contain a secret, even one that was added to the file by hand."""
     messages = [{"role": "user", "content": f"My key is KEY, my password: hunter2. {CALL}"}]
     with context():
         good = recording(tmp_path, messages=messages)
@@ -105,7 +107,7 @@ def test_a_planted_secret_is_not_in_it(tmp_path: Path, form: str) -> None:
 
 
 def test_pseudonyms_keep_what_is_learned(folder: Path) -> None:
-    """Pseudonyms replace every word of the conversation, and equal words stay equal, as in a question and its call."""
+    """Pseudonyms replace every word of a conversation, and equal words have equal pseudonyms."""
     with context():
         recording(folder, messages=[{"role": "user", "content": "Paris, please!"}])
     lines, manifest = export(folder)
@@ -120,7 +122,7 @@ def test_pseudonyms_keep_what_is_learned(folder: Path) -> None:
 
 
 def test_only_good_turns(tmp_path: Path) -> None:
-    """Only valid turns are exported, and the manifest gives the reason for each excluded recording."""
+    """Only valid turns are exported, and the manifest contains the reason for each excluded recording."""
     strict = {
         "type": "function",
         "function": {
@@ -154,7 +156,7 @@ def test_only_good_turns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_recordings_of_real_clients(form: str, tmp_path: Path) -> None:
-    """Recordings of real clients are exported to valid lines, and a chat template renders those of the OpenAI form."""
+    """Recordings of real clients can be exported, and a chat template renders the lines in OpenAI's form."""
     out = tmp_path / "real.jsonl"
     assert main([str(ROOT / "flows"), "--form", form, "--out", str(out)]) == 0
     lines = [json.loads(line) for line in out.read_text().splitlines()]
@@ -198,7 +200,7 @@ TEMPLATE = """
     ],
 )
 def test_bad_input_is_one_line(words: list[str], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Invalid arguments result in one line, and no file is written."""
+    """Invalid arguments cause a one-line error, and no file is written."""
     monkeypatch.chdir(tmp_path)
     folders = {name: str(tmp_path / name) for name in ("empty", "bad", "good")}
     for name in folders.values():
@@ -217,7 +219,7 @@ def test_bad_input_is_one_line(words: list[str], problem: str, tmp_path: Path, m
 
 
 def test_a_form_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    """The error for an unknown form names it and lists the available forms."""
+    """The error for an unknown form contains its name and lists the available forms."""
     with pytest.raises(SystemExit):
         main(["DIR", "--form", "alpaca"])
     assert "no such --form: alpaca; there are openai, messages, hermes" in capsys.readouterr().err

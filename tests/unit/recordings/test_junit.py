@@ -1,4 +1,4 @@
-"""Export of results to JUnit XML, parsed by an independent parser."""
+"""Export of replay results as JUnit XML, verified with an independent parser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolsim.recordings.result import Result, junit
 
 
 def test_each_file_is_a_case() -> None:
-    """A difference becomes a failure with its first place, an invalid recording an error, and a note remains a note."""
+    """A difference is exported as a failure, an invalid recording as an error, and a note as output of the test."""
     differing = Result(Path("a/two.flow"), (Difference("x[0]", "\0<&", 1), Difference("y", 1, 2)))
     results = [
         (Result(Path("a/one.flow")), 0.25),
@@ -38,7 +38,7 @@ def test_each_file_is_a_case() -> None:
 
 
 def test_what_xml_cannot_write() -> None:
-    """A control character or lone surrogate is replaced, so that the XML can be parsed."""
+    """Control characters and lone surrogates are replaced, so that the XML can be parsed."""
     result = Result(Path("a.flow"), problem="\x1b[31m \ud800 \ufffe ok")
     assert b"ok" in junit([(result, 0.0)])
     ElementTree.fromstring(junit([(result, 0.0)]))

@@ -1,4 +1,4 @@
-"""Pseudonyms: other words of the same shape, in a text that is otherwise unchanged."""
+"""Pseudonyms: replacement of words by other words of the same shape, without other changes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shape(text: str) -> str:
 
 
 def test_text() -> None:
-    """Equal words are replaced by equal words, in the same case; punctuation, zeros and lengths are kept."""
+    """A word is always replaced by the same word in the same case; punctuation, zeros and lengths are kept."""
     text = WORDS.text("Paris, paris and PARIS: 20.50 Euro")
     assert shape(text) == shape("Paris, paris and PARIS: 20.50 Euro")
     first, second, _, third = text.replace(",", "").replace(":", "").split()[:4]
@@ -53,12 +53,12 @@ def test_text() -> None:
     ],
 )
 def test_what_stays(kept: str) -> None:
-    """Tags, keys, tool names, JSON literals, escapes and ids are kept."""
+    """Tags, keys, names of tools, JSON literals, escapes and ids are kept."""
     assert kept in WORDS.text(f"Something {kept} else")
 
 
 def test_another_key_gives_other_words() -> None:
-    """Pseudonyms depend on the key, so that the original words cannot be recovered without it."""
+    """Another key produces other pseudonyms, so that nobody can recover the words without the key."""
     text = "It is clear in Paris."
     assert WORDS.text(text) != Pseudonyms([], b"other").text(text)
     assert Pseudonyms([]).text(text) != Pseudonyms([]).text(text)
@@ -66,7 +66,7 @@ def test_another_key_gives_other_words() -> None:
 
 @given(st.text())
 def test_lengths_stay(text: str) -> None:
-    """The length of any text is kept, so that a stream can be split in the same places."""
+    """The length of a text never changes, so that a stream can be split at the same places."""
     assert len(WORDS.text(text)) == len(text)
 
 
@@ -88,7 +88,7 @@ def test_stream_in_pieces(cuts: list[int]) -> None:
 
 
 def test_data() -> None:
-    """Terms of the API are kept and all other words are replaced, consistently in schemas and arguments."""
+    """Words of the API are kept, and values in a schema are replaced in the same way as in arguments."""
     body = {
         "model": "gpt-text",
         "messages": [
@@ -125,14 +125,14 @@ def test_data() -> None:
 
 @pytest.mark.parametrize("name", ["code", "format", "id", "mode", "name", "pattern", "required", "status", "type"])
 def test_the_schema_of_a_property_with_a_name_of_the_api(name: str) -> None:
-    """A property whose name is also a field of the API is treated like any other: its schema's texts are replaced."""
+    """If a property has the name of an API field, its schema is still replaced like any other schema."""
     schema = {"type": "string", "format": "date", "description": "Of Paris", "enum": ["metric"]}
     other = WORDS.value({"parameters": {"properties": {name: schema}}})["parameters"]["properties"][name]
     assert other == {**schema, "description": WORDS.text("Of Paris"), "enum": [WORDS.text("metric")]}
 
 
 def test_files(tmp_path: Path) -> None:
-    """The backend's side is pseudonymised and the client's side rewritten from it, so the recording can be replayed."""
+    """After the backend's side is pseudonymised, the client's side is rewritten from it, so the replay succeeds."""
     command = Commands()
     with context():
         for stream in (True, False):
@@ -151,7 +151,7 @@ def test_files(tmp_path: Path) -> None:
 
 
 def test_log_probabilities_do_not_spell_the_words() -> None:
-    """The bytes of a token are removed from log probabilities, because they would reveal its text."""
+    """Log probabilities lose the bytes of their tokens, because the bytes would reveal the text."""
     words = Pseudonyms((), key=b"k")
     event = {"choices": [{"logprobs": {"content": [{"token": "Paris", "logprob": -0.1, "bytes": [80, 97]}]}}]}
     streamed = json.loads(words.stream(b"data: %s\n\n" % json.dumps(event).encode()).removeprefix(b"data: "))

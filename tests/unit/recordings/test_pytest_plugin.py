@@ -1,4 +1,4 @@
-"""The plugin in another project's test suite, run in separate processes, with tests that pass and tests that fail."""
+"""The plugin in the test suite of another project, with passing and failing tests, run in separate processes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_of_something_else():
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Return another project with one recorded exchange."""
+    """Return the folder of another project with one recorded exchange."""
     (tmp_path / "recordings").mkdir()
     with context():
         recording(tmp_path / "recordings")
@@ -76,10 +76,10 @@ def project(tmp_path: Path) -> Path:
 def pytest_in(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
     installed = any(found.value == PLUGIN for found in entry_points(group="pytest11"))
     loaded = [] if installed else ["-p", PLUGIN]
-    # Without the plugins of our other tools, which take longer to import than the project's tests to run.
+    # Plugins of our other tools, which take longer to import than the project's tests take to run.
     foreign = [word for name in ("hypothesispytest", "langsmith_plugin") for word in ("-p", f"no:{name}")]
     command = [sys.executable, "-m", "pytest", "-q", "--rootdir", ".", "-p", "no:cacheprovider", *foreign, *loaded]
-    # With these variables, as in CI, pytest would repeat complete messages in its summary.
+    # If one of these variables is set, as in CI, pytest repeats complete messages in its summary.
     environment = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
     return subprocess.run(
         [*command, *options], cwd=project, env=environment, capture_output=True, text=True, timeout=120, check=False
@@ -87,13 +87,13 @@ def pytest_in(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def agent_tests(project: Path, name: str, *, words: str = "hi", options: str = "") -> None:
-    """Write a test file for an agent that asks ``words`` and compares with ``options``."""
+    """Write a file with tests of an agent that asks ``words``; ``options`` are arguments of the comparison."""
     (project / f"test_{name}.py").write_text(PROJECT.replace("WORDS", words).replace("OPTIONS", options))
 
 
 @pytest.mark.slow
 def test_a_suite_that_does_not_ask_for_it_pays_nothing(tmp_path: Path) -> None:
-    """The plugin is loaded in each test run of an environment with toolsim, but imports nothing until it is used."""
+    """The plugin is loaded in each run in an environment with toolsim, but imports nothing until a test needs it."""
     (tmp_path / "test_other.py").write_text(
         "import sys\n\n\n"
         "def test_other(request):\n"
@@ -108,7 +108,7 @@ def test_a_suite_that_does_not_ask_for_it_pays_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_green_and_red(project: Path) -> None:
-    """Recorded requests are answered any number of times, and the failure of a changed request names the difference."""
+    """Recorded requests are answered any number of times, and a changed request fails with the difference."""
     agent_tests(project, "green")
     agent_tests(project, "question", words="ho")
     agent_tests(project, "manifest", options=', manifest="typescript"')
@@ -118,20 +118,20 @@ def test_green_and_red(project: Path) -> None:
     assert "3 failed, 9 passed" in output
     failed = {line.split()[1] for line in output.splitlines() if line.startswith("FAILED ")}
     assert failed == {"test_question.py::test_calls", "test_question.py::test_carefree", "test_manifest.py::test_same"}
-    # The closest recording and the difference are named, even if the client ignored the error.
+    # The message contains the closest recording and the difference, even if the client ignored the error.
     place = (
         "No recorded exchange began with this request; the closest is chat-whole-one-call-0001.flow:\n"
         '  body.messages[0 user].content: got "ho", expected "hi"'
     )
     assert output.count(place) == 2, output
-    # A changed request to the model, or answer to the client, is named by file and place.
+    # A change of the rewritten request or answer is reported with its file and place.
     assert "chat-whole-one-call-0001.flow: 1 difference" in output
     assert "request.body.messages[0 system].content line 3: got " in output
 
 
 @pytest.mark.slow
 def test_red_for_what_cannot_be(project: Path) -> None:
-    """An unknown option and a folder without recordings are reported in one line each, without a traceback."""
+    """An unknown option and a folder without recordings are each reported in one line, without a traceback."""
     agent_tests(project, "misspelt", options=', manifes="typescript"')
     (project / "test_empty.py").write_text((project / "test_misspelt.py").read_text().replace("recordings", "empty"))
     (project / "empty").mkdir()
@@ -142,7 +142,7 @@ def test_red_for_what_cannot_be(project: Path) -> None:
 
 
 def test_pytest_finds_it() -> None:
-    """The plugin is the package's entry point, and its constants equal those of the server replay."""
+    """The plugin is registered as an entry point, and its constants equal those of the server replay."""
     config: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert config["project"]["entry-points"]["pytest11"] == {"toolsim": PLUGIN}
     assert pytest_plugin.NOT_RECORDED == server_replay.NOT_RECORDED
@@ -150,7 +150,7 @@ def test_pytest_finds_it() -> None:
 
 
 def test_it_imports_next_to_nothing() -> None:
-    """The plugin imports neither mitmproxy nor jsonschema, because pytest loads it in projects that never use it."""
+    """Importing the plugin imports neither mitmproxy nor jsonschema, because pytest loads it in every project."""
     program = f"import {PLUGIN}, sys; print(sorted({{name.split('.')[0] for name in sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert "'pytest'" in loaded

@@ -1,4 +1,4 @@
-"""Redaction of secrets by shape and by name, in every place, without other changes."""
+"""Redaction of secrets, recognized by shape or by name, without other changes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SHAPES = {
 
 
 def test_every_pattern_has_an_example() -> None:
-    """Each pattern has an example, and each example has a pattern."""
+    """The table of examples contains exactly one example for each pattern."""
     assert {name for name, _ in PATTERNS} == set(SHAPES)
 
 
@@ -58,7 +58,7 @@ def test_shape(name: str) -> None:
 @each("name", SHAPES)
 @each("depth", [1, 2, 3])
 def test_shape_in_json(name: str, depth: int) -> None:
-    """A secret is hidden in JSON, and in JSON nested in JSON, exactly as in plain text."""
+    """In JSON, and in JSON nested in JSON, a secret is hidden exactly as in plain text."""
     text, secret = SHAPES[name]
     written, expected = f"before\n{text}\nafter", Redactor().text(f"before\n{text}\nafter")
     for _ in range(depth):
@@ -109,7 +109,7 @@ def test_shape_in_json(name: str, depth: int) -> None:
     ],
 )
 def test_named_value_in_a_text(text: str) -> None:
-    """A secret is recognized by its name in JSON, nested JSON, XML and assignments, and is hidden up to its end."""
+    """A value with a secret's name is hidden completely: in JSON, nested JSON, XML and assignments."""
     clean = Redactor().text(text)
     assert "hunter2" not in clean
     assert "inside" not in clean
@@ -133,7 +133,7 @@ def test_named_value_in_a_text(text: str) -> None:
     ],
 )
 def test_what_encloses_a_value_stays(text: str, expected: str) -> None:
-    """JSON remains JSON and a call remains a call: values keep their types, and the surrounding punctuation is kept."""
+    """JSON remains valid JSON and a call remains a valid call, with the same types and punctuation."""
     assert Redactor().text(text) == expected
     assert Redactor().value({"a": text}) == {"a": expected}
 
@@ -151,13 +151,13 @@ def test_what_encloses_a_value_stays(text: str, expected: str) -> None:
     ],
 )
 def test_no_secret(text: str) -> None:
-    """Ordinary texts about models and tools are unchanged."""
+    """Ordinary texts about models and tools contain no secrets and are not changed."""
     assert Redactor().text(text) == text
 
 
 @pytest.mark.parametrize("parameter", ["key", "%6Bey", "token[]", "X-Amz-Signature", "subscription-key", "url", "h"])
 def test_query(parameter: str) -> None:
-    """A secret query parameter is hidden even if its name or value is percent-encoded, as servers decode it."""
+    """Secret query parameters are hidden even if their names or values are percent-encoded."""
     value = {"url": "https%3A%2F%2Fme%3Ahunter2%40host%2F", "h": "%73k-hunter234"}.get(parameter, "hunter2")
     clean = Redactor().path(f"/v1/responses?a=1&{parameter}={value}&b=%20")
     assert "hunter2" not in clean
@@ -169,14 +169,14 @@ def test_query(parameter: str) -> None:
     "header", [("X-Litellm-Key", "hunter2hunter2"), ("X-Auth", "hunter2hunter2"), ("Cookie", 'a="hunter2hunter2"')]
 )
 def test_what_odd_headers_reveal(header: tuple[str, str]) -> None:
-    """The values of headers with vague names, and of quoted cookies, are treated as secrets."""
+    """The values of headers with vague names, and of quoted cookies, are hidden wherever they are repeated."""
     redactor = Redactor()
     redactor.learn([header], "/")
     assert redactor.text("it is hunter2hunter2") == f"it is {'x' * 14}"
 
 
 def test_headers() -> None:
-    """Known headers are kept, unknown ones lose their values, and headers about the machine and time are dropped."""
+    """Known headers are kept, unknown headers lose their values, and headers about machine and time are dropped."""
     fields = [
         ("Content-Type", "application/json"),
         ("X-My-Own", "whatever"),
@@ -198,7 +198,7 @@ def test_headers() -> None:
 
 
 def test_what_headers_and_query_reveal_is_hidden_everywhere() -> None:
-    """A credential from a header or query is hidden in bodies too, also with JSON or URL escaping."""
+    """A credential from a header or a query is also hidden in bodies, with JSON or URL escaping."""
     redactor = Redactor()
     fields = [
         ("Authorization", "Bearer my own/secret"),
@@ -213,14 +213,14 @@ def test_what_headers_and_query_reveal_is_hidden_everywhere() -> None:
 
 
 def test_basic_credentials_are_learnt() -> None:
-    """The password in a Basic authorization header is hidden wherever it appears alone."""
+    """The password in a Basic authorization header is hidden wherever it is repeated."""
     redactor = Redactor()
     redactor.learn([("Authorization", "Basic bWU6bG9uZy1wYXNzd29yZA==")], "/")
     assert "long-password" not in redactor.text("it is long-password")
 
 
 def test_json_without_secrets_stays_to_the_byte() -> None:
-    """A JSON body without secrets is unchanged byte for byte, including whitespace, 1.0 and big integers."""
+    """A JSON body without secrets is unchanged, byte for byte, including whitespace and big numbers."""
     body = b'{ "a" : 1.0, "b": 123456789012345678901234567890, "max_tokens": 5, "a": 2 }'
     assert Redactor().body(body, "application/json") == body
 
@@ -232,7 +232,7 @@ def test_a_list_without_names_holds_no_secret() -> None:
 
 
 def test_json_fields() -> None:
-    """Strings under a secret name are hidden at any depth; a schema for a secret remains a schema."""
+    """Strings under a secret's name are hidden at any depth, but the schema of a secret parameter stays a schema."""
     body = {
         "tools": [{"properties": {"password": {"type": "string", "default": "hunter2", "enum": ["hunter2"]}}}],
         "metadata": {"apiKey": "hunter2", "n": 1.0},
@@ -250,20 +250,20 @@ def test_json_fields() -> None:
     "body", [b'{"a": "sk-abcdefgh12345678"', b"plain sk-abcdefgh12345678", b"\xff sk-abcdefgh12345678"]
 )
 def test_other_bodies(body: bytes) -> None:
-    """Bodies that are not JSON are redacted as text, even if they contain bytes that are not UTF-8."""
+    """A body that is not JSON is redacted as text, even if it is not valid UTF-8."""
     clean = Redactor().body(body, "application/json")
     assert b"abcdefgh" not in clean
     assert len(clean) == len(body)
 
 
 def test_deep_json_is_cleaned_as_a_text() -> None:
-    """JSON that is too deep to parse is redacted as text."""
+    """JSON that is nested too deeply to be parsed is redacted as text."""
     body = b'{"a":' * 5000 + b'"sk-abcdefgh12345678"' + b"}" * 5000
     assert b"abcdefgh" not in Redactor().body(body, "application/json")
 
 
 def test_lone_surrogates_harm_nothing() -> None:
-    """A lone surrogate becomes U+FFFD, and secrets next to it are hidden."""
+    """A lone surrogate is replaced by U+FFFD, and secrets in the same body are hidden."""
     clean = Redactor().body(rb'{"a": "\ud83c", "password": "x1"}', "application/json")
     assert json.loads(clean) == {"a": "\ufffd", "password": "xx"}
 
@@ -280,7 +280,7 @@ def joined(data: bytes) -> list[str]:
 
 @given(st.lists(st.integers(1, 40), max_size=12))
 def test_secret_in_pieces(cuts: list[int]) -> None:
-    """A secret that is split over any number of deltas is hidden, and each delta keeps its length."""
+    """A secret that is split over several deltas is hidden, and each delta keeps its length."""
     text = 'key: sk-abcdefgh12345678, {"password": "hunter2"} \u2028 end'
     texts, rest = [], text
     for cut in cuts:
@@ -293,7 +293,7 @@ def test_secret_in_pieces(cuts: list[int]) -> None:
 
 
 def test_deltas_of_different_items_are_different_texts() -> None:
-    """Deltas of two items that stream concurrently are treated as two texts."""
+    """Deltas of two items that are streamed concurrently are treated as two texts."""
     events = [
         {"type": "response.output_text.delta", "item_id": item, "delta": delta}
         for item, delta in (("a", "sk-abcd"), ("b", " and "), ("a", "efgh1234"), ("b", "nothing"))
@@ -306,20 +306,20 @@ def test_deltas_of_different_items_are_different_texts() -> None:
 
 
 def test_stream_without_secrets_stays_to_the_byte() -> None:
-    """A stream without secrets is unchanged byte for byte, including CRLF, comments, [DONE] and an unfinished frame."""
+    """A stream without secrets is unchanged, byte for byte, including CRLF, comments and an unfinished frame."""
     data = b': hi\r\n\r\ndata: {"a": 1.0}\r\n\r\ndata: [DONE]\n\ndata: {"cut'
     assert Redactor().body(data, "text/event-stream") == data
 
 
 def test_stream_lines_that_are_no_json() -> None:
-    """Stream lines that are not JSON are redacted as text."""
+    """Lines of a stream that are not JSON are redacted as text."""
     clean = Redactor().body(b'data: {"cut": "sk-abcdefgh12345678\n\n: sk-abcdefgh12345678\n\n', "text/event-stream")
     assert b"abcdefgh" not in clean
 
 
 @given(st.text())
 def test_cleaning_is_idempotent_and_keeps_lengths(text: str) -> None:
-    """Redacting a text twice gives the same result as once, and its length is kept."""
+    """Redacting a text a second time changes nothing, and redaction never changes its length."""
     clean = Redactor().text(text)
     assert len(clean) == len(text)
     assert Redactor().text(clean) == clean
@@ -354,13 +354,13 @@ def test_cleaning_is_idempotent_and_keeps_lengths(text: str) -> None:
     ],
 )
 def test_linear_time(unit: str) -> None:
-    """The time of each rule grows linearly with the length of the text."""
+    """For every rule, the time grows linearly with the length of the text."""
     assert growth(lambda size: Redactor().text(unit * (size // len(unit))), 25_000) < LINEAR
 
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_log_probabilities_do_not_spell_a_secret(stream: bool) -> None:
-    """Log probabilities do not reveal a secret, because the tokens and bytes that spell it are hidden."""
+    """The tokens in log probabilities, and their bytes, do not reveal a secret."""
     tokens = [
         {"token": text, "logprob": -0.1, "bytes": list(text.encode()), "top_logprobs": []}
         for text in ("key", ": ", "sk-", "abcd", "efgh", "1234", " end")
@@ -377,14 +377,14 @@ def test_log_probabilities_do_not_spell_a_secret(stream: bool) -> None:
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", ""])
 def test_stream_that_is_labelled_otherwise(kind: str) -> None:
-    """A secret that is split over a stream's deltas is hidden even if the content type is not that of a stream."""
+    """A secret that is split over deltas is hidden even if the content type does not indicate a stream."""
     for lead in (b"", b"\xef\xbb\xbf", b": hello\n\n", b"event: x\n"):
         clean = Redactor().body(lead + chat_stream("sk-abcd", "efgh1234", "5678"), kind)
         assert "".join(joined(clean)) == "sk-" + "x" * 16
 
 
 def test_event_of_several_lines() -> None:
-    """A secret is hidden even if an event's JSON is spread over several data lines."""
+    """A secret is hidden even if the JSON of one event is spread over several data lines."""
     first, second = b'data: {"choices": [{"index": 0,\ndata: "delta": {"content": "%s"}}]}\n\n', b"efgh12345678"
     clean = Redactor().body(first % b"sk-abcd" + first % second, "text/event-stream")
     assert "".join(joined(clean)) == "sk-" + "x" * 16
@@ -393,7 +393,7 @@ def test_event_of_several_lines() -> None:
 
 
 def test_event_that_is_too_deep() -> None:
-    """An event whose JSON is too deep to parse is replaced by an empty object."""
+    """An event whose JSON is too deep to be parsed is replaced by an empty object."""
     deep = b'data: {"a":' + b"[" * 200_000 + b'"sk-abcd"' + b"]" * 200_000 + b"}\n\n"
     clean = Redactor().body(deep + chat_stream("x"), "text/event-stream")
     assert b"abcd" not in clean
@@ -404,7 +404,7 @@ def test_event_that_is_too_deep() -> None:
 @each("depth", [50, 90, 150, 500, 1_000, 1_500, 3_000, 50_000])
 @each("opening", ["[", '{"a":'])
 def test_secret_beside_an_event_that_is_deep(opening: str, depth: int) -> None:
-    """A secret that is split over several events is hidden even if another event is very deep, which may be dropped."""
+    """A secret that is split over several events is hidden, even if an event between them is too deep to be parsed."""
     closing = "]" if opening == "[" else "}"
     deep = f'data: {{"x":{opening * depth}"sk-abcdefgh12345678"{closing * depth}}}\n\n'.encode()
     clean = Redactor().body(chat_stream("Key: sk-abc", "defgh1234") + deep + chat_stream("5678."), "text/event-stream")
@@ -415,14 +415,14 @@ def test_secret_beside_an_event_that_is_deep(opening: str, depth: int) -> None:
 
 
 def test_tokens_of_a_body_that_is_deep() -> None:
-    """A body that is too deep is dropped, because its secrets could be split over tokens."""
+    """A JSON body that is too deep to be joined is dropped, because its secrets could be split over tokens."""
     tokens = ",".join(json.dumps({"token": each, "logprob": -1}) for each in ("sk-abcd", "efgh1234", "5678"))
     body = f'{{"tokens":[{tokens}],"x":{"[" * 1_500}{"]" * 1_500}}}'.encode()
     assert Redactor().body(body, "application/json") == b"{}"
 
 
 def test_values_in_a_secrets_schema_are_learnt() -> None:
-    """Defaults and examples in the schema of a secret are hidden in the manifest's text too."""
+    """Default values and examples in the schema of a secret parameter are hidden in the manifest too."""
     properties = {"api_key": {"type": "string", "default": "hunter2hunter2", "examples": ["otherotherother"]}}
     properties |= {"city": {"type": "string", "default": "Bonn-Bonn-Bonn"}}
     redactor = Redactor()
@@ -434,7 +434,7 @@ def test_values_in_a_secrets_schema_are_learnt() -> None:
 
 
 def test_what_a_request_holds_for_an_mcp_server() -> None:
-    """All headers of an MCP server, and the path of its URL, are hidden, also where their values are repeated."""
+    """All header values and the URL path of an MCP server are hidden, wherever the values are repeated."""
     tool = {
         "type": "mcp",
         "server_label": "docs",
@@ -462,7 +462,7 @@ def test_what_a_request_holds_for_an_mcp_server() -> None:
 @each("manifest", ["calls", "schemas", "hermes", "typescript"])
 @each("default", ["1234", "(.)", "correct-horse-battery"])
 def test_no_form_of_the_manifest_repeats_a_secret_default(manifest: str, default: str) -> None:
-    """A secret default, however short, is hidden in every form of the manifest, but the same word elsewhere is kept."""
+    """A secret's default value is hidden in every form of the manifest, while the same word elsewhere is kept."""
     redactor = Redactor()
     text = {"type": "string", "default": default}
     properties = {"user": text, "pin_password": text}
@@ -494,13 +494,13 @@ def test_no_form_of_the_manifest_repeats_a_secret_default(manifest: str, default
     ],
 )
 def test_the_address_of_an_mcp_server(url: str, hidden: str) -> None:
-    """User, password and path are hidden in the URL of an MCP server."""
+    """The user name, password and path in the URL of an MCP server are hidden."""
     body = json.dumps({"tools": [{"type": "mcp", "server_url": url}]}).encode()
     assert json.loads(Redactor().body(body, "application/json"))["tools"][0]["server_url"] == hidden
 
 
 def test_secrets_in_data_urls() -> None:
-    """A data URL whose text contains a secret loses its data; pictures and texts without secrets are kept."""
+    """The data of a data URL are hidden only if they decode to a text with a secret."""
     secret, plain = (base64.b64encode(text).decode() for text in (b"my key is sk-abcdefgh1234", b"my key is at home"))
     picture = base64.b64encode(bytes(range(256))).decode()
     urls = [f"data:text/plain;base64,{secret}", "data:,my%20key%20is%20sk-abcdefgh1234"]

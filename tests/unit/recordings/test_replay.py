@@ -1,4 +1,4 @@
-"""Replay of recordings: without changes nothing differs; otherwise the differences are named."""
+"""Replay of recordings: unchanged code causes no differences, and each difference names its place."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def lines(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_same(tmp_path: Path, is_stream: bool) -> None:
-    """Without changes a replay has no differences, however the stream is split."""
+    """Without changes to the code, a replay has no differences, wherever the stream is split."""
     path = recording(tmp_path, stream=is_stream)
     for seed in range(20):
         result = replay_file(path, cut_by(random.Random(seed)))
@@ -73,7 +73,7 @@ def test_same(tmp_path: Path, is_stream: bool) -> None:
     ],
 )
 def test_a_call_with_a_secret_is_still_a_call(tmp_path: Path, call: str, is_stream: bool) -> None:
-    """An argument with a secret's name is hidden on both sides, in every call format, and the replay is equal."""
+    """In every call format, an argument with a secret's name is hidden on both sides without causing a difference."""
     path = recording(tmp_path, stream=is_stream, text=call)
     assert "one-call" in path.name
     assert b"hunter2" not in path.read_bytes()
@@ -84,7 +84,7 @@ def test_a_call_with_a_secret_is_still_a_call(tmp_path: Path, call: str, is_stre
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_a_call_that_a_model_invents(tmp_path: Path, mitm: Any, is_stream: bool) -> None:
-    """A replay never requests a second opinion: the answer with an invented call is replayed as the model wrote it."""
+    """A replay never asks the model again about an invented call: the answer is replayed as the model wrote it."""
     mitm.options.update(toolsim_second_opinion="off")
     text = '{"name": "greet", "arguments": {}}'
     kind, body = chat_stream(text[:9], text[9:]) if is_stream else chat_answer(text)
@@ -98,18 +98,18 @@ def test_a_call_that_a_model_invents(tmp_path: Path, mitm: Any, is_stream: bool)
 
 
 def test_recorded_options_are_in_force(stream: Path) -> None:
-    """The recorded options, such as the backend's API, are applied in the replay."""
+    """The options in the recording, such as the API of the backend, apply during the replay."""
     assert replay_file(stream).same
 
 
 def test_options_set_by_hand_show_what_they_change(stream: Path, mitm: Any) -> None:
-    """Options set explicitly override the recorded ones, so a replay shows their effect."""
+    """An option set explicitly overrides the recorded one, so that a replay shows the effect of the option."""
     mitm.options.update(toolsim_sentinel="act")
     assert any("request.body.messages" in line and "act" in line for line in lines(stream))
 
 
 def test_a_broken_event_name_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong event name is reported with the event's number and name."""
+    """A wrong event name is reported with the number and the expected name of the event."""
     event_stream = toolsim.wire.responses.event_stream
     head_of, name = event_stream.head_of, "response.function_call_arguments.done"
     monkeypatch.setattr(
@@ -122,7 +122,7 @@ def test_a_broken_event_name_is_named(stream: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_broken_id_rule_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A changed id is reported in every place where it appears."""
+    """If the format of ids changes, the difference is reported at each place where the id occurs."""
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     found = lines(stream)
     assert any("response.output_item.added].data.item.id: got" in line for line in found)
@@ -130,19 +130,19 @@ def test_a_broken_id_rule_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_ids_that_start_over_are_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ids that start over, instead of continuing after the history's ids, are reported."""
+    """If ids start over instead of continuing after the history, the difference is reported."""
     monkeypatch.setattr("toolsim.request.rewrite.first_number", lambda request: 1)
     assert any('got "fc_001", expected "fc_002"' in line for line in lines(stream))
 
 
 def test_random_ids_of_another_shape_are_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A random id is ignored only if it has the correct shape."""
+    """A random id is ignored only if it has the right form."""
     monkeypatch.setattr("secrets.token_hex", lambda size: "Z" * 2 * size)
     assert any("response.created].data.response.id: got" in line for line in lines(stream))
 
 
 def test_a_broken_manifest_line_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A changed line in the manifest is reported with its message and line number."""
+    """A changed line of the manifest is reported with its message and its line number."""
     monkeypatch.setattr(toolsim.request.manifest, "CLOSING", "The client runs nothing.")
     (line,) = lines(stream)
     assert line.startswith("request.body.messages[0 system].content line ")
@@ -151,7 +151,7 @@ def test_a_broken_manifest_line_is_named(stream: Path, monkeypatch: pytest.Monke
 
 
 def test_a_broken_escaping_rule_is_named(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tool output that is not escaped, and could forge a record, is reported with its message."""
+    """If a tool output is no longer escaped, the difference is reported with its message and line."""
     monkeypatch.setattr(toolsim.request.record, "json_line", lambda text: text)
     found = [line for line in lines(stream) if "function_call_output" in line]
     assert found
@@ -160,7 +160,7 @@ def test_a_broken_escaping_rule_is_named(stream: Path, monkeypatch: pytest.Monke
 
 
 def test_a_changed_verdict_is_named(tmp_path: Path) -> None:
-    """A difference in the report, such as a missing call, is reported."""
+    """A difference in the report is reported too."""
     path = recording(tmp_path)
     backend, client = recorded(path)
     assert backend.response is not None
@@ -170,7 +170,7 @@ def test_a_changed_verdict_is_named(tmp_path: Path) -> None:
 
 
 def test_update(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An update writes the new result and reports the differences; ids, times and the report's seconds are kept."""
+    """An update writes the new result and reports the differences, but keeps ids, times and durations."""
     before = recorded(stream)[1]
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     result = replay_file(stream, update=True)
@@ -185,27 +185,27 @@ def test_update(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_update_without_differences_writes_nothing(stream: Path) -> None:
-    """An update without differences leaves the file unchanged, byte for byte."""
+    """An update without differences does not change the file."""
     before = stream.read_bytes()
     assert replay_file(stream, update=True).same
     assert stream.read_bytes() == before
 
 
 def test_refused_requests(tmp_path: Path) -> None:
-    """A request that toolsim refused is replayed too."""
+    """A request that toolsim refuses can be replayed."""
     path = write(exchange(question(tools=[1]), *chat_answer("never")), tmp_path)
     assert replay_file(path).same
 
 
 def test_passing_requests(tmp_path: Path) -> None:
-    """An exchange that toolsim passed on unchanged is replayed too."""
+    """An exchange that toolsim passes on unchanged can be replayed."""
     for number, (kind, body) in enumerate((chat_stream("Hi."), chat_answer("Hi."))):
         path = write(exchange(question(stream=not number, tools=[]), kind, body), tmp_path)
         assert replay_file(path).same
 
 
 def test_broken_streams(tmp_path: Path) -> None:
-    """A stream that broke off, and one that toolsim cut after a call, are replayed too."""
+    """A stream that breaks off, and a stream that toolsim ends after a call, can be replayed."""
     for texts, ended in ((["Hi", CALL[:20]], False), ([CALL, " and so on", " and on"], True)):
         path = write(exchange(question(stream=True), *chat_stream(*texts, ended=ended)), tmp_path)
         result = replay_file(path)
@@ -213,7 +213,7 @@ def test_broken_streams(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_replayed_is_reported(tmp_path: Path) -> None:
-    """Without a complete answer of the backend only the request is compared, and the result gives the reason."""
+    """If the backend's answer was not recorded completely, only the request is compared, and the result says why."""
     path = recording(tmp_path)
     backend, client = recorded(path)
     backend.metadata[NOTE]["missing_bytes"] = {"backend": 5}
@@ -231,7 +231,7 @@ def test_what_cannot_be_replayed_is_reported(tmp_path: Path) -> None:
 
 
 def test_files_that_are_no_recordings(tmp_path: Path) -> None:
-    """A file that is not a recording results in a problem, not in an exception."""
+    """A file that is not a recording is reported as a problem and raises no exception."""
     (tmp_path / "a.flow").write_bytes(b"")
     (tmp_path / "b.flow").write_bytes(b"nonsense")
     for name in ("a.flow", "b.flow", "none.flow"):
@@ -262,7 +262,9 @@ def test_summary() -> None:
 
 
 def test_main(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """``toolsim replay`` returns 0 without differences or after an update, 1 with differences, 2 without recordings."""
+    """``toolsim replay`` exits with 0 without differences or after an update, 1 with differences, 2 if nothing is
+    found.
+    """
     assert main([str(stream.parent), "--cut", "1"]) == 0
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     assert main([str(stream)]) == 1
@@ -278,7 +280,7 @@ def test_main(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
 
 def test_main_with_other_options(stream: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An option set explicitly overrides the recorded one, even if it has its default value."""
+    """An explicitly set option overrides the recorded option, even with the default value."""
     assert main([str(stream), "--set", "toolsim_manifest=schemas"]) == 1
     assert "request.body.messages[0 system].content line" in capsys.readouterr().out
     assert main([str(stream), "--set", "toolsim_manifest=schemas", "--update"]) == 0
@@ -292,7 +294,7 @@ def test_main_with_other_options(stream: Path, capsys: pytest.CaptureFixture[str
 def test_main_for_other_programs(
     tmp_path: Path, stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With ``--junit`` the results are also written to a file that CI systems read."""
+    """With ``--junit``, the results are also written to an XML file for CI systems."""
     report = tmp_path / "junit.xml"
     assert main([str(stream), "--junit", str(report)]) == 0
     assert 'failures="0"' in report.read_text()
@@ -304,7 +306,7 @@ def test_main_for_other_programs(
 @pytest.mark.parametrize("is_stream", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
 def test_estimated_usage_is_not_compared(tmp_path: Path, mitm: Any, path: str, is_stream: bool) -> None:
-    """Estimated usage is not compared: it follows from the texts, and a recording's hidden secrets would change it."""
+    """Estimated token counts are not compared, because hidden secrets in a recording change the estimate."""
     mitm.options.update(toolsim_backend="chat")
     said = [{"role": "user", "content": "my password: hunter2 hunter3 hunter4"}]
     turn = {"input": said, "messages": None} if path == "/v1/responses" else {"messages": said}

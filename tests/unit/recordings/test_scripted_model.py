@@ -1,4 +1,4 @@
-"""The scripted model of a test, behind the proxy, with real clients of all three APIs."""
+"""The scripted model for tests, behind a real proxy and with real clients of all three APIs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def chat(client: openai.OpenAI, messages: list[Any] = QUESTION) -> Any:
 
 
 def test_answers_in_order_and_what_was_asked(model: ScriptedModel, client: openai.OpenAI) -> None:
-    """The script's answers are used in order, and the model records each question with its tools and outputs."""
+    """Scripted answers are used in order, and the model records the questions, tools and outputs that it received."""
     model.call("get_weather", city="Bonn")
     model.answer("It is 18 degrees.")
     assert model.remaining == 2
@@ -74,7 +74,7 @@ def test_answers_in_order_and_what_was_asked(model: ScriptedModel, client: opena
 
 
 def test_answers_by_pattern(model: ScriptedModel, client: openai.OpenAI) -> None:
-    """Answers with a pattern serve any number of requests, the latest first; other requests are answered in order."""
+    """An answer with a pattern serves any number of matching requests; the latest pattern takes precedence."""
     model.answer("Rainy.", when="weather")
     model.answer("Sunny.", when="weather in (Bonn|Paris)")
     model.answer("Who knows?")
@@ -85,7 +85,7 @@ def test_answers_by_pattern(model: ScriptedModel, client: openai.OpenAI) -> None
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_every_api(model: ScriptedModel, client: openai.OpenAI, stream: bool) -> None:
-    """Clients of the Responses and Messages APIs receive the same calls."""
+    """Clients of the Responses API and of the Messages API receive the same scripted calls."""
     model.answer(("get_weather", {"city": "Bonn"}), ("get_weather", {"city": "Paris"}), when="weather")
     function: dict[str, Any] = TOOL["function"]  # type: ignore[assignment]
     flat: Any = {"type": "function", "name": "get_weather", "parameters": function["parameters"]}
@@ -114,7 +114,7 @@ def test_every_api(model: ScriptedModel, client: openai.OpenAI, stream: bool) ->
 
 
 def test_the_next_error(model: ScriptedModel, client: openai.OpenAI) -> None:
-    """``next_error`` fails one request with its status and Retry-After; the script continues with the next request."""
+    """``next_error`` fails the next request with the given status and Retry-After; the script then continues."""
     model.answer("Hello.")
     model.next_error(429, "Slow down.", retry_after=7)
     with pytest.raises(openai.RateLimitError, match="Slow down") as raised:
@@ -127,7 +127,7 @@ def test_the_next_error(model: ScriptedModel, client: openai.OpenAI) -> None:
 
 
 def test_a_cut(model: ScriptedModel, client: openai.OpenAI) -> None:
-    """With ``cut``, the server disconnects after this many events: the client receives the text so far and an error."""
+    """With ``cut``, the server disconnects after that many events, and the client receives an error."""
     model.answer("abcdefghijklmnopqrstuvwxyz", cut=2)
     stream = client.chat.completions.create(model="m", messages=QUESTION, tools=[TOOL], stream=True)  # type: ignore[list-item]
     got: list[str] = []
@@ -145,7 +145,7 @@ def test_a_cut(model: ScriptedModel, client: openai.OpenAI) -> None:
 
 
 async def test_pace_with_asyncio(model: ScriptedModel) -> None:
-    """An answer can have a delayed first event and pauses; concurrent requests do not wait for each other."""
+    """An answer can be delayed and contain pauses, and concurrent requests do not wait for each other."""
     model.answer("abcdefghijklmnopqrstu", delay=0.5, pause=0.3, when="weather")
     async with openai.AsyncOpenAI(base_url=model.base_url, api_key="any", max_retries=0) as client:
 
@@ -167,7 +167,7 @@ async def test_pace_with_asyncio(model: ScriptedModel) -> None:
 
 
 def test_no_answer_is_left(model: ScriptedModel) -> None:
-    """A request without a scripted answer is refused, and recorded for the report even if the client ignores it."""
+    """A request without a scripted answer is refused, and is reported by the test even if the client ignores it."""
     answer = httpx.post(f"{model.base_url}/chat/completions", json={"model": "m", "messages": QUESTION}, timeout=30)
     assert answer.status_code == 404
     assert "there is no answer" in answer.json()["error"]["message"]
@@ -175,7 +175,7 @@ def test_no_answer_is_left(model: ScriptedModel) -> None:
 
 
 def test_options_come_before_the_start() -> None:
-    """Options can be set only before the proxy starts; afterwards ``set_option`` raises an error."""
+    """Options must be set before the proxy starts; afterwards ``set_option`` raises an exception."""
     given: list[Any] = []
     model = ScriptedModel(lambda settings: given.extend(settings) or 1)  # type: ignore[func-returns-value]
     model.set_option("manifest", "schemas")

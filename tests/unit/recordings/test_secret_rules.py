@@ -1,4 +1,4 @@
-"""Names of secrets; their shapes are tested with the redactor, which searches for them."""
+"""Recognition of secrets by their names; ``test_redact.py`` tests recognition by shape."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def test_secret_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["max_tokens", "keyboard", "tokens", "secretary", "city", "key"])
 def test_harmless_name(name: str) -> None:
-    """A name that merely resembles a secret's name is not one."""
+    """A name that merely resembles the name of a secret is not recognized."""
     assert not is_secret_name(name)
 
 
 def test_parameters_of_a_url_have_shorter_names() -> None:
-    """The name "key" denotes a secret in a URL's query, but is an ordinary word in a JSON object."""
+    """ "key" names a secret in the query of a URL, but not in a JSON object."""
     for name in ("key", "sig", "X-Amz-Signature", "code"):
         assert is_secret_parameter(name)
         assert not is_secret_name(name)
@@ -27,6 +27,6 @@ def test_parameters_of_a_url_have_shorter_names() -> None:
 
 
 def test_every_pattern_marks_what_to_hide() -> None:
-    """Each pattern has a unique name and a group named ``secret``."""
+    """Each pattern has a unique name and a group that marks the text to hide."""
     assert all("secret" in pattern.groupindex for _, pattern in PATTERNS)
     assert len({name for name, _ in PATTERNS}) == len(PATTERNS)

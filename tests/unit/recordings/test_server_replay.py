@@ -1,4 +1,4 @@
-"""Server replay: recognition of requests, and the flows handed to mitmproxy's own addon."""
+"""Server replay: matching of requests, and the flows that mitmproxy's own addon receives."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def other_key() -> HTTPFlow:
 
 
 def test_recorded_answer(stage: Stage) -> None:
-    """A request receives the recorded answer, rewritten for this client, and the recording is then used up."""
+    """A request receives the recorded answer, rewritten for its client, and the recording is then used up."""
     flow = stage.ask(question(path="/v1/chat/completions?api_key=first-key"))
     assert flow.response is not None
     assert flow.is_replay == "response"
@@ -61,14 +61,14 @@ def test_recorded_answer(stage: Stage) -> None:
 
 
 def test_secrets_and_hosts_do_not_count(stage: Stage) -> None:
-    """A request with another key or host still matches its recording."""
+    """A request with another API key or host still matches its recording."""
     flow = other_key()
     flow.request.host = "elsewhere"
     assert stage.ask(flow).response is not None
 
 
 def test_reuse(stage: Stage) -> None:
-    """With server_replay_reuse a recording can be used any number of times, and nothing accumulates."""
+    """With server_replay_reuse, a recording can be used any number of times."""
     stage.mitm.options.update(server_replay_reuse=True)
     for _ in range(3):
         assert stage.ask(other_key()).response is not None
@@ -76,7 +76,7 @@ def test_reuse(stage: Stage) -> None:
 
 
 def test_only_the_backends_side_is_served(stage: Stage, tmp_path: Path) -> None:
-    """Only the backend's side of a recording is served, even if the recording is loaded while mitmproxy runs."""
+    """The client's side of a recording is never served as an answer of the backend."""
     assert stage.playback.count() == 1
     stage.playback.load_file(str(recording(tmp_path, model="later")))
     flow = stage.ask(question(model="later"))
@@ -86,12 +86,12 @@ def test_only_the_backends_side_is_served(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_updates_have_no_handler() -> None:
-    """The addon has no ``update`` handler, because it would be called twice per request."""
+    """The addon does not handle updates, because the handler would be called twice per request."""
     assert not hasattr(ServerReplay(), "update")
 
 
 def test_other_requests(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """An unrecorded request receives no answer, and the log shows how it differs from the closest recording."""
+    """A request that was not recorded receives no answer, and the log shows the difference to the closest recording."""
     flow = question(model="other", path="/v1/chat/completions?api_key=first-key")
     assert stage.ask(flow).response is None
     assert 'the closest is one that was loaded manually:\n  body.model: got "other", expected "m"' in caplog.text
@@ -99,13 +99,13 @@ def test_other_requests(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_content_may_be_ignored(stage: Stage) -> None:
-    """mitmproxy's option server_replay_ignore_content is respected."""
+    """With server_replay_ignore_content, requests match regardless of their bodies."""
     stage.mitm.options.update(server_replay_ignore_content=True)
     assert stage.ask(question(model="other", path="/v1/chat/completions?api_key=first-key")).response is not None
 
 
 def test_the_listener_itself(stage: Stage) -> None:
-    """A request to the listener itself is answered from recordings, or with a 404 if none matches."""
+    """A request to the listener itself is answered from a recording, or with a 404 if none matches."""
     for flow, status in ((question(model="other"), 404), (other_key(), 200)):
         flow.client_conn.sockname = ("127.0.0.1", 4711)
         assert stage.ask(flow).response is not None
@@ -115,7 +115,7 @@ def test_the_listener_itself(stage: Stage) -> None:
 
 
 def test_the_nearest_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The log names the file of the closest recording and the first differences of the request."""
+    """The log names the closest recording by its file and lists the first differences."""
     replay, playback = ServerReplay(), ServerPlayback()
     with context(replay, playback) as mitm:
         far = recording(tmp_path, model="far", temperature=1.0)
@@ -130,7 +130,7 @@ def test_the_nearest_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
 
 
 def test_foreign_flows_are_left_alone(stage: Stage, tmp_path: Path) -> None:
-    """Recordings made without toolsim are left to mitmproxy."""
+    """Recordings that were made without toolsim are left to mitmproxy."""
     foreign = question(model="foreign")
     foreign.response = question().response
     stage.playback.add_flows([foreign])
@@ -140,7 +140,7 @@ def test_foreign_flows_are_left_alone(stage: Stage, tmp_path: Path) -> None:
 
 
 def test_a_client_that_goes(stage: Stage) -> None:
-    """If the client disconnects, the recording prepared for it is withdrawn."""
+    """If the client disconnects, the answer prepared for its request is withdrawn."""
     flow = other_key()
     stage.mitm.options.update(server_replay_reuse=True)
     for addon in stage.chain[:3]:

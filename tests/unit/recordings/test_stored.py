@@ -11,7 +11,7 @@ from toolsim.recordings.stored import flow_files, recorded
 
 
 def test_both_sides_and_nothing_else(tmp_path: Path) -> None:
-    """A file that lacks a side, or has the sides in another order, is not a recording."""
+    """A file with only one side, or with the sides in the wrong order, is not a recording."""
     with context():
         path = recording(tmp_path)
     backend, client = recorded(path)
@@ -22,7 +22,7 @@ def test_both_sides_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_folders_and_files(tmp_path: Path) -> None:
-    """A folder is expanded to its .flow files in order; a file path is kept, whether or not it exists."""
+    """A folder stands for its .flow files in alphabetical order, and a file for itself, even if it does not exist."""
     for name in ("b.flow", "a.flow", "other.txt"):
         (tmp_path / name).touch()
     other = tmp_path / "other.txt"

@@ -1,4 +1,4 @@
-"""Editing of the texts in a stream."""
+"""Editing of the texts within a stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def same(value: Any) -> Any:
 
 @given(st.lists(st.text("ab", max_size=3), min_size=1, max_size=8))
 def test_pieces_are_edited_as_one_text(texts: list[str]) -> None:
-    """A text is edited as one, however it is split, and is split again in the same places."""
+    """A text is edited as a unit, wherever it is split, and then split at the same places again."""
     edited = edit_stream(frames(*map(chat, texts)), lambda text: text.replace("ab", "XY"), same)
     found = [json.loads(line[6:])["choices"][0]["delta"]["content"] for line in edited.decode().split("\n") if line]
     assert [len(text) for text in found] == [len(text) for text in texts]
@@ -43,7 +43,7 @@ def test_texts_that_stream_side_by_side() -> None:
     seen.clear()
     edit_pieces(events, lambda text: seen.append(text) or text)  # type: ignore[func-returns-value]
     assert seen == ["ac", "b"]
-    # The Messages API numbers its content blocks.
+    # The Messages API identifies texts by the index of their content block.
     inputs = [(0, "a"), (0, "b"), (1, "c")]
     events = [
         {"type": "content_block_delta", "index": at, "delta": {"type": "input_json_delta", "partial_json": text}}
@@ -55,13 +55,13 @@ def test_texts_that_stream_side_by_side() -> None:
 
 
 def test_what_stays_the_same_stays_to_the_byte() -> None:
-    """An unedited stream is kept byte for byte, including odd whitespace, comments and an unfinished last frame."""
+    """A stream without changes is kept, byte for byte, including odd whitespace and an unfinished last frame."""
     data = b': hi\r\n\r\ndata:{"a" : 1.0}\r\n\r\ndata: [DONE]\n\ndata: {"cut\xff'
     assert edit_stream(data, same, same) == data
 
 
 def test_the_rest_of_an_event_is_edited_too() -> None:
-    """``value`` receives each complete event, and can recognize the text that was already edited."""
+    """The function ``value`` receives each complete event, in which text that was already edited is marked."""
     seen: list[Any] = []
 
     def value(document: Any) -> Any:
@@ -74,12 +74,12 @@ def test_the_rest_of_an_event_is_edited_too() -> None:
 
 
 def test_lines_without_json() -> None:
-    """Lines without JSON are passed to a separate editor."""
+    """Lines that contain no JSON are passed to a separate editor."""
     assert edit_stream(b": a\n\ndata: [DONE]\n", same, same, str.upper) == b": A\n\nDATA: [DONE]\n"
 
 
 def test_log_probabilities_spell_the_text_again() -> None:
-    """A changed token in the log probabilities loses its bytes, which would repeat the original text."""
+    """A token whose text was edited loses its bytes, because the bytes repeat the original text."""
     token = {"token": "a", "logprob": -0.1, "bytes": [97]}
     document = {"choices": [{"logprobs": {"content": [token]}}]}
     assert edit_pieces([document], str.upper) == {0}

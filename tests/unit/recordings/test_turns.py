@@ -1,4 +1,4 @@
-"""Parsing of recorded turns of every API, and detection of unusable recordings."""
+"""Reading of recorded turns of every API, and exclusion of recordings that are not complete turns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolsim.recordings.turns import Unusable, is_failed, read_turn, read_turns
 
 
 def test_all_recordings_of_real_clients() -> None:
-    """Each recording is parsed, or excluded with a one-line reason; the calls agree with the report."""
+    """Each recording of a real client is read as a turn, or is excluded with a one-line reason."""
     files = sorted((ROOT / "flows").glob("*.flow"))
     turns, left_out = read_turns(files)
     assert len(turns) + len(left_out) == len(files)
@@ -30,7 +30,7 @@ def test_all_recordings_of_real_clients() -> None:
 
 
 def test_what_is_not_a_turn(tmp_path: Path) -> None:
-    """Errors, truncated answers, internal rounds and damaged files are not turns."""
+    """Failed or truncated answers, single rounds and damaged files are not read as turns."""
     with context():
         path = recording(tmp_path)
         (tmp_path / "refused").mkdir()
@@ -76,13 +76,13 @@ def test_what_is_not_a_turn(tmp_path: Path) -> None:
     ],
 )
 def test_a_failed_tool(output: str, failed: bool) -> None:
-    """A tool's output marks it as failed with an error text or an error field."""
+    """An output with an error text or an error field counts as the output of a failed tool."""
     assert is_failed(output) == failed
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_kind_of_a_turn(tmp_path: Path, stream: bool) -> None:
-    """A turn's kind depends on its answer or, directly after a failed tool, on that failure."""
+    """The kind of a turn depends on the answer or, directly after a failed tool, on that failure."""
     made = {"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
     failed: list[dict[str, Any]] = [
         {"role": "user", "content": "hi"},

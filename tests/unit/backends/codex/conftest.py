@@ -1,4 +1,4 @@
-"""App-servers that the tests play; tests/codex uses the real one."""
+"""Stand-ins for Codex's app-server; tests/codex uses the real one."""
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,13 +21,13 @@ for line in sys.stdin:
 
 @pytest.fixture
 def echo() -> str:
-    """Return a Python program that answers each request with its method and its process id; three methods misbehave."""
+    """Return a Python program that answers requests with their method and its process id; three methods misbehave."""
     return ECHO
 
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Callable[..., Awaitable[AppServer]]]:
-    """Start an AppServer over a Python program, or over a complete ``command``, and stop it after the test."""
+    """Return a function that starts an AppServer from a Python program or a command; it is stopped after the test."""
     started: list[AppServer] = []
 
     async def start(program: str = "", command: tuple[str, ...] = ()) -> AppServer:

@@ -1,4 +1,4 @@
-"""The Codex backend with app-servers that the tests play; tests/codex uses the real one."""
+"""The Codex backend with a stand-in for the app-server; tests/codex uses the real one."""
 
 import asyncio
 import json
@@ -60,7 +60,7 @@ async def ask(
 
 
 async def test_a_turn_has_no_input_of_its_own(tmp_path: Path) -> None:
-    """The conversation is injected; notifications for other threads are ignored, and the server's requests refused."""
+    """The conversation is injected instead of being sent as input, and notifications for other threads are ignored."""
     assert await ask(tmp_path) == [Opened(model="old"), TextDelta("[]"), Finished("stop"), Closed()]
 
 
@@ -68,7 +68,7 @@ async def test_a_turn_has_no_input_of_its_own(tmp_path: Path) -> None:
 async def test_a_model_that_thinks_for_long_does_not_hold_back_the_headers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the model thinks for a long time, the answer is opened before its first text."""
+    """If the model thinks for a long time, the answer is opened before the first text arrives."""
     monkeypatch.setattr(backend, "_HEADERS_TIMEOUT", 0.1)
     times: list[float] = []
     events = await ask(tmp_path, thinks=1.0, times=times)
@@ -77,7 +77,7 @@ async def test_a_model_that_thinks_for_long_does_not_hold_back_the_headers(
 
 
 async def test_without_a_login_there_is_a_503(tmp_path: Path) -> None:
-    """Without a Codex login, a request fails with status 503, and the message names the login command."""
+    """Without a login, the request fails with status 503, and the message contains the command to log in."""
     [event] = await ask(tmp_path, login=False)
     assert isinstance(event, Failed)
     assert event.error.status == 503

@@ -1,4 +1,4 @@
-"""The app-server process: its requests, its unexpected end, and ways to stop it that always work."""
+"""The app-server as a child process: its requests, its unexpected death, and its termination."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ Serve = Callable[..., Awaitable[AppServer]]
 
 @pytest.mark.parametrize("method", ["die", "shut"])
 async def test_a_death_fails_what_waits_and_is_followed_by_a_new_child(serve: Serve, echo: str, method: str) -> None:
-    """If the process dies, pending requests and subscribed threads fail, and a new process is started."""
+    """If the child dies, pending requests and subscribed threads fail, and the next request starts a new child."""
     server = await serve(echo)
     child = await server.child()
     queue = child.subscribe("t")
@@ -38,8 +38,8 @@ async def test_a_death_fails_what_waits_and_is_followed_by_a_new_child(serve: Se
 
 
 async def test_a_killed_wrapper_is_a_death(serve: Serve, echo: str) -> None:
-    """A killed wrapper counts as dead although its child survives and holds the pipes; the child is terminated too."""
-    # Like npm's wrapper: a parent that only waits for the child, which holds the pipes.
+    """If the wrapper is killed, it counts as dead, and its surviving child, which holds the pipes, is killed too."""
+    # Like npm's wrapper, the parent only waits for the child that holds the pipes.
     program = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {echo!r}]))"
     server = await serve(program)
     child = await server.child()
@@ -60,7 +60,7 @@ async def test_a_killed_wrapper_is_a_death(serve: Serve, echo: str) -> None:
 async def test_stopping_ends_a_child_that_will_not_end(
     serve: Serve, echo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that ignores SIGTERM and the end of its input is killed."""
+    """A child that ignores SIGTERM and the end of its input is killed."""
     monkeypatch.setattr(child_module, "_STOP_TIMEOUT", 0.2)
     ignores = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     server = await serve(f"{ignores}{echo}time.sleep(60)\n")
@@ -78,7 +78,7 @@ async def test_stopping_ends_a_child_that_will_not_end(
 
 
 async def test_what_a_killed_child_logged_earlier_is_not_its_exit_reason(serve: Serve, echo: str) -> None:
-    """Earlier log lines of a killed process are not its exit reason: Codex logs harmless warnings at startup."""
+    """Earlier log lines are not reported as the reason for the end, because Codex logs harmless warnings at startup."""
     complains = "import sys; print('Could not find bubblewrap', file=sys.stderr, flush=True)\n"
     server = await serve(complains + echo)
     child = await server.child()

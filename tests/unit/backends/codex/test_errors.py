@@ -23,14 +23,14 @@ from toolsim.backends.codex.errors import turn_error
     ],
 )
 def test_turn_errors(info: object, status: int, code: str | None) -> None:
-    """Each kind of Codex error is mapped to a status and a code; an unknown kind is mapped to 502."""
+    """Each kind of error from Codex has a status and a code, and an unknown kind has the status 502."""
     error = turn_error({"message": "m", "codexErrorInfo": info})
     assert (error.status, error.code) == (status, code)
     assert (error.retry_after is not None) == (status >= 500)
 
 
 def test_a_quoted_400_keeps_its_own_words() -> None:
-    """If Codex quotes an error of the model's server, the result has that server's message, code and parameter."""
+    """An error of the model's server that Codex quotes keeps its message, code and parameter."""
     body = {"error": {"message": "no such effort", "code": "unsupported_value", "param": "reasoning.effort"}}
     error = turn_error({"message": json.dumps(body), "codexErrorInfo": "other"})
     assert (error.message, error.code, error.param, error.status) == (
@@ -42,6 +42,6 @@ def test_a_quoted_400_keeps_its_own_words() -> None:
 
 
 def test_a_quoted_400_of_chatgpt_keeps_its_words_too() -> None:
-    """ChatGPT's own error format is parsed too, and becomes a 400 without Retry-After: a retry would fail again."""
+    """An error in ChatGPT's own format has status 400 and no Retry-After, because a retry would fail again."""
     error = turn_error({"message": json.dumps({"detail": "That model is not supported."}), "codexErrorInfo": "other"})
     assert (error.message, error.status, error.retry_after) == ("That model is not supported.", 400, None)

@@ -1,4 +1,4 @@
-"""Line-based JSON-RPC, and the reaction of a child process's connection to any line."""
+"""Line-based JSON-RPC, and the handling of each kind of line by the child."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def a_child() -> Child:
 
 
 async def test_each_kind_of_line_reaches_whom_it_is_for() -> None:
-    """Results, errors and notifications reach their recipients, byte by byte; the server's requests are refused."""
+    """Results, errors and notifications reach their recipients even if they arrive byte by byte."""
     child = a_child()
     queue = child.subscribe("t")
     asked = [asyncio.create_task(child.request("m", {})) for _ in range(2)]
@@ -52,7 +52,7 @@ async def test_each_kind_of_line_reaches_whom_it_is_for() -> None:
 
 @given(st.lists(st.binary(max_size=40)))
 def test_the_cut_of_the_bytes_does_not_matter(chunks: list[bytes]) -> None:
-    """Any bytes, split anywhere, result in the same lines as in one piece."""
+    """Any bytes form the same lines, wherever they are split."""
     peer = Peer()
     assert [line for chunk in chunks for line in peer.feed(chunk)] == Peer().feed(b"".join(chunks))
 
@@ -62,7 +62,7 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.text()
 
 @given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_no_json_raises(value: object) -> None:
-    """JSON of an unexpected shape, or nested too deeply, does not raise."""
+    """JSON with unexpected values, or nested too deeply, raises no exception."""
     child = a_child()
     for message in (value, {"id": value, "result": value}, {"method": value}, {"id": 1, "error": value}):
         child.pipe_data_received(1, json.dumps(message).encode() + b"\n")
@@ -70,13 +70,13 @@ def test_no_json_raises(value: object) -> None:
 
 
 def test_a_lone_surrogate_is_replaced() -> None:
-    """A lone surrogate in a request is replaced by U+FFFD, since Codex's JSON parser would reject it."""
+    """A lone surrogate in a message is replaced, because Codex's JSON parser would reject the message."""
     _, line = Peer().request("a", {"text": "x\ud83d y\U0001f600"})
     assert json.loads(line.decode())["params"] == {"text": "x\ufffd y\U0001f600"}
 
 
 def test_a_line_without_end_uses_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line that exceeds the limit is dropped up to its end, and the next one is parsed."""
+    """A line over the size limit is dropped without being buffered, and the next line is read."""
     monkeypatch.setattr(jsonrpc, "MAX_LINE_BYTES", 1000)
     peer = Peer()
     for _ in range(100):
@@ -86,7 +86,7 @@ def test_a_line_without_end_uses_no_memory(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_every_message_is_one_line() -> None:
-    """A message with line breaks in its strings is still sent as one line, and request ids count up."""
+    """Each message is written as one line, even if its strings contain line breaks."""
     peer = Peer()
     first, line = peer.request("a", {"text": "x\ny"})
     second, _ = peer.request("b", {})

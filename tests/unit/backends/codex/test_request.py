@@ -1,4 +1,4 @@
-"""Conversion of clients' requests to the form that Codex accepts."""
+"""Conversion of client requests to the form that Codex accepts."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def text_item(role: str, text: str) -> dict[str, Any]:
 
 
 def test_a_request_becomes_items_with_roles() -> None:
-    """The instructions become the first item, ``system`` becomes ``developer``, and unsupported items are left out."""
+    """Instructions come first, ``system`` becomes ``developer``, and unsupported items are left out."""
     request = read(
         {
             "model": "m",
@@ -53,7 +53,7 @@ def test_a_request_becomes_items_with_roles() -> None:
 
 
 def test_a_json_object_is_asked_for_in_words() -> None:
-    """Codex has no parameter for a JSON object, so a message requests it, at the same place in every turn."""
+    """The request for a JSON object becomes a message, because Codex has no parameter for it."""
     request = read({"input": "x", "text": {"format": {"type": "json_object"}}})
     assert "JSON object" in request.items[0]["content"][0]["text"]
 
@@ -68,14 +68,14 @@ def test_a_json_object_is_asked_for_in_words() -> None:
     ],
 )
 def test_what_codex_cannot_be_asked_is_a_400(body: dict[str, Any], param: str) -> None:
-    """The error for unsupported input names ``input`` without an index, because toolsim has rewritten the items."""
+    """Unsupported input causes an error that names ``input`` without an index, since toolsim rewrites the items."""
     with pytest.raises(BadRequest) as caught:
         read(body)
     assert caught.value.error.param == param
 
 
 def test_a_file_is_named() -> None:
-    """Codex accepts only text and images, so a file is replaced by one line with its name and size."""
+    """A file is replaced by one line that names it, because Codex accepts only text and images."""
     part = {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,QUJD"}
     request = read({"input": [{"role": "user", "content": [part]}]})
     assert list(request.items) == [text_item("user", "[document a.pdf, 3 B, not shown]")]

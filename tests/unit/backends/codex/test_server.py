@@ -23,7 +23,7 @@ Serve = Callable[..., Awaitable[AppServer]]
 async def test_starts_that_fail_are_tried_again_ever_more_slowly(
     serve: Serve, echo: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Failed starts are retried with growing delays, and their reason is logged once; a later attempt can succeed."""
+    """Failed starts are retried at growing intervals, and the reason is logged only once."""
     count = tmp_path / "count"
     script = (
         f"import sys, time; open({str(count)!r}, 'a').write(f'{{time.monotonic()}}\\n')\n"
@@ -37,7 +37,7 @@ async def test_starts_that_fail_are_tried_again_ever_more_slowly(
     async with asyncio.timeout(60):
         while len(times := [float(line) for line in count.read_text().split()]) < 3:
             await asyncio.sleep(0.05)
-    # Only lower limits: on a busy machine a process starts and ends slowly.
+    # Only lower bounds can be checked, because starting a process takes long on a busy machine.
     delays = [server_module._MIN_DELAY * 2**number for number in range(2)]
     gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert all(gap > 0.99 * delay for gap, delay in zip(gaps, delays, strict=False)), gaps
@@ -54,7 +54,7 @@ async def test_starts_that_fail_are_tried_again_ever_more_slowly(
 
 
 async def test_a_start_that_fails_at_once_is_logged_at_once(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
-    """A start that fails immediately is logged immediately, also with eager tasks, which mitmproxy uses."""
+    """A start that fails immediately is logged immediately, even with the eager tasks that mitmproxy uses."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
     server = await serve(command=("/no/such/codex", "app-server"))
     with pytest.raises(CodexUnavailable):
@@ -64,7 +64,7 @@ async def test_a_start_that_fails_at_once_is_logged_at_once(serve: Serve, caplog
 
 @pytest.fixture
 def hanging(tmp_path: Path, echo: str) -> tuple[str, Path]:
-    """Return a command that works as ``app-server`` but hangs as ``debug models``, and a file with the hanging pid."""
+    """Return a command that hangs when it is asked for the catalog, and the file in which it notes its process id."""
     command, noted = tmp_path / "codex", tmp_path / "pid"
     hang = f"sleep 60 & echo $! >{noted}; wait; exit"
     command.write_text(f"#!/bin/sh\n[ $1 = debug ] && {{ {hang}; }}\nexec {sys.executable} -c '{echo}'\n")
@@ -75,7 +75,7 @@ def hanging(tmp_path: Path, echo: str) -> tuple[str, Path]:
 async def test_a_catalog_that_never_comes_is_done_without(
     serve: Serve, hanging: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If the catalog command hangs, the server starts without a catalog, kills all its processes and logs one line."""
+    """If the catalog command hangs, the server starts without a catalog, and no process is left behind."""
     monkeypatch.setattr(server_module, "_CATALOG_TIMEOUT", 0.5)
     command, noted = hanging
     began = time.monotonic()
@@ -88,7 +88,7 @@ async def test_a_catalog_that_never_comes_is_done_without(
 
 
 async def test_stopping_does_not_wait_for_the_catalog(serve: Serve, hanging: tuple[str, Path]) -> None:
-    """Stopping the server also kills the process that prints the catalog."""
+    """Stopping the server also terminates a process that is still printing the catalog."""
     command, noted = hanging
     server = await serve(command=(command, "app-server"))
     while not noted.exists():
@@ -101,7 +101,7 @@ async def test_stopping_does_not_wait_for_the_catalog(serve: Serve, hanging: tup
 async def test_starts_that_fail_do_not_mention_the_catalog(
     serve: Serve, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """If every start fails, the log has one line with the reason and does not mention the catalog."""
+    """If all starts fail, the log contains one line with the reason and does not mention the catalog."""
     command = tmp_path / "codex"
     command.write_text("#!/bin/sh\nexit 3\n")
     command.chmod(0o755)
@@ -111,7 +111,7 @@ async def test_starts_that_fail_do_not_mention_the_catalog(
 
 
 async def test_a_child_that_never_answers_is_a_failed_start(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child that never answers is stopped after the timeout, and requests fail."""
+    """A child that never answers is terminated after the timeout, and requests fail."""
     monkeypatch.setattr(server_module, "_START_TIMEOUT", 0.3)
     monkeypatch.setattr(child_module, "_STOP_TIMEOUT", 0.2)
     server = await serve("import time; time.sleep(60)")
@@ -136,7 +136,7 @@ for line in sys.stdin:
 async def test_a_version_that_cannot_serve_is_refused_with_the_advice_to_update(
     serve: Serve, version: str, missing: str
 ) -> None:
-    """A version that is too old, or lacks a method of the handshake, is refused with the advice to update it."""
+    """A version that is too old, or lacks a required method, is refused with the advice to update Codex."""
     server = await serve(OF_VERSION.replace("VERSION", version).replace("MISSING", missing))
     with pytest.raises(CodexUnavailable) as caught:
         await server.child()
@@ -146,13 +146,13 @@ async def test_a_version_that_cannot_serve_is_refused_with_the_advice_to_update(
 
 @pytest.mark.parametrize("version", ["0.133.0", "0.169.0", "1.0.0-alpha.1", "0.0.0", "dev"])
 async def test_every_other_version_may_try(serve: Serve, version: str) -> None:
-    """Other versions are accepted, including a private build that reports 0.0.0 or no version number."""
+    """All other versions are accepted, including private builds without a usable version number."""
     server = await serve(OF_VERSION.replace("VERSION", version))
     assert (await server.child()).version in (version, "")
 
 
 async def test_the_folder_ends_with_the_child(serve: Serve, echo: str) -> None:
-    """The child's temporary folder is removed when the child ends."""
+    """The temporary folder of the child is removed when the child ends."""
     server = await serve(echo)
     folder = (await server.child()).workdir.parent
     assert folder.is_dir()

@@ -1,4 +1,4 @@
-"""Settings that turn Codex into a text-only model; tests/codex tries them with the real binary."""
+"""Settings that turn Codex into a text-only model; tests/codex applies them to the real program."""
 
 import json
 
@@ -7,7 +7,7 @@ from toolsim.backends.codex.text_only import settings, text_catalog
 
 
 def test_a_catalog_loses_its_tools_and_keeps_its_models() -> None:
-    """The models keep names, efforts and modalities; code mode, agents, patches and the window's limit are removed."""
+    """Models keep their names, efforts and modalities, but lose their tools and the limit of the context window."""
     model = {
         "slug": "m",
         "input_modalities": ["text", "image"],
@@ -35,11 +35,11 @@ def test_a_catalog_loses_its_tools_and_keeps_its_models() -> None:
 
 @pytest.mark.parametrize("printed", [b"", b"usage: codex", b"[]", b'{"models":{}}', b'{"models":[]}', b"[" * 100_000])
 def test_anything_else_is_none(printed: bytes) -> None:
-    """Output that is not a catalog, such as the usage message of an older Codex, results in None."""
+    """Output that is not a catalog, such as a usage message, returns None."""
     assert text_catalog(printed) is None
 
 
 def test_the_users_mcp_servers_are_switched_off_by_name() -> None:
-    """The user's MCP servers are disabled in a nested setting, since a server's name can contain a dot."""
+    """The user's MCP servers are disabled by nested settings, because their names can contain dots."""
     assert settings(["a.b"])["mcp_servers"] == {"a.b": {"enabled": False}}
     assert settings([])["features.shell_tool"] is False

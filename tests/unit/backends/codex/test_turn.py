@@ -1,4 +1,4 @@
-"""Conversion of a turn's notifications to events."""
+"""Conversion of the notifications of a turn to events."""
 
 from typing import Any
 
@@ -77,7 +77,7 @@ def test_a_turn() -> None:
 
 
 def test_text_without_deltas_is_taken_from_the_item() -> None:
-    """A completed message item supplies the text that the deltas left out, which can be all of it."""
+    """If deltas are missing, the text is taken from the completed item."""
     whole = note("item/completed", item={"type": "agentMessage", "id": "i", "text": "abc"})
     assert play(whole, ended())[1] == TextDelta("abc")
     assert play(delta("a"), whole, ended())[1:3] == [TextDelta("a"), TextDelta("bc")]
@@ -89,7 +89,7 @@ def test_two_messages_are_kept_apart() -> None:
 
 
 def test_a_model_that_is_asked_again_has_answered_already() -> None:
-    """A second sampling after text ends the turn; without any text, the turn fails after two more samplings."""
+    """If the model is sampled again after text, the turn ends; without text, it fails after two more samplings."""
     assert play(delta("a"), counted(1), started("agentMessage", "j"), delta("b", "j"))[-1] == Closed()
     assert play(delta("a"), counted(1), counted(2))[-1] == Closed()
     events = play(counted(1), counted(2), counted(3))
@@ -98,14 +98,14 @@ def test_a_model_that_is_asked_again_has_answered_already() -> None:
 
 
 def test_a_retry_is_silent_until_something_was_said() -> None:
-    """Codex's retry is ignored before the first text; afterwards it is a failure, because the text would repeat."""
+    """A retry by Codex is ignored before the first text, and is a failure afterwards, because text would repeat."""
     retry = note("error", willRetry=True, error={"message": "reconnecting", "codexErrorInfo": None})
     assert play(retry, delta("a"), ended())[-1] == Closed()
     assert isinstance(play(delta("a"), retry)[-1], Failed)
 
 
 def test_codexs_own_summary_of_the_history_is_a_failure() -> None:
-    """A compaction by Codex fails the turn, because the summary would lose the tool catalog."""
+    """If Codex compacts the history, the turn fails, because the summary would lose the tool catalog."""
     [event] = play(started("contextCompaction"))
     assert isinstance(event, Failed)
     assert (event.error.status, event.error.code) == (400, "context_length_exceeded")
@@ -121,7 +121,7 @@ def test_codexs_own_summary_of_the_history_is_a_failure() -> None:
     ],
 )
 def test_a_turn_that_ends_badly(last: Notification, expected: tuple[int, str]) -> None:
-    """A turn that is interrupted, fails or ends without a status results in an error with a status and a code."""
+    """A turn that is interrupted or fails results in an error with a status and a code."""
     event = play(delta("a"), last)[-1]
     assert isinstance(event, Failed)
     assert (event.error.status, event.error.code) == expected
@@ -133,7 +133,7 @@ def test_a_turn_that_ends_badly(last: Notification, expected: tuple[int, str]) -
 def test_a_cut_answer_is_no_failure(
     text: list[Notification], will_retry: bool | None, reason: str, finish: str | None
 ) -> None:
-    """A cut answer keeps its text and gets its finish reason, however Codex reports it: a retry would be cut too."""
+    """A truncated answer keeps its text and has a finish reason, because a retry would be truncated too."""
     error = {"message": f"Incomplete response returned, reason: {reason}", "codexErrorInfo": "other"}
     cut = ended("failed", **error) if will_retry is None else note("error", error=error, willRetry=will_retry)
     events = play(*text, cut)
@@ -146,7 +146,7 @@ def test_a_cut_answer_is_no_failure(
 
 
 def test_a_parameter_of_that_name_is_an_error() -> None:
-    """An error about a parameter named like a cut reason is not mistaken for a cut answer."""
+    """An error that mentions a parameter named like a truncation reason is not mistaken for a truncated answer."""
     refused = ended("failed", message='{"error":{"message":"bad max_output_tokens"}}', codexErrorInfo="other")
     [event] = play(refused)
     assert isinstance(event, Failed)
@@ -154,7 +154,7 @@ def test_a_parameter_of_that_name_is_an_error() -> None:
 
 
 def test_a_final_error_ends_the_turn() -> None:
-    """A final error ends the turn without ``turn/completed``, which some versions do not send after an error."""
+    """A final error ends the turn, because some versions of Codex do not send ``turn/completed`` afterwards."""
     [event] = play(note("error", error={"message": "no", "codexErrorInfo": "badRequest"}, willRetry=False))
     assert isinstance(event, Failed)
     assert event.error.status == 400

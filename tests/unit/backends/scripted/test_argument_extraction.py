@@ -1,4 +1,4 @@
-"""Extraction of arguments from sentences: each rule, alone and combined with others."""
+"""Extraction of call arguments from sentences: each rule, alone and together with others."""
 
 from typing import Any
 
@@ -90,24 +90,24 @@ PAGE = tool("open_page", {"url": STRING})
     ],
 )
 def test_each_rule(wanted: Tool, text: str, expected: list[dict[str, Any]]) -> None:
-    """Each sentence results in the expected calls."""
+    """The expected calls are extracted from each sentence."""
     assert fill(wanted, text) == expected
 
 
 def test_a_required_slot_that_may_be_null_is_null() -> None:
-    """A required parameter that accepts null, as in strict schemas, is null if the sentence has no value for it."""
+    """A required parameter that can be null, as in strict schemas, is null if the sentence contains no value."""
     strict = tool("f", {"city": STRING, "note": {"type": ["string", "null"]}, "unit": {"type": ["string", "null"]}})
     assert fill(strict, "in Bonn") == [{"city": "Bonn", "note": None, "unit": None}]
 
 
 def test_alternatives_are_read() -> None:
-    """A parameter whose schema is ``anyOf`` with null, as pydantic writes optional fields, is filled."""
+    """Optional fields as pydantic declares them, with ``anyOf`` and null, are filled from the sentence."""
     optional = tool("f", {"n": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}, [])
     assert fill(optional, "take 5") == [{"n": 5}]
 
 
 def test_what_is_missing_is_named() -> None:
-    """``unanswered`` returns a required parameter only if neither the sentence nor the schema has a value for it."""
+    """``unanswered`` names a parameter only if neither the sentence nor the schema supplies a value."""
     assert unanswered(WEATHER, "Weather!") == "city"
     assert unanswered(WEATHER, "Weather in celsius!") is None
     assert unanswered(tool("f", {"unit": UNIT}), "Go") is None
@@ -135,7 +135,7 @@ SENTENCES = st.lists(st.text(max_size=9) | st.sampled_from(["to", "n", "is", "5"
 
 @given(st.dictionaries(st.text(max_size=3) | st.just("n"), SCHEMAS, max_size=3), SCHEMAS, SENTENCES)
 def test_no_schema_and_no_sentence_raise(properties: dict[str, Any], required: Any, text: str) -> None:
-    """Any schema and any sentence result in calls whose arguments are objects."""
+    """For any schema and any sentence, the arguments are an object, and no exception is raised."""
     schema = {"type": "object", "properties": properties, "required": required}
     calls = fill(Tool("f", "f", parameters=schema), text)
     unanswered(Tool("f", "f", parameters=schema), text)

@@ -1,4 +1,4 @@
-"""The scripted model as a backend: its streams, and its failures on demand."""
+"""The scripted model as a backend: streaming, and failures on demand."""
 
 import time
 
@@ -18,7 +18,7 @@ def text(events: list[BackendEvent]) -> str:
 
 
 async def test_an_answer_comes_in_pieces_and_is_counted() -> None:
-    """The answer is opened, streamed in short pieces, counted and closed, and is identical each time."""
+    """An answer is streamed in short pieces with its token counts, and is the same each time."""
     events = await answer("Hello there")
     assert events == await answer("Hello there")
     assert events[0] == Opened(model="m")
@@ -29,14 +29,14 @@ async def test_an_answer_comes_in_pieces_and_is_counted() -> None:
 
 
 async def test_it_speaks_at_the_pace_that_is_asked_for() -> None:
-    """The backend waits for ``delay`` between two pieces."""
+    """The backend waits ``delay`` seconds between two pieces."""
     began = time.monotonic()
     events = await answer("Hello", delay=0.01)
     assert time.monotonic() - began >= 0.01 * sum(isinstance(event, TextDelta) for event in events)
 
 
 async def test_slow_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The direction [slow] delays the answer, but does not change its text."""
+    """The stage direction [slow] delays the answer without changing its text."""
     monkeypatch.setattr(backend, "_SLOW_START", 0.2)
     began = time.monotonic()
     events = await answer("Hello [slow]")
@@ -45,20 +45,20 @@ async def test_slow_is_slower(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_429_is_refused_before_a_word() -> None:
-    """The direction [429] results in an error with Retry-After before any text."""
+    """The stage direction [429] causes an error with Retry-After before any text."""
     [event] = await answer("Hello [429]")
     assert isinstance(event, Failed)
     assert (event.error.status, event.error.code, event.error.retry_after) == (429, "rate_limit_exceeded", 5)
 
 
 async def test_cut_has_no_end() -> None:
-    """The direction [cut] results in half of the text, without an end."""
+    """With the stage direction [cut], the answer breaks off in the middle of the text."""
     events = await answer("Hello [cut]")
     assert isinstance(events[-1], TextDelta)
     assert text(await answer("Hello")).startswith(text(events))
 
 
 def test_pieces_are_the_text() -> None:
-    """The pieces of a text add up to the text."""
+    """The pieces of an answer add up to its text."""
     assert "".join(pieces("x" * 100)) == "x" * 100
     assert list(pieces("")) == []

@@ -40,7 +40,7 @@ def calls(text: str, tag: str = "tool_call") -> list[tuple[str, Any]]:
 
 
 def test_two_places_are_two_calls() -> None:
-    """A question about two places results in two calls in the manifest's tag, after a sentence to the user."""
+    """A question about two places causes two calls in the manifest's tag, after a sentence to the user."""
     text = reply([shown(tag="private"), message("user", "What is the weather in Bonn and in Paris?")])
     assert calls(text, "private") == [("get_weather", {"city": "Bonn"}), ("get_weather", {"city": "Paris"})]
     assert text.startswith("Let me ask get_weather.\n<private>")
@@ -48,7 +48,7 @@ def test_two_places_are_two_calls() -> None:
 
 @pytest.mark.parametrize("question", ["Hello", "Who are you?", ""])
 def test_small_talk_calls_nothing(question: str) -> None:
-    """Without a question about a tool, the model makes no call, states that it is scripted, and names the tools."""
+    """For small talk the model makes no call, explains that it is scripted, and names the tools."""
     text = reply([shown(), message("user", question)])
     assert "scripted" in text
     assert "get_weather" in text
@@ -56,21 +56,21 @@ def test_small_talk_calls_nothing(question: str) -> None:
 
 
 def test_a_question_that_names_nothing_is_asked_back() -> None:
-    """The model asks the user for a missing value instead of inventing one, unless a call is forced."""
+    """If a required value is missing, the model asks for it instead of inventing one, unless a call is forced."""
     question = "What is the weather like?"
     assert "what is the city?" in reply([shown(), message("user", question)])
     assert calls(reply([shown(), forced(question)])) == [("get_weather", {"city": "city"})]
 
 
 def test_a_forced_call_is_made() -> None:
-    """A forced call is made even for small talk, and uses one of the demanded tools."""
+    """A forced call is made even for small talk, and calls one of the required tools."""
     for what in ("get_weather", "one of get_weather, get_time"):
         [(name, _)] = calls(reply([shown(), forced("Hello", what)]))
         assert name == "get_weather"
 
 
 def test_what_may_not_be_called_is_not() -> None:
-    """The model respects a demand for no tool or for certain tools; a demand of an earlier turn no longer applies."""
+    """The model calls no tool that the current question forbids; restrictions in earlier questions no longer apply."""
     none = message("user", "Send 'hi'\n\nYou may call no tool in this answer: answer in words.")
     other = message("user", "Send 'hi'\n\nYou may call no tool but get_weather in this answer.")
     assert calls(reply([shown(), none])) == calls(reply([shown(), other])) == []
@@ -78,13 +78,13 @@ def test_what_may_not_be_called_is_not() -> None:
 
 
 def test_further_entries_are_tools_too() -> None:
-    """Tools listed in a later message can be called, and their entries do not count as part of the question."""
+    """Tools that a later message adds to the catalog can be called, and their text is not part of the question."""
     later = message("user", f"Weather in Bonn?\n\n{further_entries(TOOLS[1:], sentinel='tool_call')}")
     assert calls(reply([shown(tools=TOOLS[:1]), later])) == [("get_weather", {"city": "Bonn"})]
 
 
 def test_it_answers_in_words_once_the_outputs_have_come() -> None:
-    """The model quotes the tool outputs after its last message; a new question gets a new call."""
+    """The model answers with the tool outputs since its last message, and a new question causes a new call."""
     conversation = [
         shown(),
         message("user", "Weather in Bonn?"),
@@ -104,20 +104,20 @@ def test_it_answers_in_words_once_the_outputs_have_come() -> None:
 
 
 def test_a_quoted_output_cannot_become_a_call() -> None:
-    """A quoted tool output contains no tag, so it cannot become a call."""
+    """Tags are removed from a quoted tool output, so that the output cannot become a call."""
     record = '[function_call_output call_id=a output="<tool_call>{}</tool_call>"]'
     assert "<tool_call>" not in reply([message("user", record)])
 
 
 def test_what_toolsim_added_to_a_question_is_no_part_of_it() -> None:
-    """Text that toolsim added to a question, such as a manifest, neither selects a tool nor fills an argument."""
+    """Text that toolsim adds to a question, such as a manifest, does not affect the choice of tools or arguments."""
     text = manifest(TOOLS, sentinel="tool_call", answer_format=None)
     question = forced(f"{text}\n\nSend 'hi'")
     assert calls(reply([question])) == [("send", {"text": "hi"})]
 
 
 def test_what_an_agent_says_of_itself_is_no_part_of_it() -> None:
-    """An XML element that an agent adds to the question is ignored if it is closed and its tags are on lines alone."""
+    """An XML element that an agent puts before the question is ignored if its tags stand on separate lines."""
     context = "<context>\n  <city>Rome</city>\n<inner>\n and weather in Oslo\n</inner>\n</context>"
     question = "What is the weather in Bonn\n<b>or</b> in\n<context>\nParis?"
     history = [message("user", f"{context}\n{context}"), message("user", question)]
@@ -126,7 +126,7 @@ def test_what_an_agent_says_of_itself_is_no_part_of_it() -> None:
 
 
 def test_without_a_manifest_it_answers_in_words() -> None:
-    """Without a manifest, the model makes no call and states that it is scripted."""
+    """Without a manifest, the model makes no call and explains that it is scripted."""
     assert "scripted" in reply([message("user", "<tool_call> # CLIENT TOOL CATALOG hello")])
 
 
@@ -141,14 +141,14 @@ def test_without_a_manifest_it_answers_in_words() -> None:
     ],
 )
 def test_ways_to_call_badly(word: str, block: str) -> None:
-    """Each stage direction for a faulty call produces one row of the README's table."""
+    """Each stage direction for a faulty call produces the form that the README's table describes."""
     text = reply([shown(), message("user", f"What is the weather in Bonn? [{word.upper()}]")])
     assert text == f"Let me ask get_weather.\n<tool_call>{block}</tool_call>"
 
 
 @pytest.mark.parametrize("word", DIRECTIONS)
 def test_stage_directions_are_found_in_the_question_alone(word: str) -> None:
-    """A stage direction counts only in the last user message and in brackets."""
+    """A stage direction counts only in brackets and in the last message of the user."""
     asked = message("user", f"Weather in Bonn [{word}]")
     assert direction([asked]) == word
     assert direction([asked, message("assistant", "…"), message("user", "Weather in Bonn")]) is None
@@ -167,5 +167,5 @@ def test_stage_directions_are_found_in_the_question_alone(word: str) -> None:
     ],
 )
 def test_it_reads_both_apis(api: Api, body: dict[str, object]) -> None:
-    """Requests of both APIs result in the same conversation."""
+    """Requests of both APIs are read as the same conversation."""
     assert messages_of(api.read(body)) == [message("system", "A"), message("user", "B")]

@@ -38,19 +38,19 @@ TOOLS = (
     ],
 )
 def test_the_words_choose_the_tool(question: str, expected: list[str]) -> None:
-    """A word of a tool's name, or two other words, select the tool; small talk and quotations select none."""
+    """A tool is selected by a word of its name or by two other words of its declaration; small talk selects none."""
     assert [chosen.name for chosen, _ in choose(question, TOOLS)] == expected
 
 
 def test_each_tool_gets_its_part_of_the_question() -> None:
-    """Each tool receives its part of the question; a clause without a tool belongs to the previous tool."""
+    """The question is divided among the selected tools, and a clause without a tool belongs to the previous one."""
     question = "Please: the weather in Bonn, in Paris, and search notes for rain. Now!"
     [(_, first), (_, second)] = choose(question, TOOLS)
     assert (first, second) == ("Please: the weather in Bonn, in Paris, and", " search notes for rain. Now!")
 
 
 def test_a_forced_call_takes_the_best_tool_or_the_first() -> None:
-    """A forced call uses the tool that matches best or, if none matches, the first."""
+    """A forced call selects the best match or, without a match, the first tool."""
     assert [chosen.name for chosen, _ in choose("Hello", TOOLS, forced=True)] == ["get_weather"]
     assert [chosen.name for chosen, _ in choose("Which somebody?", TOOLS, forced=True)] == ["send_email"]
     assert choose("Hello", (), forced=True) == []
@@ -58,7 +58,7 @@ def test_a_forced_call_takes_the_best_tool_or_the_first() -> None:
 
 @pytest.mark.parametrize("text", ['a "b, c" d', "a 'b and c' d", "a “b” d", "a „b“ d", "a `b` d"])
 def test_quotations_are_masked_in_place(text: str) -> None:
-    """Quotations in all kinds of marks are masked; everything else keeps its position."""
+    """Quotations in any kind of quotation marks are masked without changing the position of other text."""
     masked = mask_quotes(text)
     assert len(masked) == len(text)
     assert masked.replace("\0", "") == "a  d"

@@ -14,7 +14,7 @@ from toolsim.backends.scripted.word_match import is_alike, shared, words
     ],
 )
 def test_words_of_names_and_sentences(text: str, expected: list[str]) -> None:
-    """Words are split at camel-case humps, underscores and all characters other than letters and digits."""
+    """Words are separated at changes of case, underscores and all characters except letters and digits."""
     assert words(text) == expected
 
 
@@ -30,10 +30,10 @@ def test_words_of_names_and_sentences(text: str, expected: list[str]) -> None:
     ],
 )
 def test_words_are_alike_but_for_an_ending(one: str, other: str, alike: bool) -> None:
-    """Two words that differ only in their ending are alike, in either order."""
+    """Two words that differ only in their endings are alike, in either order."""
     assert is_alike(one, other) is is_alike(other, one) is alike
 
 
 def test_stop_words_are_shared_with_nothing() -> None:
-    """A stop word is never a shared word, because it does not show what a sentence is about."""
+    """Stop words are never counted as shared words, because they do not show the topic of a sentence."""
     assert shared(["get", "the", "weather"], ["get", "the", "weather"]) == {"weather"}

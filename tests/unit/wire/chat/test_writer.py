@@ -55,9 +55,7 @@ def call(number: int, choice: int = 0, **fields: Any) -> list[ClientEvent]:
 
 
 def test_order_of_a_stream() -> None:
-    """A stream contains the role, then each call's id and name once with its fragments, one finish
-    reason and [DONE].
-    """
+    """A stream contains the role, then each call's id and name once with its fragments, a finish reason and [DONE]."""
     chunks, done, _ = write([Opened(None, 5, "m"), TextDelta("Hi"), *call(3), *call(4), Ended({0: "tool_calls"})])
     assert deltas(chunks) == [
         {"role": "assistant", "content": "", "refusal": None},
