@@ -224,7 +224,7 @@ async def test_errors_have_the_apis_own_shape(client: httpx.AsyncClient) -> None
 async def test_each_endpoint_has_its_methods(
     client: httpx.AsyncClient, method: str, path: str, status: int, allow: str | None
 ) -> None:
-    """A wrong method causes a 405 with the allowed methods, and an unknown path a 404 with any method."""
+    """A wrong method causes a 405 with the allowed methods, and an unknown path causes a 404."""
     loopback, url = await serve(Played(*WHOLE))
     answer = await client.request(method, url + path)
     await loopback.stop()
@@ -233,7 +233,7 @@ async def test_each_endpoint_has_its_methods(
 
 
 async def test_an_api_that_the_backend_does_not_speak_is_not_there(client: httpx.AsyncClient) -> None:
-    """If the backend supports only the Responses API, as Codex, chat completions are not available."""
+    """If the backend supports only the Responses API, as Codex does, chat completions are not available."""
     played = Played(*WHOLE)
     played.apis = (RESPONSES,)
     loopback, url = await serve(played)
@@ -252,7 +252,7 @@ async def test_an_api_that_the_backend_does_not_speak_is_not_there(client: httpx
     ],
 )
 async def test_what_would_need_a_store_is_a_400(client: httpx.AsyncClient, body: dict[str, Any], code: str) -> None:
-    """A request that needs stored data or background mode is refused, because the answer would otherwise be wrong."""
+    """A request that needs stored data or background mode is refused, because a normal answer would be wrong."""
     played = Played(*WHOLE)
     loopback, url = await serve(played)
     answer = await client.post(f"{url}/responses", json={"input": "x", **body})

@@ -57,7 +57,7 @@ def test_claude() -> None:
 
 
 def test_the_line_of_claude() -> None:
-    """``claude_line`` returns a command that can be typed in a shell."""
+    """``claude_line`` returns a labeled command that can be typed in a shell."""
     assert claude_line("127.0.0.1", 9) == (
         "Claude Code:  ANTHROPIC_BASE_URL=http://127.0.0.1:9 ANTHROPIC_AUTH_TOKEN=none ENABLE_TOOL_SEARCH=true "
         "claude --model NAME"
@@ -65,7 +65,7 @@ def test_the_line_of_claude() -> None:
 
 
 def test_opencode() -> None:
-    """OpenCode's configuration lists every model of the backend with its context window, if the window is known."""
+    """OpenCode's configuration lists every model of the backend, with the known context window for the chosen model."""
     config = json.loads(environment("opencode")["OPENCODE_CONFIG_CONTENT"])
     assert (config["model"], config["small_model"]) == ("toolsim/m:3b", "toolsim/m:3b")
     provider = config["provider"]["toolsim"]

@@ -23,7 +23,7 @@ flow_detail = 0
 
 
 def parsed(tmp_path: Path, text: str, line: str) -> dict[str, object]:
-    """Return the arguments that a command line with this settings file is parsed to."""
+    """Return the arguments that result from parsing a command line with this settings file."""
     file = tmp_path / "toolsim.toml"
     file.write_text(text)
     words = [word.replace("FILE", str(file)) for word in line.split()]
@@ -32,7 +32,7 @@ def parsed(tmp_path: Path, text: str, line: str) -> dict[str, object]:
 
 
 def test_a_file_is_a_command_line(tmp_path: Path) -> None:
-    """Each name in the file becomes an argument or an option, and each item of a list a separate value."""
+    """Each name in the file becomes an argument or an option, and each list item becomes a separate value."""
     assert parsed(tmp_path, FULL, "serve --config FILE") == {
         "backend": "http://127.0.0.1:11434/v1",
         "host": "::1",

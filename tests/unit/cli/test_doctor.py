@@ -184,7 +184,7 @@ def test_what_is_wrong_with_a_server(
 
 @pytest.mark.parametrize("key", ["k\n", " k\r\n"])
 def test_a_key_from_a_file(key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whitespace and a line break around a key, as from a file, are removed."""
+    """Whitespace and line breaks around a key, for example from a file, are removed."""
     monkeypatch.setenv("TOOLSIM_TEST_KEY", key)
     with RawBackend() as backend:
         backend.play(server(models=(200, MODELS), completions=chat({})))

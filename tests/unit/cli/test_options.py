@@ -33,7 +33,7 @@ def test_all(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_word(capsys: pytest.CaptureFixture[str]) -> None:
-    """A search word selects the options whose names contain it or, without a match, those whose help does."""
+    """A search word selects the options with this word in their names or, without a match, in their help."""
     for word in ("store", "toolsim_STORE"):
         assert [line.split()[0] for line in printed(capsys, word).splitlines() if " = " in line] == ["toolsim_store"]
     assert "toolsim_store = " in printed(capsys, "redis")

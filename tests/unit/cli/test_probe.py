@@ -1,4 +1,4 @@
-"""The doctor's HTTP requests to a server of which nothing is known."""
+"""The doctor's HTTP requests to a server about which nothing is known."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_silence() -> None:
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_an_answer_that_breaks_off(status: int) -> None:
-    """An answer that breaks off or stalls counts as an unreachable server, whatever its status."""
+    """An answer that breaks off or stalls counts as an unreachable server, regardless of its status."""
 
     async def behave(answer: Answer) -> None:
         await answer.raw(b"HTTP/1.1 %d X\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{" % status)

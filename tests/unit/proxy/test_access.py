@@ -1,4 +1,4 @@
-"""Access control by names, pages and keys, without flows."""
+"""Access control by host names, web pages and keys, without flows."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_pages(origin: str, reached_at: str, status: int | None) -> None:
 
 
 def test_pages_by_default() -> None:
-    """By default, web pages of this machine are accepted at any port, as are those of two listed programs."""
+    """By default, web pages of this machine are accepted at any port, as are pages of the listed programs."""
     settings = Settings(origins=Origins(next(option.default for option in OPTIONS if option.name == "cors_origins")))
     for origin, status in (
         ("http://localhost:3000", None),
@@ -112,7 +112,7 @@ def test_pages_do_not_have_the_key(origin: str) -> None:
 
 
 def test_the_key_of_the_proxy_opens_only_what_goes_through_it() -> None:
-    """A key sent to the proxy does not authorize requests to the listener itself, which need their own key header."""
+    """A key sent to the proxy does not authorize requests to the listener itself, which require their own header."""
     request, settings = replace(ASKED, proxy_user=USER), replace(SETTINGS, api_key=KEYS)
     assert refusal(request, settings) == 401
     assert refusal(request, settings, is_through=True) is None
@@ -157,7 +157,7 @@ def basic(text: str) -> str:
     "header", ["Bearer key", basic("anyone:key"), basic(":key"), basic("x:key").lower()[:5] + basic("x:key")[5:]]
 )
 def test_proxy_key(header: str) -> None:
-    """The proxy's key is accepted as a Bearer token, or as the password of any user name."""
+    """The proxy accepts the key as a Bearer token or as the password of any user name."""
     assert proxy_user_of(header, KEYS) == USER
 
 

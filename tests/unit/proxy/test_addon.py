@@ -111,7 +111,7 @@ def test_other_paths_stream(addon: ToolSim) -> None:
 
 
 def test_a_turn_is_reported_exactly_once(addon: ToolSim, caplog: pytest.LogCaptureFixture) -> None:
-    """A turn is logged and counted once, however many hooks report its end."""
+    """A turn is logged and counted exactly once, even if several hooks report its end."""
     with caplog.at_level("INFO"):
         flow = run(addon, asked({"messages": [{"role": "user", "content": "hi"}], "tools": TOOLS}))
         addon.error(flow)
@@ -174,7 +174,7 @@ def loopback(addon: ToolSim) -> Iterator[Loopback]:
 
 
 def test_upstream_that_is_the_builtin_backend_is_guarded(addon: Any, loopback: Loopback) -> None:
-    """A request that reaches the codex backend through the upstream option is refused if remote or from a web page."""
+    """A request that reaches the codex backend through the upstream option is refused unless it is local."""
     addon.context.configure(addon, toolsim_backend="codex", toolsim_upstream="http://127.0.0.1:4711")
     for peer, origin, status in (
         ("10.0.0.9", "", 403),
@@ -215,7 +215,7 @@ async def test_stores_are_closed(addon: ToolSim, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hook", [ToolsimStoreHook, ToolsimPauseHook])
 async def test_hooks_during_an_answer_update_no_flow(hook: type, addon: Any) -> None:
-    """Hooks that run during an answer do not count as updates of its flow, because other addons would redraw it."""
+    """Hooks that run during an answer do not count as updates of its flow, so that other addons do not redraw it."""
     updated: list[object] = []
     manager = addon.context.master.addons
     manager.chain = [addon, SimpleNamespace(update=updated.append)]

@@ -27,7 +27,7 @@ def test_not_loopback(address: str) -> None:
 
 
 def test_listener() -> None:
-    """A target is the listener if its port matches and its host certainly refers to this machine."""
+    """A target is the listener if the port matches and the host certainly refers to this machine."""
     sockname = ("192.168.1.5", 8080)
     for host in ("localhost", "LocalHost", "127.0.0.1", "127.1", "0.0.0.0", "::", "192.168.1.5", socket.gethostname()):
         assert is_listener(host, 8080, sockname)

@@ -1,4 +1,4 @@
-"""Approval or refusal of a call by the operator."""
+"""The operator's approval or refusal of MCP calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolsim.proxy.approve import WAITS, Approve
 
 
 async def test_an_answer_waits_and_its_flow_shows_it() -> None:
-    """The comment of a waiting flow names the call, and the commands accept this flow or the flow of a round."""
+    """The comment of a waiting flow names the call, and the commands accept this flow or the flow of its round."""
     approve = Approve()
     with taddons.context(approve) as context:
         for of_round in (False, True):
@@ -32,7 +32,7 @@ async def test_an_answer_waits_and_its_flow_shows_it() -> None:
 
 
 async def test_a_persons_comment_stays() -> None:
-    """A person's comment is kept, and a call whose flow is gone still waits for a decision."""
+    """A person's comment is not overwritten, and a call waits for a decision even if its flow is gone."""
     approve = Approve()
     flow = tflow.tflow()
     flow.comment = "mine"

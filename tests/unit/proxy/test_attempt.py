@@ -28,7 +28,7 @@ AUTO = Policy(engine="auto", mode="auto", constrain="auto", sentinel="auto")
 
 
 class Asked:
-    """A request that has been rewritten and sent, and its exchange."""
+    """A rewritten request that has been sent, and its exchange."""
 
     def __init__(self, backend: Backend | None = None) -> None:
         self.backend = backend or Backend(Root("http", "h", 1), engine="llama.cpp")
@@ -84,7 +84,7 @@ def test_one_refusal_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_round_that_is_sent_twice_is_still_that_round() -> None:
-    """A round that is resent keeps its number and its main flow in the report, by which it is counted and recorded."""
+    """A round that is resent keeps its number and its main flow in the report, which metrics and recordings use."""
     asked = Asked()
     asked.exchange.report.round, asked.exchange.report.part_of = 2, "flow"
     assert asked.gets(400, b"m does not support tools")
@@ -104,7 +104,7 @@ def test_an_error_is_read_before_its_client_gets_it() -> None:
     asked.flow.response = Response.make(500)
     asked.flow.response.raw_content = None
     asked.exchange.begin(asked.flow)
-    # The error may lack the code for a prompt that is too long; otherwise it passes.
+    # A missing code for a prompt that is too long could still be added; otherwise the error passes unchanged.
     assert asked.exchange.answer_job(asked.flow) is None
     assert asked.flow.response.raw_content is None
 
@@ -132,7 +132,7 @@ def test_what_cannot_be_sent_again_is_remembered() -> None:
 
 
 def test_a_missed_call_is_remembered() -> None:
-    """If a native answer contains a call as text, toolsim requests later calls of this model in the prompt."""
+    """If a native answer contains a call as text, later requests to this model describe the tools in the prompt."""
     for verdict, refused in (("text UNKNOWN_TOOL", set()), ("call f", {("m", "tools")})):
         asked = Asked()
         block = {"choice": 0, "start": 0, "end": 1, "verdicts": [verdict], "repairs": []}

@@ -72,7 +72,7 @@ def test_a_backend_that_is_asked(status: int, body: bytes, expected: dict[str, A
     [("messages", "messages", "unknown"), ("messages", "auto", "vllm"), ("responses", "chat", "llama.cpp")],
 )
 def test_a_count_by_the_messages_api(api: Any, backend: Any, engine: Any) -> None:
-    """A server with the Messages counting endpoint counts all text of the turn, even for clients of other APIs."""
+    """A server with the Messages counting endpoint counts all text that a turn would contain, for any client API."""
     flow = tflow.tflow()
     flow.request.path = "/v1/messages/count_tokens?beta=true" if api == "messages" else "/v1/responses/input_tokens"
     tool = {
@@ -103,7 +103,7 @@ def test_a_count_by_the_messages_api(api: Any, backend: Any, engine: Any) -> Non
 
 
 def test_a_summary_takes_the_place_of_the_answer() -> None:
-    """A compaction replaces a successful answer, but not an error or an ordinary turn's answer."""
+    """A compaction replaces a successful answer, but not an error or the answer of an ordinary turn."""
     exchange, other, _ = asked("compact", "chat")
     item = {"id": "cmp_1", "type": "compaction", "encrypted_content": "toolsim:eA=="}
     body = json.dumps({"status": "completed", "output": [item]}).encode()

@@ -15,7 +15,7 @@ from toolsim.wire.apis import CHAT, MESSAGES, RESPONSES
 
 
 def test_a_backend_is_known_by_its_address_and_path() -> None:
-    """Requests with any API and version path share one backend; another base path or port is another backend."""
+    """Requests with any API and version path share one backend, while another base path or port is another backend."""
     backends = BackendRegistry()
     one = backends.at("http", "h", 1, "/v1")
     assert one.root == Root("http", "h", 1, "")
@@ -25,13 +25,13 @@ def test_a_backend_is_known_by_its_address_and_path() -> None:
 
 
 def test_addresses_of_pages() -> None:
-    """The URL of a page is built next to ``/v1``, and an IPv6 address is put in brackets."""
+    """The URL of a page is built relative to the root of the backend, and an IPv6 address is put in brackets."""
     assert Root("https", "h", 443, "/gateway").url("/props") == "https://h:443/gateway/props"
     assert Root("http", "::1", 80).url("/props") == "http://[::1]:80/props"
 
 
 def test_a_backend_that_is_never_asked_is_forgotten() -> None:
-    """If a backend becomes stale, its facts are dropped, but not those of a backend that has replaced it."""
+    """If a backend becomes stale, its facts are dropped; the facts of a backend that has replaced it are kept."""
     backends = BackendRegistry()
     old = backends.at("http", "h", 1)
     old.refuses("m", "tools")
@@ -68,7 +68,7 @@ def test_an_api_is_tried_only_at_a_backend_that_the_operator_named() -> None:
 
 
 def test_a_backend_that_is_gone_is_assumed_to_be_what_it_was() -> None:
-    """An unreachable backend keeps its engine, and is probed less and less often until it has been stable."""
+    """An unreachable backend keeps its engine, and the intervals between probes grow until it has been stable."""
     backends, now, asked = BackendRegistry(), 0.0, []
     backend = backends.at("http", "h", 1)
     assert backend.may_be_asked(now)
@@ -106,7 +106,7 @@ VLLM = {"/version": b'{"version": "0.11.0"}'}
 
 
 class Pages:
-    """A server with these pages by path; all other paths are 404. If ``hangs`` is set, it never answers."""
+    """A server with these pages; other paths are 404. If ``hangs`` is true, the server never answers."""
 
     def __init__(self, pages: dict[str, bytes]) -> None:
         self.pages = pages
@@ -192,7 +192,7 @@ async def test_ollama_below_its_own_api(backends: BackendRegistry) -> None:
 
 
 async def test_a_server_that_hangs(backends: BackendRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first request waits briefly for a hanging server, later requests do not wait, and the probe is repeated."""
+    """The first request waits briefly for a hanging server, later requests do not wait, and the probe is retried."""
     monkeypatch.setattr(backend_registry, "WAIT_SECONDS", 0.05)
     monkeypatch.setattr(backend_registry, "PROBE_SECONDS", 0.2)
     async with serve(VLLM) as pages:
@@ -238,7 +238,9 @@ async def test_the_key(key: str, backends: BackendRegistry) -> None:
 
 
 async def test_a_server_that_dies_again_and_again(backends: BackendRegistry) -> None:
-    """A server that fails repeatedly keeps its facts without more probes; another server replaces the facts."""
+    """A server that fails repeatedly keeps its facts without more probes, until another server
+    answers at its address.
+    """
     async with serve(VLLM) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port)
         await first_hook(backends, backend)

@@ -68,7 +68,7 @@ async def test_port_that_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     ],
 )
 async def test_the_log_says_who_answers(backend: Any, mode: str, line: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The log claims that the built-in backend answers only if requests reach it and its program is installed."""
+    """The log states that the built-in backend answers only if requests reach it and its program is installed."""
     caplog.set_level(logging.INFO)
     builtin = BuiltinBackend()
     await builtin.start(Settings(builtin=backend, codex_command=("no-such-codex",)), [ProxyMode.parse(mode)])

@@ -1,4 +1,4 @@
-"""Loading of stored context before a request is rewritten, and storing before an answer is sent."""
+"""Loading of stored context before a request is rewritten, and storing of the answer before it is sent."""
 
 from __future__ import annotations
 

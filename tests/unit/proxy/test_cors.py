@@ -1,4 +1,4 @@
-"""Web pages that are allowed to read answers."""
+"""CORS: web pages that are allowed to read answers."""
 
 from __future__ import annotations
 

@@ -66,6 +66,6 @@ def test_what_cannot_be_decoded(encoding: str) -> None:
 
 
 def test_other_codecs() -> None:
-    """HTTP's content encodings are accepted, and Python's other codecs are refused."""
+    """Only the content encodings of HTTP are accepted, not Python's other codecs."""
     with pytest.raises(ValueError, match="rot13"):
         decoded(b"uryyb", "rot13", limit=1000)

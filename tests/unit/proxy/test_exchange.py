@@ -1,4 +1,4 @@
-"""One exchange: the handling of its answer, its timeouts, and the effects of bugs in toolsim."""
+"""An exchange: the handling of its answer, its timeouts, and the effects of bugs in toolsim."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def answered(status: int = 200, body: bytes | None = None, **headers: str) -> HT
     return flow
 
 
-# has a plan, is a stream, status, headers, body that has arrived -> is handled by toolsim, flow.response.stream
+# plan?, stream?, status, headers, body present? -> rewritten by toolsim?, flow.response.stream
 DECISIONS: dict[str, tuple[bool, bool, int, dict[str, str], bytes | None, bool, str]] = {
     "stream": (True, True, 200, {"content_type": SSE}, None, True, "feed"),
     "stream with a charset": (True, True, 201, {"content_type": f"{SSE}; charset=utf-8"}, None, True, "feed"),
@@ -139,7 +139,7 @@ def test_whole_answer_that_never_comes(clock: Clock) -> None:
 
 
 def test_connecting_has_a_clock_of_its_own(clock: Clock) -> None:
-    """A backend that is not reached in time results in a 504; one that refuses or disconnects results in a 502."""
+    """A backend that is not reached in time causes a 504, and a backend that refuses or disconnects a 502."""
     for waited, connected, status in ((5, False, 504), (4, False, 502), (50, True, 502)):
         made = exchange()
         if connected:
@@ -176,7 +176,7 @@ def test_rewritten_only_once() -> None:
 
 
 def test_answer_beyond_the_limit() -> None:
-    """An answer that exceeds the limit, compressed or not, results in a 502 that names the option."""
+    """An answer that exceeds the limit, even if only after decompression, causes a 502 that names the option."""
     for body, headers in ((b"x" * 1001, {}), (gzip.compress(b"x" * 1001), {"content_encoding": "gzip"})):
         made, flow = exchange(stream=False), answered(body=body, content_type="application/json")
         assert flow.response is not None
@@ -226,7 +226,7 @@ def test_requests_that_cannot_be_read(name: str) -> None:
 
 
 def test_request_that_was_dropped_as_it_arrived() -> None:
-    """A request body that was dropped because of its size results in a 413."""
+    """If a request body was dropped because of its size, the client receives a 413."""
     made, flow = exchange(), request(b"")
     made.is_request_too_large = True
     rewrite_request(made, flow)

@@ -22,7 +22,7 @@ def raised() -> Exception:
 
 
 def test_what_no_hook_has_cleared() -> None:
-    """A flow is cleared separately for each hook, and a hook without clearance raises an exception."""
+    """A flow must be cleared separately for each hook; otherwise the guard raises an exception."""
     guard, flow, other = Guard(), tflow(), tflow()
     clearance = Clearance(guard)
     guard.check(flow, "request")  # The guard has not been started, so clearance is not required.

@@ -23,7 +23,7 @@ def test_error_response() -> None:
     )
 )
 def test_headers_by_name(fields: list[tuple[bytes, bytes]]) -> None:
-    """``by_name`` returns the same values as mitmproxy's lookup, for repeated names in any case and with any bytes."""
+    """``by_name`` returns the same values as mitmproxy's lookup, for any bytes and for repeated names in any case."""
     headers = Headers(fields)
     found = by_name(headers)
     assert found == {name.lower(): headers[name] for name in headers}
@@ -41,7 +41,7 @@ def test_a_backends_head_for_a_body_of_ours() -> None:
 
 
 def test_a_streams_head() -> None:
-    """The headers of a stream tell proxies not to buffer or compress it, whatever the backend sent."""
+    """The headers of a stream forbid proxies to buffer or compress it, regardless of the backend's headers."""
     response = Response.make(200, b"", {"content-type": "text/event-stream", "cache-control": "max-age=60"})
     set_head(response, "text/event-stream; charset=utf-8")
     assert response.headers["cache-control"] == "no-cache, no-transform"
@@ -49,7 +49,7 @@ def test_a_streams_head() -> None:
 
 
 def test_the_message_of_a_backends_error() -> None:
-    """The message of a backend's error is found in any usual form, and is empty otherwise."""
+    """The message of a backend's error is found in any usual form; otherwise it is empty."""
     assert error_message(b'{"error": {"message": "Out of memory."}}') == "Out of memory."
     assert error_message(b'{"error": "gone"}') == "gone"
     for body in (b"", b"<html>", b"[]", b'{"a": 1}', b"\xff"):

@@ -1,4 +1,4 @@
-"""The client's Host header and the key of a tunnel, flow by flow."""
+"""Reading of the client's Host header and of the key of a tunnel, flow by flow."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reverse(host: str = "evil.test") -> HTTPFlow:
 
 
 def test_the_host_is_read_and_replaced(reader: Any) -> None:
-    """The Host header is replaced as mitmproxy would, except in flows from files and in other modes."""
+    """The Host header is replaced as mitmproxy would do it, but not in flows from files or in other modes."""
     assert reader.options.keep_host_header
     flow = reverse()
     assert reader.reader.take_host(flow) == "evil.test"
@@ -115,7 +115,9 @@ def test_a_tunnel_that_is_answered_already(reader: Any) -> None:
 
 
 def test_which_way_a_flow_came() -> None:
-    """The reader recognizes requests to the listener, in reverse mode, and for other hosts."""
+    """The reader distinguishes requests to the listener itself, requests in reverse mode and
+    requests to other hosts.
+    """
     flow = tflow.tflow()
     flow.client_conn.sockname, flow.client_conn.peername = ("127.0.0.1", 8080), ("127.0.0.1", 1)
     flow.client_conn.proxy_mode = ProxyMode.parse("regular")

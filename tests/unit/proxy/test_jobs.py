@@ -1,4 +1,4 @@
-"""Background jobs: which jobs count as heavy, and that no job raises an exception."""
+"""Jobs that rewrite bodies: which jobs are heavy, and that no job raises an exception."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def answer_job(data: bytes, encoding: str = "", limit: int = 10_000) -> AnswerJo
 
 
 def plugin_job(data: bytes = b'{"input":"x","background":true}', encoding: str = "", limit: int = 10_000) -> PluginJob:
-    """Return a job that reads a background request."""
+    """Return a job that reads a request for a background answer."""
     return PluginJob(partial(read_request, "responses", StoredAs("resp_1")), data=data, limit=limit, encoding=encoding)
 
 
@@ -91,7 +91,7 @@ def test_a_compressed_call_about_a_resource() -> None:
 
 
 def test_a_rewritten_request_has_a_topic() -> None:
-    """A rewritten request is returned with its label for logs, whichever process rewrote it."""
+    """A rewritten request is returned with its label for logs, regardless of the process that rewrote it."""
     done = run(request_job())
     assert done.topic is not None
     assert done.topic.words == "x"
@@ -127,7 +127,7 @@ def test_errors(job: Job[Any], status: int, words: str) -> None:
 
 @pytest.mark.parametrize("bug", [MemoryError, ZeroDivisionError])
 def test_no_exception_escapes(bug: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bug is returned as an internal error with its traceback, and a MemoryError as a body that is too large."""
+    """A bug is returned as an internal error with a traceback, and a MemoryError as a body that is too large."""
 
     def broken(*_: Any, **__: Any) -> None:
         raise bug
@@ -155,7 +155,7 @@ def test_tools_that_cannot_be_parsed(body: bytes) -> None:
 
 
 def test_what_a_store_keeps_of_another_shape() -> None:
-    """A conversation in chat's form at the Responses path is stored as items of the Responses API."""
+    """A chat conversation that is sent to the Responses path is stored as items of the Responses API."""
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
     done = run(ResolveJob(data=json.dumps(body).encode(), limit=1000, recalled=Recalled()))
     (item,) = json.loads(done.own)

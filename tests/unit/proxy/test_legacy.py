@@ -93,13 +93,13 @@ def test_every_variable_is_covered() -> None:
     ],
 )
 def test_several_together(environment: dict[str, str], defaults: dict[str, object]) -> None:
-    """Several variables that one option replaces are combined into a value of this option."""
+    """If one option has replaced several variables, their values are combined into one value of the option."""
     given = {f"PROXY_{name}": word for name, word in environment.items()}
     assert from_environment(given) == (defaults, [])
 
 
 def test_an_option_overrides_them() -> None:
-    """A variable changes only the default of its option, so an explicit option overrides it."""
+    """A variable changes only the default of its option, so an explicitly set option overrides it."""
     environment = {"PROXY_STOP_AFTER_TOOLS": "1", "PROXY_TOOL_BLOCK_MAX": "3"}
     policy = load(environment, "toolsim_stop_after_tools=auto", "toolsim_tool_block_max=0")[0].policy
     assert policy == load()[0].policy
@@ -131,7 +131,7 @@ KNOWN = {option.full_name: option for option in OPTIONS}
 
 @each("name", sorted(REMOVED))
 def test_one_line_says_what_to_write(name: str) -> None:
-    """The error for a removed option suggests an existing replacement, and its example can be set."""
+    """The error for a removed option suggests an existing replacement, if there is one, with a valid example."""
     [line] = problems(f"toolsim_{name}=1")
     assert line == f"toolsim_{name}: this option was removed: {REMOVED[name]}"
     assert f"toolsim_{name}" not in KNOWN
@@ -143,7 +143,7 @@ def test_one_line_says_what_to_write(name: str) -> None:
 
 
 def test_also_in_config_yaml() -> None:
-    """A removed option in config.yaml results in the same error as on the command line."""
+    """A removed option in config.yaml causes the same error as on the command line."""
     assert problems(yaml="toolsim_use_tool: false") == [
         "toolsim_use_tool: this option was removed: write toolsim_untagged=no_use_tool instead of false"
     ]
@@ -213,7 +213,7 @@ def test_a_recorded_report_with_earlier_names() -> None:
 
 @each(("old", "new"), list(RENAMED_CODES.items()))
 def test_renamed_codes_are_gone(old: str, new: str) -> None:
-    """Earlier codes occur only in the module ``legacy``, and current codes elsewhere."""
+    """Earlier codes occur only in the module ``legacy``, and each current code is used elsewhere."""
     package = Path(toolsim.__file__).parent
     source = {path: path.read_text() for path in package.rglob("*.py")}
     assert [path.name for path, text in source.items() if f'"{old}"' in text] == ["legacy.py"]

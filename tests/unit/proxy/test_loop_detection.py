@@ -25,7 +25,7 @@ def opened(connections: Connections, by: Client, to: Server) -> None:
 
 
 def test_a_request_that_comes_back() -> None:
-    """A request loop is detected by the address of an open outgoing connection, also through other listeners."""
+    """A request loop is detected by the source address of an open connection, even through other listeners."""
     connections = Connections()
     outside, outgoing = client(("10.0.0.9", 1)), server(("127.0.0.1", 50000))
     assert not connections.is_loop(outside)
@@ -42,7 +42,7 @@ def test_a_request_that_comes_back() -> None:
 
 
 def test_a_client_with_the_port_of_another_connection() -> None:
-    """A connection is identified by both of its ends, because the system reuses a port for different targets."""
+    """Both ends identify a connection, because the system can use a port for several targets."""
     connections = Connections()
     opened(connections, client(("10.0.0.9", 1)), server(("127.0.0.1", 50000), ("127.0.0.1", 11434)))
     assert not connections.is_loop(client(("127.0.0.1", 50000)))

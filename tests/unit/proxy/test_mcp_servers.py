@@ -1,4 +1,4 @@
-"""Access of requests to MCP servers."""
+"""Requests that have access to MCP servers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_a_web_page_has_to_be_listed() -> None:
 
 
 async def test_which_requests_are_about_servers() -> None:
-    """With servers from the file, every request uses MCP; otherwise only one whose body mentions it."""
+    """With MCP servers in the file, every request uses MCP; otherwise only a request whose body mentions MCP."""
     servers = Servers()
     servers.update(MCP)
     mcp_context = servers.context(ORIGINS, asked(), "")
@@ -57,7 +57,7 @@ async def test_which_requests_are_about_servers() -> None:
 
 
 async def test_a_search_tool_that_is_not_there(caplog: pytest.LogCaptureFixture) -> None:
-    """If the configured search tool does not exist, the log says so and lists the tools of the server."""
+    """If the configured search tool does not exist, the log reports it and lists the server's tools."""
 
     class Pool:
         async def tools(self, server: Server) -> list[RemoteTool]:

@@ -12,7 +12,7 @@ POLICY = replace(Policy(), tool_allowlist=frozenset({"b", "a"}), tool_block_max=
 
 
 def test_a_policy_as_plain_data_and_back() -> None:
-    """A recording contains those values of the policy that are not defaults, and a replay restores them."""
+    """A recording contains the policy values that differ from the defaults, and a replay restores them."""
     recorded = policy_as_dict(POLICY)
     assert recorded == {"tool_allowlist": ["a", "b"], "tool_block_max": 2, "output_mode": "obsidian-xml"}
     policy_as_dict(POLICY)["tool_allowlist"].append("of another flow")
@@ -23,7 +23,7 @@ def test_a_policy_as_plain_data_and_back() -> None:
 
 
 def test_what_the_operator_sets_by_hand_counts() -> None:
-    """An option set explicitly takes precedence over the recorded one."""
+    """An explicitly set option takes precedence over the recorded option."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": policy_as_dict(POLICY)}
     by_hand = Policy(tool_block_max=5)
@@ -31,7 +31,7 @@ def test_what_the_operator_sets_by_hand_counts() -> None:
 
 
 def test_what_is_no_option_is_ignored() -> None:
-    """Unknown fields, and values of a wrong type, in a recorded policy are ignored."""
+    """Unknown fields in a recorded policy, and values of a wrong type, are ignored."""
     flow = tflow.tflow()
     flow.metadata[NOTE] = {"side": "backend", "options": {"tool_block_max": "x", "gone": 1}}
     assert recorded_policy(flow, POLICY, ()) == Policy()

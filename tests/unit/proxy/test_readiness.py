@@ -61,7 +61,7 @@ class Page:
 
 
 async def test_a_backend_is_connected_to_once_for_all_who_ask() -> None:
-    """Simultaneous and repeated readiness checks open only one connection to the backend while the result is fresh."""
+    """Many readiness checks share one connection to the backend, as long as its result is recent."""
     page = Page()
     async with await page.listen() as server:
         mode = f"reverse:http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
@@ -88,7 +88,7 @@ async def test_a_backend_that_comes_back(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("is_required", [False, True])
 async def test_the_store_counts_if_it_is_required(monkeypatch: pytest.MonkeyPatch, is_required: bool) -> None:
-    """If the store is unreachable, the proxy is unready only if the operator requires the store."""
+    """An unreachable store makes the proxy unready only if the operator has marked the store as required."""
     monkeypatch.setattr(readiness, "FRESH_SECONDS", 0)
     address = StoreUrl("memory", is_required=is_required)
     page = Page(store=address)

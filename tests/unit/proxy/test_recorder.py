@@ -49,7 +49,7 @@ def test_a_long_stream_takes_little_memory():
 
 
 def test_both_sides_are_in_the_flow():
-    """After a streamed exchange, the flow contains the client's bytes, and its backup the backend's bytes."""
+    """After a streamed exchange, the flow contains the client's bytes and its backup contains the backend's bytes."""
     recorder, flow = BodyRecorder(), exchanged(content=None)
     head = Response.make(200, headers={"server": "backend"})
     recorder.begin(head)
@@ -65,7 +65,7 @@ def test_both_sides_are_in_the_flow():
 
 
 def test_reverting_takes_nothing_away():
-    """Reverting a flow keeps its comment, mark and report, and the report then names the side shown."""
+    """Reverting a flow keeps its comment, mark and report, and the report names the side that is shown."""
     recorder, flow = BodyRecorder(), exchanged(content=b"whole")
     recorder.whole(Response.make(200, b"raw"))
     recorder.store_in(flow)

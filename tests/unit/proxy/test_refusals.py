@@ -78,7 +78,7 @@ def test_an_error_that_is_no_refusal_is_neither_logged_nor_counted(caplog: pytes
 
 
 def test_a_source_has_few_lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of log lines per source is limited, and the next line counts the lines omitted in between."""
+    """The number of log lines per source is limited, and the next line contains the number of omitted lines."""
     now = 1000.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     made = Refusals(Log())
@@ -95,7 +95,7 @@ def test_a_source_has_few_lines(caplog: pytest.LogCaptureFixture, monkeypatch: p
 
 
 def test_all_sources_have_few_lines_together(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of log lines for all sources together is limited, as is the number of remembered sources."""
+    """The number of log lines for all sources together is limited, and so is the number of remembered sources."""
     monkeypatch.setattr("time.monotonic", lambda: 1000.0)
     made = Refusals(Log())
     with caplog.at_level(logging.WARNING):

@@ -28,7 +28,7 @@ def finished() -> HTTPFlow:
 
 
 def replay(flow: HTTPFlow) -> ReplayedRequest:
-    """Replay the flow like mitmproxy and the addon's first two hooks."""
+    """Replay the flow as mitmproxy and the addon's first two hooks do."""
     flow.backup()  # type: ignore[no-untyped-call]
     flow.is_replay, flow.response = "request", None
     body = flow.request.raw_content
@@ -70,7 +70,7 @@ def test_after_revert_the_flow_is_the_clients_own() -> None:
 
 
 def test_what_was_never_rewritten_goes_as_it_is() -> None:
-    """A request that was never rewritten is sent as edited by the person."""
+    """A request that was never rewritten is sent with a person's edits."""
     flow = tflow.tflow(resp=True)
     flow.backup()  # type: ignore[no-untyped-call]
     flow.request.content = b"edited"
@@ -79,7 +79,7 @@ def test_what_was_never_rewritten_goes_as_it_is() -> None:
 
 
 def test_what_a_person_wrote_stays() -> None:
-    """A comment and a mark by a person are kept, and flows that toolsim never handled are not changed."""
+    """A person's comment and mark are kept, and flows that toolsim never handled are not changed."""
     flow = finished()
     flow.comment, flow.marked = "look at this", ":pig:"
     forget(flow)
@@ -91,7 +91,7 @@ def test_what_a_person_wrote_stays() -> None:
 
 
 def test_only_a_person_resends() -> None:
-    """A live request, or a flow that server replay answered, does not count as resent."""
+    """A live request does not count as resent, and neither does a flow that server replay answered."""
     flow = tflow.tflow()
     assert not metadata.is_resent(flow)
     flow.is_replay = "response"

@@ -1,4 +1,4 @@
-"""The response store with a working and with a failing backend."""
+"""The response store, with a store that works and with a store that fails."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Broken:
 
 
 async def test_a_store_that_fails(caplog: pytest.LogCaptureFixture) -> None:
-    """A failed read is an error; a failed write is an error only within a conversation.
+    """A failed read is an error; a failed write is an error only in a conversation.
 
     Failures are counted and logged once.
     """
@@ -146,7 +146,7 @@ class Lying(Broken):
 
 
 async def test_a_store_that_lies() -> None:
-    """Any exception raised by a store is treated as a failure of the store, so no answer lacks its context."""
+    """Any exception raised by a store counts as a failure, so no request is answered without its context."""
     made = memory()
     made._store = Lying()  # type: ignore[assignment]
 
@@ -178,7 +178,7 @@ async def test_records_about_background_answers_are_nobodys() -> None:
 
 
 async def test_what_others_write(caplog: pytest.LogCaptureFixture) -> None:
-    """Records are written with versions and found by name; failures are counted, but a conflict is not a failure."""
+    """Records are written with versions and found by name; a failure is counted, but a version conflict is not."""
     made = memory()
     await made.write("p", [Record("a", b"1", names=("n",)), Record("conv_1", b"2")], {"a": 0})
     assert made.size.records == 2
@@ -237,7 +237,7 @@ async def _never(_: bytes | None) -> PageResult:
 
 
 async def test_a_store_that_is_taken_away_under_a_turn() -> None:
-    """If the store is removed during a turn, requests that need it fail, and other answers are marked as not stored."""
+    """If the store is removed during a turn, requests that need it fail, and other answers report ``store: false``."""
     made = memory()
     made.configure(None)
     assert await made.recall("p", References("resp_1"), MANY) == UNAVAILABLE

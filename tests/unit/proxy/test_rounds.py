@@ -76,7 +76,7 @@ def test_the_first_round_is_the_clients_own_request() -> None:
 
 
 async def test_a_request_is_handed_over_and_taken_back(rounds: Rounds) -> None:
-    """A delegated request is sent to the runner's port, and its flow shows the original target again at the end."""
+    """A delegated request is sent to the runner's port, and its flow shows the original target again afterwards."""
     flow = asked()
     before = flow.request.copy()
     exchange = opened()
@@ -125,13 +125,13 @@ def warnings_of(rounds: Rounds, flow: HTTPFlow, policy: Policy, mcp_context: Mcp
 async def test_a_request_that_is_too_large_for_rounds_says_so(
     content: bytes, policy: Policy, warns: bool, rounds: Rounds
 ) -> None:
-    """A request that is too large for rounds causes a warning only if several rounds would have been possible."""
+    """A request that is too large for rounds causes a warning only if it could otherwise have used several rounds."""
     flow = asked(content + b" " * MAX_BODY_BYTES)
     assert warnings_of(rounds, flow, policy) == ([ROUNDS_OFF] if warns else [])
 
 
 async def test_a_large_request_over_mcp_servers_says_so(rounds: Rounds) -> None:
-    """A large request causes a warning if the operator's MCP servers apply to it, or if it names the client's own."""
+    """A large request causes a warning if the operator has MCP servers, or if the request names its own."""
     nobody: Any = None  # No server is contacted.
     of_file = McpContext(nobody, Approvals(), {"files": Server("files", ("x",))})
     of_clients = McpContext(nobody, Approvals(), runs_clients=True)
@@ -163,7 +163,7 @@ def test_a_round_is_known_by_its_flow_alone() -> None:
 
 
 class Played:
-    """A round that emits events while its backend may be read."""
+    """A round that emits events while reading from its backend is allowed."""
 
     def __init__(self, flow: HTTPFlow, *_: object) -> None:
         self.flow = flow
@@ -185,7 +185,7 @@ class Played:
 
 
 async def test_a_backend_is_not_read_while_too_much_waits(rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While too much data waits for the client, the backend is not read, and no event is lost."""
+    """While too much data waits for the client, the backend is not read, but no event is lost."""
     played: list[Played] = []
     monkeypatch.setattr(module, "ctx", SimpleNamespace(options=None))
     monkeypatch.setattr(module, "FlowHandler", lambda *given: played.append(Played(*given)) or played[0])

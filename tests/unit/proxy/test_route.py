@@ -341,7 +341,7 @@ def test_preflight_needs_no_key() -> None:
 
 
 def test_errors_can_be_read_by_a_listed_origin() -> None:
-    """An error for a listed origin has CORS headers, so that scripts of the page can read the reason."""
+    """An error for a listed origin has CORS headers, so that scripts on the page can read the reason."""
     settings = replace(KEYED, origins=Origins(("app://x",)))
     found = decide(of(REVERSE, headers={"origin": "app://x"}), settings, PORT)
     assert isinstance(found, Respond)
@@ -390,7 +390,7 @@ def test_api_of() -> None:
     ],
 )
 def test_join(base: str, path: str, expected: str) -> None:
-    """The upstream's path replaces the part of the path before the endpoint."""
+    """The upstream's path replaces the part before the endpoint."""
     assert join(Upstream("http", "h", 80, base), path) == expected
 
 
@@ -410,9 +410,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> ModelsFile:
 
 
 def test_where_the_model_decides(models: ModelsFile) -> None:
-    """With a models file, turns and auxiliary requests are sent to the backend of their model; access rules still
-    apply.
-    """
+    """With a models file, turns and auxiliary requests are routed by model, with the usual access rules."""
     plain, keyed = Settings(models=models), Settings(models=models, api_key=KEYS)
     scripted, upstream = Settings(models=models, builtin="scripted"), Settings(models=models, upstream=UPSTREAM)
     count, listing = "/v1/messages/count_tokens", "/v1/models/x"

@@ -1,4 +1,4 @@
-"""Invalid options at startup: the messages for users, and that no invalid option takes effect."""
+"""Invalid options at startup: the messages that users see, and the absence of any effect."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_wrong_argument_is_one_line(given: str, line: str) -> None:
     ],
 )
 def test_a_wrong_entry_of_config_yaml_is_one_line(yaml: str, line: str) -> None:
-    """An invalid entry in config.yaml causes the same message as on the command line, even if its value has a type."""
+    """An invalid entry in config.yaml causes the same message as on the command line, even if its value is typed."""
     assert problems(yaml=yaml) == [line]
 
 

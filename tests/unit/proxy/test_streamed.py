@@ -61,7 +61,7 @@ def test_silence(clock: Clock) -> None:
 
 
 def test_an_exception_ends_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After an exception, the answer ends with an error, and the text held back until then is not sent."""
+    """After an exception, the answer ends with an error, and withheld text is never sent."""
     made, _ = streamed(10_000_000, (Tool("f", "f"),))
     made.feed(chat_frame('<tool_call>{"name":"f","arguments":{}}</tool_call> <tool_call>{"na'))
     with monkeypatch.context() as patched:

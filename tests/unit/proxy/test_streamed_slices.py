@@ -18,12 +18,12 @@ def slowly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_quick_takes_one_slice() -> None:
-    """Steps that take no time are emitted together."""
+    """Steps that take no time are emitted in one slice."""
     assert list(in_slices([[b"a"], [], [b"b", b"c"]], lambda: False, TimeSlice())) == [[b"a", b"b", b"c"]]
 
 
 def test_long_steps_take_a_slice_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a long step other tasks run, unless the stream does not need further frames."""
+    """After a long step, other tasks can run, unless no more frames are needed."""
     slowly(monkeypatch)
     assert list(in_slices([[b"a"], [b"b"]], lambda: False, TimeSlice())) == [[b"a"], None, [b"b"], None, []]
     assert list(in_slices([[b"a"], [b"b"]], lambda: True, TimeSlice())) == [[b"a", b"b"]]
@@ -43,7 +43,7 @@ def test_a_failure_comes_last() -> None:
 
 
 def test_pieces_of_one_work_share_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many short pieces of work pause as often as one long piece, unless they arrive with long gaps."""
+    """Many short pieces of work pause as often as one long piece, unless there are long gaps between them."""
     now = [0.0]
     for name in ("monotonic", "thread_time"):
         monkeypatch.setattr(f"time.{name}", lambda: now[0])

@@ -22,7 +22,7 @@ def test_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert timeouts.overdue().message == "The backend sent no data for 12 s."
     now += 5
     assert (timeouts.is_quiet, timeouts.next_tick()) == (False, MAX_TICK_SECONDS)
-    # The next tick is not due immediately, even if no keep-alive was sent at the last one.
+    # If a tick sends nothing, the next tick follows only after the normal interval.
     now += 4
     assert (timeouts.is_quiet, timeouts.next_tick()) == (True, MAX_TICK_SECONDS)
     timeouts.client_served()

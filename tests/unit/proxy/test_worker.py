@@ -1,4 +1,4 @@
-"""The worker process for large bodies: its results equal local results, and its failures do not affect the proxy."""
+"""The worker process for large bodies, which returns the same results as the proxy and cannot harm it."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ async def test_owners_take_turns(one: Worker, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_serving(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker runs jobs until its input ends, each with a time and memory limit and without garbage collection."""
+    """The worker runs jobs until its input ends, each with limits on time and memory and without garbage collection."""
     bounds: list[object] = []
 
     def collects(one: RequestJob, *, long_budget: bool) -> RequestResult:

@@ -59,7 +59,7 @@ def written(number: int) -> Any:
 
 
 def ask(url: str, words: str, number: int) -> None:
-    """Send the question to one of the three APIs; ``number`` selects the API and whether the answer is streamed."""
+    """Send the question to one of the three APIs; ``number`` determines the API and whether the answer is streamed."""
     messages = [{"role": "user", "content": f"about {words}"}]
     stream = number % 2 == 0
     requests: list[tuple[str, dict[str, Any]]] = [
@@ -100,7 +100,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def report_of(session: Path, out: Path, url: str, *more: str) -> tuple[int, dict[str, Any], dict[str, dict[str, Any]]]:
-    """Replay the session and return the exit code, the report, and the turns by file name."""
+    """Replay the recordings and return the exit code, the report, and the turns by file name."""
     code = main([str(session), "--against", f"{url}/v1", "--out", str(out), "--set", "toolsim_backend=chat", *more])
     turns = [json.loads(line) for line in (out / "turns.jsonl").read_text().splitlines()]
     return code, json.loads((out / "report.json").read_text()), {turn["file"]: turn for turn in turns}
@@ -160,7 +160,9 @@ def test_exactly_the_differences(session: Path, tmp_path: Path, capsys: pytest.C
 
 
 def test_a_backend_that_fails_halfway(session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """After three errors in a row the replay stops with one line, and the report contains the turns replayed so far."""
+    """After three errors in a row, the replay stops with one line, and the report contains the
+    turns replayed so far.
+    """
 
     def answer(exchange: Exchange) -> Turn:
         return says(BONN) if len(other.exchanges) <= 4 else refuses(500, "Out of memory.")
@@ -190,7 +192,7 @@ def test_a_backend_that_fails_halfway(session: Path, tmp_path: Path, capsys: pyt
     ],
 )
 def test_bad_input_is_one_line(words: list[str], problem: str, tmp_path: Path) -> None:
-    """Invalid arguments cause a one-line error before any request is sent or any file is written."""
+    """Invalid arguments cause a one-line error before any request is sent or file written."""
     folders = {name: str(tmp_path / name) for name in ("empty", "broken", "one")}
     for folder in folders.values():
         Path(folder).mkdir()

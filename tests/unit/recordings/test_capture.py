@@ -81,7 +81,7 @@ def test_nothing_of_the_machine(mitm: Any, tmp_path: Path) -> None:
 
 
 def test_secrets_on_both_sides(mitm: Any, tmp_path: Path) -> None:
-    """A secret that occurs on one side is hidden on both sides and in streams, and no part of it is in the file."""
+    """A secret that occurs on one side is hidden on both sides, even in streams, and no part of it is in the file."""
     flow = question(
         stream=True, path="/v1/chat/completions?api_key=planted-query", metadata={"password": "planted-body"}
     )
@@ -141,7 +141,7 @@ def test_refused_requests_have_no_answer_of_a_backend(mitm: Any, tmp_path: Path)
 
 
 def test_passing_streams_are_copied_as_they_pass(mitm: Any, tmp_path: Path) -> None:
-    """A stream without tools, which toolsim passes on unchanged, is recorded too."""
+    """A stream without tools, which toolsim passes on unchanged, is recorded as well."""
     kind, body = chat_stream("Hi.")
     exchange(question(stream=True, tools=[]), kind, body)
     backend, client = read(tmp_path / "chat-stream-passed-0001.flow")
@@ -305,7 +305,7 @@ def at_once(_: None, function: Callable[..., object], *arguments: object) -> asy
 
 
 async def test_writing_does_not_hold_up_others(mitm: Any, tmp_path: Path) -> None:
-    """Recordings are written outside the event loop, and mitmproxy waits at shutdown until they are complete."""
+    """Recordings are written outside the event loop, and mitmproxy's shutdown waits for pending files."""
     capture = Capture()
     capture.configure({"toolsim_capture"})
     assert capture.done() is None

@@ -43,7 +43,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_openai(folder: Path) -> None:
-    """In the ``openai`` form, a line contains chat completions messages and tools, with ids that count from one."""
+    """In the ``openai`` form, a line contains messages and tools of chat completions, with ids that count from one."""
     [line], _ = export(folder, "--form", "openai", "--keep-words")
     assert line["tools"] == [TOOL]
     roles = [message["role"] for message in line["messages"]]
@@ -68,9 +68,7 @@ def test_messages(folder: Path) -> None:
 
 
 def test_hermes(folder: Path) -> None:
-    """In the ``hermes`` form, a line contains only texts: tools are in the first text, and calls
-    and outputs in tags.
-    """
+    """In the ``hermes`` form, a line contains only texts: tools in the first text, and calls and outputs in tags."""
     [line], _ = export(folder, "--form", "hermes", "--keep-words")
     said = line["conversations"]
     assert [part["from"] for part in said] == ["system", "human", "gpt", "tool", "gpt", "human", "gpt"]
@@ -81,7 +79,7 @@ def test_hermes(folder: Path) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_planted_secret_is_not_in_it(tmp_path: Path, form: str) -> None:
-    """Neither the exported lines nor the manifest contain a secret, even one that was added to the file by hand."""
+    """Neither the exported lines nor the manifest contain a secret, even if it was added to the recording manually."""
     messages = [{"role": "user", "content": f"My key is KEY, my password: hunter2. {CALL}"}]
     with context():
         good = recording(tmp_path, messages=messages)

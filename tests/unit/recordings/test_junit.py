@@ -10,7 +10,7 @@ from toolsim.recordings.result import Result, junit
 
 
 def test_each_file_is_a_case() -> None:
-    """A difference is exported as a failure, an invalid recording as an error, and a note as output of the test."""
+    """Differences are exported as failures, invalid recordings as errors, and notes as output."""
     differing = Result(Path("a/two.flow"), (Difference("x[0]", "\0<&", 1), Difference("y", 1, 2)))
     results = [
         (Result(Path("a/one.flow")), 0.25),

@@ -58,7 +58,7 @@ def test_what_stays(kept: str) -> None:
 
 
 def test_another_key_gives_other_words() -> None:
-    """Another key produces other pseudonyms, so that nobody can recover the words without the key."""
+    """Pseudonyms depend on a key, so that the words cannot be recovered without the key."""
     text = "It is clear in Paris."
     assert WORDS.text(text) != Pseudonyms([], b"other").text(text)
     assert Pseudonyms([]).text(text) != Pseudonyms([]).text(text)

@@ -87,7 +87,7 @@ def pytest_in(project: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def agent_tests(project: Path, name: str, *, words: str = "hi", options: str = "") -> None:
-    """Write a file with tests of an agent that asks ``words``; ``options`` are arguments of the comparison."""
+    """Write a test file for an agent that asks ``words``; ``options`` are arguments of the comparison."""
     (project / f"test_{name}.py").write_text(PROJECT.replace("WORDS", words).replace("OPTIONS", options))
 
 
@@ -108,7 +108,7 @@ def test_a_suite_that_does_not_ask_for_it_pays_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_green_and_red(project: Path) -> None:
-    """Recorded requests are answered any number of times, and a changed request fails with the difference."""
+    """Recorded requests are answered any number of times, and a changed request fails with a description."""
     agent_tests(project, "green")
     agent_tests(project, "question", words="ho")
     agent_tests(project, "manifest", options=', manifest="typescript"')
@@ -142,7 +142,7 @@ def test_red_for_what_cannot_be(project: Path) -> None:
 
 
 def test_pytest_finds_it() -> None:
-    """The plugin is registered as an entry point, and its constants equal those of the server replay."""
+    """The plugin is registered as an entry point, and its constants are the same as in the server replay."""
     config: Any = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert config["project"]["entry-points"]["pytest11"] == {"toolsim": PLUGIN}
     assert pytest_plugin.NOT_RECORDED == server_replay.NOT_RECORDED
@@ -150,7 +150,7 @@ def test_pytest_finds_it() -> None:
 
 
 def test_it_imports_next_to_nothing() -> None:
-    """Importing the plugin imports neither mitmproxy nor jsonschema, because pytest loads it in every project."""
+    """Importing the plugin does not import mitmproxy or jsonschema, because pytest loads it in every project."""
     program = f"import {PLUGIN}, sys; print(sorted({{name.split('.')[0] for name in sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert "'pytest'" in loaded

@@ -133,7 +133,7 @@ def test_named_value_in_a_text(text: str) -> None:
     ],
 )
 def test_what_encloses_a_value_stays(text: str, expected: str) -> None:
-    """JSON remains valid JSON and a call remains a valid call, with the same types and punctuation."""
+    """JSON remains valid JSON and a call remains a valid call: values keep their types, and punctuation is kept."""
     assert Redactor().text(text) == expected
     assert Redactor().value({"a": text}) == {"a": expected}
 
@@ -415,7 +415,7 @@ def test_secret_beside_an_event_that_is_deep(opening: str, depth: int) -> None:
 
 
 def test_tokens_of_a_body_that_is_deep() -> None:
-    """A JSON body that is too deep to be joined is dropped, because its secrets could be split over tokens."""
+    """A JSON body that is nested too deeply is dropped, because its secrets could be split over tokens."""
     tokens = ",".join(json.dumps({"token": each, "logprob": -1}) for each in ("sk-abcd", "efgh1234", "5678"))
     body = f'{{"tokens":[{tokens}],"x":{"[" * 1_500}{"]" * 1_500}}}'.encode()
     assert Redactor().body(body, "application/json") == b"{}"

@@ -84,7 +84,7 @@ def test_a_call_with_a_secret_is_still_a_call(tmp_path: Path, call: str, is_stre
 
 @pytest.mark.parametrize("is_stream", [False, True])
 def test_a_call_that_a_model_invents(tmp_path: Path, mitm: Any, is_stream: bool) -> None:
-    """A replay never asks the model again about an invented call: the answer is replayed as the model wrote it."""
+    """A replay never asks the model again about an invented call; it replays the answer as the model wrote it."""
     mitm.options.update(toolsim_second_opinion="off")
     text = '{"name": "greet", "arguments": {}}'
     kind, body = chat_stream(text[:9], text[9:]) if is_stream else chat_answer(text)
@@ -170,7 +170,7 @@ def test_a_changed_verdict_is_named(tmp_path: Path) -> None:
 
 
 def test_update(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An update writes the new result and reports the differences, but keeps ids, times and durations."""
+    """An update writes the new result and reports the differences; ids, times and durations are kept."""
     before = recorded(stream)[1]
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     result = replay_file(stream, update=True)
@@ -213,7 +213,9 @@ def test_broken_streams(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_replayed_is_reported(tmp_path: Path) -> None:
-    """If the backend's answer was not recorded completely, only the request is compared, and the result says why."""
+    """If the backend's answer was not recorded completely, only the request is compared, with a
+    note about the reason.
+    """
     path = recording(tmp_path)
     backend, client = recorded(path)
     backend.metadata[NOTE]["missing_bytes"] = {"backend": 5}
@@ -262,8 +264,8 @@ def test_summary() -> None:
 
 
 def test_main(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """``toolsim replay`` exits with 0 without differences or after an update, 1 with differences, 2 if nothing is
-    found.
+    """``toolsim replay`` exits with 0 without differences or after an update, with 1 otherwise, and with 2 on bad
+    input.
     """
     assert main([str(stream.parent), "--cut", "1"]) == 0
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})

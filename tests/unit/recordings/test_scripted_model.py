@@ -145,7 +145,7 @@ def test_a_cut(model: ScriptedModel, client: openai.OpenAI) -> None:
 
 
 async def test_pace_with_asyncio(model: ScriptedModel) -> None:
-    """An answer can be delayed and contain pauses, and concurrent requests do not wait for each other."""
+    """An answer can be delayed and can contain pauses, and concurrent requests do not wait for each other."""
     model.answer("abcdefghijklmnopqrstu", delay=0.5, pause=0.3, when="weather")
     async with openai.AsyncOpenAI(base_url=model.base_url, api_key="any", max_retries=0) as client:
 

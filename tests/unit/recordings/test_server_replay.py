@@ -91,7 +91,7 @@ def test_updates_have_no_handler() -> None:
 
 
 def test_other_requests(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """A request that was not recorded receives no answer, and the log shows the difference to the closest recording."""
+    """A request that was not recorded receives no answer, and the log compares it with the closest recording."""
     flow = question(model="other", path="/v1/chat/completions?api_key=first-key")
     assert stage.ask(flow).response is None
     assert 'the closest is one that was loaded manually:\n  body.model: got "other", expected "m"' in caplog.text

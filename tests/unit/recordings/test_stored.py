@@ -22,7 +22,7 @@ def test_both_sides_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_folders_and_files(tmp_path: Path) -> None:
-    """A folder stands for its .flow files in alphabetical order, and a file for itself, even if it does not exist."""
+    """A folder is expanded to its .flow files in alphabetical order; a file is kept, even if it does not exist."""
     for name in ("b.flow", "a.flow", "other.txt"):
         (tmp_path / name).touch()
     other = tmp_path / "other.txt"

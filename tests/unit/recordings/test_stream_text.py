@@ -61,7 +61,7 @@ def test_what_stays_the_same_stays_to_the_byte() -> None:
 
 
 def test_the_rest_of_an_event_is_edited_too() -> None:
-    """The function ``value`` receives each complete event, in which text that was already edited is marked."""
+    """The function ``value`` receives each complete event, in which already edited text is marked."""
     seen: list[Any] = []
 
     def value(document: Any) -> Any:

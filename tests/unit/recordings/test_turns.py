@@ -30,7 +30,7 @@ def test_all_recordings_of_real_clients() -> None:
 
 
 def test_what_is_not_a_turn(tmp_path: Path) -> None:
-    """Failed or truncated answers, single rounds and damaged files are not read as turns."""
+    """Failed or truncated answers, individual rounds and damaged files are not read as turns."""
     with context():
         path = recording(tmp_path)
         (tmp_path / "refused").mkdir()

@@ -12,7 +12,7 @@ from toolsim.wire.apis import (
 
 
 def test_every_api_goes_by_its_name():
-    """The keys of ``APIS`` equal the names of the APIs."""
+    """Each key of ``APIS`` equals the name of its API."""
     assert {name: api.name for name, api in APIS.items()} == {name: name for name in ("responses", "chat", "messages")}
 
 

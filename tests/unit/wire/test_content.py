@@ -77,7 +77,7 @@ def test_malformed_content(content, param):
     ],
 )
 def test_translate_parts(part, to, translated):
-    """Files and audio are converted between the APIs, and parts without a counterpart are described and noted."""
+    """Files and audio are converted between the APIs, and parts without a counterpart are replaced by a description."""
     notes = []
     is_line = isinstance(translated, str)
     expected = Text(translated) if is_line else translated
@@ -92,7 +92,7 @@ def test_translate_item_unchanged(item):
 
 
 def test_chat_content():
-    """Content that is only text becomes one string, which every backend accepts, and other content an array."""
+    """Content that is only text becomes one string, which every backend accepts; other content becomes an array."""
     assert chat_content(()) == ""
     assert chat_content((Text("a"), Text("b"))) == "a\nb"
     assert chat_content((Text("a"), Image("u"), Image("v", "low"), Raw("chat", AUDIO))) == [

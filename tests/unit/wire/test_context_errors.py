@@ -43,7 +43,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("server", TOO_LONG)
 def test_all_have_one_code(server: str) -> None:
-    """An error about a prompt that is too long receives OpenAI's code, type and status, whatever its wording."""
+    """An error about a prompt that is too long receives OpenAI's code, type and status, regardless of its wording."""
     error = read_error(TOO_LONG[server])
     assert (error.code, error.type, error.status) == ("context_length_exceeded", "invalid_request_error", 400)
 

@@ -159,7 +159,7 @@ def test_what_only_anthropic_can_read(backend: ApiName) -> None:
 
 
 def test_text_stays_as_it_is() -> None:
-    """A document that consists of text becomes text with its title, and its images remain images."""
+    """A text document becomes text with its title, and its images remain images."""
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "QUJD"}}
     content = [{"type": "text", "text": "One."}, image, {"type": "text", "text": BASE64[:64]}]
     documents = [

@@ -259,7 +259,7 @@ CROSSINGS = [(path, shape) for path in SAME for shape in SAME if path != shape]
 
 
 def plain(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a body in which insignificant differences, such as the spacing of arguments, are removed."""
+    """Return a body without insignificant differences, such as the spacing of arguments."""
     text = json.dumps(body, sort_keys=True).replace('{\\"path\\":\\"a.txt\\"}', '{\\"path\\": \\"a.txt\\"}')
     read: dict[str, Any] = json.loads(text)
     return read
@@ -268,14 +268,14 @@ def plain(body: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(("path", "shape"), CROSSINGS)
 @pytest.mark.parametrize("backend", SAME)
 def test_each_shape_at_each_path(path: ApiName, shape: ApiName, backend: ApiName) -> None:
-    """A body in any form at any path results in the same prompt and settings as in the form of the path."""
+    """A body in any form at any path results in the same prompt and settings as the path's own form."""
     foreign, own = (sent_to(backend, SAME[each], path=path) for each in (shape, path))
     assert {**plain(foreign), "store": None} == {**plain(own), "store": None}
 
 
 @pytest.mark.parametrize(("path", "shape"), CROSSINGS)
 def test_a_backend_that_takes_tools_gets_the_own_shape(path: ApiName, shape: ApiName) -> None:
-    """A backend with native tools receives the form of the path, and a converted body is not converted again."""
+    """A backend with native tools receives the path's own form, and a converted body is not converted again."""
     sent = sent_to(path, SAME[shape], path=path, mode="native")
     if path == "chat":
         sent["tool_choice"] = SAME[path]["tool_choice"]
@@ -346,7 +346,7 @@ def test_settings_get_the_names_of_the_path() -> None:
 
 
 def test_tools_at_the_path_of_messages() -> None:
-    """At the Messages path, a custom tool becomes a function with one text, and a namespace a prefix of the name."""
+    """At the Messages path, a custom tool becomes a function with one text, and a namespace becomes a name prefix."""
     tools = [PATCH, {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]}, {"type": "mcp"}]
     body = APIS["messages"].expand_opaque_items({"model": "m", "input": "Hi", "tools": tools})
     assert [tool.get("name") for tool in body["tools"]] == ["ApplyPatch", "n__f", None]

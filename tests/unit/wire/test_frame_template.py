@@ -92,7 +92,7 @@ def test_a_stream_is_nearly_all_repeats() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 def test_every_single_cut(api: ApiName) -> None:
-    """A stream in two pieces has the same events wherever it is split.
+    """A stream in two pieces results in the same events wherever it is split.
 
     This is the only test that tries every split, because later stages receive events instead of bytes.
     """
@@ -106,7 +106,7 @@ def test_every_single_cut(api: ApiName) -> None:
 
 @pytest.mark.parametrize("api", APIS_NAMES)
 def test_byte_by_byte(api: ApiName) -> None:
-    """A stream that arrives byte by byte or frame by frame has the same events."""
+    """A stream that arrives byte by byte or frame by frame results in the same events."""
     _, body = backend_answer(api, True, TEXTS * 3)
     expected = slowly(api, [body, b""])
     assert quickly(api, [bytes([byte]) for byte in body])[0] == expected
@@ -146,7 +146,7 @@ def test_texts_of_one_write_are_one_event(api: ApiName) -> None:
 
 
 HIDDEN = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}],"usage":null,"obfuscation":"aX3"}\n\n'
-# A Pydantic model writes its fields in the order of its class: here the OpenAI SDK's class, which vLLM uses.
+# A Pydantic model writes its fields in the order of its class, here the class of the OpenAI SDK, as vLLM does.
 VLLM = (
     b"event: response.output_text.delta\ndata: %s\n\n"
     % ResponseTextDeltaEvent(
@@ -161,7 +161,7 @@ VLLM = (
     .model_dump_json()
     .encode()
 )
-# Frames that almost repeat each other but have another envelope, another spelling or one error.
+# Frames that almost repeat each other but have another envelope, another spelling, or one error.
 ENVELOPES = (
     b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n',
     b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}],"created":17}\n\n',
@@ -209,7 +209,7 @@ INSIDES += (b'"', b"\x01", b"</tool_call>", b'a"},"x":{"y":"b', b"\xed\xa0\xbd",
     st.lists(st.integers(1, 200)),
 )
 def test_any_frames_any_cuts(runs: list[tuple[bytes, int, list[bytes]]], cuts: list[int]) -> None:
-    """Runs of equal, similar or broken frames have the same events as with full parsing, wherever they are split."""
+    """Runs of equal, similar or broken frames result in the same events as full parsing, wherever they are split."""
     body = b"".join(
         (envelope % inside if b"%" in envelope else envelope)
         for envelope, count, insides in runs
@@ -238,7 +238,7 @@ def test_a_repeat_is_the_document_that_reading_gives(envelope: bytes, inside: by
 
 
 def test_all_at_once() -> None:
-    """Frames that arrive together are decoded together only if all of them are repeats and without other bytes."""
+    """Frames that arrive together are decoded together only if all are repeats and no other bytes are in between."""
     for envelope in (ENVELOPES[0], ENVELOPES[1], ENVELOPES[13], HIDDEN, VLLM):
         template = learned(envelope.replace(b"%s", b"Hel"))
         assert template is not None
@@ -260,7 +260,7 @@ def still(document: dict[str, Any] | None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("envelope", [ENVELOPES[13], VLLM], ids=["before the text", "behind it"])
 def test_numbers_may_change(envelope: bytes) -> None:
-    """A frame with another sequence number is still a repeat, unless JSON does not allow the number."""
+    """A frame with another sequence number is still a repeat, unless the number is not valid JSON."""
     template = learned(envelope.replace(b"%s", b"Hel"))
     assert template is not None
     frame = envelope.replace(b"%s", b"lo")
@@ -301,7 +301,7 @@ def test_the_word_that_hides_a_length_may_change(key: bytes) -> None:
 
 
 def test_a_frame_that_changes_now_and_then_is_learned_again() -> None:
-    """A time in each frame, as in llama.cpp and Ollama, costs only a few full parses per second."""
+    """If each frame contains the time, as in llama.cpp and Ollama, only a few frames per second are parsed in full."""
     frames = [ENVELOPES[1].replace(b"17", b"%d" % (at // 50)).replace(b"%s", b"a") for at in range(2000)]
     events, repeats = quickly("chat", frames)
     assert events == slowly("chat", frames)

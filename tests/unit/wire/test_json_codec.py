@@ -106,7 +106,7 @@ def test_numbers_can_be_refused() -> None:
 
 @given(st.text(), st.data())
 def test_joiner(text: str, data: st.DataObject) -> None:
-    """However a text is split into deltas, even within a character, the joined text is complete."""
+    """The joined text is complete, even if deltas are split within a character."""
     units = text.encode("utf-16-le", "surrogatepass")
     joiner: Joiner[str] = Joiner()
     joined, at = "", 0

@@ -29,7 +29,7 @@ from toolsim.wire.json_fields import (
     ],
 )
 def test_kind_of(value, name):
-    """Each JSON type is named with its article."""
+    """Each JSON type is named with an article."""
     assert kind_of(value) == name
 
 
@@ -97,6 +97,6 @@ def test_json_text() -> None:
 
 
 def test_seconds() -> None:
-    """Times are truncated to whole seconds, and values that are not finite numbers count as absent."""
+    """Times are truncated to integers, and values that are not finite numbers count as absent."""
     assert [seconds(value) for value in (5, 5.9, 10**30)] == [5, 5, 10**30]
     assert [seconds(value) for value in (None, "5", float("inf"), float("nan"), [5])] == [None] * 5

@@ -118,7 +118,7 @@ def test_a_search_brings_its_own_words() -> None:
     ],
 )
 def test_outputs(item: dict[str, Any], expected: str) -> None:
-    """The output of a local tool is shown to the model in readable form, whatever its format."""
+    """The output of a local tool in any format is shown to the model in readable form."""
     assert OUTPUTS[item["type"]].answer(item) == expected
 
 

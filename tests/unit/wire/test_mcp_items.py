@@ -81,7 +81,7 @@ def test_the_sdk_reads_every_event() -> None:
     ],
 )
 def test_errors_in_words(error: Any, words: str) -> None:
-    """An error in any form that a client has stored is converted to text."""
+    """A stored error in any form is converted to text."""
     assert error_text(error) == words
 
 
@@ -104,7 +104,7 @@ FUNCTION = {"type": "function", "name": "files__read"}
 
 
 def test_a_request_becomes_one_of_functions() -> None:
-    """MCP tools and items of known servers become functions, calls and outputs; those of other servers are kept."""
+    """MCP tools and items of known servers become functions, calls and outputs; other servers' items are kept."""
     body = {"input": HISTORY, "tools": [MCP, THEIRS, {"type": "function", "name": "f"}]}
     decided = {"mcpr_1": (Call("mcp_9", "files__drop", '{"a":1}'), CallOutput("mcp_9", (Text("done"),)))}
     plain = as_functions(body, [FUNCTION], shown, lambda label: label == "files", decided)
@@ -128,7 +128,7 @@ def test_a_request_becomes_one_of_functions() -> None:
 
 
 def test_decisions() -> None:
-    """Each approval decision that no call has followed is returned once, together with the request that it answers."""
+    """Each approval decision that was not followed by a call is returned once, together with its request."""
     [decision] = decisions({"input": HISTORY})
     assert (decision.id, decision.approve, decision.asked) == ("mcpr_1", True, HISTORY[4])
     made = {**HISTORY[2], "approval_request_id": "mcpr_1"}

@@ -67,7 +67,7 @@ OTHER: list[Any] = [
 
 
 def test_an_answer_is_known_by_its_own_words() -> None:
-    """An answer is recognized by its text, however the client stores it, but only within its own conversation."""
+    """An answer is recognized by its text in any form in which clients store it, but only in its own conversation."""
     key = answer_key(whole_key({"messages": [USER]}, "me"), "Well.", ())
     for message in SAME + OTHER:
         shown = with_hidden({"messages": [USER, message]}, "me", lambda found: [PAIR] if found == key else [])

@@ -48,14 +48,14 @@ def decode(chunks: list[bytes]) -> list[tuple[str, str]]:
 
 @each("name", CASES)
 def test_case_whole(name: str) -> None:
-    """A stream in one piece has the events that the specification requires."""
+    """A stream in one piece results in the events that the specification requires."""
     stream, events = CASES[name]
     assert decode([stream]) == events
 
 
 @each("name", CASES)
 def test_case_byte_by_byte(name: str) -> None:
-    """A stream that arrives byte by byte has the events that the specification requires."""
+    """A stream that arrives byte by byte results in the events that the specification requires."""
     stream, events = CASES[name]
     assert decode([stream[i : i + 1] for i in range(len(stream))]) == events
 
@@ -107,7 +107,7 @@ _LINES = st.tuples(st.sampled_from(_FIELDS), st.text(alphabet="a:é🐢{ \u2028\
 
 @given(st.lists(st.lists(_LINES, max_size=4)), st.sampled_from(["\n", "\r", "\r\n"]), st.data())
 def test_any_stream_against_httpx_sse(events: list[list[str]], end: str, data: st.DataObject) -> None:
-    """Any stream is decoded to the same events as by httpx-sse, with any line ends and splits."""
+    """Any stream results in the same events as with httpx-sse, with any line ends and splits."""
     stream = "".join(line + end for lines in events for line in [*lines, ""]).encode()
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)))))
     pieces = [stream[a:b] for a, b in pairwise([0, *cuts, len(stream)])]
@@ -141,7 +141,7 @@ def test_an_event_without_end_is_cut_off(stream: bytes) -> None:
     ],
 )
 def test_an_event_of_too_many_values_fails(inside: bytes, whole: bool) -> None:
-    """An event with too many JSON values fails; similar characters within strings do not count."""
+    """An event with too many JSON values fails; brackets and commas within strings do not count."""
     event, behind = SSEDecoder().feed(b'data: {"x":[' + inside + b"0]}\n\ndata: ok\n\n")
     assert event.whole is whole
     assert (parse_object(event.data.encode()) is not None) is whole

@@ -184,7 +184,7 @@ def test_message_names_what_was_got_and_expected():
     ],
 )
 def test_declares_tools(body, declares):
-    """A request declares tools if it contains a client tool, even a malformed one; hosted tools do not count."""
+    """A request declares tools if it contains a client tool, even a malformed one, but not with hosted tools alone."""
     assert declares_tools(body) is declares
 
 
@@ -231,7 +231,7 @@ def test_tools_that_are_declared_by_type():
 
 @pytest.mark.parametrize("kind", ["shell_call", "local_shell_call", "apply_patch_call", "tool_search_call"])
 def test_the_type_of_a_call_declares_no_tool_of_the_clients(kind: str) -> None:
-    """A tool whose type is that of a call item is not a client tool, and is left to the backend."""
+    """A tool whose type is the type of a call item is not a client tool, and is left to the backend."""
     declared = {"type": kind, "execution": "client"}
     assert read_tools({"input": "hi", "tools": [declared]}) == ((), (declared,))
 

@@ -1,4 +1,4 @@
-"""Line-based JSON-RPC, and the handling of each kind of line by the child."""
+"""Line-based JSON-RPC, and how a child handles each kind of line."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ LEAVES = st.none() | st.booleans() | st.integers() | st.text()
 
 @given(st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_no_json_raises(value: object) -> None:
-    """JSON with unexpected values, or nested too deeply, raises no exception."""
+    """JSON with unexpected values, or nested too deeply, does not raise an exception."""
     child = a_child()
     for message in (value, {"id": value, "result": value}, {"method": value}, {"id": 1, "error": value}):
         child.pipe_data_received(1, json.dumps(message).encode() + b"\n")

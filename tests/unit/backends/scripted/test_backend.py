@@ -18,7 +18,7 @@ def text(events: list[BackendEvent]) -> str:
 
 
 async def test_an_answer_comes_in_pieces_and_is_counted() -> None:
-    """An answer is streamed in short pieces with its token counts, and is the same each time."""
+    """An answer is streamed in short pieces with token counts, and is the same each time."""
     events = await answer("Hello there")
     assert events == await answer("Hello there")
     assert events[0] == Opened(model="m")

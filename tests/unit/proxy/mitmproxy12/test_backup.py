@@ -1,4 +1,4 @@
-"""Both sides of an exchange in one flow, and the mitmproxy internals on which this storage relies."""
+"""Storage of both sides of an exchange in one flow, and the mitmproxy internals that it relies on."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_came_in() -> None:
 
 
 def test_a_flow_begins_anew() -> None:
-    """When a rewritten flow is sent again, its earlier backup is replaced, so old data never reappears."""
+    """When a rewritten flow is sent again, its earlier backup is replaced, so that old data does not reappear."""
     flow = rewritten()
     flow.request.content = b"sent again"
     flow.error, flow.intercepted, flow.response = Error("lost"), True, tflow.tresp()

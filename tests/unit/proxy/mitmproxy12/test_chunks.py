@@ -1,4 +1,4 @@
-"""Decoding of chunked bodies by toolsim's replacement for the h11 reader in mitmproxy, compared with the original."""
+"""toolsim's reader for chunked bodies, compared with the h11 reader that it replaces in mitmproxy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolsim.proxy.mitmproxy12 import chunks, patches
 
 @pytest.fixture(autouse=True)
 def _restore() -> Iterator[None]:
-    patches.uninstall()  # Another test may have loaded the addon.
+    patches.uninstall()  # Another test might have loaded the addon.
     yield
     patches.uninstall()
 
@@ -70,7 +70,7 @@ def test_trailers_are_dropped() -> None:
 
 
 def test_chunks_that_come_together_are_one_piece() -> None:
-    """All complete chunks in one network read are returned as one piece, and a partial chunk is returned at once."""
+    """All complete chunks in one network read are returned as one piece; a partial chunk is returned without delay."""
     reads = [b"1\r\na\r\n2\r\nbc\r\n", b"1\r\nd", b"\r\n1\r\ne\r\n3\r\nfg", b"h\r\n0\r\n\r\n"]
     assert events(chunks.JoiningReader(), reads) == [[b"abc"], [b"d"], [b"e", b"fg"], [b"h"], ["end", b""]]
 

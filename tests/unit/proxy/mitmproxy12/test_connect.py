@@ -62,7 +62,7 @@ async def test_no_limit() -> None:
 
 
 async def test_it_follows_the_option() -> None:
-    """The connect timeout is loaded together with toolsim, and its limit follows the option."""
+    """The timeout is loaded together with the addon, and follows the option."""
     addon = ToolSim()
     with taddons.context(addon) as context:
         context.options.add_option("connection_strategy", str, "eager", "")

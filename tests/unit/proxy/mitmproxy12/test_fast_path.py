@@ -1,4 +1,4 @@
-"""Comparison of the fast path with mitmproxy's own layers: for each read from the backend both send the same bytes."""
+"""The fast path, compared with mitmproxy's own layers: for each read from the backend, both send the same bytes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Pipe(asyncio.Transport):
         self._protocol.connection_made(self)
 
     def receive(self, data: bytes) -> None:
-        """Deliver data like asyncio does."""
+        """Deliver data as asyncio does."""
         try:
             self._protocol.data_received(data)
         except Exception as problem:
@@ -319,7 +319,7 @@ def sent_by(
                 for data, size in zip([HEAD, *reads, b"0\r\n\r\n"], waiting, strict=True)
             ]
             found.append(await proxy.rest())
-            # The fast path's protocol has been removed again.
+            # The fast path has removed its protocol again.
             assert proxy.backend is not None
             assert proxy.backend.get_protocol() is usual
             return found
@@ -329,8 +329,8 @@ def sent_by(
         patch.setattr(fast_path.Http1Client, "read_body", reading)
         if long:
             patch.setattr(response_pump, "open_fast_path", lambda *_: None)
-        # The order of writes to different connections can differ, because closing the backend's connection may take
-        # another step of the event loop.
+        # The order of writes to different connections can differ, because closing the backend's connection sometimes
+        # takes one more step of the event loop.
         return [sorted(sent, key=operator.itemgetter(0)) for sent in asyncio.run(play())], reached
 
 
@@ -360,7 +360,7 @@ def reads_of(frames: Sequence[bytes]) -> Iterator[list[bytes]]:
 def test_both_paths_send_the_same(
     installed: Installed, api_name: ApiName, case: str, arguments: Any, eager: bool
 ) -> None:
-    """Each read sends the same bytes on the fast path as through the layers, however the stream is split."""
+    """Each read sends the same bytes on the fast path as through the layers, wherever the stream is split."""
     policy = Policy(stream_arguments=arguments)
     for reads in reads_of(frames_of(api_name, TEXTS[case], 4)):
         short, _ = sent_by(installed, api_name, policy, reads, long=False, eager=eager)
@@ -410,7 +410,7 @@ def test_the_rest_of_a_chunk_is_no_chunk(installed: Installed, case: str) -> Non
 
 
 def test_nothing_overtakes_a_pause(installed: Installed, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a stream yields to other tasks, new data from the backend is queued after the earlier data."""
+    """While a stream yields to other tasks, new data from the backend waits behind the earlier data."""
     monkeypatch.setattr(time_slice, "SLICE_SECONDS", -1)
     frames = frames_of("chat", TEXTS["prose"], 4)
     reads = chunked([*frames[:30], b"".join(frames[30:34]) + b": \n\n" + frames[34], *frames[35:]])
@@ -444,7 +444,9 @@ async def test_a_bug_that_cannot_be_reported_ends_the_stream(
 async def test_a_bug_in_the_fast_path_ends_the_stream(
     installed: Installed, monkeypatch: pytest.MonkeyPatch, name: str, eager: bool
 ) -> None:
-    """If the fast path raises an exception, its client receives an error or a truncated stream, and it is counted."""
+    """If the fast path raises an exception, its client receives an error or a truncated stream;
+    failures are counted.
+    """
 
     def bug(*_: Any) -> None:
         monkeypatch.undo()
@@ -465,7 +467,7 @@ async def test_a_bug_in_the_fast_path_ends_the_stream(
 
 
 def test_a_client_that_reads_nothing_is_left_to_mitmproxy(installed: Installed) -> None:
-    """While the client is slow, data passes through mitmproxy's layers and not the fast path, with the same result."""
+    """While the client is slow, data passes through mitmproxy's layers instead, with the same result for the client."""
     reads = chunked(frames_of("chat", TEXTS["prose"], 4))
     unread = [0, *[10] * (len(reads) // 2)]
     short, reached = sent_by(installed, "chat", Policy(), reads, long=False, unread=unread)
@@ -489,7 +491,7 @@ async def test_a_backend_that_dies_is_noticed(installed: Installed) -> None:
 
 @pytest.mark.parametrize("between", [0, 1])
 async def test_there_is_none_around_another_layer(installed: Installed, between: int) -> None:
-    """The fast path is not used if another layer, such as TLS, is between the topmost layer and HTTP."""
+    """If another layer, such as TLS, is between the topmost layer and HTTP, the fast path is not used."""
     async with asked(*installed, "chat") as proxy:
         await proxy.read(HEAD)
         stream = proxy.stream

@@ -1,7 +1,8 @@
 """Exclusion of objects that exist at startup from garbage collection.
 
 Each test runs in its own process, because frozen objects are a property of the process. Unfreezing them would expose
-the garbage of all earlier tests to the next collection, and a socket among it would fail an unrelated test.
+the garbage of all earlier tests to the next collection. If a socket was part of this garbage, an unrelated test would
+fail.
 """
 
 from __future__ import annotations

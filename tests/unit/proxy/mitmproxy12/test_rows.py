@@ -66,7 +66,7 @@ def test_the_client_s_own_url_is_drawn_and_the_flow_stays(url: str) -> None:
 
 @pytest.mark.usefixtures("_installed")
 def test_the_console_draws_the_comment() -> None:
-    """The console shows the comment in one line after the path, aligned between rows."""
+    """The console shows a flow's comment on one line after the path, aligned between rows."""
     long, short = flow_of(comment="1 call: f · “a\nb”"), flow_of("http://a/v1/models", "no call")
     row = console_text(long)
     assert "/v1/chat/completions?a=b  1 call: f · “a b” " in row
@@ -77,7 +77,7 @@ def test_the_console_draws_the_comment() -> None:
 @pytest.mark.parametrize("url", ["", "http://", "http:///v1/responses", "nonsense", "http://a", 7, None])
 @pytest.mark.usefixtures("_installed")
 def test_other_flows_are_drawn_as_by_mitmproxy(url: object) -> None:
-    """Flows without valid toolsim metadata are drawn exactly as by mitmproxy."""
+    """Flows without valid toolsim metadata are displayed exactly as by mitmproxy."""
     flow = flow_of(url)
     assert web_url(flow) == BACKEND
     assert "41623" not in console_text(flow)
@@ -88,7 +88,7 @@ def test_other_flows_are_drawn_as_by_mitmproxy(url: object) -> None:
 
 @pytest.mark.usefixtures("_installed")
 def test_an_edited_request_is_drawn_as_edited() -> None:
-    """A URL that the user edited is shown, since "Replay" uses it; during an exchange the client's URL is shown."""
+    """If the user has edited the URL, the edited URL is shown, but an exchange always shows the client's URL."""
     flow = flow_of()
     flow.backup()
     flow.request.path = "/edited"
@@ -109,7 +109,7 @@ def test_it_ends_with_the_addon() -> None:
 
 
 def test_other_programs_load_neither(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a program has no flow list, as mitmdump, or mitmproxy lacks the functions, nothing is patched."""
+    """In a program without a flow list, such as mitmdump, nothing is patched."""
     monkeypatch.delattr(app, "flow_to_json")
     monkeypatch.delitem(rows.sys.modules, "mitmproxy.tools.console.common")
     rows.install()

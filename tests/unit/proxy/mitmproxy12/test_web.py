@@ -18,7 +18,7 @@ STATIC = Path(webaddons.__file__).parent / "static"
 
 
 def test_the_comments_are_shown_unless_others_were_chosen() -> None:
-    """The comment column is shown in mitmweb, unless the user has chosen other columns."""
+    """In mitmweb the comment column is shown, unless the user has chosen other columns."""
     assert set(web.COLUMNS) <= set(AVAILABLE_WEB_COLUMNS)
     with taddons.context() as plain:
         web.show_comments(plain.options)
@@ -32,7 +32,7 @@ def test_the_comments_are_shown_unless_others_were_chosen() -> None:
 
 
 def test_the_column_is_widened_once_and_only_in_mitmweb() -> None:
-    """Widening the comment column twice has no further effect, and without mitmweb it does nothing."""
+    """The comment column is widened only once, and without mitmweb nothing is changed."""
     assert issubclass(Application, TornadoApplication)
     application = TornadoApplication(static_path=str(STATIC))
     web.widen_comments(application)
@@ -63,6 +63,6 @@ def test_a_hidden_flow_still_gets_its_answer(live: bool) -> None:
 
 
 def test_there_may_be_no_list() -> None:
-    """In mitmdump, which has no list, hiding a flow does nothing."""
+    """In mitmdump, which has no flow list, hiding a flow does nothing."""
     with taddons.context():
         web.hide(tflow.tflow())

@@ -103,7 +103,7 @@ def test_a_file_that_others_can_read(file: Path, mode: int, caplog: pytest.LogCa
 
 
 def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A new version of the file applies to the next request; a broken one changes nothing and is reported once."""
+    """A new version of the key file applies to the next request; a broken version is reported once and ignored."""
     caplog.set_level(logging.INFO)
     keys = ApiKeys.of_file(file)
     bob, eve = keys.user("key-of-bob"), keys.user("key-of-eve")
@@ -130,7 +130,7 @@ def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_one_key() -> None:
-    """A single key belongs to an unnamed user, whose owner is derived from the key."""
+    """A single key belongs to a user without a name, and its owner is derived from the key."""
     keys = ApiKeys.single("sk-1")
     found = keys.user("sk-1")
     assert found is not None

@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def write(file: Path, text: str) -> None:
-    """Write the file with a different modification time, regardless of the clock's resolution."""
+    """Write the file so that its modification time changes, regardless of the clock's resolution."""
     before = file.stat().st_mtime_ns if file.exists() else 0
     file.write_text(text)
     os.utime(file, ns=(before + 1_000_000, before + 1_000_000))
@@ -140,7 +140,7 @@ def test_a_key_is_in_no_message(tmp_path: Path) -> None:
 
 
 def test_what_is_not_covered(tmp_path: Path) -> None:
-    """Overlapping patterns are accepted unless the earlier one matches every name that the later one matches."""
+    """Overlapping patterns are accepted unless the first pattern matches every name that the second matches."""
     for earlier, later in (("gpt?", "gpt*"), ("gpt-[ab]", "gpt-*"), ("gpt-5", "gpt-*"), ("*-mini", "gpt-*")):
         file = tmp_path / "models.toml"
         file.write_text("".join(f'[[models]]\nnames = "{name}"\nurl = "http://x"\n' for name in (earlier, later)))
@@ -155,7 +155,7 @@ def test_names_of_one_entry_may_overlap(tmp_path: Path) -> None:
 
 
 def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A new version of the file applies to the next request."""
+    """A new version of the models file applies to the next request."""
     caplog.set_level(logging.INFO)
     models = ModelsFile(file, ENVIRONMENT)
     assert models.current() == ENTRIES
@@ -168,7 +168,7 @@ def test_a_new_version(file: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("broken", ["[[models", "", ONE + 'key = "env:NO"'])
 def test_a_broken_version(file: Path, broken: str, caplog: pytest.LogCaptureFixture) -> None:
-    """If the new version of the file is broken, the previous one stays in use, and one log line shows the place."""
+    """If the new version of the file is broken, the previous version stays in use, and the log shows the line."""
     models = ModelsFile(file, ENVIRONMENT)
     write(file, broken)
     for _ in range(3):
@@ -193,7 +193,7 @@ def test_a_file_that_is_gone(file: Path, caplog: pytest.LogCaptureFixture) -> No
 
 
 def test_a_file_that_is_replaced(file: Path, tmp_path: Path) -> None:
-    """A replaced file is detected even if its time and size are unchanged, as after edits by editors or Kubernetes."""
+    """A replaced file is detected even if time and size are unchanged, because editors and Kubernetes replace files."""
     models = ModelsFile(file, ENVIRONMENT)
     other = tmp_path / "other.toml"
     other.write_text(GOOD.replace("haiku", "mouse"))

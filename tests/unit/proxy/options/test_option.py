@@ -1,4 +1,4 @@
-"""Values of options in each form; ``test_startup.py`` tests the messages that users see."""
+"""Parsing of option values in each form; ``test_startup.py`` tests the messages that users see."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def test_texts_that_are_refused(option: Option, texts: list[str], reason: str) -
     ],
 )
 def test_values_of_yaml(option: Option, good: Any, bad: Any) -> None:
-    """A value from YAML must have the option's type."""
+    """A value from YAML is accepted only if it has the option's type."""
     assert option.from_yaml(good) == (tuple(good) if isinstance(good, list) else good)
     with pytest.raises(ValueError, match="expected"):
         option.from_yaml(bad)
 
 
 def test_values_that_mitmproxy_holds() -> None:
-    """Lists are split at commas, numbers below the minimum are refused, and so are unknown choices."""
+    """Lists are split at commas; numbers below the minimum and unknown choices are refused."""
     assert LIST.checked(["a, b", ",c"]) == ("a", "b", "c")
     assert (FLAG.checked(False), NUMBER.checked(1), CHOICE.checked("a")) == (False, 1, "a")
     with pytest.raises(ValueError, match="got 0, expected 1 or more"):
@@ -75,7 +75,7 @@ def test_values_that_mitmproxy_holds() -> None:
 
 
 def test_names_and_types() -> None:
-    """Names and types have the form that mitmproxy expects; a tuple is a sequence of strings."""
+    """An option has the name and the type that mitmproxy expects; a tuple becomes a sequence of strings."""
     assert Option("x", (), "").full_name == "toolsim_x"
     assert Option("x", 1, "").typespec is int
     assert str(Option("x", (), "").typespec) == "collections.abc.Sequence[str]"

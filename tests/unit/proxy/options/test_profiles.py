@@ -1,4 +1,4 @@
-"""Profiles: selection by model, precedence over defaults, and errors in files."""
+"""Profiles: selection by model, precedence over defaults, and errors in profile files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def own(tmp_path: Path, **texts: str) -> dict[str, str]:
 
 
 def settings(environment: dict[str, str], *specs: str) -> Settings:
-    """Return the settings that the addon derives from options set explicitly."""
+    """Return the settings that the addon derives from explicitly set options."""
     options = Options()
     register(Loader(SimpleNamespace(options=options)), {})
     options.set(*specs)
@@ -52,7 +52,7 @@ def changed(policy: Policy) -> set[str]:
 
 
 def test_a_profile_lies_over_the_defaults(tmp_path: Path) -> None:
-    """A profile overrides the defaults for the models that it names, regardless of case, and for no other model."""
+    """A profile overrides the defaults for the models that it names, regardless of case, but for no other model."""
     policy = settings(own(tmp_path, small=HERMES)).policy
     used = policy.for_model("Qwen2.5-0.5B")
     assert (used.manifest, used.second_opinion, used.profile) == ("hermes", "on", "small")
@@ -85,7 +85,7 @@ def test_whether_a_body_needs_to_be_parsed_for_its_profile(body: bytes, may: boo
 
 @pytest.mark.parametrize("by_hand", ["toolsim_second_opinion=off", "toolsim_manifest=auto"])
 def test_what_is_set_by_hand_wins(tmp_path: Path, by_hand: str) -> None:
-    """An option set explicitly overrides the profile, even if it has its default value."""
+    """An explicitly set option overrides the profile, even if the option has its default value."""
     name, _, value = by_hand.removeprefix("toolsim_").partition("=")
     used = settings(own(tmp_path, small=HERMES), by_hand).policy.for_model("qwen")
     assert getattr(used, name) == value
@@ -93,7 +93,7 @@ def test_what_is_set_by_hand_wins(tmp_path: Path, by_hand: str) -> None:
 
 
 def test_the_most_specific_pattern_wins() -> None:
-    """The pattern with the most literal characters wins; among equals, the first, which is the user's."""
+    """The pattern with the most literal characters wins; among equal patterns, the user's pattern wins."""
     broad, near, same = (
         Profile(name, models) for name, models in (("a", ("*", "qwen*")), ("b", ("*0.5b*",)), ("c", ("qwen2.5-*",)))
     )
@@ -105,7 +105,7 @@ def test_the_most_specific_pattern_wins() -> None:
 
 
 def test_off_and_a_folder(tmp_path: Path) -> None:
-    """A folder of profiles replaces all other profiles, and ``off`` disables profiles."""
+    """If a folder is given, only its profiles are used, and ``off`` disables all profiles."""
     environment = own(tmp_path, small=HERMES)
     elsewhere = tmp_path / "mine"
     elsewhere.mkdir()

@@ -1,4 +1,4 @@
-"""Values of options: how they are parsed, and which are rejected."""
+"""Values of options: parsing and validation."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ GOOD: list[tuple[str, str, object]] = [
 
 @each(("spec", "where", "value"), GOOD)
 def test_values_are_read(spec: str, where: str, value: object) -> None:
-    """A value set as a user would set it is available in the settings in parsed form."""
+    """Each value is parsed and stored in the expected field of the settings."""
     found: Any = load(f"toolsim_{spec}")
     for name in where.split("."):
         found = getattr(found, name)
@@ -109,7 +109,7 @@ BAD = [
 
 @each(("spec", "reason"), BAD)
 def test_bad_values_are_refused(spec: str, reason: str) -> None:
-    """The error for an invalid value names the option and what was expected."""
+    """The error for an invalid value contains the name of the option and what was expected."""
     with pytest.raises(OptionsError, match=reason) as refused:
         load(f"toolsim_{spec}")
     assert str(refused.value).startswith(f"toolsim_{spec.partition('=')[0]}: ")
@@ -158,20 +158,20 @@ def test_files_that_can_be_written(tmp_path: Path) -> None:
 
 
 def test_choice_that_mitmproxy_did_not_check() -> None:
-    """A choice is checked even if the value bypassed mitmproxy's option manager."""
+    """A choice is validated even if it bypassed mitmproxy's option manager."""
     values = {option.full_name: option.default for option in OPTIONS} | {"toolsim_repair": "brave"}
     with pytest.raises(OptionsError, match="toolsim_repair: got 'brave', expected one of safe, off"):
         parse(SimpleNamespace(**values))
 
 
 def test_without_an_option_no_mcp_server_is_asked() -> None:
-    """Without options, no MCP server is used, whether from the file or from a client."""
+    """Without options, neither the operator's nor the client's MCP servers are used."""
     assert load().mcp == Mcp()
     assert not Mcp().is_used
 
 
 def test_a_file_of_mcp_servers(tmp_path: Path) -> None:
-    """The file of MCP servers is read when the option is set, and an error in it stops the start."""
+    """The file of MCP servers is read when the option is set, and an error in the file stops the start."""
     file = tmp_path / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {"files": {"command": "npx", "timeout": 5}}}))
     mcp = load(f"toolsim_mcp_config={file}").mcp

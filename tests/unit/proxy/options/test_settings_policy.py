@@ -40,7 +40,7 @@ USUAL = Policy(engine="auto", sentinel="auto", constrain="auto")
     ],
 )
 def test_one_option_for_several_fields(given: str, changed: dict[str, object]) -> None:
-    """An option that covers several fields sets all of them, and other fields keep their defaults."""
+    """Some options set several fields of the policy; all other fields keep their defaults."""
     assert load(None, f"toolsim_{given}")[0].policy == replace(USUAL, **changed)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Combinations of options that are useless together, which stop the start."""
+"""Combinations of options that have no useful effect and therefore stop the start."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_each_combination_is_here() -> None:
 
 @pytest.mark.parametrize("given", NAMED, ids=str)
 def test_useless_options(given: dict[str, Any]) -> None:
-    """A useless combination is refused in one line that names an option of it; each option alone is accepted."""
+    """A useless combination causes a one-line error that names one of the options; each option alone is accepted."""
     with pytest.raises(OptionsError) as refused:
         parse(options(**given))
     message = str(refused.value)

@@ -21,13 +21,13 @@ def load(environment: dict[str, str] | None = None, *specs: str) -> tuple[Settin
 
 
 def test_there_are_few() -> None:
-    """The number of options is limited, so that a new option has to replace an existing one."""
+    """The number of options is limited, so a new option has to be part of an existing one or replace it."""
     assert len(OPTIONS) <= 52, "make it part of an option that exists, or take one away"
 
 
 @each("option", OPTIONS, ids=lambda option: option.name)
 def test_help_is_one_paragraph(option: Any) -> None:
-    """Each option's help is a single paragraph, and names at least one choice if there are three or more."""
+    """Each option's help is a single paragraph, and mentions at least one choice if there are three or more."""
     assert option.help.endswith(".")
     assert "\n" not in option.help
     assert option.help[0].isupper()

@@ -1,4 +1,4 @@
-"""Explanations of connection errors: messages of libraries, each with a remedy."""
+"""Explanations of connection errors, which add a remedy to the messages of libraries."""
 
 from __future__ import annotations
 

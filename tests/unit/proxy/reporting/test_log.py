@@ -34,7 +34,7 @@ class Terminal:
 
 @pytest.fixture(params=["utf-8"])
 def terminal(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    # A handler that is created in one phase of a test is silent in the others, unless this variable is unset.
+    # Unless this variable is unset, a handler that is created in one phase of a test is silent in other phases.
     with taddons.context(ToolSim()):
         with monkeypatch.context() as patch:
             patch.delenv("PYTEST_CURRENT_TEST")
@@ -68,7 +68,7 @@ def test_text(log: Any, terminal: Terminal) -> None:
 
 
 def test_failures_are_warnings(log: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Failed turns and turns with parse failures are logged as warnings, and all other turns as information."""
+    """Failed turns and turns with parse failures are logged as warnings, all other turns at the INFO level."""
     made = log("text")
     with caplog.at_level(logging.INFO):
         for report, status in ((TURN, 200), (TURN, 502), (Report(client="chat", parse_failures=["X:f"]), 200)):
@@ -96,7 +96,7 @@ def test_json(log: Any, terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_the_last_lines(log: Any, terminal: Terminal, form: str) -> None:
-    """A line that is logged after mitmproxy has removed its own handler has the same format and appears once."""
+    """A line logged after mitmproxy has removed its own handler has the same format, and appears only once."""
     made = log(form)
     made.restore()
     made.turn(TURN, 502, 0)
@@ -120,7 +120,7 @@ def test_off(log: Any, terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("terminal", ["ascii", "cp1252"], indirect=True)
 def test_a_terminal_that_cannot_write_it(log: Any, terminal: Terminal) -> None:
-    """A character that the terminal cannot encode is escaped, and logging never raises."""
+    """A character that the terminal cannot encode is escaped, so that logging never raises an exception."""
     made = log("text")
     made.turn(Report(client="chat", model="模型"), 200, 0)
     [line] = terminal.lines()
@@ -150,7 +150,7 @@ def test_a_terminal_that_cannot_write_it(log: Any, terminal: Terminal) -> None:
     ],
 )
 def test_which_requests_mitmdump_logs(path: str, is_logged: bool) -> None:
-    """mitmdump does not log requests for which toolsim logs a line, or requests for pages that are polled."""
+    """mitmdump logs neither requests for which toolsim logs a line nor requests for pages that are polled."""
     flow = tflow.tflow()
     flow.request.path = path
     wanted = flowfilter.parse(_NOT_OURS)

@@ -12,7 +12,7 @@ from toolsim.version import __version__
 
 
 def value(text: str, series: str) -> float | None:
-    """Return the value of a series, which is given in the text format."""
+    """Return the value of a series, whose name and labels are given as in the text format."""
     found = re.search(rf"^toolsim_{re.escape(series)} (.*)$", text, re.MULTILINE)
     return float(found[1]) if found else None
 
@@ -32,7 +32,7 @@ def failed() -> Report:
 
 
 def test_series_are_there_before_their_first_event() -> None:
-    """Series exist with the value 0 from the start, so that the first event counts as an increase."""
+    """Each series exists from the start with the value 0, so that the first event counts as an increase."""
     text = Metrics().text(3)
     assert value(text, "exchanges_in_progress") == 3
     for series in (
@@ -82,7 +82,7 @@ def test_an_exchange_is_counted() -> None:
 
 
 def test_times_fall_into_buckets() -> None:
-    """A bucket includes its upper bound, and times above every bound are in the last bucket."""
+    """A bucket counts times up to and including its bound; the last bucket counts all times."""
     counted = Metrics()
     for seconds in (0.1, 0.11, 1000.0):
         counted.count(Report(client="chat", backend="chat"), 200, seconds)
@@ -110,7 +110,7 @@ def test_labels_that_were_asked_for() -> None:
 
 
 def test_names_of_others_are_bounded_and_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of series is limited and labels are escaped, because a backend can invent error codes."""
+    """The number of series is limited and labels are escaped, because a backend can send arbitrary error codes."""
     monkeypatch.setattr(metrics, "MAX_SERIES", 20)
     counted = Metrics(["model"])
     counted.count(Report(client="chat", error='a"b\\c\nd', model="m"), 200, 0)

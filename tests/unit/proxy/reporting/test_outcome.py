@@ -38,7 +38,7 @@ def closed(*, planned: bool, status: int | None, comment: str = "") -> tuple[HTT
 
 
 def test_a_turn_of_ours_is_counted_and_reported() -> None:
-    """A completed turn leaves a report and a comment in its flow, and an interrupted turn is counted as aborted."""
+    """A completed turn leaves a report and a comment in its flow, while an interrupted turn is counted as aborted."""
     flow, metrics = closed(planned=True, status=200)
     assert flow.metadata[REPORT]["status"] == 200
     assert flow.comment
@@ -128,7 +128,7 @@ def test_a_flow_lets_go_of_its_exchange() -> None:
 
 
 def test_a_lost_call_is_shown_in_its_own_flow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the next request lacks the output of a call, the flow of this call shows it in comment, mark and report."""
+    """If the next request lacks the output of a call, the flow of the call shows this in comment, mark and report."""
     redrawn: list[HTTPFlow] = []
     monkeypatch.setattr(outcome, "updated", redrawn.append)
     reports, flow = Reports(), tflow.tflow(resp=True)

@@ -38,12 +38,12 @@ UPSTREAM = Settings(upstream=Upstream("http", "::1", 8000, "/base/v1"))
     ],
 )
 def test_backend_url(settings: Settings, modes: list[str], url: str) -> None:
-    """``toolsim_upstream`` takes precedence over a reverse mode, and the default path is /v1."""
+    """``toolsim_upstream`` takes precedence over a reverse mode, and a URL without a path means /v1."""
     assert backend_url(settings, [ProxyMode.parse(mode) for mode in modes]) == url
 
 
 def test_the_backends_of_a_file(tmp_path: Path) -> None:
-    """The banner shows the model names of a file, but no key."""
+    """The banner shows the names of the models in the models file, but never a key."""
     file = tmp_path / "models.toml"
     file.write_text('[[models]]\nnames = ["haiku*", "b"]\nurl = "http://x"\nkey = "sk-1"\n')
     settings = Settings(models=ModelsFile(file, {}))
@@ -95,7 +95,7 @@ async def test_models_or_what_is_wrong(status: int, body: bytes, key: str, expec
     ],
 )
 async def test_a_wrong_base_path(pages: dict[str, int], expected: str | list[str]) -> None:
-    """If the base path has no API, the message suggests the path on the same server that has one."""
+    """If the base path has no API, the message suggests a path on the same server that has an API."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b'{"data": []}', status=pages.get(answer.asked.path, 404), Content_Type="application/json")
@@ -107,7 +107,7 @@ async def test_a_wrong_base_path(pages: dict[str, int], expected: str | list[str
 
 
 async def test_a_list_without_end_is_not_read() -> None:
-    """An endless list of models is not read to its end, and a redirect is not followed."""
+    """An endless list of models is not read completely, and a redirect is not followed."""
 
     async def endless(answer: Answer) -> None:
         await answer.head(Content_Type="application/json")
@@ -153,7 +153,7 @@ async def greeted(models: Any, caplog: pytest.LogCaptureFixture, **options: str)
 
 
 async def test_models_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """The banner is followed by a line with the first models."""
+    """After the banner, the first few models are logged in one line."""
 
     async def models() -> list[str]:
         return [f"m{number}" for number in range(9)]
@@ -191,7 +191,7 @@ def test_what_is_stored_is_disclosed(url: str, line: str) -> None:
 
 
 async def test_programs_ask_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """In JSON format the banner is one line and the backend is not contacted; with ``off`` nothing is logged."""
+    """In JSON format the banner is one line, and the backend is not contacted; with ``off`` nothing is logged."""
 
     async def models() -> None:
         raise AssertionError

@@ -44,7 +44,7 @@ def test_fields_stay_few() -> None:
 
 
 def test_comment() -> None:
-    """The comment is one line for people, with the most important facts first."""
+    """The comment is a single human-readable line with the most important facts first."""
     assert comment(Report(tools=["f"])) == "no call"
     assert comment(Report()) == "no tools"
     assert comment(Report(calls=["a\nb"])) == "1 call: a b"
@@ -70,7 +70,7 @@ def test_headers() -> None:
 
 
 def test_marker() -> None:
-    """A failed answer is marked with a cross, any other problem with a warning sign, and a normal answer not at all."""
+    """A failed answer is marked with a cross, any other problem with a warning sign; a normal answer is not marked."""
     assert marker(Report(), 200) == ""
     assert marker(Report(repairs=["TRAILING_COMMA:f"]), 200) == ""
     assert marker(Report(error="backend_timeout"), 200) == ":heavy_multiplication_x:"
@@ -95,7 +95,7 @@ def test_fields_leave_the_places_of_blocks_out() -> None:
 
 
 def test_calls_of_mcp_tools_are_named() -> None:
-    """MCP calls are named in the comment, and failed ones are preceded by their outcome."""
+    """The comment names MCP calls, and shows the outcome of a failed MCP call."""
     report = Report(client="chat", rounds=2, mcp_calls=["OK:files.read", "REFUSED:files.drop"])
     assert "MCP: files.read, REFUSED:files.drop" in comment(report, 200)
 

@@ -20,11 +20,11 @@ PLAIN = {"type": "json_object"}
     ],
 )
 def test_flat_format(wanted, flat):
-    """A JSON format is read in flat and in nested form; a text format results in None."""
+    """The flat form of a JSON format is returned for both of its forms; a text format returns None."""
     assert flat_format(wanted) == flat
 
 
 @each(("flat", "nested"), [(FLAT, NESTED), (PLAIN, PLAIN)])
 def test_nested_format(flat, nested):
-    """The flat form of a format is converted to the nested form of chat completions."""
+    """The flat form of an answer format is converted to the nested form of chat completions."""
     assert nested_format(flat) == nested

@@ -40,7 +40,7 @@ def chunk(finish: str | None = None, index: int = 0, **delta: Any) -> dict[str, 
 
 
 def test_text_and_finish() -> None:
-    """The text, usage, finish reason and [DONE] of a stream become events, and usage precedes the finish reason."""
+    """Text, usage, finish reason and [DONE] become events in a fixed order, with the usage before the finish reason."""
     usage = {"prompt_tokens": 3, "completion_tokens": 4, "prompt_tokens_details": {"cached_tokens": 1}}
     emitted = stream(
         chunk(role="assistant", content=""),
@@ -132,7 +132,7 @@ def test_failures(body: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("body", [{"object": "error", "message": "out", "code": 500}, {"detail": "out"}])
 def test_a_bare_error_in_a_stream(body: dict[str, Any]) -> None:
-    """An error object in place of a chunk, as sent by older versions of vLLM, is a failure even if [DONE] follows."""
+    """An error object in place of a chunk, as sent by older versions of vLLM, is a failure, even if [DONE] follows."""
     text, failed = stream(chunk(content="a"), body, "[DONE]")
     assert text == TextDelta("a")
     assert isinstance(failed, Failed)
@@ -167,7 +167,7 @@ def test_calls_that_share_an_index_and_have_no_ids(names: tuple[str, str], place
     one, two = (call(name, f'{{"a":{number}}}', **place) for number, name in enumerate(names, 1))
     calls = [StructuredCall(name, f'{{"a":{number}}}') for number, name in enumerate(names, 1)]
     assert stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), "[DONE]") == [*calls, Closed()]
-    # Without indexes, positions in the list would be used, and these two calls would differ.
+    # Without indexes, the positions in the list would count, and they differ.
     places = {"index": 0, **place}
     both = chunk(tool_calls=[{**one, **places}, {**two, **places}])
     assert stream(both, "[DONE]") == [*calls, Closed()]
@@ -191,7 +191,7 @@ def test_calls_that_share_an_index_and_have_no_ids(names: tuple[str, str], place
     ],
 )
 def test_where_calls_of_one_tool_begin_if_every_fragment_has_its_name(pieces: list[str], calls: list[str]) -> None:
-    """If every fragment repeats the tool's name, a different object after a complete object begins a new call."""
+    """If every fragment repeats the tool's name, a new object after a complete object begins a new call."""
     chunks = [chunk(tool_calls=[call("f", piece, index=0)]) for piece in pieces]
     emitted = stream(*chunks, "[DONE]")
     assert [call.arguments for call in emitted if isinstance(call, StructuredCall)] == calls
@@ -314,7 +314,7 @@ OLD = {"name": "f", "arguments": '{"a": 1}'}
     ],
 )
 def test_shapes_of_calls(message: dict[str, Any], calls: list[tuple[str, str]]) -> None:
-    """Calls in unusual forms, such as a single object or current and legacy form together, are emitted exactly once."""
+    """Calls in unusual forms, such as an object instead of a list or two forms together, are emitted exactly once."""
     whole = ChatReader().whole({"choices": [{"message": message, "finish_reason": "tool_calls"}]})
     streamed = stream({"choices": [{"delta": message}]}, {"choices": [{"delta": {}, "finish_reason": "tool_calls"}]})
     for emitted in (whole, streamed):
@@ -352,7 +352,9 @@ def test_halves_of_a_character() -> None:
 
 
 def test_a_finish_reason_that_comes_too_early() -> None:
-    """Content after an early finish reason is kept, and the answer is closed only by another reason or [DONE]."""
+    """Content after an early finish reason is kept, and the answer is closed only by another finish
+    reason or [DONE].
+    """
     call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
     thought, text = ReasoningDelta("hm", "text"), TextDelta("Hi")
     early = [chunk("length", reasoning="hm"), chunk("stop", content="Hi")]

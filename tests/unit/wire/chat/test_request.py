@@ -171,7 +171,7 @@ def written(request, *messages, keep_format=True, keep_hosted=False):
 
 
 def test_compose_leaves_every_other_field_alone():
-    """Tool fields are removed and messages are replaced, and all other fields of the client are kept."""
+    """Tool fields are removed, messages are replaced, and all other fields of the client are kept."""
     kept = {"model": "m", "seed": 1, "x_vendor": None, "stream_options": {"include_usage": True}, "n": 1}
     request = read(**kept, tools=[F], tool_choice="auto", parallel_tool_calls=True, functions=[], function_call="auto")
     assert written(request, say("user", "hi", name="Ann")) == {
@@ -181,7 +181,7 @@ def test_compose_leaves_every_other_field_alone():
 
 
 def test_compose_keeps_hosted_tools():
-    """Hosted tools are kept if they are to be forwarded, without the client's tools."""
+    """If hosted tools are to be forwarded, they are kept without the client's tools."""
     request = read(tools=[F, {"type": "web_search"}])
     assert written(request, keep_hosted=True)["tools"] == [{"type": "web_search"}]
     assert "tools" not in written(request)

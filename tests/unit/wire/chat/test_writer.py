@@ -33,7 +33,7 @@ FORM = AnswerForm(stream=True, model="text-model")
 
 
 def write(events: Sequence[ClientEvent], form: AnswerForm = FORM) -> tuple[list[dict[str, Any]], bool, ChatWriter]:
-    """Return the chunks in the frames, whether ``[DONE]`` came last, and the writer."""
+    """Return the chunks, whether ``[DONE]`` followed them, and the writer."""
     writer = ChatWriter(form)
     frames = [frame for event in events for frame in writer.write(event)]
     assert all(frame.startswith(b"data: ") and frame.endswith(b"}\n\n") for frame in frames[:-1])
@@ -85,7 +85,7 @@ def test_order_of_a_stream() -> None:
 
 
 def test_usage_only_when_asked() -> None:
-    """If the client requests usage, each chunk has null and a final chunk the counts; otherwise there is no usage."""
+    """If the client requests usage, it is null in each chunk and sent in a final chunk; otherwise there is no usage."""
     asked = dataclasses.replace(FORM, include_usage=True)
     chunks, _, _ = write([TextDelta("a"), Ended({0: "stop"}, Usage(1, 2, 3))], asked)
     assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * 3

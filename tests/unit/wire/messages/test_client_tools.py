@@ -42,7 +42,7 @@ def planned(*tools: dict[str, Any], messages: Any = None) -> tuple[Plan, str]:
 
 
 def test_each_is_a_function() -> None:
-    """Each declared type becomes a function with a schema, and a toolset a namespace without its disabled members."""
+    """Each declared type becomes a function with a schema, and disabled members of a toolset are left out."""
     plan, prompt = planned(BASH, EDITOR, MEMORY, COMPUTER, COMPUTERS, BROWSER)
     names = [tool.name for tool in plan.tools]
     assert names[:4] == ["bash", "str_replace_based_edit_tool", "memory", "computer"]
@@ -70,7 +70,7 @@ def test_the_members_of_a_toolset_have_the_fields_of_the_sdk(kind: str) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_call_of_a_toolset(stream: bool) -> None:
-    """A call of a toolset's member contains the names of both, and is recognized in a later history."""
+    """A call of a toolset's member contains the names of member and toolset, and is recognized in a later history."""
     plan, _ = planned(COMPUTERS, BASH)
     arguments = {"coordinate": [3, 4]}
     text = f'<tool_call>{{"name":"computer__left_click","arguments":{json.dumps(arguments)}}}</tool_call>'

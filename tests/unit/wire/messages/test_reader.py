@@ -82,7 +82,7 @@ def answer() -> tuple[bytes, dict[str, Any]]:
 
 
 def test_a_stream_cut_at_every_byte() -> None:
-    """A stream has the same events wherever the network splits it."""
+    """A stream results in the same events wherever the network splits it."""
     stream, _ = answer()
     for frame in stream.decode().split("\n\n")[:-1]:
         data = json.loads(frame.partition("data: ")[2])
@@ -106,7 +106,7 @@ def test_a_stream_cut_at_every_byte() -> None:
 
 
 def test_a_whole_answer_says_what_its_stream_says() -> None:
-    """A non-streamed answer has the same events as its stream, except that usage comes before the text."""
+    """A non-streamed answer results in the same events as a stream, except that usage precedes the text."""
     stream, whole = answer()
     Message.model_validate(whole)
     streamed = decoded([stream])[1]
@@ -148,7 +148,7 @@ def test_arguments_that_come_as_an_object_keep_their_digits(number: str) -> None
 
 
 def test_text_in_the_start_of_a_block() -> None:
-    """Text in the start event of a block precedes its deltas; a delta of a block that was never started is text."""
+    """Text in the start event of a block precedes its deltas, and a delta without a start event is text."""
     assert told(start(0, "text", text="a"), delta(0, "text_delta", text="b"), delta(5, "text_delta", text="c")) == [
         *(TextDelta("a"), TextDelta("b"), TextDelta("c"))
     ]

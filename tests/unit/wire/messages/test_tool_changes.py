@@ -1,4 +1,4 @@
-"""Changes of tools during a Messages conversation, after which each prompt still begins with the previous one."""
+"""Changes of tools during a Messages conversation, which never change the beginning of the prompt."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ OFFERED = [{"a", "c"}, {"a", "b", "c"}, {"a", "b", "c"}, {"b", "c"}, {"a", "c"},
 
 @pytest.mark.parametrize("backend", ["chat", "responses", "messages"])
 def test_each_prompt_begins_with_the_one_before(backend: ApiName) -> None:
-    """Each prompt begins with the previous one, and only the tools declared so far can be called."""
+    """Each prompt begins with the previous prompt, and only tools that are currently declared can be called."""
     tools = [tool("a"), tool("c", defer_loading=True)]
     messages: list[Any] = []
     before = ""

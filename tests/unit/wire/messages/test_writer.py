@@ -72,7 +72,9 @@ def test_a_stream_in_the_sdks_own_types() -> None:
 
 
 def test_a_whole_answer_in_the_sdks_own_type() -> None:
-    """A non-streamed answer contains the same blocks, with arguments as an object with the model's exact numbers."""
+    """A non-streamed answer contains the same blocks, and its arguments are an object with the
+    model's exact numbers.
+    """
     writer, frames = written(Opened(), TextDelta("Hi"), *CALL, Ended({0: "tool_calls"}, USED), stream=False)
     assert frames == []
     assert writer.body is not None
@@ -104,7 +106,7 @@ def test_stop_reasons(events: list[ClientEvent], reason: str, stream: bool) -> N
 
 
 def test_keep_alives_and_failures() -> None:
-    """Pings do not disturb a stream; a failure is its last event, or the error of a non-streamed answer."""
+    """Pings do not affect a stream, and a failure is the last event or the error of a non-streamed answer."""
     _, frames = written(KeepAlive(), TextDelta("x"), KeepAlive(), Failed(ApiError("Gone.", status=502)))
     assert [frame["type"] for frame in frames][0::3] == ["ping", "content_block_delta"]
     assert frames[-1]["error"] == {"type": "api_error", "message": "Gone."}

@@ -38,7 +38,7 @@ def asked(backend: Any = "chat", *, mode: Any = "inject", **body: Any) -> Rewrit
 
 
 def answered(text: str, *, stream: bool, backend: Any = "chat", cut: int = 0, **body: Any) -> list[dict[str, Any]]:
-    """Return the events of a streamed answer, or the body of a non-streamed one, for a model that writes ``text``."""
+    """Return the events of the answer to a model that writes ``text``, or the answer's body if it is not streamed."""
     plan = asked(backend, stream=stream, **body).plan
     _, chunks = rewrite(plan, *backend_answer(backend, stream, [text[i : i + 5] for i in range(0, len(text), 5)]), cut)
     if not stream:
@@ -69,7 +69,9 @@ def test_the_model_is_asked_for_a_summary(backend: str, mode: str) -> None:
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("cut", [0, 1, 7])
 def test_a_stream_holds_one_item(backend: str, cut: int) -> None:
-    """A stream contains exactly one compaction item, which is announced empty and finished with the summary."""
+    """A stream contains exactly one compaction item, which is announced without content and
+    completed with the summary.
+    """
     events = answered("Launch on Tuesday.", stream=True, backend=backend, cut=cut)
     for event in events:
         EVENT.validate_python(event)
@@ -140,7 +142,7 @@ def test_a_stored_conversation_goes_on_from_its_summary() -> None:
 
 @given(st.text(min_size=1).filter(lambda text: bool(text.strip())))
 def test_an_item_holds_the_summary(text: str) -> None:
-    """Later requests show the summary to the model as a user message, whatever the summary contains."""
+    """Later requests show the summary to the model as a user message, regardless of the summary's content."""
     item = item_of(text)
     shown = with_summaries({"input": [HELLO, item]})["input"]
     assert shown[0] == HELLO

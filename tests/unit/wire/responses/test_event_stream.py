@@ -12,7 +12,7 @@ TEXTS = st.lists(st.text(min_size=1), min_size=1, max_size=4)
 
 
 def read(frames: list[bytes]) -> list[dict[str, Any]]:
-    """Return the events in the frames, each of which must name its own type."""
+    """Return the events in the frames, and check that each frame names its own type."""
     found = []
     for event in SSEDecoder().feed(b"".join(frames)):
         document = json.loads(event.data)

@@ -149,7 +149,9 @@ def test_a_hosted_item_is_emitted_step_by_step() -> None:
 
 
 def test_a_hosted_item_that_is_never_done_ends_with_the_answer() -> None:
-    """A hosted item that never finishes ends with the answer, as the final object or its announcement contains it."""
+    """A hosted item that never finishes ends with the answer, with the content of the final object
+    or the announcement.
+    """
     added = {"type": "response.output_item.added", "output_index": 0, "item": MCP}
     whole = {**MCP, "status": "completed"}
     completed = {"type": "response.completed", "response": {"status": "completed", "output": [whole]}}
@@ -383,7 +385,7 @@ def piece(index: int, text: str) -> dict[str, Any]:
 
 
 def test_calls_are_streamed_ahead() -> None:
-    """On request, calls are streamed in pieces one after the other, and each complete call has the same key."""
+    """On request, calls are streamed in pieces, and each complete call has the same key as its pieces."""
     item = {"type": "function_call", "name": "f", "namespace": "n", "arguments": '{"a":1}'}
     done = {"type": "response.output_item.done", "output_index": 0, "item": item}
     emitted = streamed_ahead(added(0, namespace="n"), piece(0, '{"a"'), piece(0, ":1}"), done, added(1), piece(1, "{"))
@@ -405,7 +407,7 @@ def message(*texts: str, **fields: str) -> dict[str, Any]:
 
 
 def test_the_texts_of_two_messages_are_kept_apart() -> None:
-    """Two messages are separated once, whichever events contain their texts, and parts of one message are joined."""
+    """Two messages are separated exactly once, regardless of the events that contain their texts."""
     messages = [message("A", "B", id="m1"), message("", id="m2"), message(id="m3"), message("C", "D", id="m4")]
     expected = [TextDelta("A"), TextDelta("B"), NextMessage(), TextDelta("C"), TextDelta("D"), *END]
     completed = {"type": "response.completed", "response": {"output": messages}}
@@ -447,7 +449,7 @@ def test_an_item_id_alone_begins_no_message() -> None:
 def parts_of(texts: tuple[str, ...], *, numbers: str, said: frozenset[str]) -> list[dict[str, Any]]:
     """Return a stream of reasoning and a message with these texts.
 
-    ``said`` selects the events besides deltas that the backend sends. ``numbers`` selects how parts are counted:
+    ``said`` selects the events that the backend sends in addition to deltas. ``numbers`` selects how parts are counted:
     ``own`` for each item, ``running`` over all items, ``deltas`` for each delta, or ``zero`` for no counting.
     """
     reasoning = {"type": "reasoning", "id": "rs_1", "content": [{"type": "reasoning_text", "text": "hm"}]}
@@ -484,7 +486,7 @@ ALL = ("part.added", "deltas", "text.done", "part.done", "item.done", "final")
 @pytest.mark.parametrize("numbers", ["own", "running", "deltas", "zero"])
 @pytest.mark.parametrize("texts", [("One.",), ("One.", "Two."), ("One.", "One.")])
 def test_each_text_is_emitted_once_however_parts_are_counted(texts: tuple[str, ...], numbers: str) -> None:
-    """Each text is emitted exactly once, whichever events contain it and however its parts are counted."""
+    """Each text is emitted exactly once, whichever events contain it and however its parts are numbered."""
     for chosen in range(2 ** len(ALL)):
         said = frozenset(name for bit, name in enumerate(ALL) if chosen >> bit & 1)
         if not said & {"deltas", "text.done", "item.done", "final"}:

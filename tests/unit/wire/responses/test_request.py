@@ -90,7 +90,7 @@ def written(request, *messages, keep_format=True, keep_hosted=False):
 
 
 def test_compose_leaves_every_other_field_alone():
-    """Tool fields are removed and the input is replaced, and all other fields of the client are kept."""
+    """Tool fields are removed, the input is replaced, and all other fields of the client are kept."""
     kept = {"model": "m", "instructions": None, "x_vendor": {"a": 1}, "store": False, "include": [], "text": {}}
     request = read(**kept, tools=[F], tool_choice="auto", parallel_tool_calls=True, max_tool_calls=3)
     message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
@@ -98,13 +98,13 @@ def test_compose_leaves_every_other_field_alone():
 
 
 def test_compose_without_input():
-    """A request with a stored prompt and without input is sent without input."""
+    """A request with a stored prompt does not need input, and none is added."""
     assert written(read_request({"prompt": {"id": "p"}})) == {"prompt": {"id": "p"}}
     assert "input" in written(read_request({"prompt": {"id": "p"}}), say("developer", "M"))
 
 
 def test_compose_keeps_hosted_tools():
-    """Hosted tools are kept with their limit if they are to be forwarded, without the client's tools."""
+    """If hosted tools are to be forwarded, they are kept with their limit, without the client's tools."""
     request = read(tools=[F, {"type": "web_search"}], max_tool_calls=3)
     body = written(request, keep_hosted=True)
     assert (body["tools"], body["max_tool_calls"]) == ([{"type": "web_search"}], 3)
@@ -319,7 +319,7 @@ def test_a_request_beside_the_conversation() -> None:
     [({}, None), ({"previous_response_id": "r"}, "r"), ({"previous_response_id": 5}, ""), ({"conversation": "c"}, "")],
 )
 def test_what_only_the_backend_holds(body: dict[str, object], history: str | None) -> None:
-    """``stored_history`` is the id of the continued answer, or empty for a conversation, whose id shows no state."""
+    """``stored_history`` is the id of the continued answer; for a conversation it is empty, as its state is unknown."""
     assert read_request({"model": "m", "input": "x", **body}).stored_history == history
 
 

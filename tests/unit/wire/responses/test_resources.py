@@ -102,7 +102,7 @@ def test_pages_end_although_an_item_is_there_twice(order: str) -> None:
     ],
 )
 def test_errors(call: ResourceCall, value: bytes | None, words: str) -> None:
-    """Each invalid request causes an error with a description, and a missing resource a 404."""
+    """An invalid request causes an error with a description, and a missing resource causes a 404."""
     with pytest.raises(BadRequest, match=words.rstrip(".")) as caught:
         respond(call, value)
     assert caught.value.error.status == (404 if "not found" in words else 400)

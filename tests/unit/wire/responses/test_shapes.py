@@ -27,7 +27,7 @@ from toolsim.wire.responses.shapes import failed, failure, part_of, response_jso
     ],
 )
 def test_a_failure_has_a_code_that_clients_know(code: str | None, final: str) -> None:
-    """Internal error codes are replaced by codes that clients know and that control whether they retry."""
+    """Internal error codes are replaced by codes that clients know, which determine whether clients retry."""
     assert failure(ApiError("Why.", code=code)) == {"code": final, "message": "Why."}
 
 

@@ -56,7 +56,7 @@ def record(own: list[Any], output: list[Any]) -> bytes:
     ],
 )
 def test_what_a_request_refers_to(body: dict[str, Any], expected: References) -> None:
-    """Each reference to stored data is found once, and items in the request itself are not references."""
+    """Each reference to stored data is found once; an item in the request itself is not a reference."""
     assert references(body) == expected
     if expected:
         assert stored.may_refer_to_stored(json.dumps(body).encode())
@@ -120,7 +120,7 @@ def test_a_damaged_record_is_not_found(wrong: bytes, place: int) -> None:
 
 @given(st.lists(st.text(max_size=5), max_size=4), st.lists(st.text(max_size=5), max_size=4), st.booleans())
 def test_what_is_added_to_a_conversation_is_in_it(before: list[str], after: list[str], spaced: bool) -> None:
-    """Items are appended to a stored conversation without parsing it, whatever it contains."""
+    """Items are appended to a stored conversation of any content without parsing it."""
     items = [item(f"b{number}", text) for number, text in enumerate(before)]
     own = [item(f"o{number}", text) for number, text in enumerate(after)]
     separators = (", ", ": ") if spaced else (",", ":")

@@ -58,7 +58,7 @@ DELTAS = (
 
 
 def write(events: Sequence[ClientEvent], stream: bool = True) -> tuple[list[dict[str, Any]], ResponsesWriter]:
-    """Return the events in the frames, whose form is checked, and the writer."""
+    """Check the form of all frames, and return their events and the writer."""
     writer = ResponsesWriter(dataclasses.replace(FORM, stream=stream))
     sent = []
     for event in events:
@@ -77,7 +77,7 @@ def call(number: int, text: str = '{"a":1}', **fields: Any) -> list[ClientEvent]
 
 
 def check(sent: list[dict[str, Any]]) -> None:
-    """Check a stream against the API's rules: numbers, order, ids, deltas that add up, and the generated types."""
+    """Check a stream against the rules of the API: numbers, order, ids, deltas that add up, and the generated types."""
     assert [event["sequence_number"] for event in sent] == list(range(len(sent)))
     assert [event["type"] for event in sent[:2]] == ["response.created", "response.in_progress"]
     assert sent[0]["response"]["output"] == []
@@ -230,7 +230,7 @@ def test_refusal_and_text_share_a_message() -> None:
 
 
 def test_incomplete() -> None:
-    """An answer that was cut off is marked as incomplete with the reason, as is its open item."""
+    """An answer that was cut off is marked as incomplete with the reason, and so is its open item."""
     sent, _ = write([TextDelta("a"), Ended({0: "length"}, None)])
     assert sent[-1]["type"] == "response.incomplete"
     assert sent[-1]["response"]["incomplete_details"] == {"reason": "max_output_tokens"}
@@ -258,7 +258,7 @@ def test_failed() -> None:
     [("invalid_tool_call", "invalid_prompt"), ("backend_truncated", "server_error"), (None, "server_error")],
 )
 def test_codes_of_the_final_object(code: str | None, final: str) -> None:
-    """The error code in the final object shows clients whether to retry, which is useless after an invalid call."""
+    """The error code in the final object shows clients whether to retry, which is pointless after an invalid call."""
     sent, _ = write([Failed(ApiError("out", code=code))])
     assert sent[-2]["code"] == code
     assert sent[-1]["response"]["error"]["code"] == final
