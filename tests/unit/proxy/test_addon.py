@@ -174,7 +174,7 @@ def loopback(addon: ToolSim) -> Iterator[Loopback]:
 
 
 def test_upstream_that_is_the_builtin_backend_is_guarded(addon: Any, loopback: Loopback) -> None:
-    """A request that reaches the codex backend through the upstream option is refused unless it is local."""
+    """A request that reaches the codex backend through the upstream option must be local and not from a web page."""
     addon.context.configure(addon, toolsim_backend="codex", toolsim_upstream="http://127.0.0.1:4711")
     for peer, origin, status in (
         ("10.0.0.9", "", 403),

@@ -238,9 +238,7 @@ async def test_the_key(key: str, backends: BackendRegistry) -> None:
 
 
 async def test_a_server_that_dies_again_and_again(backends: BackendRegistry) -> None:
-    """A server that fails repeatedly keeps its facts without more probes, until another server
-    answers at its address.
-    """
+    """A server that fails repeatedly keeps its facts without more probes, until another server replaces it."""
     async with serve(VLLM) as pages:
         backend = backends.at("http", "127.0.0.1", pages.port)
         await first_hook(backends, backend)

@@ -41,7 +41,7 @@ def test_a_backends_head_for_a_body_of_ours() -> None:
 
 
 def test_a_streams_head() -> None:
-    """The headers of a stream forbid proxies to buffer or compress it, regardless of the backend's headers."""
+    """The headers of a stream instruct proxies not to buffer or compress it, regardless of the backend's headers."""
     response = Response.make(200, b"", {"content-type": "text/event-stream", "cache-control": "max-age=60"})
     set_head(response, "text/event-stream; charset=utf-8")
     assert response.headers["cache-control"] == "no-cache, no-transform"

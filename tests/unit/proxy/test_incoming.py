@@ -115,9 +115,7 @@ def test_a_tunnel_that_is_answered_already(reader: Any) -> None:
 
 
 def test_which_way_a_flow_came() -> None:
-    """The reader distinguishes requests to the listener itself, requests in reverse mode and
-    requests to other hosts.
-    """
+    """The reader distinguishes requests to the listener itself, in reverse mode, and to other hosts."""
     flow = tflow.tflow()
     flow.client_conn.sockname, flow.client_conn.peername = ("127.0.0.1", 8080), ("127.0.0.1", 1)
     flow.client_conn.proxy_mode = ProxyMode.parse("regular")

@@ -160,9 +160,7 @@ def test_exactly_the_differences(session: Path, tmp_path: Path, capsys: pytest.C
 
 
 def test_a_backend_that_fails_halfway(session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """After three errors in a row, the replay stops with one line, and the report contains the
-    turns replayed so far.
-    """
+    """After three errors in a row, the replay stops with one line, and the report contains the earlier turns."""
 
     def answer(exchange: Exchange) -> Turn:
         return says(BONN) if len(other.exchanges) <= 4 else refuses(500, "Out of memory.")

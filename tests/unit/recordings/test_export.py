@@ -79,7 +79,7 @@ def test_hermes(folder: Path) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_planted_secret_is_not_in_it(tmp_path: Path, form: str) -> None:
-    """Neither the exported lines nor the manifest contain a secret, even if it was added to the recording manually."""
+    """Neither the exported lines nor the manifest contain a secret, even if it was added to the file manually."""
     messages = [{"role": "user", "content": f"My key is KEY, my password: hunter2. {CALL}"}]
     with context():
         good = recording(tmp_path, messages=messages)

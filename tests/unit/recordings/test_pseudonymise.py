@@ -1,4 +1,4 @@
-"""Pseudonyms: replacement of words by other words of the same shape, without other changes."""
+"""Pseudonyms, which replace words by other words of the same shape and change nothing else."""
 
 from __future__ import annotations
 

@@ -213,9 +213,7 @@ def test_broken_streams(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_replayed_is_reported(tmp_path: Path) -> None:
-    """If the backend's answer was not recorded completely, only the request is compared, with a
-    note about the reason.
-    """
+    """If the backend's answer was not recorded completely, only the request is compared, and a note explains why."""
     path = recording(tmp_path)
     backend, client = recorded(path)
     backend.metadata[NOTE]["missing_bytes"] = {"backend": 5}
@@ -264,9 +262,7 @@ def test_summary() -> None:
 
 
 def test_main(stream: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """``toolsim replay`` exits with 0 without differences or after an update, with 1 otherwise, and with 2 on bad
-    input.
-    """
+    """``toolsim replay`` exits with 0 if nothing differs or after an update, with 1 on differences, and 2 on misuse."""
     assert main([str(stream.parent), "--cut", "1"]) == 0
     monkeypatch.setattr(toolsim.wire.ids, "RESPONSES_PREFIXES", {"function": "call"})
     assert main([str(stream)]) == 1

@@ -133,9 +133,7 @@ def test_a_turn_that_ends_badly(last: Notification, expected: tuple[int, str]) -
 def test_a_cut_answer_is_no_failure(
     text: list[Notification], will_retry: bool | None, reason: str, finish: str | None
 ) -> None:
-    """A truncated answer is not a failure, because a retry would be truncated too: its text and
-    finish reason are kept.
-    """
+    """A truncated answer keeps its text and finish reason and is not a failure: a retry would be truncated too."""
     error = {"message": f"Incomplete response returned, reason: {reason}", "codexErrorInfo": "other"}
     cut = ended("failed", **error) if will_retry is None else note("error", error=error, willRetry=will_retry)
     events = play(*text, cut)

@@ -444,9 +444,7 @@ async def test_a_bug_that_cannot_be_reported_ends_the_stream(
 async def test_a_bug_in_the_fast_path_ends_the_stream(
     installed: Installed, monkeypatch: pytest.MonkeyPatch, name: str, eager: bool
 ) -> None:
-    """If the fast path raises an exception, its client receives an error or a truncated stream;
-    failures are counted.
-    """
+    """An exception in the fast path ends the stream with an error, or at least without a proper end, and is counted."""
 
     def bug(*_: Any) -> None:
         monkeypatch.undo()

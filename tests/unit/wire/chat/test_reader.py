@@ -167,7 +167,7 @@ def test_calls_that_share_an_index_and_have_no_ids(names: tuple[str, str], place
     one, two = (call(name, f'{{"a":{number}}}', **place) for number, name in enumerate(names, 1))
     calls = [StructuredCall(name, f'{{"a":{number}}}') for number, name in enumerate(names, 1)]
     assert stream(chunk(tool_calls=[one]), chunk(tool_calls=[two]), "[DONE]") == [*calls, Closed()]
-    # Without indexes, the positions in the list would count, and they differ.
+    # Without an index, the position in the list would be used, and the two positions differ.
     places = {"index": 0, **place}
     both = chunk(tool_calls=[{**one, **places}, {**two, **places}])
     assert stream(both, "[DONE]") == [*calls, Closed()]
@@ -352,9 +352,7 @@ def test_halves_of_a_character() -> None:
 
 
 def test_a_finish_reason_that_comes_too_early() -> None:
-    """Content after an early finish reason is kept, and the answer is closed only by another finish
-    reason or [DONE].
-    """
+    """Content after an early finish reason is kept; only another finish reason or [DONE] closes the answer."""
     call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
     thought, text = ReasoningDelta("hm", "text"), TextDelta("Hi")
     early = [chunk("length", reasoning="hm"), chunk("stop", content="Hi")]

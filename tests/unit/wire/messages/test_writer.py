@@ -72,9 +72,7 @@ def test_a_stream_in_the_sdks_own_types() -> None:
 
 
 def test_a_whole_answer_in_the_sdks_own_type() -> None:
-    """A non-streamed answer contains the same blocks, and its arguments are an object with the
-    model's exact numbers.
-    """
+    """A non-streamed answer contains the same blocks, with arguments as an object whose numbers are exact."""
     writer, frames = written(Opened(), TextDelta("Hi"), *CALL, Ended({0: "tool_calls"}, USED), stream=False)
     assert frames == []
     assert writer.body is not None

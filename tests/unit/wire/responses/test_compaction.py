@@ -69,9 +69,7 @@ def test_the_model_is_asked_for_a_summary(backend: str, mode: str) -> None:
 @pytest.mark.parametrize("backend", ["chat", "responses"])
 @pytest.mark.parametrize("cut", [0, 1, 7])
 def test_a_stream_holds_one_item(backend: str, cut: int) -> None:
-    """A stream contains exactly one compaction item, which is announced without content and
-    completed with the summary.
-    """
+    """A stream contains exactly one compaction item, which is announced empty and completed with the summary."""
     events = answered("Launch on Tuesday.", stream=True, backend=backend, cut=cut)
     for event in events:
         EVENT.validate_python(event)

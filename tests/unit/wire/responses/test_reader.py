@@ -149,9 +149,7 @@ def test_a_hosted_item_is_emitted_step_by_step() -> None:
 
 
 def test_a_hosted_item_that_is_never_done_ends_with_the_answer() -> None:
-    """A hosted item that never finishes ends with the answer, with the content of the final object
-    or the announcement.
-    """
+    """A hosted item that never finishes ends with the answer, as in the final object or, without it, as announced."""
     added = {"type": "response.output_item.added", "output_index": 0, "item": MCP}
     whole = {**MCP, "status": "completed"}
     completed = {"type": "response.completed", "response": {"status": "completed", "output": [whole]}}
