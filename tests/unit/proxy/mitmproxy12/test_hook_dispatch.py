@@ -1,4 +1,4 @@
-"""Hooks that are called only on the addons that can handle them."""
+"""Dispatch of hooks to only those addons that can handle them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def manager() -> AsyncIterator[AddonManager]:
 
 @dataclass
 class Addon:
-    """Notes which hooks it was called with."""
+    """An addon that records its calls, can contain other addons, and can raise an exception."""
 
     name: str
     calls: list[str]
@@ -46,7 +46,7 @@ class Addon:
 
 
 class Late:
-    """An addon that handles the hook only once it is set on the object."""
+    """An addon whose hook is set on the instance after the addon was added."""
 
 
 class Async:
@@ -62,7 +62,7 @@ async def triggered(manager: AddonManager) -> None:
 
 
 async def test_addons_of_others_are_called_in_order(manager: AddonManager) -> None:
-    """Custom addons are called in the order of the chain: nested ones, asynchronous ones, and those added later."""
+    """Custom addons are called in the order of the chain, including nested, asynchronous and later added addons."""
     calls: list[str] = []
     manager.add(Addon("a", calls, [Addon("a1", calls)]), *default_addons(), Async(calls), Addon("b", calls))
     await triggered(manager)
@@ -75,7 +75,7 @@ async def test_addons_of_others_are_called_in_order(manager: AddonManager) -> No
 
 
 async def test_exceptions(manager: AddonManager, caplog: pytest.LogCaptureFixture) -> None:
-    """An exception of an addon is logged, and the next addon is called; ``AddonHalt`` ends the hook."""
+    """An exception raised by an addon is logged, and the next addon is called; ``AddonHalt`` ends the hook."""
     calls: list[str] = []
     manager.add(Addon("a", calls, raises=ValueError("no")), Addon("b", calls, raises=AddonHalt()), Addon("c", calls))
     with caplog.at_level(logging.ERROR):
@@ -86,7 +86,7 @@ async def test_exceptions(manager: AddonManager, caplog: pytest.LogCaptureFixtur
 
 @pytest.mark.parametrize("name", HOOKS)
 async def test_the_same_functions_are_called(name: str, manager: AddonManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every function that mitmproxy itself would call for a hook is called, in the same order, and each only once."""
+    """For each hook, exactly the functions that mitmproxy itself would call are called, in the same order."""
     manager.add(*default_addons(), Addon("x", []))
     called: list[str] = []
 
@@ -107,7 +107,7 @@ async def test_the_same_functions_are_called(name: str, manager: AddonManager, m
 
 
 async def test_addons_without_the_hook_are_skipped(manager: AddonManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of mitmproxy's own addons handle no response, and are not visited."""
+    """Addons without the hook are not visited; for a response, these are most of mitmproxy's own addons."""
     manager.add(*default_addons())
     visited = []
 
