@@ -1,4 +1,4 @@
-"""Answers in the background in the store: only one of those who try to end an answer succeeds."""
+"""Tests for the store of background answers: only one of several attempts to end an answer succeeds."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ async def opened(background_store: BackgroundStore) -> Lease:
 
 
 async def test_a_life(background_store: BackgroundStore, memory: ResponseStore) -> None:
-    """Queued, in progress, completed; meanwhile the lease is renewed, and in the end nothing is left of it."""
+    """An answer is queued, in progress, then completed; its lease is renewed meanwhile, and deleting removes all its
+    records.
+    """
     lease = await opened(background_store)
     entry = await background_store.read("p", "resp_1")
     assert entry is not None
@@ -62,7 +64,7 @@ async def test_a_life(background_store: BackgroundStore, memory: ResponseStore) 
 
 
 async def test_it_ends_once(background_store: BackgroundStore) -> None:
-    """Whoever comes second changes nothing, whether its producer or whoever cancels it."""
+    """Only the first attempt to end or cancel an answer succeeds; later attempts change nothing."""
     lease = await opened(background_store)
     entry = await background_store.read("p", "resp_1")
     assert entry is not None
@@ -83,7 +85,7 @@ async def test_it_ends_once(background_store: BackgroundStore) -> None:
 
 
 async def test_what_is_deleted_does_not_come_back(background_store: BackgroundStore, memory: ResponseStore) -> None:
-    """Its producer can write nothing more, and its events are deleted with it."""
+    """After an answer is deleted, its producer can write nothing more, and its events are deleted as well."""
     lease = await opened(background_store)
     await background_store.delete("p", "resp_1")
     assert not await background_store.renew(lease)
@@ -97,7 +99,9 @@ async def test_what_is_deleted_does_not_come_back(background_store: BackgroundSt
 
 
 async def test_a_lease_that_is_over(background_store: BackgroundStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answer counts as abandoned; but its producer may continue until somebody writes that it failed."""
+    """An answer with an expired lease counts as abandoned, but its producer can continue until it is marked
+    as failed.
+    """
     lease = await opened(background_store)
     monkeypatch.setattr(background_store_module, "LEASE_SECONDS", -1.0)
     entry = await background_store.read("p", "resp_1")
@@ -114,7 +118,7 @@ async def test_a_lease_that_is_over(background_store: BackgroundStore, monkeypat
 async def test_a_write_that_was_too_late(
     background_store: BackgroundStore, memory: ResponseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was reported as an error, yet it was done: the producer recognises it as its own."""
+    """If a write succeeds although it was reported as an error, the producer recognizes the result as its own write."""
     put = memory._put
     late = [True]
 
@@ -136,7 +140,9 @@ async def test_a_write_that_was_too_late(
 
 
 async def test_a_conversation(background_store: BackgroundStore, memory: ResponseStore) -> None:
-    """Its items are added with the answer despite concurrent writes; if it is gone, nothing is written."""
+    """An answer's items are added to its conversation despite concurrent writes; if the conversation is gone, nothing
+    is written.
+    """
     await memory.write("p", [Record("conv_1", b'{"conversation":{},"items":[{"id":"i0"}]}')], {})
     lease = await opened(background_store)
     find = memory.last
@@ -163,7 +169,9 @@ async def test_a_conversation(background_store: BackgroundStore, memory: Respons
 
 
 async def test_events_on_the_way(background_store: BackgroundStore, memory: ResponseStore) -> None:
-    """They are stored with the lease once somebody wants them; after the end too, unless the answer was deleted."""
+    """Events are stored with the lease once a follower has requested them, and at the end, unless the answer was
+    deleted.
+    """
     lease = await opened(background_store)
     assert not await background_store.events_requested(lease)
     await background_store.request_events("p", "resp_1")
@@ -187,6 +195,6 @@ async def test_events_on_the_way(background_store: BackgroundStore, memory: Resp
 
 
 def test_damaged_leases() -> None:
-    """A lease that cannot be parsed belongs to nobody."""
+    """A lease that cannot be parsed has no owner."""
     for wrong in b"", b"x y z", b"1", b"\xff \xff \xff":
         assert background_store_module._read(Record("lease_r", wrong)) == ("", "")

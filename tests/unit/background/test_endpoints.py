@@ -1,4 +1,4 @@
-"""Requests that start an answer in the background, or refer to one; real ones are in ``tests/memory``."""
+"""Tests for requests that start or name a background answer; ``tests/memory`` sends them through a real proxy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def do[R: JobResult](job: Job[R]) -> R:
 
 
 class Setup:
-    """Background answers over a memory store, whose runs are recorded instead of started: the test has no proxy."""
+    """Background answers with an in-memory store, whose runs are recorded but not started, since there is no proxy."""
 
     def __init__(self, bounds: StoreLimits) -> None:
         self.memory = ResponseStore()
@@ -83,7 +83,7 @@ def response_of(flow: HTTPFlow) -> tuple[int, dict[str, Any]]:
 
 
 async def test_it_is_stored_before_its_client_gets_a_response(setup: Setup) -> None:
-    """The client gets what is stored; asking for the answer is a separate flow."""
+    """The client receives the stored response object, and the background answer is produced in a separate flow."""
     flow = await setup.begin()
     status, response = response_of(flow)
     assert (status, response["id"], response["status"], response["background"]) == (200, "resp_0", "queued", True)
@@ -104,7 +104,7 @@ async def test_it_is_stored_before_its_client_gets_a_response(setup: Setup) -> N
     ],
 )
 async def test_a_bad_request_is_refused_at_once(setup: Setup, body: dict[str, Any], status: int, words: str) -> None:
-    """Then nothing is started, and nothing stored."""
+    """An invalid background request is refused immediately: no run is started, and nothing is stored."""
     got, response = response_of(await setup.begin(body))
     assert got == status
     assert words in json.dumps(response)
@@ -113,13 +113,13 @@ async def test_a_bad_request_is_refused_at_once(setup: Setup, body: dict[str, An
 
 @pytest.mark.parametrize("setup", [StoreLimits(bytes=300)], indirect=True)
 async def test_what_the_store_has_no_place_for(setup: Setup) -> None:
-    """It is a 413, since nobody could ever fetch it."""
+    """A background request too large for the store is refused with 413, since the answer could never be fetched."""
     assert response_of(await setup.begin())[0] == 413
     assert setup.started == []
 
 
 async def test_a_store_that_is_down(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is started, and the state of earlier answers is unknown: a 503 for each request."""
+    """If the store is down, no run is started, and each request for an earlier answer fails with 503."""
     await setup.begin()
 
     async def down(*_: Sequence[object]) -> None:
@@ -134,7 +134,7 @@ async def test_a_store_that_is_down(setup: Setup, monkeypatch: pytest.MonkeyPatc
 
 
 async def test_one_more_than_allowed(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers that are still being started count too; one that failed to start no longer counts."""
+    """Answers that are being started count toward the limit, and answers that failed to start no longer count."""
     setup.settings = Settings(store=StoreUrl("memory", background=1))
     refused: list[int] = []
     open_ = setup.answers._background_store.open
@@ -152,7 +152,7 @@ async def test_one_more_than_allowed(setup: Setup, monkeypatch: pytest.MonkeyPat
 
 
 async def test_what_is_none_of_these(setup: Setup) -> None:
-    """Others are served elsewhere: answers that had a client, other resources, and missing ones."""
+    """Non-background answers, other resources and missing ids are not served by the background endpoints."""
     await setup.memory.store(
         StoredContext("p", stored_as=StoredAs("resp_x"), own=b"[]"), b'{"status":"completed","output":[]}', []
     )
@@ -173,7 +173,7 @@ async def test_what_is_none_of_these(setup: Setup) -> None:
 async def test_the_one_that_is_made_here_is_ended(
     setup: Setup, kind: str, method: str, why: ApiError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run is ended with the reason: cancelled, or deleted."""
+    """Canceling or deleting an answer that runs in this process ends its run with that reason."""
     await setup.begin()
     [run] = setup.started
     ended: list[tuple[object, ApiError]] = []
@@ -188,7 +188,7 @@ async def test_the_one_that_is_made_here_is_ended(
 
 
 async def test_one_that_is_made_elsewhere_is_followed(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its flow is handed over to the stream that reads its events from the store."""
+    """A request for an answer produced by another proxy is served by a stream that reads the events from the store."""
     await setup.begin(BODY | {"stream": True})
     shown: list[tuple[HTTPFlow, Any]] = []
 
@@ -207,7 +207,7 @@ async def test_one_that_is_made_elsewhere_is_followed(setup: Setup, monkeypatch:
 
 @pytest.mark.parametrize(("last", "tail"), [(END, END + DONE), (b"", error_frame(NO_END, 2))])
 async def test_stored_events_are_sent_again(setup: Setup, last: bytes, tail: bytes) -> None:
-    """From the client's cursor to the end; if the end is not stored, one more event reports that."""
+    """Stored events are sent from the client's cursor to the end; if the end is not stored, an error event follows."""
     await setup.begin(BODY | {"stream": True})
     [run], background_store = setup.started, setup.answers._background_store
     entry = await background_store.read("p", "resp_0")

@@ -1,4 +1,4 @@
-"""The events of an answer that several follow."""
+"""Tests for the log of an answer's events, which several clients can follow."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ async def followed(log: EventLog, after: int) -> bytes:
 
 @given(st.integers(0, 30), st.integers(-1, 40), st.integers(1, 5))
 async def test_early_and_late_read_the_same(count: int, after: int, at_once: int) -> None:
-    """Whoever follows from the start, joins at the end, or reads what was kept: the same frames, and then the end."""
+    """Followers from the start, followers that join at the end, and readers of the stored log receive the
+    same frames.
+    """
     log = EventLog(1_000_000)
     early = asyncio.create_task(followed(log, after))
     await asyncio.sleep(0)
     frames = [frame(number) for number in range(count)]
     for start in range(0, count, at_once):
-        # A writer puts several frames into one piece, and its last one is no event.
+        # A writer can put several frames into one chunk, and the final [DONE] frame is not an event.
         log.add([b"".join(frames[start : start + at_once]), DONE])
         await asyncio.sleep(0)
     end = [frame(count), DONE]
@@ -42,7 +44,9 @@ async def test_early_and_late_read_the_same(count: int, after: int, at_once: int
 
 
 async def test_the_first_ones_go() -> None:
-    """Memory is bounded: late followers get an error, others read on, and what is stored starts later, too."""
+    """The log discards the oldest events at its memory limit: late followers receive an error, earlier followers read
+    on.
+    """
     log = EventLog(10_000)
     reader, read = log.follow(-1), b""
     slow = log.follow(-1)

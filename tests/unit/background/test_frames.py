@@ -1,4 +1,4 @@
-"""The events of a background answer as they are stored, and which of them a client asks for."""
+"""Tests for the stored events of a background answer, and for selecting the events that a client requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from toolsim.wire.responses.writer import ResponsesWriter
 
 
 def test_queries() -> None:
-    """Whether events are requested, and from which one on."""
+    """The query determines whether events are requested, and from which number on; an invalid number is refused."""
     assert wants_stream("stream=true&starting_after=3")
     assert not wants_stream("stream=false")
     assert not wants_stream("")
@@ -34,7 +34,7 @@ def test_queries() -> None:
 
 
 def test_events_that_are_kept() -> None:
-    """Their position is their number, and the last one shows whether the answer is complete; damaged ones have none."""
+    """Stored events are located by sequence number, and the last one shows whether the answer is complete."""
     writer = ResponsesWriter(AnswerForm(stream=True, model="m"))
     frames = frames_of(writer.queue()[1])
     whole = [*frames, *frames_of([*writer.write(TextDelta("Hi")), *writer.write(Ended({0: "stop"}))])]
@@ -52,7 +52,9 @@ def test_events_that_are_kept() -> None:
 
 
 def test_the_event_of_an_error() -> None:
-    """It is flat and nested, since each client reads only one of them."""
+    """An error event contains its message both at the top level and nested, since each client reads only one
+    of them.
+    """
     answered = json.loads(error_frame(LEFT_ALONE, 7).partition(b"data: ")[2])
     assert (answered["type"], answered["message"], answered["sequence_number"]) == ("error", LEFT_ALONE.message, 7)
     assert answered["error"]["message"] == LEFT_ALONE.message

@@ -1,4 +1,4 @@
-"""Following an answer through what the store has of it."""
+"""Tests for following an answer of another proxy through the store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WAITS = value_of(b'{"status":"queued"}', b"[]", stream=True)
 
 
 class Setup:
-    """A background_store over a memory store with one answer, and what happens while its follower waits."""
+    """A background store in memory with one answer, and the steps that run while a follower waits."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         memory = ResponseStore()
@@ -62,17 +62,17 @@ async def ended(setup: Setup) -> None:
 
 
 async def nothing(setup: Setup) -> None:
-    """Do nothing: no event arrives."""
+    """Do nothing, so that no event arrives."""
 
 
 async def test_events_as_they_come(setup: Setup) -> None:
-    """Each event once, from the cursor to the end; the answer's producer was asked to store them."""
+    """The follower receives each event from the cursor on once, and the producer is asked to store events."""
     setup.happens = [kept(setup, 1), kept(setup, 2), nothing(setup), kept(setup, 3), ended(setup)]
     assert await setup.follow(0) == [FRAMES[1], FRAMES[2], END, DONE]
 
 
 async def test_silence(setup: Setup) -> None:
-    """While there are no events, a comment shows that the stream is alive."""
+    """While no events arrive, comments show the client that the stream is alive."""
     setup.happens = [*(nothing(setup) for _ in range(25)), ended(setup)]
     received = await setup.follow()
     assert 1 <= len(received[:-2]) <= 3
@@ -81,7 +81,7 @@ async def test_silence(setup: Setup) -> None:
 
 
 async def test_an_answer_that_is_deleted(setup: Setup) -> None:
-    """The stream ends with an error that reports it."""
+    """When the answer is deleted, its stream ends with an error that reports the deletion."""
     setup.happens = [kept(setup, 1), setup.background_store.delete("p", "resp_1")]
     received = await setup.follow()
     assert received[0] == FRAMES[0]
@@ -90,7 +90,7 @@ async def test_an_answer_that_is_deleted(setup: Setup) -> None:
 
 
 async def test_an_answer_whose_last_events_never_come(setup: Setup) -> None:
-    """The producer is gone: the stream ends with an error, a little later."""
+    """If the producer disappears without storing the last events, the stream soon ends with an error."""
     setup.happens = [kept(setup, 2), setup.background_store.clean_up(setup.lease)]
     received = await setup.follow()
     assert received[0] == b"".join(FRAMES[:2])
@@ -99,7 +99,7 @@ async def test_an_answer_whose_last_events_never_come(setup: Setup) -> None:
 
 
 async def test_events_that_are_gone(setup: Setup) -> None:
-    """A reader who has fallen behind the stored events gets an error."""
+    """A follower that needs events that are no longer stored receives an error."""
     setup.happens = [kept(setup, 1), kept(setup, 3, first=2)]
     received = await setup.follow()
     assert received[0] == FRAMES[0]
@@ -108,7 +108,7 @@ async def test_events_that_are_gone(setup: Setup) -> None:
 
 @pytest.mark.parametrize("times", [3, 1000])
 async def test_a_store_that_is_down(setup: Setup, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is retried, and if it stays down, the stream ends with that error."""
+    """A failed read of the store is retried; if the store stays down, the stream ends with that error."""
     read, left = setup.background_store.read, [None] * times
 
     async def failing(partition: str, id: str) -> Any:

@@ -1,4 +1,4 @@
-"""The request to the model for an answer in the background."""
+"""Tests for the request that is sent to the model for a background answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ CHAT_BODY: dict[str, Any] = {
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_model_is_asked_for_a_stream(stream: bool) -> None:
-    """Whatever the client asked for, which its answer still reports; the backend is not asked to store anything."""
+    """The backend is asked for a stream and not to store anything; the client's answer reports the client's own
+    settings.
+    """
     form, asked = in_background(RESPONSES, {**BODY, "stream": stream, "metadata": {"a": "b"}}, StoredAs("resp_1"))
     assert asked == {"model": "m", "input": "hi", "stream": True, "store": False, "metadata": {"a": "b"}}
     assert (form.stream, form.id, form.echo["background"], form.echo["store"]) == (stream, "resp_1", True, True)
@@ -33,7 +35,7 @@ def test_the_model_is_asked_for_a_stream(stream: bool) -> None:
 
 @pytest.mark.parametrize(("sent", "echo"), [({"store": False}, {}), ({}, {"store": False})])
 def test_it_has_to_be_kept(sent: dict[str, Any], echo: dict[str, Any]) -> None:
-    """Otherwise nobody could fetch it; a client's own store: false in a request with stored references counts too."""
+    """A background request with store: false is refused, since its answer could never be fetched."""
     with pytest.raises(BadRequest, match="needs 'store'") as caught:
         in_background(RESPONSES, BODY | sent, StoredAs("resp_1", echo))
     assert caught.value.error.param == "background"
@@ -43,7 +45,9 @@ def test_it_has_to_be_kept(sent: dict[str, Any], echo: dict[str, Any]) -> None:
     ("policy", "tools", "count"), [(Policy(), True, 1), (Policy(retry=1), True, 8), (Policy(retry=1), False, 1)]
 )
 async def test_the_job_of_an_answer_in_the_background(policy: Policy, tools: bool, count: int) -> None:
-    """There always is a job, with as many rounds as its request may take; if it is large, one round and a warning."""
+    """A background answer always has a job; if the request is too large for several rounds, it has one, with
+    a warning.
+    """
     body = json.dumps(CHAT_BODY if tools else {"model": "m", "messages": []}).encode()
     form = AnswerForm(stream=True, model="m")
     rounds = Rounds(10)

@@ -1,4 +1,4 @@
-"""Answers that are made without a client, in rounds that the test provides."""
+"""Tests for answers that are produced without a client, from rounds that the test provides."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STALL = TextDelta("STALL")
 
 
 class Setup:
-    """Runs over a memory store; ``over``: the finished answers that they reported."""
+    """Runs with an in-memory store; ``over``: the finished answers that they reported."""
 
     def __init__(self) -> None:
         self.memory = ResponseStore()
@@ -77,7 +77,7 @@ async def setup() -> AsyncIterator[Setup]:
 
 
 async def events_of(run: BackgroundRun) -> list[dict[str, Any]]:
-    """Return the events of an answer, to its end."""
+    """Return all events of an answer."""
     assert run.log is not None
     data = b"".join([data async for data in run.log.follow(-1)])
     assert data.endswith(DONE)
@@ -86,7 +86,7 @@ async def events_of(run: BackgroundRun) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_is_made(setup: Setup, stream: bool) -> None:
-    """Nobody reads it; it is stored as it was emitted, counted and reported, and its run is dropped."""
+    """An answer without followers is stored as it was emitted, counted and reported, and its run is dropped."""
     run, _ = await setup.begin(*WORDS, stream=stream)
     assert setup.runs.find("p", "resp_1") is run
     assert setup.runs.find("q", "resp_1") is None
@@ -120,7 +120,7 @@ REFUSAL = Refused(500, {}, b'{"error": {"message": "no model"}}')
     ],
 )
 async def test_an_answer_that_fails(setup: Setup, events: Sequence[RoundEvent], words: str) -> None:
-    """Whatever the failure, it is stored, and the stream ends with it."""
+    """An answer that fails for any reason is stored as failed, and its stream ends with that error."""
     run, _ = await setup.begin(*events)
     assert run.task is not None
     await run.task
@@ -132,7 +132,7 @@ async def test_an_answer_that_fails(setup: Setup, events: Sequence[RoundEvent], 
 
 
 async def test_a_bug_is_an_answer_that_failed(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged, and nobody waits forever."""
+    """A bug while an answer is produced is logged, and the answer is stored as failed."""
     bad: Any = Ended(None)  # type: ignore[arg-type]
     run, _ = await setup.begin(Opened(), bad)
     assert run.task is not None
@@ -142,13 +142,13 @@ async def test_a_bug_is_an_answer_that_failed(setup: Setup, caplog: pytest.LogCa
 
 
 async def test_an_answer_that_is_ended(setup: Setup) -> None:
-    """Its model is stopped first, its stream ends with the reason, and nothing more is written."""
+    """Ending an answer first stops its model, then ends its stream with the reason; nothing more is written."""
     run, round_ = await setup.begin(Opened(), STALL)
     await round_.stalls.wait()
     while (await setup.kept())["state"] != "in_progress":
         await asyncio.sleep(0.01)
     while (entry := await setup.background_store.read("p", "resp_1")) is not None:
-        # The answer's own proxy may have renewed its lease in between.
+        # The proxy that produces the answer might have renewed its lease in between.
         if await setup.background_store.finalize(entry, value_of(b'{"status":"cancelled"}', b"[]", stream=True)):
             break
     await setup.runs.end(run, CANCELLED)
@@ -162,7 +162,7 @@ async def test_an_answer_that_is_ended(setup: Setup) -> None:
 
 
 async def test_a_lease_that_was_taken(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another proxy has cancelled or deleted the answer: the model is stopped here."""
+    """If another proxy cancels or deletes the answer, the run stops its model."""
     monkeypatch.setattr(runs_module, "RENEW_SECONDS", 0.02)
     run, round_ = await setup.begin(Opened(), STALL)
     await round_.stalls.wait()
@@ -175,7 +175,9 @@ async def test_a_lease_that_was_taken(setup: Setup, monkeypatch: pytest.MonkeyPa
 
 
 async def test_an_answer_that_is_followed_elsewhere(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its events are stored as they come, once there is a follower; after a lost lease the last ones are stored too."""
+    """Once an answer has a follower, its events are stored as they arrive, and the last ones even after a
+    lost lease.
+    """
     monkeypatch.setattr(runs_module, "RENEW_SECONDS", 0.02)
     monkeypatch.setattr(runs_module, "FOLLOW_SECONDS", 0.02)
     run, round_ = await setup.begin(Opened(), TextDelta("Hel"), STALL)
@@ -188,7 +190,7 @@ async def test_an_answer_that_is_followed_elsewhere(setup: Setup, monkeypatch: p
     assert b'"delta":"Hel"' in read
     assert b"response.created" not in read
     cancelled = value_of(b'{"status":"cancelled"}', b"[]", stream=True)
-    # The run renews its lease all the time, perhaps just now.
+    # The run renews its lease repeatedly, perhaps just now.
     while (entry := await setup.background_store.read("p", "resp_1")) and not await setup.background_store.finalize(
         entry, cancelled
     ):
@@ -203,7 +205,7 @@ async def test_an_answer_that_is_followed_elsewhere(setup: Setup, monkeypatch: p
 
 
 async def test_a_proxy_that_stops(setup: Setup) -> None:
-    """Its unfinished answer has failed, and its events are stored."""
+    """When a proxy stops, its unfinished answers are stored as failed, with their events."""
     run, round_ = await setup.begin(Opened(), TextDelta("Hel"), STALL)
     await round_.stalls.wait()
     await setup.runs.stop()
@@ -214,7 +216,9 @@ async def test_a_proxy_that_stops(setup: Setup) -> None:
 
 
 class Down:
-    """A store that fails to write an answer a number of times, and then works. ``failed``: set once it has."""
+    """A store that fails to write an answer ``times`` times, and then works. ``failed`` is set after the
+    first failure.
+    """
 
     def __init__(self, memory: ResponseStore, times: int) -> None:
         self.times, self.put = times, memory._put
@@ -232,7 +236,9 @@ class Down:
 async def test_a_store_that_is_down_at_the_end(
     setup: Setup, times: int, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is retried, and until then the answer is not over; if it stays down, the stream ends as failed."""
+    """A failed write of the result is retried, and the stream stays open; if the store stays down, the stream ends as
+    failed.
+    """
     monkeypatch.setattr(runs_module, "RETRY_SECONDS", 0.001)
     run, _ = await setup.begin(*WORDS)
     monkeypatch.setattr(setup.memory, "_put", Down(setup.memory, times))
@@ -247,7 +253,7 @@ async def test_a_store_that_is_down_at_the_end(
 
 
 async def test_an_answer_that_the_store_has_no_place_for(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has failed, with the reason: it can be fetched, without its words."""
+    """An answer that is too large for the store is stored as failed with the reason, without its text."""
     monkeypatch.setattr(runs_module, "RETRY_SECONDS", 0.001)
     setup.memory.configure(StoreUrl("memory", bounds=StoreLimits(bytes=2500)))
     run, _ = await setup.begin(Opened(), TextDelta("word " * 400), Ended({0: "stop"}))
@@ -261,14 +267,14 @@ async def test_an_answer_that_the_store_has_no_place_for(setup: Setup, monkeypat
 
 
 async def test_an_answer_that_never_had_a_turn(setup: Setup) -> None:
-    """It is ended as soon as it is started: nothing is left of it here."""
+    """An answer that is ended before its run has started leaves nothing behind."""
     run, _ = await setup.begin(Opened(), STALL)
     await setup.runs.end(run, CANCELLED)
     assert setup.runs.partitions() == []
 
 
 async def test_a_proxy_that_stops_while_the_store_is_down(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer that only waits to be stored is tried once more, as it is."""
+    """When a proxy stops, an answer that only waits to be stored is written once more, unchanged."""
     monkeypatch.setattr(runs_module, "RETRY_SECONDS", 60)
     run, _ = await setup.begin(*WORDS)
     down = Down(setup.memory, 1)
@@ -281,7 +287,7 @@ async def test_a_proxy_that_stops_while_the_store_is_down(setup: Setup, monkeypa
 
 
 async def test_a_conversation_that_is_gone(setup: Setup) -> None:
-    """The answer has failed, since the next turn would lack it."""
+    """If an answer cannot be added to its conversation, it has failed, since the next turn would lack it."""
     run, _ = await setup.begin(*WORDS, conversation="conv_1")
     assert run.task is not None
     await run.task

@@ -1,4 +1,4 @@
-"""Limits of answers in the background, by owner."""
+"""Tests for the limits of background answers by owner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from toolsim.background.slots import LATELY_SECONDS, Slots
 
 
 class Proxy:
-    """Places with a clock, and answers that end when the test says so."""
+    """Slots with a clock, and answers that end when the test ends them."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -18,7 +18,7 @@ class Proxy:
         self.places = Slots(lambda: self.taken, lambda: self.now)
 
     def begin(self, partition: str) -> bool:
-        """Return whether a partition got a place."""
+        """Return whether a partition received a slot."""
         refusal = self.places.refusal(partition, self.most)
         if refusal is not None:
             assert (refusal.status, refusal.code) == (429, "rate_limit_exceeded")
@@ -27,13 +27,13 @@ class Proxy:
         return True
 
     def begin_all(self, partition: str) -> int:
-        """Return how many places a partition gets until it is refused."""
+        """Return the number of slots that a partition receives before it is refused."""
         return next(count for count in range(100) if not self.begin(partition))
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 16])
 def test_one_key_has_all(most: int) -> None:
-    """A single key may take every place, again and again, and no more."""
+    """A single key can use every slot repeatedly, but no more than that."""
     proxy = Proxy(most)
     for _ in range(3):
         assert proxy.begin_all("a") == most
@@ -41,7 +41,7 @@ def test_one_key_has_all(most: int) -> None:
 
 
 def test_half_for_each_of_two() -> None:
-    """A key with more than half keeps them, but gets no more: each place that becomes free goes to the other key."""
+    """A key with more than half of the slots keeps them, but each slot that becomes free goes to the other key."""
     proxy = Proxy(8)
     assert proxy.begin_all("a") == 8
     assert not proxy.begin("b")
@@ -57,7 +57,9 @@ def test_half_for_each_of_two() -> None:
 
 
 def test_whoever_asked_lately_counts() -> None:
-    """A key that was refused a minute ago and holds nothing reserves no place; one with an answer does, however old."""
+    """A key that was last refused a while ago and holds no slot reserves none; a key with an answer does,
+    however old.
+    """
     proxy = Proxy(4)
     assert proxy.begin("b")
     proxy.now += 2 * LATELY_SECONDS
@@ -74,7 +76,9 @@ def test_whoever_asked_lately_counts() -> None:
 
 
 def test_many_keys_are_not_remembered() -> None:
-    """Of all the keys that asked, two are remembered, which is enough: at least one of them is another key."""
+    """Only two of the keys that requested a slot are remembered, which is enough: at least one of them is
+    another key.
+    """
     proxy = Proxy(4)
     for number in range(1000):
         assert proxy.places.refusal(str(number), 4) is None
@@ -83,7 +87,7 @@ def test_many_keys_are_not_remembered() -> None:
 
 
 def test_places_are_held_while_answers_are_begun() -> None:
-    """A place counts while its answer is being written to the store, and no more once that is done or has failed."""
+    """A slot is in use while its answer is being written to the store, and is free once the write succeeds or fails."""
     proxy = Proxy(1)
     with proxy.places.starting("a"):
         assert not proxy.begin("a")

@@ -39,7 +39,7 @@ def tctx():
 
 
 def run(tctx, command: str) -> list[list[str]]:
-    """Type a command, as a person does in the console or in mitmweb's command bar."""
+    """Run a command as if it were typed in the console or in mitmweb's command bar."""
     table = tctx.master.commands.execute(command)
     return [list(row) for row in table]
 
@@ -49,7 +49,7 @@ def add(tctx, *flows: HTTPFlow) -> None:
 
 
 def test_calls(tctx):
-    """Each call is a row: its turn, name, id, arguments; other kinds of flows add none."""
+    """Each call is a row with its turn, name, id and arguments; other kinds of flows add no rows."""
     add(tctx, exchanged(place="#1 turn 2"), tflow.tflow(resp=True), tflow.ttcpflow())
     assert run(tctx, "toolsim.calls @all") == [
         ["turn", "tool", "id", "arguments"],
@@ -59,7 +59,7 @@ def test_calls(tctx):
 
 
 def test_transcript(tctx):
-    """Records are shown as calls and outputs, and the model's own words close the table."""
+    """Earlier calls and outputs are rows of the transcript, and the text that the model wrote is its last row."""
     add(tctx, exchanged())
     assert run(tctx, "toolsim.transcript @focus") == [
         ["system", "Be terse."],
@@ -70,7 +70,7 @@ def test_transcript(tctx):
 
 
 def test_transcript_without_the_backends_side(tctx):
-    """What was not stored is taken from the client's answer; an error is shown."""
+    """If the backend's answer was not stored, the transcript shows the client's answer; an error is a row, too."""
     flow, refused = exchanged(), exchanged()
     flow._backup = refused._backup = None
     refused.response = Response.make(429, b'{"error":{"message":"Slow down."}}')
@@ -81,7 +81,7 @@ def test_transcript_without_the_backends_side(tctx):
 
 
 def test_stats(tctx):
-    """Outcomes are counted, and everything with a reason is counted by reason, without the tools' names."""
+    """Outcomes are counted, and failures, repairs and warnings are counted by reason, without the tools' names."""
     add(
         tctx,
         exchanged(calls=["f", "f", "g"], repairs=["TRAILING_COMMA:f"], seconds=2.0),
@@ -109,7 +109,7 @@ def test_stats(tctx):
 
 @pytest.mark.parametrize("name", ["toolsim.calls", "toolsim.transcript", "toolsim.stats"])
 def test_completion(tctx, name):
-    """The names complete, and arguments are offered: flows by mark, filter or focus."""
+    """mitmproxy completes the names of the commands and offers flow filters for their argument."""
     command = tctx.master.commands.commands[name]
     assert command.help
     assert command.signature_help() == f"{name} flows -> data[][]"
@@ -122,7 +122,7 @@ def test_completion(tctx, name):
 
 @pytest.mark.parametrize("name", ["toolsim.calls", "toolsim.transcript", "toolsim.stats"])
 def test_nothing_to_show(tctx, name):
-    """Without a turn the command raises an error: an empty table would crash the console."""
+    """A command without any turn to show raises an error, because an empty table would crash the console."""
     add(tctx, tflow.tflow(resp=True))
     with pytest.raises(CommandError, match="contain nothing to show"):
         run(tctx, f"{name} @all")

@@ -27,12 +27,12 @@ VALUES = st.recursive(
     ],
 )
 def test_short_values_stay_on_one_line(text, shown):
-    """Numbers keep their source; what is not JSON is unchanged."""
+    """Short JSON values stay on one line, numbers keep their notation, and text that is not JSON is unchanged."""
     assert pretty(text) == shown
 
 
 def test_long_values_are_broken_where_they_nest():
-    """Only what does not fit is broken, so small objects stay on one line."""
+    """Only objects and lists that are too long for a line are broken, so small objects stay on one line."""
     text = json.dumps({"name": "a" * 60, "list": [{"x": 1}, {"y": 2}], "text": "b" * 20})
     assert pretty(text) == (
         '{\n  "name": "' + "a" * 60 + '",\n  "list": [{"x": 1}, {"y": 2}],\n  "text": "' + "b" * 20 + '"\n}'
@@ -40,7 +40,7 @@ def test_long_values_are_broken_where_they_nest():
 
 
 def test_a_string_of_many_lines_is_shown_as_text():
-    """Code in an argument reads as code; an escaped backslash before an n is not a line break."""
+    """A string with several lines is shown line by line; an escaped backslash before an n is not a line break."""
     assert pretty(json.dumps({"path": "a.py", "content": "def f():\n    return 1"})) == (
         '{\n  "path": "a.py",\n  "content":\n  ┆ def f():\n  ┆     return 1\n}'
     )
@@ -50,7 +50,7 @@ def test_a_string_of_many_lines_is_shown_as_text():
 
 @given(VALUES)
 def test_nothing_is_lost(value):
-    """Unless it contains multi-line text, the page parses back to the same value; short values take one line."""
+    """Formatted JSON without multi-line strings parses back to the same value, and short values take one line."""
     text = json.dumps(value)
     shown = pretty(text)
     if "┆" not in shown:
@@ -60,7 +60,7 @@ def test_nothing_is_lost(value):
 
 
 def test_depth():
-    """Beyond a reasonable depth nothing is laid out, and nothing raises."""
+    """Values that are nested too deeply are shown without indentation, and do not raise an exception."""
     assert pretty('{"a":' * 60 + "1" + "}" * 60).count("\n") <= 100
     assert pretty("[" * 100_000) == "[" * 100_000
     deep: list = []

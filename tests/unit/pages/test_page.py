@@ -5,7 +5,7 @@ from toolsim.pages.page import WIDTH, Page, clip, one_line, plural, wrap
 
 
 def test_title_breaks_between_facts():
-    """A title breaks between its facts, never within one; unknown facts leave no trace."""
+    """A title breaks between its facts, never within a fact, and omits empty facts."""
     page = Page()
     page.title("ANSWER", ["200", "", "a" * 60, "b" * 20])
     assert str(page).splitlines() == ["ANSWER · 200 · " + "a" * 60, "       · " + "b" * 20]
@@ -26,7 +26,7 @@ def test_sections_are_separated():
 
 
 def test_no_line_is_quite_empty():
-    """mitmweb gives an empty line no height, so each one contains at least a blank."""
+    """mitmweb gives an empty line no height, so each empty line contains at least a space."""
     page = Page()
     page.text("a\n\nb")
     page.text("c\n\nd", bar="│ ")
@@ -47,20 +47,20 @@ def test_no_line_is_quite_empty():
     ],
 )
 def test_wrap(line, lines):
-    """Lines break at blanks, after commas and before closing tags; only a longer word is cut."""
+    """Lines break at spaces, after commas and before closing tags; only a word longer than a line is cut."""
     assert wrap(line, 10) == lines
 
 
 @given(st.text(alphabet="ab ,</\t", max_size=300))
 def test_wrap_loses_nothing_but_whitespace(line):
-    """No line is too long, and all characters are there."""
+    """No wrapped line is too long, and all characters except whitespace are retained."""
     parts = wrap(line, 10)
     assert all(len(part) <= 10 for part in parts)
     assert "".join("".join(parts).split()) == "".join(line.split())
 
 
 def test_clip_and_plural():
-    """Clipped text ends in an ellipsis; a noun agrees with its number."""
+    """Clipped text ends in an ellipsis, and a noun agrees with its number."""
     assert clip("abc", 3) == "abc"
     assert clip("abcd", 3) == "ab…"
     assert clip("a\nb", 9) == "a b"
@@ -69,14 +69,14 @@ def test_clip_and_plural():
 
 
 def test_lone_surrogates():
-    """What no terminal can show is replaced; the rest of the page is unchanged."""
+    """A lone surrogate, which no terminal can show, is replaced; the rest of the page is unchanged."""
     page = Page()
     page.text("half a \ud83d smile, and \ud83d\ude00 a whole one")
     assert str(page) == "  half a \ufffd smile, and \U0001f600 a whole one\n"
 
 
 def test_verbatim_text_keeps_its_lines():
-    """An overlong line continues after an arrow, so that it cannot pass for two."""
+    """In verbatim text, an overlong line continues after an arrow, so that it does not look like two lines."""
     page = Page()
     page.verbatim("  one\n\n" + "x" * WIDTH + "\n" + "word " * 20)
     lines = str(page).split("\n")

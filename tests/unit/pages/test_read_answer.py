@@ -37,7 +37,7 @@ MESSAGE = {"type": "message", "content": [{"type": "output_text", "text": "hello
     ids=["chat stream", "chat", "responses stream", "responses"],
 )
 def test_all_forms_read_the_same(data):
-    """Text and calls are the same, whatever the API and the form; ids are unchanged."""
+    """The same text and call are read from every API, streamed or not, and ids are unchanged."""
     answer = read_answer(data)
     assert answer.known
     assert answer.whole
@@ -53,7 +53,7 @@ def test_all_forms_read_the_same(data):
 
 
 def test_choices_reasoning_and_usage():
-    """Choices and kinds of text are kept apart; the halves of a split character are joined."""
+    """Choices, and reasoning and text, are kept apart; the two halves of a split character are joined."""
     usage = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
     answer = read_answer(
         sse(
@@ -74,7 +74,7 @@ def test_choices_reasoning_and_usage():
 
 @pytest.mark.parametrize("thought", [False, True])
 def test_messages_are_kept_apart(thought):
-    """By an empty line, as a client gets them; by what stands between them, if anything does."""
+    """Two messages are separated by an empty line, or by the reasoning between them if there is any."""
     words = [{"type": "message", "content": [{"type": "output_text", "text": text}]} for text in ("One.", "Two.")]
     between = [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}] if thought else []
     body = {"object": "response", "status": "completed", "output": [words[0], *between, words[1]]}
@@ -92,7 +92,7 @@ def test_messages_are_kept_apart(thought):
     ],
 )
 def test_errors(data, message):
-    """An error is found in any form."""
+    """The error message is found in an answer of any form."""
     answer = read_answer(data)
     assert answer.error is not None
     assert answer.error.message == message
@@ -100,12 +100,12 @@ def test_errors(data, message):
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"<html>", b"{", b"data: 1\n\n", b": hello\n\n", b"\xff\xfe:"])
 def test_what_is_no_answer(data):
-    """Other bytes are not accepted as an answer."""
+    """Bytes that are not an answer are not accepted as one."""
     assert not read_answer(data).known
 
 
 def test_a_stream_without_its_end_is_not_whole():
-    """What was cut off is shown as far as it goes."""
+    """The text of a stream that was cut off is shown up to the cut, and the answer is not marked as complete."""
     answer = read_answer(sse(chunk(content="a"), done=False) + b'data: {"choi')
     assert answer.text(0) == "a"
     assert not answer.whole
@@ -113,5 +113,5 @@ def test_a_stream_without_its_end_is_not_whole():
 
 @given(st.binary(max_size=200) | st.builds(lambda parts: b"data: " + b"\n\ndata: ".join(parts), st.lists(st.binary())))
 def test_any_bytes(data):
-    """Nothing raises."""
+    """Reading an answer from arbitrary bytes never raises an exception."""
     read_answer(data)

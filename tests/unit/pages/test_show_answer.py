@@ -31,7 +31,9 @@ JSON = st.recursive(
 def exchange(
     text: str, *, api_name: ApiName = "responses", stream: bool = True, tools: Sequence[Tool] = (LAX,), **policy: Any
 ) -> tuple[bytes, bytes, dict[str, Any]]:
-    """Rewrite an answer that contains ``text``; return the backend's bytes, the client's, and the report."""
+    """Rewrite an answer that contains ``text``; return the bytes from the backend, the bytes for the client, and the
+    report.
+    """
     kind, received = backend_answer(api_name, stream, [text[at : at + 7] for at in range(0, len(text), 7)])
     report = Report(client=api_name, backend=api_name, model="m", stream=stream)
     plan = plan_for(api_name, api_name, stream, tools, policy=policy)
@@ -43,7 +45,7 @@ def exchange(
 @pytest.mark.parametrize("api_name", ["chat", "responses"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_both_sides_of_an_answer(api_name, stream):
-    """The model's blocks are shown with their verdicts, the client's calls with their arguments, in all four forms."""
+    """The page shows the model's blocks with their verdicts and the client's calls with their arguments."""
     text = f"Both:\n{CALL}\n{COMMA}\n{UNKNOWN}"
     received, sent, report = exchange(text, api_name=api_name, stream=stream, stop_after_tools="off")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
@@ -61,7 +63,7 @@ def test_both_sides_of_an_answer(api_name, stream):
 
 
 def test_a_strict_failure_is_explained():
-    """The reason for the failure is at its block, and the client's error next to it."""
+    """A block that fails the answer is shown with the reason, and the page also shows the client's error."""
     received, sent, report = exchange(f"a{BAD_PAY}", tools=(STRICT,))
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert "╰─ ✗ fails the answer: its arguments do not fit the tool's schema" in page
@@ -70,7 +72,7 @@ def test_a_strict_failure_is_explained():
 
 
 def test_a_call_with_a_warning_is_no_success():
-    """One that breaks its schema and is handed on has the warning's mark, the reason and the place."""
+    """A call that violates its schema but is forwarded is shown with a warning mark, the reason and the location."""
     lax = replace(STRICT, strict=False)
     received, sent, report = exchange(BAD_PAY, tools=(lax,))
     page = show_answer(sent, AnswerFacts(report=report, received=received))
@@ -79,7 +81,7 @@ def test_a_call_with_a_warning_is_no_success():
 
 
 def test_an_untagged_call_is_not_a_repair():
-    """Its page gives the form that it was found in."""
+    """A call without a tag is shown with the form in which it was found, and not as a repaired call."""
     received, sent, report = exchange('{"name": "get_weather", "arguments": {"city": "Bonn"}}')
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert "╰─ ✓ call of get_weather · without a tag: UNTAGGED_BARE\n" in page
@@ -87,7 +89,7 @@ def test_an_untagged_call_is_not_a_repair():
 
 
 def test_an_empty_answer_has_its_remedy():
-    """Unless the model has been asked again."""
+    """For an empty answer the page suggests toolsim_fix_empty_final, unless the model has already been retried."""
     report = {"warnings": ["EMPTY_ANSWER"]}
     assert "toolsim_fix_empty_final=on" in show_answer(b"", AnswerFacts(report=report))
     assert "toolsim_fix_empty_final=on" not in show_answer(
@@ -96,7 +98,7 @@ def test_an_empty_answer_has_its_remedy():
 
 
 def test_a_call_that_is_skipped():
-    """A good but unwanted block is distinguished from a failed one; the backend was read to its end."""
+    """A valid call over the limit is shown as skipped, not as failed, and the answer does not count as ended early."""
     received, sent, report = exchange(CALL + COMMA, tool_block_max=1, stop_after_tools="off")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert "╰─ – passed over get_weather" in page
@@ -105,7 +107,7 @@ def test_a_call_that_is_skipped():
 
 
 def test_the_same_text_is_shown_once():
-    """An answer without calls is not repeated."""
+    """If the client received the model's text unchanged, the page shows the text once."""
     received, sent, report = exchange("Just words.")
     page = show_answer(sent, AnswerFacts(report=report, received=received))
     assert page.count("Just words.") == 1
@@ -113,7 +115,9 @@ def test_the_same_text_is_shown_once():
 
 
 def test_one_side_alone():
-    """The backend's side shows verdicts if there is a report; without one, blocks are found by their tags."""
+    """The model's answer alone is shown with verdicts if there is a report; without a report, blocks are
+    found by tags.
+    """
     received, sent, report = exchange(f"a {CALL}")
     own = show_answer(received, AnswerFacts(report=report, own=True))
     assert "THE MODEL WROTE" in own
@@ -127,7 +131,7 @@ def test_one_side_alone():
 
 
 def test_what_was_not_stored_is_reported():
-    """A body that was too long to store is marked as such, and so is a missing one."""
+    """The page reports how many bytes of a body were not recorded, and that a missing body never reached the client."""
     received, sent, report = exchange("Words.")
     with_missing = report | {"missing_bytes": {"client": 1234567, "backend": 89}}
     page = show_answer(sent, AnswerFacts(report=with_missing, received=received))
@@ -140,7 +144,7 @@ def test_what_was_not_stored_is_reported():
 
 
 def test_other_kinds_of_output():
-    """Reasoning, refusals, custom calls and hosted items each have their own form."""
+    """Reasoning, refusals, custom calls and hosted items are each shown in a separate form."""
     items = [
         {"type": "reasoning", "summary": [{"text": "Hm."}]},
         {"type": "message", "content": [{"type": "refusal", "refusal": "No."}]},
@@ -165,12 +169,12 @@ def test_other_kinds_of_output():
     ],
 )
 def test_other_bodies(data, words):
-    """What is not an answer is shown unchanged, an error by its message."""
+    """An error is shown by its message, and a body that is not an answer unchanged."""
     assert words in show_answer(data, AnswerFacts(status=429))
 
 
 def test_facts_in_the_title():
-    """Tokens and times are shown if they are known."""
+    """The title shows the token counts and times that are known."""
     _received, sent, report = exchange("Words.")
     title = show_answer(sent, AnswerFacts(report=report, first_byte=0.25, seconds=1.5)).partition("\n \n")[0]
     assert "3 tokens in, 4 out" in title
@@ -186,13 +190,13 @@ def test_facts_in_the_title():
     own=st.booleans(),
 )
 def test_any_bytes_and_any_report(data, received, report, own):
-    """Whatever a flow file contains, there is a page."""
+    """Any bytes and any report in a flow file result in a page."""
     assert show_answer(data, AnswerFacts(report=report, received=received, own=own)).startswith("ANSWER")  # type: ignore[arg-type]
 
 
 @given(st.lists(st.sampled_from([CALL, UNKNOWN, "<tool_call>", "</tool_call>", "a", "\n", "{", '"', "<think>", "é"])))
 def test_all_text_is_on_the_page(parts):
-    """Split into prose and blocks, all of the model's text is there."""
+    """All text of the model is on the page, in prose or in blocks."""
     text = "".join(parts)
     received, _sent, report = exchange(text)
     page = show_answer(received, AnswerFacts(report=report, own=True))
@@ -205,7 +209,7 @@ def test_all_text_is_on_the_page(parts):
 
 @pytest.mark.slow
 def test_linear():
-    """A body of some megabytes takes a moment, whatever it contains."""
+    """Showing an answer of some megabytes takes seconds at most, regardless of its content."""
     began = time.process_time()
     for text in ("x" * 2_000_000, "\n" * 2_000_000, "<tool_call>" * 200_000, CALL * 20_000, " " * 2_000_000 + "x"):
         show_answer(json.dumps({"choices": [{"message": {"content": text}}]}).encode(), AnswerFacts())

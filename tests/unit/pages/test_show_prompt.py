@@ -1,4 +1,4 @@
-"""A turn verbatim."""
+"""Tests for the page that shows the prompt of a turn verbatim."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BODY: dict[str, Any] = {
 
 
 def test_the_catalog_is_unfolded() -> None:
-    """Everything that the model reads is on the page, in its own lines."""
+    """The page shows every line that the model reads, including the complete catalog."""
     rewritten = rewrite_request("chat", "/v1/x", json.dumps(BODY).encode(), Policy(), output_mode=None, report=Report())
     assert rewritten is not None
     shown = show_prompt(rewritten.body)
@@ -42,7 +42,9 @@ def test_the_catalog_is_unfolded() -> None:
 
 
 def test_a_request_that_was_not_rewritten() -> None:
-    """Calls and outputs are shown as such; what is not a request, unchanged."""
+    """A request that was not rewritten is shown with its calls and outputs; a body that is not a request is
+    unchanged.
+    """
     shown = show_prompt(json.dumps(BODY).encode())
     assert shown.startswith("▌system\nBe terse.\n \n▌user\n  one\n \n\ttwo\n \n▌call\n→ get_weather   c1\n")
     assert shown.endswith("▌output\n← c1\nRain.\n")
@@ -50,7 +52,7 @@ def test_a_request_that_was_not_rewritten() -> None:
 
 
 def test_what_the_model_wrote() -> None:
-    """The text of each choice, streamed or whole; what contains no text, unchanged."""
+    """The page shows the model's text, streamed or not; a body without text is shown unchanged."""
     assert show_words(wire.chat_whole("one\n\ntwo")) == "one\n \ntwo\n"
     assert show_words(wire.chat_stream("one ", "two")) == "one two\n"
     assert show_words(b'{"error": 1}') == '{"error": 1}\n'
@@ -58,6 +60,6 @@ def test_what_the_model_wrote() -> None:
 
 @given(st.binary())
 def test_anything_can_be_shown(data: bytes) -> None:
-    """No body is too odd for a page."""
+    """Any body results in a page, without an exception."""
     show_prompt(data)
     show_words(data)

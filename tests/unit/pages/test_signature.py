@@ -35,7 +35,7 @@ JSON = st.recursive(
     ],
 )
 def test_types(schema, shown):
-    """A type is written as a programmer would write it."""
+    """A JSON Schema type is shown in a programmer's notation."""
     assert signature({"type": "object", "properties": {"p": schema}}) == shown
 
 
@@ -50,6 +50,6 @@ def test_required_and_many():
 
 @given(JSON)
 def test_any_schema(schema):
-    """Whatever a client calls a schema, its signature takes one line."""
+    """The signature of any schema, valid or not, takes one line."""
     assert "\n" not in signature({"properties": {"p": schema}, "required": schema})
     assert isinstance(signature(schema if isinstance(schema, dict) else None), str)

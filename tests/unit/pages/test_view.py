@@ -60,7 +60,9 @@ def show(flow: HTTPFlow, message: object, name: str = "auto") -> tuple[str | Non
 
 
 def test_it_is_chosen_for_our_exchanges():
-    """Both bodies of an exchange are shown by default, each with what the other side had."""
+    """The view is the default for both bodies of an exchange, and each page also uses the other side's
+    original body.
+    """
     flow = exchanged()
     name, request = show(flow, flow.request)
     assert name == "toolsim"
@@ -74,7 +76,7 @@ def test_it_is_chosen_for_our_exchanges():
 
 
 def test_after_a_revert():
-    """The backend's own answer is shown as such, with its verdicts."""
+    """After a revert, the view shows the backend's original answer with its verdicts."""
     flow = exchanged()
     flow.revert()
     assert "as the backend gets it" not in show(flow, flow.request)[1]
@@ -95,12 +97,12 @@ def test_after_a_revert():
     ids=["chat", "responses", "other path", "other object", "no object"],
 )
 def test_requests_that_only_look_like_ours(flow, chosen):
-    """Without a report, path and body decide."""
+    """For a flow without a report, path and body decide whether the view is the default."""
     assert (show(flow, flow.request)[0] == "toolsim") is chosen
 
 
 def test_answers_that_only_look_like_ours():
-    """Event streams and JSON objects at an endpoint are shown; other types and methods are not."""
+    """Event streams and JSON objects at an API endpoint are shown; other types and methods are not."""
     flow = make()
     assert flow.response is not None
     assert show(flow, flow.response)[0] == "toolsim"
@@ -114,7 +116,7 @@ def test_answers_that_only_look_like_ours():
 
 
 def test_it_can_be_chosen_for_anything():
-    """Whatever it is chosen for, it shows a page."""
+    """The view shows a page for any flow for which a user selects it."""
     flow = tflow.tflow(resp=True)
     assert show(flow, flow.request, "toolsim")[1].startswith("REQUEST")
     assert show(flow, flow.response, "toolsim")[1].startswith("ANSWER")
@@ -124,7 +126,7 @@ def test_it_can_be_chosen_for_anything():
 
 
 def test_compressed_bodies():
-    """A body is decoded before it is shown, on either side; one that cannot be decoded is shown as it is."""
+    """Compressed bodies are decoded before they are shown; a body that cannot be decoded is shown unchanged."""
     flow = exchanged()
     assert flow.response is not None
     flow.response.encode("gzip")
@@ -140,7 +142,7 @@ def test_compressed_bodies():
     st.booleans(),
 )
 def test_it_never_fails(data, metadata, reverted):
-    """Any bytes and any metadata in a flow file give a page, not a traceback."""
+    """Any bytes and any metadata in a flow file result in a page, not a traceback."""
     flow = exchanged()
     if reverted:
         flow.revert()
@@ -165,7 +167,7 @@ def test_it_comes_and_goes_with_the_addon(caplog):
 
 
 def test_word_for_word():
-    """The view that is chosen by name shows what the model read and wrote, on both sides of a flow."""
+    """The view toolsim-prompt shows exactly what the model read and wrote, also after a revert."""
     flow = exchanged()
     name, text = show(flow, flow.request, "toolsim-prompt")
     assert (name, text) == ("toolsim-prompt", "▌system\nthe catalog\n \n▌user\nHi\n")
