@@ -1,4 +1,4 @@
-"""A few runs for tests of reports."""
+"""Runs for the tests of reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run(
     model: str = "qwen",
     detail: str = "",
 ) -> Run:
-    """Return a run; a wrong one is a ``no_call`` unless given otherwise."""
+    """Return a run; unless a label is given, a failed run has the label ``no_call``."""
     cell = Cell(model, "default", method, "chat", False, setting)
     label = None if ok else label or "no_call"
     kind = "chat" if case == "chat_only" else "tools"

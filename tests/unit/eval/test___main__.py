@@ -1,4 +1,4 @@
-"""``python -m toolsim.eval``."""
+"""Tests for ``python -m toolsim.eval``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.mark.slow
 def test_it_runs_as_a_module() -> None:
-    """--help works, and bad usage is exit code 2 with one line."""
+    """The module runs: --help works, and invalid usage exits with code 2 and without a traceback."""
     command = [sys.executable, "-m", "toolsim.eval"]
     done = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60, check=True)
     assert "--base-url" in done.stdout

@@ -1,4 +1,4 @@
-"""The judge of the judge: BFCL's right answers score as right, wrong calls and silence as wrong, by every method."""
+"""Tests for the BFCL judge: by every method, BFCL's correct answers pass, and incorrect or missing calls fail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toolsim.eval.bfcl_package import Decoded
 from toolsim.eval.case import Case, Verdict, sample
 from toolsim.eval.runtime.turn import Answer, Call, Request, Send
 
-# Whole categories of another package: too slow for the inner loop.
+# These tests run complete categories of another package, which is too slow for frequent runs.
 pytestmark = pytest.mark.slow
 
 pytest.importorskip("bfcl_eval", reason=f"needs BFCL: {bfcl_package.INSTALL}")
@@ -41,7 +41,7 @@ def as_python(decoded: Sequence[Decoded]) -> str:
 
 
 def sender(case: Case, method: str, decoded: Sequence[Decoded]) -> Send:
-    """Answer like a model that makes just these calls: as calls, or in a text that the prompt's parser accepts."""
+    """Answer like a model that makes exactly these calls, as calls or as text that the prompt's parser accepts."""
 
     async def send(request: Request) -> Answer:
         if method == "tools":
@@ -79,31 +79,31 @@ def never(entry: dict[str, Any], answers: Sequence[Any]) -> list[Decoded]:
 @each("method", METHODS)
 @each("category", CALLING)
 def test_right_answers_are_right(category: str, method: str) -> None:
-    """A model that answers with the list of right answers scores at least 98 % of a whole category."""
+    """A model that answers with BFCL's list of correct answers scores at least 98 % of a complete category."""
     assert score(category, method, bfcl_truth.right_calls, None) >= 98
 
 
 @each("method", METHODS)
 @each("category", bfcl.SINGLE_TURN)
 def test_wrong_calls_are_wrong(category: str, method: str) -> None:
-    """A model that always calls, with an argument that does not exist, scores nothing anywhere."""
+    """A model that always calls with a nonexistent argument scores nothing in any category."""
     assert score(category, method, wrongly, 20) == 0
 
 
 @each("method", METHODS)
 @each("category", bfcl.SINGLE_TURN)
 def test_silence_is_right_where_no_call_is(category: str, method: str) -> None:
-    """A model that never calls scores all of irrelevance and nothing else."""
+    """A model that never calls scores 100 % in the irrelevance categories and nothing elsewhere."""
     assert score(category, method, never, 20) == (100 if category in bfcl.IRRELEVANCE else 0)
 
 
 def test_the_same_seed_gives_the_same_cases() -> None:
-    """The same sample in two processes has the same questions, and another seed has others."""
+    """The same seed selects the same questions, and another seed selects others."""
     drawn = [[case.id for case in sample(bfcl.cases("multiple"), 10, seed)] for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_an_unknown_category_is_refused() -> None:
-    """The message names the categories that exist."""
+    """The error for an unknown category lists the existing categories."""
     with pytest.raises(UsageError, match="no such category: java; expected one of simple_python, multiple"):
         bfcl.cases("java")

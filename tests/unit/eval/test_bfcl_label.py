@@ -1,4 +1,4 @@
-"""Reasons for a wrong call, by kind."""
+"""Tests for the labels of incorrect calls."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ RIGHT = {"to": "Ann", "body": "a\nb", "copies": 2}
     ],
 )
 def test_wrong_arguments(arguments: dict[str, Any], label: str) -> None:
-    """One mistake in an otherwise right call has its own label."""
+    """A single mistake in an otherwise correct call has a specific label."""
     assert bfcl_package.error_of([FUNCTION], [{"mail_send": RIGHT}], [ANSWER], "simple_python") is None
     assert label_wrong([OTHER, FUNCTION], [{"mail_send": arguments}], [ANSWER]) == label
 
@@ -68,7 +68,7 @@ def test_wrong_arguments(arguments: dict[str, Any], label: str) -> None:
     ],
 )
 def test_wrong_calls(calls: list[bfcl_package.Decoded], answers: list[Any], label: str) -> None:
-    """Too few, too many, and the wrong ones; the order of several calls does not matter."""
+    """Too few, too many and incorrect calls have different labels; the order of several calls does not matter."""
     assert label_wrong([OTHER, FUNCTION], calls, answers) == label
 
 
@@ -83,7 +83,7 @@ def test_wrong_calls(calls: list[bfcl_package.Decoded], answers: list[Any], labe
     ],
 )
 def test_answers_without_a_readable_call(answer: Answer, label: str) -> None:
-    """Silence, a call that cannot be parsed, and one that was cut have different labels."""
+    """An answer without calls, an answer with a malformed call, and a truncated answer have different labels."""
     assert label_unread(answer) == label
 
 
@@ -91,5 +91,5 @@ def test_answers_without_a_readable_call(answer: Answer, label: str) -> None:
     ("arguments", "decoded"), [("", {}), ("{}", {}), ('{"a": 1}', {"a": 1}), ("[1]", None), ("null", None), ("{", None)]
 )
 def test_arguments_are_an_object_or_nothing(arguments: str, decoded: dict[str, Any] | None) -> None:
-    """Arguments are JSON objects; missing ones are an empty object."""
+    """Arguments must be a JSON object; missing arguments are an empty object."""
     assert decode([Call("c", "f", arguments)]) == (None if decoded is None else [{"f": decoded}])

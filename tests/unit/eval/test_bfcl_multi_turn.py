@@ -1,4 +1,4 @@
-"""Conversations with BFCL's simulated programs, judged by BFCL's multi-turn checker."""
+"""Tests for conversations with BFCL's simulated programs, judged by BFCL's multi-turn checker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CASES = bfcl.cases("multi_turn_base")
 
 
 def step(decoded: Sequence[Decoded]) -> Answer:
-    """Return an answer that makes all of these calls at once."""
+    """Return an answer that makes all of these calls in parallel."""
     calls = [(name, json.dumps(arguments)) for call in decoded for name, arguments in call.items()]
     return Answer("", tuple(Call(f"c{number}", name, text) for number, (name, text) in enumerate(calls)))
 
@@ -50,7 +50,7 @@ def test_the_right_calls_are_right(size: int | None) -> None:
 
 @pytest.mark.parametrize("case", sample(CASES, 5, seed=4), ids=lambda case: case.id)
 def test_a_call_left_out_is_found(case: Case) -> None:
-    """Without the calls of its last turn a case fails, even if everything before was right."""
+    """A case fails if the calls of its last turn are missing, even if all earlier calls are correct."""
     turns = bfcl_truth.right_turns(BY_ID[case.id], ANSWERS[case.id])
     answers = [answer for turn in turns[:-1] for answer in (step(turn), Answer("Done."))]
     verdict = asyncio.run(case.play(scripted(iter([*answers, Answer("I am done already.")]))))
@@ -58,7 +58,7 @@ def test_a_call_left_out_is_found(case: Case) -> None:
 
 
 def test_a_wrong_state_is_found_and_ends_the_case() -> None:
-    """Calls that leave another state behind fail in that turn, and the later turns are not asked."""
+    """Calls that lead to an incorrect state fail the case in that turn, and later turns are not played."""
     case = CASES[0]
     asked = 0
 
@@ -72,7 +72,7 @@ def test_a_wrong_state_is_found_and_ends_the_case() -> None:
 
 
 def test_a_model_that_never_stops_is_stopped() -> None:
-    """The leaderboard's limit of requests in one turn is a failure of its own."""
+    """A model that exceeds the leaderboard's limit of requests per turn fails with a separate label."""
     asked = 0
 
     async def send(request: Request) -> Answer:
@@ -85,7 +85,7 @@ def test_a_model_that_never_stops_is_stopped() -> None:
 
 
 def test_outputs_go_back_to_the_model() -> None:
-    """Each call is answered by a tool message with what the simulated program returned."""
+    """Each call is answered by a tool message with the output of the simulated program."""
     seen: list[dict[str, Any]] = []
 
     async def send(request: Request) -> Answer:
@@ -98,7 +98,9 @@ def test_outputs_go_back_to_the_model() -> None:
 
 
 def test_nothing_of_a_run_is_left_behind() -> None:
-    """The package stores its simulated programs in globals; a case removes its own, and each run starts afresh."""
+    """The package stores its simulated programs in globals; a case removes its programs, so that each run starts
+    afresh.
+    """
     from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
 
     turns = bfcl_truth.right_turns(BY_ID[CASES[0].id], ANSWERS[CASES[0].id])

@@ -1,4 +1,4 @@
-"""The package behind its wrapper: code never reaches its evaluators, and a missing package is reported in one line."""
+"""Tests for the wrapper of the BFCL package: code is never evaluated, and a missing package is reported in one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ needs_bfcl = pytest.mark.skipif(
 
 @needs_bfcl
 def test_calls_are_read() -> None:
-    """Dots in names become underscores; sums of numbers are values."""
+    """In parsed calls, dots in names become underscores, and arithmetic on numbers is evaluated."""
     assert read_prompted("[math.add(a=2*3, b='x'), f()]") == [{"math_add": {"a": 6, "b": "x"}}, {"f": {}}]
 
 
@@ -39,7 +39,7 @@ def test_calls_are_read() -> None:
     ],
 )
 def test_what_is_no_literal_is_never_evaluated(text: str, tmp_path: Path) -> None:
-    """A model's text is data: nothing in it runs, and it is either parsed or refused."""
+    """Code in a model's text is never executed: the text is either parsed as literals or refused."""
     file = tmp_path / "made"
     with pytest.raises(Unreadable):
         read_prompted(text.replace("{file}", str(file)))
@@ -57,18 +57,20 @@ def test_what_is_no_literal_is_never_evaluated(text: str, tmp_path: Path) -> Non
     ],
 )
 def test_only_offered_functions_are_called_and_only_with_literals(call: bfcl_package.Decoded, line: str) -> None:
-    """The simulated programs evaluate only offered names, with values that cannot be code."""
+    """The simulated programs evaluate only the names on offer, with arguments that cannot be code."""
     assert source([call], ["cd"]) == [line]
 
 
 def test_endless_arithmetic_is_kept_from_the_calculator() -> None:
-    """A power or a precision that would run forever becomes NaN."""
+    """A power or a precision that would take forever to compute is replaced by NaN."""
     assert source([{"power": {"base": 2.0, "exponent": 10**9}}], ["power"]) == ["power(base=2.0, exponent=nan)"]
 
 
 @needs_bfcl
 def test_site_packages_stay_as_they_are() -> None:
-    """The package would create folders beside itself; they go to a temporary folder, removed with the process."""
+    """The package creates its folders in a temporary folder, which is removed with the process, not in
+    site-packages.
+    """
     code = (
         "import os, pathlib\n"
         "from toolsim.eval import bfcl_package\n"
@@ -83,7 +85,7 @@ def test_site_packages_stay_as_they_are() -> None:
 
 
 def test_a_missing_package_is_reported_in_one_line() -> None:
-    """The message is the one command that installs it."""
+    """The error for a missing package is one line with the command that installs it."""
     code = (
         "import sys\n"
         "sys.modules['bfcl_eval'] = None\n"

@@ -1,4 +1,6 @@
-"""BFCL's own prompt: its wording, calls and outputs of the history as text, and what its parser accepts."""
+"""Tests for BFCL's prompt: its wording, calls and outputs of the history as text, and the texts that its parser
+accepts.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ PROMPT = BfclPrompt(ENTRY)
 
 
 def test_functions_as_tools() -> None:
-    """Types are those of JSON schema, and a name has no dot."""
+    """BFCL's functions become tools with types of JSON Schema and names without dots."""
     (tool,) = tools_of(ENTRY)
     assert tool.name == "math_add"
     assert tool.parameters["type"] == "object"
@@ -37,7 +39,7 @@ def test_functions_as_tools() -> None:
 
 
 def test_the_system_prompt_is_the_packages() -> None:
-    """It comes first, shows the functions as they are described, and is joined to a system message of the case."""
+    """BFCL's system prompt comes first, describes the functions, and is joined to a system message of the case."""
     shown = PROMPT.write([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1?"}], ())
     assert [message["role"] for message in shown] == ["system", "user"]
     assert shown[0]["content"].startswith("You are an expert in composing functions.")
@@ -46,7 +48,7 @@ def test_the_system_prompt_is_the_packages() -> None:
 
 
 def test_history_is_text() -> None:
-    """Calls have the form that the prompt asks for; the outputs of one step are one user message."""
+    """Calls of the history have the form that the prompt requires; the outputs of one step are one user message."""
     function = {"name": "math_add", "arguments": '{"a": 1}'}
     calls = [{"id": name, "type": "function", "function": function} for name in ("x", "y")]
     history = [
@@ -64,7 +66,7 @@ def test_history_is_text() -> None:
 
 
 def test_answers_are_calls_or_prose() -> None:
-    """The parser accepts a text as a whole or not at all."""
+    """The parser accepts a complete text as calls or returns it as prose."""
     text, calls = PROMPT.read("[math.add(a=1.5), math.add(a=-2)]")
     assert text == ""
     assert [(call.name, json.loads(call.arguments)) for call in calls] == [
@@ -76,6 +78,6 @@ def test_answers_are_calls_or_prose() -> None:
 
 
 def test_values_that_json_cannot_hold_are_no_arguments() -> None:
-    """Python's bytes and sets are prose."""
+    """A call with bytes or sets as values, which JSON does not support, is prose."""
     assert PROMPT.read("[f(a=b'x')]") == ("[f(a=b'x')]", ())
     assert isinstance(PROMPT.read("[f(a=1)]")[1][0], Call)

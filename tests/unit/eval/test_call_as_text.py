@@ -1,4 +1,4 @@
-"""Texts that contain a call that their client cannot run."""
+"""Tests for detecting calls in text, which a client cannot run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ TOOLS = ("get_weather", "add")
         "<function=add><parameter=a>1",
         'I will.\n```json\n{"name": "get_weather", "arguments": {"city": "Bonn"}}\n```',
         "{'name': 'add', 'parameters': {'a': 1}}",
-        '[{"name": "add", "arguments": {"a": 1}}, {"name": "sum", "arguments": {"a": 3 + 4}}]',  # the second is unknown
+        # the second value is unknown
+        '[{"name": "add", "arguments": {"a": 1}}, {"name": "sum", "arguments": {"a": 3 + 4}}]',
         '[{"name": "add", "arguments": {"a": 1}},\n{"name": "arguments": {"a"',
         "get_weather('Bonn')",
         "It is sunny.\n  [add(a=1), add(a=2)]",
@@ -25,7 +26,7 @@ TOOLS = ("get_weather", "add")
     ],
 )
 def test_a_call_in_any_spelling(text: str) -> None:
-    """Markup, JSON and code count, whole or broken, alone or after words."""
+    """A call in markup, JSON or code is detected, complete or broken, alone or after prose."""
     assert holds_call(text, TOOLS)
 
 
@@ -37,15 +38,15 @@ def test_a_call_in_any_spelling(text: str) -> None:
         "With get_weather(city) you can find out the weather.",
         "I have add and get_weather, but neither tells the time.",
         '{"name": "Bonn", "country": "Germany"}',
-        '{"name": "search", "arguments": {"query": "Bonn"}}',  # no tool on offer
+        '{"name": "search", "arguments": {"query": "Bonn"}}',  # the tool is not on offer
         "```python\ndef add(a, b):\n    return a + b\n```",
     ],
 )
 def test_words_about_tools(text: str) -> None:
-    """A function's name in a sentence is no call, nor is JSON or code of something else."""
+    """A function's name in a sentence is not a call, and neither is JSON or code for another purpose."""
     assert not holds_call(text, TOOLS)
 
 
 def test_without_tools_nothing_is_a_call() -> None:
-    """A user may well have asked for that text."""
+    """Without tools no text counts as a call, since a user might have requested that text."""
     assert not holds_call('<tool_call>{"name": "add", "arguments": "{}"}</tool_call>', ())

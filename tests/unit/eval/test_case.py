@@ -1,4 +1,4 @@
-"""The terms of an evaluation."""
+"""Tests for cases, samples and runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CASES = [Case("bfcl:multiple", f"multiple_{number}", play) for number in range(2
 
 
 def test_the_same_seed_gives_the_same_cases() -> None:
-    """A sample depends on seed, suite and size alone, keeps the suite's order and repeats nothing."""
+    """A sample depends on seed, suite and size alone, preserves the suite's order, and has no duplicates."""
     once, again = sample(CASES, 50, 7), sample(CASES, 50, 7)
     assert once == again
     assert len({case.id for case in once}) == 50
@@ -28,7 +28,7 @@ def test_the_same_seed_gives_the_same_cases() -> None:
 
 
 def test_a_sample_that_is_not_smaller_is_the_suite() -> None:
-    """None and a size beyond the suite's mean all cases."""
+    """Without a size, or with a size beyond the number of cases, the sample contains all cases."""
     assert sample(CASES, None, 1) == CASES
     assert sample(CASES, 999, 1) == CASES
     assert sample([], 3, 1) == []
@@ -36,7 +36,7 @@ def test_a_sample_that_is_not_smaller_is_the_suite() -> None:
 
 @pytest.mark.parametrize("name", ["scenarios", "questions", "unseen", "which_output"])
 async def test_the_tools_of_a_case_are_known_without_a_model(name: str) -> None:
-    """They are those of its first question, even if the case catches exceptions."""
+    """The tools of a case are those of its first question, even if the case catches exceptions."""
 
     async def careful(send: Send) -> Verdict:
         try:
@@ -60,7 +60,7 @@ async def test_the_tools_of_a_case_are_known_without_a_model(name: str) -> None:
 
 
 def test_a_run_survives_its_file() -> None:
-    """A run that was written as JSON and read back is the same run, under the same key."""
+    """A run that is written as JSON and read back is equal, with the same key."""
     cell = Cell("qwen", "default", "toolsim", "chat", True, "toolsim_manifest=hermes")
     step = {"text": "Done.", "calls": []}
     run = Run("scenarios", "happy_path", "tools", 0, cell, False, "no_call", "…", 12.5, 2, 10, 5, 1, 1, 1, (step,))

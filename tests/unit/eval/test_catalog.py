@@ -1,4 +1,4 @@
-"""Models, and the words that select them."""
+"""Tests for the model catalog, and for selecting models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def ids(words: str) -> list[str]:
 
 
 def test_ids_are_unique() -> None:
-    """No id occurs twice."""
+    """Each model id occurs only once in the catalog."""
     assert len({model.id for model in CATALOG}) == len(CATALOG)
 
 
@@ -41,12 +41,14 @@ def test_ids_are_unique() -> None:
     ],
 )
 def test_words_select(words: str, expected: list[str]) -> None:
-    """Exact ids, base ids, providers and tags; a word that is not in the catalog is a name at the server."""
+    """Exact ids, base ids, providers and tags select models; a word that is not in the catalog is a model name at the
+    server.
+    """
     assert ids(words) == expected
 
 
 def test_an_exclusion_that_fits_no_model() -> None:
-    """A name without ``:free`` is another model."""
+    """An exclusion that matches no selected model is an error; a name without ``:free`` is a different model."""
     for words, problem in (
         ("mine,llama3.2,!gemni-*", "!gemni-* excludes none of mine, llama3.2"),
         ("mine,!mine,!mine", "!mine excludes none of no model"),
@@ -60,7 +62,7 @@ def test_an_exclusion_that_fits_no_model() -> None:
 
 
 def test_everything_and_a_tag() -> None:
-    """``*`` is the whole catalog, a tag the models that have it."""
+    """``*`` selects the entire catalog, and a tag selects the models with that tag."""
     assert ids("*") == ids("all") == [model.id for model in CATALOG]
     assert ids("!google/gemini-2.0-flash-001:*") == [id for id in ids("stable") if id != "google/gemini-2.0-flash-001"]
     assert ids("all,!reliable") == [model.id for model in CATALOG if not model.tool_calling_reliable]
@@ -69,14 +71,16 @@ def test_everything_and_a_tag() -> None:
 
 
 def test_selection_by_word() -> None:
-    """Any of a model's names will do."""
+    """A model is selected by its id, base id, provider, a tag, or ``*``."""
     model = Model("a/b", "b", "a", ("tools",))
     assert all(is_selected(model, (word,)) for word in ("a/b", "b", "a", "tools", "*"))
     assert not is_selected(model, ("c",))
 
 
 def test_what_the_server_lists() -> None:
-    """A pattern selects from it too; what it no longer lists is missing, unless it was named by its exact id."""
+    """Patterns also match the server's models; catalog models that the server lacks are missing, unless named by exact
+    id.
+    """
     served = ["google/gemini-9", "google/gemini-2.5-pro", "x/y:free"]
     assert [model.id for model in select("*:free", served)][-1] == "x/y:free"
     assert [model.id for model in select("google/gemini-*", served)][-1] == "google/gemini-9"
@@ -85,7 +89,9 @@ def test_what_the_server_lists() -> None:
 
 
 def test_differences_from_a_stored_list() -> None:
-    """What only the server lists is lacking, what it does not list is named; ``:nitro`` is listed with its model."""
+    """The differences name the models that only the server or only the catalog lists; ``:nitro``
+    variants do not count.
+    """
     hosted = [model.id for model in CATALOG if "local" not in model.tags and not model.id.endswith(":nitro")]
     served = [*(id for id in hosted if id != "openai/gpt-5.2"), "new/model-b", "new/model-a"]
     assert differences(served).splitlines() == [
@@ -95,7 +101,7 @@ def test_differences_from_a_stored_list() -> None:
 
 
 def test_the_command_asks_the_server(capsys: pytest.CaptureFixture[str]) -> None:
-    """``toolsim eval models`` reads a server's list over HTTP, and says so if there is no server to ask."""
+    """``toolsim eval models`` reads a server's list over HTTP, and reports an error if the server does not answer."""
     body = b'{"object": "list", "data": [{"id": "new/model", "object": "model", "created": 0, "owned_by": "new"}]}'
 
     class Models(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""The report's plots."""
+"""Tests for the charts of the report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def numbers(svg: str, attribute: str) -> list[float]:
 
 
 def test_bars_are_as_long_as_their_rates() -> None:
-    """50 % is half of the track, and the figure is beside it."""
+    """The length of a bar is proportional to its rate, and the rate is printed next to the bar."""
     svg = rates([("happy_path", {"toolsim": Rate(4, 2), "native": Rate(4, 0)})], {"toolsim": 0, "native": 1})
     tree = ElementTree.fromstring(svg)
     bars = {bar.get("class"): float(bar.get("width", "")) for bar in tree.iter("rect")}
@@ -28,7 +28,7 @@ def test_bars_are_as_long_as_their_rates() -> None:
 
 @given(st.lists(st.lists(st.floats(0.01, 1e7), max_size=40), min_size=1, max_size=4))
 def test_every_run_is_a_dot_inside_the_plot(strips: list[list[float]]) -> None:
-    """Whatever the times, the picture is well-formed and nothing lies outside it."""
+    """For any times, the chart is well-formed XML, and each dot is inside the chart."""
     svg = latencies([(f"method {place}", place, times) for place, times in enumerate(strips)])
     if any(strips):
         ElementTree.fromstring(svg)
@@ -37,12 +37,12 @@ def test_every_run_is_a_dot_inside_the_plot(strips: list[list[float]]) -> None:
 
 
 def test_without_times_there_is_no_plot() -> None:
-    """If nothing was answered there is nothing to show."""
+    """If no request was answered, there is no latency chart."""
     assert latencies([("toolsim", 0, [])]) == ""
 
 
 def test_names_are_text() -> None:
-    """A model's name is escaped; a long one is shortened, and complete in its tooltip."""
+    """A model's name is escaped, and a shortened name is complete in its tooltip."""
     name = "<b>&\"' a very long name of a model indeed"
     tree = ElementTree.fromstring(rates([(name, {name: Rate(1, 1)})], {name: 0}))
     assert any(name in (title.text or "") for title in tree.iter("title"))
@@ -61,5 +61,5 @@ def test_names_are_text() -> None:
     ],
 )
 def test_durations(ms: float, text: str) -> None:
-    """In the unit that people would use."""
+    """Durations are shown in the unit that a person would choose."""
     assert duration(ms) == text

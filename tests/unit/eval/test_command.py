@@ -1,4 +1,4 @@
-"""``toolsim eval``."""
+"""Tests for ``toolsim eval``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_usage_is_reported_in_one_line(
     arguments: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 2, and no report is started."""
+    """Invalid usage is reported in one line with exit code 2, and no report is started."""
     assert main([*arguments, "--out", str(tmp_path / "out")]) == EXIT_USAGE
     assert capsys.readouterr().err.startswith("toolsim eval: ")
     assert not (tmp_path / "out").exists()
@@ -53,7 +53,9 @@ def test_what_is_given_again_replaces_what_was_saved(given: list[str], options: 
 
 
 def test_the_earlier_name_of_a_flag_keeps_working(capsys: pytest.CaptureFixture[str]) -> None:
-    """In both spellings, with one line on standard error that gives the present name."""
+    """The earlier name of a flag works in both spellings, with one line on standard error that gives
+    the current name.
+    """
     for arguments in (["--way", "native", "-q"], ["--way=native", "-q"]):
         current = flags.with_current_names(arguments)
         assert flags.parser({}).parse_args(current).method == "native"
@@ -63,7 +65,7 @@ def test_the_earlier_name_of_a_flag_keeps_working(capsys: pytest.CaptureFixture[
 
 
 def test_runs_and_settings_with_the_earlier_name() -> None:
-    """A report of an earlier version can be resumed and compared."""
+    """Runs and settings from an earlier version, which have the earlier name, can be read."""
     data = run(method="native").as_dict()
     data["cell"]["way"] = data["cell"].pop("method")
     assert Run.from_dict(data) == run(method="native")

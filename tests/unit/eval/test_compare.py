@@ -1,4 +1,4 @@
-"""Two reports, case by case."""
+"""Tests for comparing two reports case by case."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def report(*right: bool, **cell: str) -> list[Run]:
 
 
 def test_flipped_cases_are_named_and_tested() -> None:
-    """A's losses come first; p is that of fair coins."""
+    """Flipped cases are listed, A's losses first, and p is McNemar's exact p-value."""
     a = report(True, True, True, True, True, True, False, False)
     b = report(True, False, False, False, False, False, True, False)
     comparison = pair(a, b)
@@ -35,7 +35,7 @@ def test_flipped_cases_are_named_and_tested() -> None:
 
 
 def test_reports_that_differ_in_one_option_are_paired() -> None:
-    """Whatever is constant within each side may differ between them."""
+    """Runs are paired even if the two sides differ in a setting or method that is constant within each side."""
     a, b = (
         report(True, False, setting="toolsim_history=bracketed"),
         report(True, True, setting="toolsim_history=tagged"),
@@ -45,7 +45,7 @@ def test_reports_that_differ_in_one_option_are_paired() -> None:
 
 
 def test_what_varies_within_a_report_is_part_of_the_pair() -> None:
-    """A model is compared with itself; runs without a partner are counted."""
+    """A model is paired with itself, and runs without a partner are counted."""
     a = report(True, True, model="x") + report(False, False, model="y")
     b = report(True, True, model="y") + report(False, model="z")
     comparison = pair(a, b)
@@ -55,26 +55,26 @@ def test_what_varies_within_a_report_is_part_of_the_pair() -> None:
 
 
 def test_trials_are_paired_one_by_one() -> None:
-    """The third trial is paired with the third."""
+    """Runs are paired by trial number."""
     a = [replace(run(), trial=number) for number in range(3)]
     assert [(x.trial, y.trial) for x, y in pair(a, a[1:]).pairs] == [(1, 1), (2, 2)]
 
 
 def test_nothing_in_common_is_an_error() -> None:
-    """Not an empty comparison."""
+    """A comparison of reports without common runs is an error."""
     with pytest.raises(UsageError):
         pair([run("a")], [run("b")])
 
 
 def test_a_part_of_a_report() -> None:
-    """By fields of the cell, or the suite."""
+    """A part of a report can be selected by fields of the cell or by suite."""
     runs = [*report(True, method="native"), *report(True, method="toolsim"), run(suite="guards")]
     assert len(chosen(runs, {"method": "toolsim"})) == 2
     assert len(chosen(runs, {"method": "toolsim", "suite": "guards"})) == 1
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two folders, or two methods of one; anything that is not a report is exit code 2."""
+    """The command compares two folders, or two methods of one folder; a folder that is not a report is exit code 2."""
     for name, runs in (("a", report(True, True)), ("b", report(False, True) + report(True, False, method="native"))):
         journal = Journal(tmp_path / name, Secrets())
         for entry in runs:

@@ -1,4 +1,4 @@
-"""Reasons for a failed conversation."""
+"""Tests for the diagnosis of failed conversations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ def outcome(
 
 
 def test_right_is_right() -> None:
-    """The goal is reached and the final text written, except for whitespace around it."""
+    """A conversation is correct if the goal is reached and the final text matches, apart from
+    surrounding whitespace.
+    """
     assert diagnose(outcome(" Done.\n"), None).ok
 
 
@@ -51,14 +53,14 @@ def test_right_is_right() -> None:
     ],
 )
 def test_the_first_label_that_applies(ended: Outcome, goal: str | None, label: Label) -> None:
-    """Each kind of failure has its label, and one line about what was missing."""
+    """Each kind of failure has a label, and a line that describes what is missing."""
     verdict = diagnose(ended, goal)
     assert (verdict.ok, verdict.label) == (False, label)
     assert verdict.detail
 
 
 def test_a_failure_policy_that_is_not_met() -> None:
-    """Everything else is right, so the label and the line are those of the tool whose last result is the failure."""
+    """If only the failure policy is not met, the verdict names the tool whose last result is a failure."""
     calls = [
         ("state_get", ToolResult.failed("UNKNOWN_WORKSPACE", "x")),
         ("state_patch", ToolResult.failed("TYPE_ERROR", "not the last")),
@@ -74,7 +76,7 @@ def test_a_failure_policy_that_is_not_met() -> None:
 
 
 def test_the_words_are_those_of_the_validator() -> None:
-    """The labels by mismatch match the messages of the real schema check."""
+    """The labels for schema mismatches match the messages of the real schema check."""
     from toolsim.schema import compile_schema
 
     schema = {

@@ -1,4 +1,4 @@
-"""The command line and the environment."""
+"""Tests for the command-line flags and environment variables of the evaluation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from support.each import each
 from toolsim.eval.flags import FLAGS, parser, words
 
-# The predecessor's variables that are flags here; API_KEY and API_PREFIX are read with the URL.
+# Variables of toolsim's predecessor that are flags here; API_KEY and API_PREFIX are read with the URL.
 PREDECESSOR = {
     "BASE_URL", "TRIALS", "SCENARIOS", "MODEL_FILTER", "JOBS", "FALLBACK_MATRIX",
     "ENABLE_CONTENT_TAG_TOOL_CALL_FALLBACK", "SAMPLING_PROFILE_FILTER", "SAMPLING_PROFILE_ENFORCE_APPLICABILITY",
@@ -18,13 +18,13 @@ PREDECESSOR = {
 
 
 def test_every_variable_of_the_predecessor_is_read() -> None:
-    """No more and no fewer."""
+    """The flags read exactly the variables of toolsim's predecessor."""
     assert {flag.env for flag in FLAGS if flag.env} == PREDECESSOR
 
 
 @each("flag", [flag for flag in FLAGS if flag.env], ids=lambda flag: flag.env)
 def test_a_variable_changes_the_default(flag: object) -> None:
-    """It counts if the flag is not given; the flag wins."""
+    """A variable sets the default of its flag, and a flag on the command line overrides it."""
     from toolsim.eval.flags import Flag, boolean
 
     assert isinstance(flag, Flag)
@@ -48,7 +48,7 @@ def test_a_variable_changes_the_default(flag: object) -> None:
     ],
 )
 def test_a_bad_variable_is_named(name: str, value: str) -> None:
-    """The message names the variable."""
+    """The error for an invalid variable names the variable."""
     with pytest.raises(ValueError, match=f"OPENROUTER_{name}"):
         parser({f"OPENROUTER_{name}": value})
 
@@ -67,27 +67,27 @@ def test_a_bad_variable_is_named(name: str, value: str) -> None:
 def test_a_bad_value_is_reported_with_what_is_expected(
     flag: str, value: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same words for a flag and for its variable."""
+    """The error for an invalid flag contains the value and what is expected."""
     with pytest.raises(SystemExit):
         parser({}).parse_args([f"--{flag}", value])
     assert capsys.readouterr().err == f"toolsim eval: --{flag}: got {value!r}, expected {expected}\n"
 
 
 def test_a_time_of_zero() -> None:
-    """It is no limit, and not an error."""
+    """A timeout of zero means no limit, and is not an error."""
     assert parser({"OPENROUTER_CLIENT_TIMEOUT": "0"}).parse_args(["--read-timeout", "0"]).read_timeout == 0
     assert parser({"OPENROUTER_CLIENT_TIMEOUT": "0"}).parse_args([]).client_timeout == 0
 
 
 def test_verbosity() -> None:
-    """VERBOSE is 0, 1 or 2; each -v is one more."""
+    """VERBOSE can be 0, 1 or 2, and each -v adds one."""
     assert parser({"VERBOSE": "2"}).parse_args([]).verbose == 2
     assert parser({"VERBOSE": "loud"}).parse_args(["-vv"]).verbose == 2
     assert parser({}).parse_args(["-q"]).quiet
 
 
 def test_help_names_every_flag_and_variable(capsys: pytest.CaptureFixture[str]) -> None:
-    """--help is the documentation."""
+    """--help lists every flag, variable and command."""
     with pytest.raises(SystemExit):
         parser({}).parse_args(["--help"])
     text = " ".join(capsys.readouterr().out.split())
@@ -99,6 +99,6 @@ def test_help_names_every_flag_and_variable(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_words() -> None:
-    """Commas separate them, whitespace is ignored."""
+    """Lists are split at commas, and whitespace and empty entries are ignored."""
     assert words(" a, b,,c ") == ["a", "b", "c"]
     assert words("") == []

@@ -1,4 +1,4 @@
-"""``report.html``."""
+"""Tests for ``report.html``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VOID = {"meta", "img", "br", "hr", "link", "input"}
 
 
 class Page(HTMLParser):
-    """Parses a page strictly: each tag is closed in its place."""
+    """A strict HTML parser, which checks that tags are closed in order."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ def page(runs: Any = RUNS, planned: int = 7) -> Page:
 
 
 def test_it_is_one_file_without_script_or_network() -> None:
-    """Nothing is loaded, nothing runs."""
+    """The page loads no files and runs no scripts."""
     read = page()
     assert not {"script", "link", "img", "iframe", "object"} & set(read.tags)
     assert read.links == []
@@ -59,7 +59,7 @@ def test_it_is_one_file_without_script_or_network() -> None:
 
 
 def test_what_a_model_wrote_is_text() -> None:
-    """Markup in names, details, messages and answers stays visible and harmless."""
+    """Markup in names, details, messages and answers is shown as text."""
     evil = run(EVIL, ok=False, detail=EVIL, model=EVIL, suite=EVIL, setting=EVIL)
     step = {**evil.steps[0], "wrote": EVIL, "shown": [[EVIL, EVIL]], "error": {"status": 500, "message": EVIL}}
     read = page([replace(evil, steps=(step,))], planned=1)
@@ -68,7 +68,7 @@ def test_what_a_model_wrote_is_text() -> None:
 
 
 def test_each_failure_unfolds_to_what_was_shown_and_written() -> None:
-    """One entry per failed run, none for the others; by any way, recorded or not."""
+    """The page has one entry per failed run with the prompt and the answer, whether recorded or not."""
     read = page()
     assert read.tags.count("details") >= 3
     for words in ("shown · system", "# CLIENT TOOL CATALOG", "the model wrote", "<tool_call>{}</tool_call>",
@@ -80,7 +80,7 @@ def test_each_failure_unfolds_to_what_was_shown_and_written() -> None:
 
 
 def test_figures_are_those_of_the_report() -> None:
-    """The headline, and a warning if it was interrupted."""
+    """The page shows the overall rate, and a warning if the evaluation was interrupted."""
     text = page(planned=9).text
     assert "57.1 %" in text
     assert "4 of 7" in text
@@ -89,17 +89,17 @@ def test_figures_are_those_of_the_report() -> None:
 
 
 def test_a_report_without_runs_is_still_a_page() -> None:
-    """Interrupted at once."""
+    """A report that was interrupted before its first run is still a page."""
     assert "0 of 3" in page([], planned=3).text
 
 
 def test_all_right() -> None:
-    """Nothing to unfold."""
+    """If all runs passed, the list of failures is "None."."""
     assert "None." in page([run()], planned=1).text
 
 
 def test_a_flood_is_cut() -> None:
-    """Thousands of failures, or an endless text, still make a page that opens; it states what is left out."""
+    """Thousands of failures or a very long text are cut, and the page states how much is left out."""
     wrong = run(ok=False)
     endless = replace(wrong, steps=({**wrong.steps[0], "wrote": "x" * 10 * MAX_TEXT},))
     text = page([endless, *[replace(wrong, trial=number) for number in range(1, MAX_FAILURES + 5)]], planned=205).text

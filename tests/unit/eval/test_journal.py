@@ -1,4 +1,4 @@
-"""The report folder."""
+"""Tests for the report folder."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ NONE = Secrets()
 
 
 def test_a_stamp_sorts_by_time() -> None:
-    """As in 20260207T123628Z; a second report within the same second has its own name."""
+    """The name of a report folder is a UTC timestamp such as 20260207T123628Z."""
     assert stamp(datetime(2026, 2, 7, 12, 36, 28, tzinfo=UTC)) == "20260207T123628Z"
 
 
 def test_folders_do_not_collide(tmp_path: Path) -> None:
-    """The newest one is the one to resume."""
+    """A second report within the same second has a suffix, and the newest folder is the one to resume."""
     now = datetime(2026, 2, 7, 12, 36, 28, tzinfo=UTC)
     for _ in range(2):
         journal = Journal(new_folder(tmp_path, now), NONE)
@@ -47,7 +47,7 @@ def test_folders_do_not_collide(tmp_path: Path) -> None:
 
 
 def test_finished_runs_are_there_at_once(tmp_path: Path) -> None:
-    """A run can be read as soon as it is added, and also after the folder is reopened."""
+    """A run can be read immediately after it is added, and also after the folder is reopened."""
     journal = Journal(tmp_path, NONE)
     journal.add(RUN)
     assert read_runs(tmp_path) == [RUN]
@@ -60,7 +60,7 @@ def test_finished_runs_are_there_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 20, 200])
 def test_a_line_that_was_cut_short_is_repeated(tmp_path: Path, cut: int) -> None:
-    """A crash in the middle of a line costs that run and no other; later runs get their own lines."""
+    """A crash in the middle of a line loses only that run, and later runs are written on separate lines."""
     journal = Journal(tmp_path, NONE)
     journal.add(RUN)
     journal.add(replace(RUN, trial=1, detail="x" * 300))
@@ -75,7 +75,7 @@ def test_a_line_that_was_cut_short_is_repeated(tmp_path: Path, cut: int) -> None
 
 
 def test_no_secret_reaches_a_file(tmp_path: Path) -> None:
-    """Not as it is, not escaped in JSON, not in any file of the report."""
+    """A secret is masked in all files of the report, also where JSON escapes it."""
     key = 'sk-"quoted"-ünïcode-123456'
     journal = Journal(tmp_path, Secrets([key]))
     journal.add(replace(RUN, detail=f"Incorrect API key: {key}", steps=({"error": {"message": key}},)))
@@ -87,12 +87,12 @@ def test_no_secret_reaches_a_file(tmp_path: Path) -> None:
 
 
 def test_short_words_are_no_secrets() -> None:
-    """The placeholder key of servers without keys must not blank innocent words."""
+    """The placeholder key of servers without keys is too short to be masked as a secret."""
     assert Secrets(["none", ""]).mask("none of them") == "none of them"
 
 
 def test_what_is_no_report(tmp_path: Path) -> None:
-    """A folder without settings or runs is refused by name."""
+    """A folder without settings or runs is refused as a report."""
     for read in (read_runs, read_settings):
         with pytest.raises(UsageError):
             read(tmp_path)

@@ -1,4 +1,4 @@
-"""``report.md``."""
+"""Tests for ``report.md``."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .runs import RUNS, run
 
 
 def test_a_rate_has_its_interval() -> None:
-    """Percent alone would claim more than so few runs can."""
+    """A rate is shown with its confidence interval, since few runs do not justify a bare percentage."""
     assert rate_text(Rate(14, 12)) == "12/14 (85.7 %, 60.1 to 96.0)"
     assert rate_text(Rate(0, 0)) == "–"
 
 
 def test_the_ways_stand_side_by_side() -> None:
-    """One row per case, one column per method; failures with what happened."""
+    """The table has one row per case and one column per method, and failures are listed with details."""
     text = render(RUNS, planned=7, stamp="20260207T123628Z", target="http://127.0.0.1:1/v1")
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert rows[0] == "| case | toolsim | native | toolsim toolsim_repair=off |"
@@ -28,7 +28,7 @@ def test_the_ways_stand_side_by_side() -> None:
 
 
 def test_calls_that_clients_get_as_text() -> None:
-    """Their sums by method at the head, and one figure for each row; nothing if an older version made the report."""
+    """Calls as text are summed by method and counted per row; reports of older versions show a dash instead."""
     counted = [replace(run, as_text=number) for number, run in enumerate(RUNS)]
     text = render(counted, planned=7, stamp="", target="")
     assert "- answers that hold a call as text: toolsim 8, native 7, toolsim toolsim_repair=off 6\n" in text
@@ -41,18 +41,18 @@ def test_calls_that_clients_get_as_text() -> None:
 
 
 def test_an_interrupted_report_says_so() -> None:
-    """In its first line, before any figure."""
+    """The first lines of an interrupted report say that it was interrupted."""
     assert "**interrupted: 7 of 20 runs are done**" in render(RUNS, planned=20, stamp="", target="")
 
 
 def test_every_row_of_a_table_has_all_its_cells() -> None:
-    """Whatever a model wrote into them."""
+    """Every row of a table has all its cells, even if a model's text contains bars or line breaks."""
     lines = table(["a", "b"], [["x|y\nz", "`"]]).splitlines()
     assert lines == ["| a | b |", "| --- | --- |", "| x\\|y z | ` |"]
 
 
 def test_dependable_combinations_have_names() -> None:
-    """Those at 100 % and at 96 % or more are listed; the table's notes count what failed in each row."""
+    """Combinations at 100 % and at 96 % or more are listed, and the notes of a row count its failures by label."""
     good = [run("a", trial=number) for number in range(3)]
     nearly = [run("a", method="native", trial=number, ok=number > 0) for number in range(25)]
     poor = [run("a", model="poor", ok=False)]

@@ -1,4 +1,4 @@
-"""Making runs."""
+"""Tests for making runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ASK = Request(({"role": "user", "content": "Hello"},), TOOLS)
 
 
 class Direct(Methods):
-    """Methods to a model that answers after some seconds, or raises."""
+    """Methods for a model that answers after some seconds, or raises an exception."""
 
     def __init__(self, problem: Exception | None = None, seconds: float = 0) -> None:
         self.problem = problem
@@ -49,7 +49,7 @@ def job(cell: Cell = CELL, id: str = "one", trial: int = 0) -> Job:
 
 
 async def test_a_run_is_the_verdict_and_what_it_took() -> None:
-    """The harness measures time, turns and tokens."""
+    """A run contains the verdict, and the time, turns and tokens that the harness measured."""
     made = await run(job(), Direct(seconds=0.05), 5)
     assert (made.ok, made.label, made.turns, made.input_tokens, made.output_tokens) == (True, None, 1, 4, 2)
     assert made.ms >= 40
@@ -68,14 +68,14 @@ async def test_a_run_is_the_verdict_and_what_it_took() -> None:
     ],
 )
 async def test_whatever_goes_wrong_is_the_runs(problem: Exception, label: Label) -> None:
-    """A failure has its label and its message; the evaluation continues."""
+    """A failure becomes a label and a message of its run, and the evaluation continues."""
     made = await run(job(), Direct(problem), 5)
     assert (made.ok, made.label) == (False, label)
     assert str(problem) in made.detail
 
 
 async def test_models_side_by_side_and_each_in_order() -> None:
-    """With two workers two models are asked at once; one model's runs never overlap."""
+    """With two workers, two models run at the same time, but the runs of one model never overlap."""
     active: dict[str, int] = {}
     most = 0
 
@@ -100,7 +100,7 @@ async def test_models_side_by_side_and_each_in_order() -> None:
 
 
 def test_the_plan_puts_ways_beside_each_other() -> None:
-    """The same case by all methods, then the next; trials follow one another, and so do models."""
+    """The plan runs a case with all methods before the next case, then the next trial, then the next model."""
     cells = [
         (replace(CELL, model=model, method=method), {}) for model in ("a", "b") for method in ("toolsim", "native")
     ]
@@ -117,7 +117,7 @@ def test_the_plan_puts_ways_beside_each_other() -> None:
 
 
 def test_a_case_about_addon_options_is_asked_through_toolsim_only() -> None:
-    """It is asked once, not for each setting of a matrix."""
+    """A case that tests toolsim options is run once, with the method toolsim only, not for each setting of a matrix."""
     about = Case("guards", "dedup", ask_once, options=("toolsim_tool_block_dedup=true",))
     cells = [(Cell("m", "default", "toolsim", "chat", False, setting), {}) for setting in ("", "toolsim_repair=off")]
     cells.append((CELL, {}))
@@ -125,7 +125,7 @@ def test_a_case_about_addon_options_is_asked_through_toolsim_only() -> None:
 
 
 async def test_answers_that_hold_a_call_as_text_are_counted() -> None:
-    """By what the client got, with a call beside it or not, if the tool was on offer; a failed question has no text."""
+    """Answers whose text contains a call of an offered tool are counted, with or without real calls next to it."""
     call = '{"name": "echo", "arguments": {}}'
     answers = iter([Answer(call), Answer(call, (Call("1", "echo", "{}"),)), Answer("echo?"), Answer(call), None])
 
@@ -143,7 +143,9 @@ async def test_answers_that_hold_a_call_as_text_are_counted() -> None:
 
 
 async def test_recordings_are_matched_with_their_questions() -> None:
-    """What the model was shown is stored once; repairs and untagged calls are counted separately."""
+    """Each recording is matched with its question: the prompt is stored once, and repairs and untagged calls are
+    counted.
+    """
 
     async def send(request: Request) -> Answer:
         return Answer("Hi.")

@@ -1,4 +1,4 @@
-"""The statistics, against published values and their definitions."""
+"""Tests for the statistics, against published values and their definitions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from toolsim.eval.measures import mcnemar, percentile, wilson
     [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
 )
 def test_wilson_gives_the_published_intervals(ok: int, runs: int, low: float, high: float) -> None:
-    """To the four digits in which they were published."""
+    """Wilson's intervals agree with the published ones to four digits."""
     assert wilson(ok, runs) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
 
 
 @given(st.integers(1, 10_000).flatmap(lambda runs: st.tuples(st.integers(0, runs), st.just(runs))))
 def test_wilson_holds_the_rate(pair: tuple[int, int]) -> None:
-    """The rate lies within, the bounds within 0 and 1, and right and wrong are mirrored."""
+    """The interval contains the rate, stays within 0 and 1, and is symmetric for correct and incorrect runs."""
     ok, runs = pair
     low, high = wilson(ok, runs)
     assert 0 <= low <= ok / runs <= high <= 1
@@ -30,12 +30,12 @@ def test_wilson_holds_the_rate(pair: tuple[int, int]) -> None:
 
 
 def test_nothing_run_is_nothing_known() -> None:
-    """The interval is everything from 0 to 1."""
+    """Without runs, the interval is from 0 to 1."""
     assert wilson(0, 0) == (0.0, 1.0)
 
 
 def test_percentiles_are_measured_values() -> None:
-    """Nearest rank, as in the textbook's example."""
+    """Percentiles follow the nearest-rank method, as in the textbook's example."""
     values = [15, 20, 35, 40, 50]
     assert [percentile(values, percent) for percent in (5, 30, 40, 50, 95, 100)] == [15, 20, 20, 35, 50, 50]
     assert percentile([], 50) == 0
@@ -51,6 +51,6 @@ def test_mcnemar_counts_all_falls_of_the_coins(a: int, b: int) -> None:
 
 
 def test_mcnemar_of_many_pairs_does_not_overflow() -> None:
-    """Thousands of pairs are beyond a float's range, not beyond the test."""
+    """The p-value of thousands of pairs is computed without overflow."""
     assert mcnemar(2600, 2400) == pytest.approx(0.00489, abs=1e-4)
     assert 0 <= mcnemar(5000, 0) < 1e-300

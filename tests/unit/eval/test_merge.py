@@ -1,4 +1,4 @@
-"""Several reports joined to one."""
+"""Tests for joining several reports into one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def folder(path: Path, own: Sequence[Run], settings: dict[str, object] | None = 
 
 
 def test_only_what_all_ways_answered_counts() -> None:
-    """Within a suite and a model: a way that is ahead of the others gains nothing from it."""
+    """Only cases that all methods of a suite and model have answered count, so a method that is further along has no
+    advantage.
+    """
     kept = shared_runs(
         [
             *runs("toolsim", "abc"),
@@ -53,18 +55,20 @@ def test_only_what_all_ways_answered_counts() -> None:
 
 
 def test_trials_are_matched_one_by_one() -> None:
-    """If one method has asked a case only once, the second trial of the others is left out."""
+    """Trials are matched by number: if one method has only one trial of a case, other trials of that
+    case are left out.
+    """
     native = [replace(entry, trial=trial) for trial in (0, 1) for entry in runs("native", "a")]
     assert [entry.trial for entry in shared_runs([*runs("toolsim", "a"), *native])] == [0, 0]
 
 
 def test_the_last_part_counts_where_two_have_the_same_run() -> None:
-    """A run that was made again replaces the old one."""
+    """If two parts contain the same run, the run of the last part counts."""
     assert [entry.ok for entry in joined([[run(ok=False)], [run(ok=True)]])] == [True]
 
 
 def test_a_part_can_have_another_name() -> None:
-    """An older toolsim, asked as if it were the server, is shown beside the current one."""
+    """The runs of a part can be shown under another method name, such as an older toolsim version."""
     (only,) = named(runs("native", "a"), "toolsim 0.1.0")
     assert (only.cell.method, only.cell.setting) == ("toolsim", "0.1.0")
     with pytest.raises(UsageError, match="beginning with one of toolsim, native, prompt"):
@@ -72,7 +76,7 @@ def test_a_part_can_have_another_name() -> None:
 
 
 def test_a_joined_report_is_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It has all files, so that it can be compared; made by the command that users type."""
+    """The join command writes a complete report, which can be compared with others."""
     today = folder(tmp_path / "today", [*runs("toolsim", "ab"), *runs("native", "ab")])
     before = folder(tmp_path / "before", runs("native", "abc"))
     out = tmp_path / "out"
@@ -104,7 +108,7 @@ def test_a_joined_report_is_a_report(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_what_cannot_be_joined_is_refused(
     arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In one line, before anything is written."""
+    """Reports that cannot be joined are refused in one line, before anything is written."""
     a = folder(tmp_path / "a", runs("toolsim", "a"))
     other = folder(tmp_path / "b", runs("native", "a"), {**SETTINGS, "seed": 12})
     filled = [argument.format(out=tmp_path / "out", a=a, other=other) for argument in arguments]

@@ -1,4 +1,4 @@
-"""The three methods."""
+"""Tests for the methods toolsim, native and prompt."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def says(text: str, seen: list[Request]) -> Send:
 
 
 async def test_the_way_prompt_describes_tools_in_words() -> None:
-    """No tool goes over the wire, and calls are parsed from the text."""
+    """The method prompt sends no tools in the request, but describes them as text, and parses calls from the answer."""
     seen: list[Request] = []
     answer = await prompted(says(TAGGED, seen), Case("s", "c", play))(REQUEST)
     assert seen[0].tools == ()
@@ -37,14 +37,14 @@ async def test_the_way_prompt_describes_tools_in_words() -> None:
 
 
 async def test_without_tools_nothing_is_read_as_a_call() -> None:
-    """A model without tools may talk about tags, by each method."""
+    """Without tools, tagged text in an answer is not parsed as calls, by any method."""
     plain = Request(REQUEST.messages)
     for send in (prompted(says(TAGGED, []), Case("s", "c", play)), with_content_tags(says(TAGGED, []))):
         assert (await send(plain)) == Answer(TAGGED)
 
 
 async def test_a_suite_may_bring_its_own_form() -> None:
-    """Its wording and its parser are used instead of ours."""
+    """A suite can provide a prompt form, whose wording and parser replace the built-in ones."""
 
     class Form:
         def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
@@ -60,12 +60,12 @@ async def test_a_suite_may_bring_its_own_form() -> None:
 
 
 async def test_the_content_tag_fallback() -> None:
-    """Tagged calls in the text of a native answer count if that setting is chosen."""
+    """With the content-tag fallback, tagged calls in the text of a native answer count as calls."""
     assert (await with_content_tags(says(TAGGED, []))(REQUEST)).calls == (Call("tag_1", "echo", "{}"),)
 
 
 async def test_only_the_way_toolsim_starts_a_proxy() -> None:
-    """The other methods ask the server directly and record nothing."""
+    """The methods native and prompt send requests directly to the server, without a proxy or recordings."""
     async with aclosing(Proxies("http://127.0.0.1:9/v1")) as proxies:
         methods = Methods(Target("http://127.0.0.1:9/v1"), proxies)
         for cell in (

@@ -1,4 +1,4 @@
-"""The method ``prompt``."""
+"""Tests for the method ``prompt``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CALL = {"id": "1", "type": "function", "function": {"name": "echo", "arguments":
 
 
 def test_tools_and_history_become_text() -> None:
-    """The tools are in the system message, calls and results in the messages; nothing structured is left."""
+    """Tools become a part of the system message, and calls and results become text messages."""
     messages = [
         {"role": "system", "content": "Be kind."},
         {"role": "user", "content": "Go."},
@@ -26,14 +26,14 @@ def test_tools_and_history_become_text() -> None:
 
 
 def test_without_a_system_message_or_tools() -> None:
-    """A system message is added for tools, and none without tools."""
+    """A system message is added only if there are tools."""
     messages = [{"role": "user", "content": "Go."}]
     assert [message["role"] for message in PlainPrompt().write(messages, TOOLS)] == ["system", "user"]
     assert PlainPrompt().write(messages, []) == messages
 
 
 def test_its_own_form_is_read_back() -> None:
-    """A tagged call is parsed, apart from the text before it; a fenced object without arguments is no call."""
+    """A tagged call is parsed and the text before it is kept; a fenced object without arguments is not a call."""
     text = 'I will.\n<tool_call>\n{"name": "echo", "arguments": {"a": 1}}\n</tool_call>'
     assert PlainPrompt().read(text) == ("I will.", (Call("tag_1", "echo", '{"a": 1}'),))
     assert PlainPrompt().read('```json\n{"name": "echo"}\n```')[1] == ()

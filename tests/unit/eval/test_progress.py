@@ -1,4 +1,4 @@
-"""The output while an evaluation runs."""
+"""Tests for the progress output of an evaluation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def shown(capsys: pytest.CaptureFixture[str], verbosity: int, *, quiet: bool = F
 
 
 def test_without_a_terminal_it_prints_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing, a line per run, or also why a run failed; quiet overrides all."""
+    """Without a terminal, the verbosity adds a line per run, then the reason for a failure; quiet
+    overrides verbosity.
+    """
     assert shown(capsys, 0) == ""
     assert "scenarios happy_path · qwen · default · toolsim · chat: WRONG no_call" in shown(capsys, 1)
     assert "nothing [bold]was[/bold] called" in shown(capsys, 2)
@@ -37,7 +39,7 @@ def test_without_a_terminal_it_prints_what_was_asked_for(capsys: pytest.CaptureF
 def test_on_a_terminal_there_is_a_live_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has case, model, count and rate; a model's text is escaped."""
+    """On a terminal, a live line shows count and rate, and markup in a model's text is escaped."""
     pytest.importorskip("rich")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -49,7 +51,7 @@ def test_on_a_terminal_there_is_a_live_line(
 
 
 def test_turns_and_their_sizes() -> None:
-    """Each turn says what it ended in: calls, text, an error, or nothing; sizes come with the second level."""
+    """The line of a turn ends with its calls, text or error; the second verbosity level adds sizes."""
     sizes = {"messages": 1200, "tools": 34}
     called = {
         "answer": {"text": "", "calls": [{"name": "f"}, {"name": "g"}]},
@@ -67,6 +69,6 @@ def test_turns_and_their_sizes() -> None:
 
 
 def test_verbose_shows_the_turns_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """From the first level on."""
+    """The turns of a run are shown from the first verbosity level on."""
     assert "turn 1, 0.1 s: calls state_get" in shown(capsys, 1)
     assert "turn 1" not in shown(capsys, 0)

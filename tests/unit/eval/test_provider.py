@@ -1,4 +1,4 @@
-"""The scripted provider, as an ordinary client sees it."""
+"""Tests for the scripted provider, with an ordinary client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ USER = ("user", "Scenario one. Go.")
 
 
 async def test_it_counts_its_own_turns() -> None:
-    """The number of assistant messages selects the reply; the last one serves all later questions."""
+    """The number of assistant messages selects the scripted reply, and the last reply answers all later questions."""
     script: list[Reply] = ["first", lambda shown: shown[-4:], ApiError("Out.")]
     reply = ("assistant", "…")
     assert await ask(script, ("system", "Rules"), USER) == "first"
@@ -36,13 +36,13 @@ async def test_it_counts_its_own_turns() -> None:
 
 
 async def test_it_refuses_strangers() -> None:
-    """A conversation without a script is a bad request, not a guess."""
+    """A conversation that has no script is refused as a bad request."""
     with pytest.raises(BadRequest):
         await ask(["first"], ("user", "Hello"))
 
 
 async def test_it_is_an_ordinary_server() -> None:
-    """Both APIs give the same words, and /models names its one model."""
+    """The provider returns the same text through both APIs, and /models lists its only model."""
     chat = next(scenario for scenario in SCENARIOS if scenario.id == "chat_only")
     async with scripted_provider() as url, httpx.AsyncClient(base_url=url) as client:
         assert [model["id"] for model in (await client.get("models")).json()["data"]] == [MODEL]

@@ -1,4 +1,4 @@
-"""The evaluation's own mitmdump."""
+"""Tests for the mitmdump process of an evaluation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from toolsim.recordings.child import StartFailed
 
 @pytest.mark.slow
 async def test_it_serves_the_path_of_the_target_and_goes_away() -> None:
-    """One proxy per user and options, started once; nothing is left afterwards."""
+    """Each user and set of options has one proxy, which serves the target's path and leaves nothing behind when
+    stopped.
+    """
     async with aclosing(Proxies("http://127.0.0.1:9/api/v1")) as started:
         proxy = await started.get("m", ("toolsim_repair=off",))
         assert await started.get("m", ("toolsim_repair=off",)) is proxy
@@ -31,7 +33,7 @@ async def test_it_serves_the_path_of_the_target_and_goes_away() -> None:
 
 @pytest.mark.slow
 async def test_a_bad_option_is_reported_with_the_log(tmp_path: Path) -> None:
-    """The message holds what mitmdump logged."""
+    """The error for an invalid option contains mitmdump's log."""
     async with aclosing(Proxies("http://127.0.0.1:9/v1", flows=tmp_path)) as started:
         with pytest.raises(StartFailed, match="toolsim_repair"):
             await started.get("m", ("toolsim_repair=perhaps",))
@@ -39,13 +41,13 @@ async def test_a_bad_option_is_reported_with_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_the_log_of_a_proxy_can_be_an_option() -> None:
-    """An option that is given replaces the evaluation's own value; mitmproxy would refuse two."""
+    """An explicit option replaces the evaluation's own value, since mitmproxy would refuse duplicates."""
     async with aclosing(Proxies("http://127.0.0.1:9/v1")) as started:
         assert (await started.get("m", ("toolsim_log=text", "toolsim_profiles=off"))).base_url
 
 
 async def test_interrupted_while_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proxy that was about to start does not stay."""
+    """A proxy is stopped if its start is canceled."""
     happened = []
 
     class SlowChild:

@@ -1,4 +1,4 @@
-"""Events around each question."""
+"""Tests for sending each question and recording its step."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Model:
 
 
 async def test_steps_record_what_is_new() -> None:
-    """Each step holds the new messages only, the answer, the time; tokens are summed."""
+    """Each step records only the new messages, the answer and the time; tokens are summed."""
     ask = Asking(Model(Answer("a", (), "stop", 5, 1), Answer("b", (), "stop", 7, 2)), {"temperature": 0}, 5)
     await ask(Request((USER,), TOOLS))
     await ask(Request((USER, {"role": "assistant", "content": "a"}, USER), TOOLS))
@@ -41,14 +41,14 @@ async def test_steps_record_what_is_new() -> None:
 
 
 async def test_sampling_goes_with_each_question() -> None:
-    """A case's own options win over the profile's."""
+    """Sampling options are sent with each question, and a case's options override the profile's."""
     model = Model(Answer("a"))
     await Asking(model, {"temperature": 0, "top_p": 1}, 5)(Request((USER,), options={"top_p": 0.5}))
     assert model.requests[0].options == {"temperature": 0, "top_p": 0.5}
 
 
 async def test_a_question_that_hangs_is_over_in_time() -> None:
-    """However long the model takes, the run continues."""
+    """A question without an answer fails at the time limit, and the run continues."""
 
     async def hang(request: Request) -> Answer:
         await asyncio.sleep(60)
@@ -63,7 +63,7 @@ async def test_a_question_that_hangs_is_over_in_time() -> None:
 
 @pytest.mark.slow
 async def test_a_rate_limit_is_waited_for_as_long_as_it_says() -> None:
-    """Retry-After is honoured, and does not count as the model's time."""
+    """After a rate limit, the harness waits for the time in Retry-After, which does not count as the model's time."""
     limited = ProviderError("slow down", status=429, retry_after=0.2)
     model = Model(limited, limited, Answer("a"))
     ask = Asking(model, {}, 5)
@@ -76,7 +76,7 @@ async def test_a_rate_limit_is_waited_for_as_long_as_it_says() -> None:
 
 
 async def test_without_a_hint_waits_grow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each wait is twice the one before; in the end the error is the run's."""
+    """Without Retry-After each wait is twice the previous one, and the run fails after MAX_WAITS."""
     monkeypatch.setattr(question_run, "FIRST_WAIT_SECONDS", 0.001)
     model = Model(*[ProviderError("slow down", status=429)] * (question_run.MAX_WAITS + 1))
     ask = Asking(model, {}, 5)
@@ -97,7 +97,7 @@ async def test_without_a_hint_waits_grow(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 async def test_other_errors_are_not_waited_for(error: ProviderError) -> None:
-    """They fail the run at once."""
+    """Other errors, or an unreasonably long Retry-After, fail the run immediately."""
     model = Model(error, Answer("never"))
     with pytest.raises(ProviderError):
         await Asking(model, {}, 5)(Request((USER,)))
@@ -105,19 +105,19 @@ async def test_other_errors_are_not_waited_for(error: ProviderError) -> None:
 
 
 async def test_a_server_that_is_still_loading_is_waited_for() -> None:
-    """503 with Retry-After is as good a promise as 429."""
+    """A status of 503 with Retry-After is retried like 429."""
     model = Model(ProviderError("loading", status=503, retry_after=0.01), Answer("a"))
     assert (await Asking(model, {}, 5)(Request((USER,)))).text == "a"
 
 
 def test_common_prefix() -> None:
-    """Up to the first difference, or the end of the shorter one."""
+    """The common prefix ends at the first difference or at the end of the shorter list."""
     assert common_prefix([1, 2, 3], [1, 2, 4, 3]) == 2
     assert common_prefix([], [1]) == common_prefix([1], []) == 0
 
 
 async def test_a_tool_choice_replaces_the_cases_own() -> None:
-    """Only where tools are on offer; and a question without a limit of time is asked."""
+    """A tool_choice option replaces the case's tool choice, but only in questions with tools."""
     model = Model(Answer("a"), Answer("b"))
     ask = Asking(model, {"tool_choice": "echo", "seed": 1}, None)
     await ask(Request((USER,), TOOLS, "auto"))

@@ -1,4 +1,4 @@
-"""The plain questions: their data is consistent, and their judge distinguishes right from wrong."""
+"""Tests for the single-turn questions: their data is consistent, and their judge detects incorrect answers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def first_right(calls: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, An
 
 
 def test_there_are_as_many_as_agreed() -> None:
-    """14 need one call, 4 two, 6 none, and 14 others one, with their own tools; none offers more than four tools."""
+    """The suites have the agreed number of questions with one, two and no calls, and no question offers more than four
+    tools.
+    """
     counts = {
         suite: [sum(len(question["calls"]) == number for question in document["questions"]) for number in (1, 2, 0)]
         for suite, document in DOCUMENTS.items()
@@ -59,7 +61,7 @@ def test_there_are_as_many_as_agreed() -> None:
 
 @each("question", QUESTIONS, ids=lambda question: question["id"])
 def test_right_calls_fit_the_tools_on_offer(question: dict[str, Any]) -> None:
-    """Every right value is valid by the schema of a tool that the question offers."""
+    """Each correct value is valid by the schema of a tool that the question offers."""
     for call in question["calls"]:
         assert call["name"] in question["tools"]
         properties = TOOLS[call["name"]]["parameters"]["properties"]
@@ -70,7 +72,7 @@ def test_right_calls_fit_the_tools_on_offer(question: dict[str, Any]) -> None:
 
 @each("name", CASES)
 def test_right_answers_are_right_and_others_are_not(name: str) -> None:
-    """The first right values count, in any order; silence and a surplus call do not."""
+    """The correct calls pass in any order; a surplus call or a missing call fails."""
     case, right = CASES[name], first_right(RIGHT[name])
     assert play(case, right).ok
     assert play(case, right[::-1]).ok
@@ -91,12 +93,12 @@ def test_right_answers_are_right_and_others_are_not(name: str) -> None:
     ],
 )
 def test_a_wrong_call_is_named(calls: list[tuple[str, Any]], label: str | None) -> None:
-    """Each mistake has its label."""
+    """Each kind of incorrect call has a specific label."""
     assert play(CASES["one_01"], calls).label == label
 
 
 def test_mistakes_with_several_calls_and_types() -> None:
-    """A number as text, one call of two, an answer that was cut."""
+    """A number as text, only one of two calls, and a truncated answer have specific labels."""
     money = {"amount": "250", "from_currency": "USD", "to_currency": "EUR"}
     assert play(CASES["one_03"], [("convert_currency", money)]).label == "type_coercion"
     assert play(CASES["two_01"], [("get_weather", {"city": "Rome"})]).label == "parallel_collapse"

@@ -1,4 +1,4 @@
-"""Prompts and answers of the model, from recordings."""
+"""Tests for the prompts and answers in recordings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FLOWS = [Path(__file__).parents[3] / "flows" / f"{name}.flow" for name in NAMES]
 
 @pytest.mark.parametrize("file", FLOWS, ids=NAMES)
 async def test_a_recording_tells_what_the_model_saw_and_wrote(file: Path, tmp_path: Path) -> None:
-    """The rewritten request with the tools in words, and the model's text before the addon parsed it."""
+    """A recording contains the rewritten prompt with the tools as text, and the model's text before it was parsed."""
     shutil.copy(file, tmp_path)
     [exchange] = await Captures(tmp_path).new(1)
     assert any("# CLIENT TOOL CATALOG" in text for _, text in exchange.shown)
@@ -30,7 +30,9 @@ async def test_a_recording_tells_what_the_model_saw_and_wrote(file: Path, tmp_pa
 
 
 async def test_each_recording_is_returned_once_and_in_order(tmp_path: Path) -> None:
-    """Oldest first, whatever their names; recordings of an abandoned run are skipped."""
+    """Each recording is returned once, oldest first regardless of its name; recordings of an abandoned
+    run are skipped.
+    """
     captures = Captures(tmp_path)
     shutil.copy(FLOWS[0], tmp_path / "left-0001.flow")
     captures.forget()
@@ -47,7 +49,7 @@ async def test_each_recording_is_returned_once_and_in_order(tmp_path: Path) -> N
 
 
 async def test_a_recording_may_come_late_or_never(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is waited for, but not forever: an aborted exchange is never recorded."""
+    """A recording that is late is awaited for a limited time, since an aborted exchange is never recorded."""
     monkeypatch.setattr(recorded, "_WAIT_SECONDS", 1.0)
     captures = Captures(tmp_path)
     waiting = asyncio.create_task(captures.new(1))
@@ -59,6 +61,6 @@ async def test_a_recording_may_come_late_or_never(tmp_path: Path, monkeypatch: p
 
 
 async def test_a_broken_file_is_skipped(tmp_path: Path) -> None:
-    """It costs its own trace, not the run."""
+    """A broken recording is skipped."""
     (tmp_path / "x-0001.flow").write_bytes(b"no flow")
     assert await Captures(tmp_path).new(1) == []

@@ -1,4 +1,4 @@
-"""The files of a report."""
+"""Tests for the files of a report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .runs import RUNS
 
 
 def test_the_three_files_agree(tmp_path: Path) -> None:
-    """JSON, Markdown and HTML have the same overall rate; the folder's name is the stamp; no secret is in any."""
+    """The JSON, Markdown and HTML files show the same overall rate and the folder's timestamp, and no secrets."""
     log = Journal(tmp_path / "20260207T123628Z", Secrets(["sesame-opens"]))
     report.write(
         log, RUNS, planned=7, target="http://sesame-opens/v1", settings={"seed": 1}, note="Said by its author."

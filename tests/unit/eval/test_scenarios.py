@@ -1,4 +1,4 @@
-"""The scenarios, played by models that do right and wrong on purpose."""
+"""Tests for the scenarios, played by models that deliberately act correctly or incorrectly."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TITLE = patch("/draft/title", "Quarterly report")
 
 @pytest.mark.parametrize("scenario", ["happy_path", "missing_workspace_id"])
 async def test_the_title_is_set_after_the_state_was_read(scenario: str) -> None:
-    """Reading, patching and the final text are all required."""
+    """The scenario passes only if the state is read, the title patched, and the final text exact."""
     assert (await play(scenario, (get(),), (TITLE,), "Done.")).ok
     assert (await play(scenario, (TITLE,), "Done.")).label == "wrong_state"
     assert (await play(scenario, (get(),), "Done.")).label == "wrong_state"
@@ -46,14 +46,14 @@ async def test_the_title_is_set_after_the_state_was_read(scenario: str) -> None:
 
 
 async def test_an_id_that_was_not_given_is_recovered_from_the_error() -> None:
-    """The first call has no id or a wrong one; the error names the right one."""
+    """After a call with a missing or incorrect id, the scenario passes if the next call uses the id from the error."""
     without, wrong = Call("0", "state_get", "{}"), Call("0", "state_get", '{"workspace_id": "main"}')
     for first in (without, wrong):
         assert (await play("missing_workspace_id", (first,), (get(),), (TITLE,), "Done.")).ok
 
 
 async def test_a_type_error_has_to_be_made_and_fixed() -> None:
-    """The wrong patch is answered ok:false, and the right one follows."""
+    """The scenario passes only if the model first sends a patch with an incorrect type and then corrects it."""
     wrong, right = patch("/draft/priority", "high"), patch("/draft/priority", 3, "3")
     assert (await play("type_error_recovery", (wrong,), (right,), "Done.")).ok
     assert (await play("type_error_recovery", (wrong,), "Done.")).label == "type_coercion"
@@ -61,7 +61,9 @@ async def test_a_type_error_has_to_be_made_and_fixed() -> None:
 
 
 async def test_long_arguments_are_refused_and_shortened() -> None:
-    """The prompt's text exceeds the limit, its first sentence does not."""
+    """The scenario passes only if the model first sends the entire text, which is too long, and then a
+    shortened one.
+    """
     long = patch("/draft/body", BY_ID["long_arguments_guard"].prompt.partition("this text: ")[2].partition("\n")[0])
     short = patch("/draft/body", "The quarter went well and the team grew in every region that we serve.", "3")
     assert (await play("long_arguments_guard", (long,), (short,), "Done.")).ok
@@ -70,20 +72,20 @@ async def test_long_arguments_are_refused_and_shortened() -> None:
 
 
 async def test_chat_without_tools() -> None:
-    """No tool is offered, none is called, and the text is exact."""
+    """The scenario without tools passes only if the text is exact and no tool is called."""
     assert (await play("chat_only", "Done.")).ok
     assert (await play("chat_only", "Sure! Done.")).label == "wrong_final_text"
     assert (await play("chat_only", (get(),))).label == "needless_call"
 
 
 async def test_parallel_means_in_one_turn() -> None:
-    """Two calls one after the other are a collapse, and two at once are right."""
+    """Two calls in one turn pass, but two calls in consecutive turns are labeled parallel_collapse."""
     assert (await play("happy_path_parallel", (get(), TITLE), "Done.")).ok
     assert (await play("happy_path_parallel", (get(),), (TITLE,), "Done.")).label == "parallel_collapse"
 
 
 async def test_settings_reach_the_loop() -> None:
-    """Allowlist and policy come from the flags, except where a scenario tests them."""
+    """The allowlist from the flags applies to a scenario, except to a scenario without tools."""
     settings = ScenarioSettings(allowed=("state_get",))
     verdict = await play("happy_path", (get(),), (TITLE,), "Done.", settings=settings)
     assert verdict.label == "wrong_tool"
@@ -91,7 +93,7 @@ async def test_settings_reach_the_loop() -> None:
 
 
 def test_presets_and_lists() -> None:
-    """default is the first five, lists join, each scenario once; an unknown name is an error."""
+    """Presets and ids are joined to a list without duplicates, and an unknown name is an error."""
     assert PRESETS["default"] == tuple(BY_ID)[:5]
     ids = [scenario.id for scenario in select("default,happy_path_parallel,chat_only")]
     assert ids == list(BY_ID)
@@ -101,5 +103,5 @@ def test_presets_and_lists() -> None:
 
 
 def test_prompts_are_distinct() -> None:
-    """No two scenarios start alike: the scripted provider recognises them by their prompts."""
+    """All prompts differ, because the scripted provider recognizes scenarios by their prompts."""
     assert len({scenario.prompt for scenario in SCENARIOS}) == len(SCENARIOS)

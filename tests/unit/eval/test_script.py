@@ -1,4 +1,4 @@
-"""Answers of the scripted provider."""
+"""Tests for the scripts of the scripted provider."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from toolsim.eval.script import SCRIPTS, after, block, live_scripts
 
 
 def test_every_scenario_has_its_script() -> None:
-    """It is found by the prompt that starts it."""
+    """Each scenario has a script, which is found by the scenario's prompt."""
     assert set(SCRIPTS) == {scenario.id for scenario in SCENARIOS}
     assert set(live_scripts()) == {scenario.prompt for scenario in SCENARIOS}
 
 
 def test_a_block_holds_what_it_was_given() -> None:
-    """An object as JSON; a text unchanged, whether it is JSON or not."""
+    """A block contains an object as JSON, and text unchanged, even if it is not valid JSON."""
     whole = block("state_get", {"a": "ü"})
     assert json.loads(whole.removeprefix("<tool_call>").removesuffix("</tool_call>")) == {
         "name": "state_get",
@@ -25,7 +25,7 @@ def test_a_block_holds_what_it_was_given() -> None:
 
 
 def test_a_script_continues_only_if_the_guard_has_reacted() -> None:
-    """Otherwise it ends, and the scenario fails."""
+    """A script continues only if the expected error was returned; otherwise it ends, and the scenario fails."""
     reply = after("TYPE_ERROR", "again")
     assert callable(reply)
     assert (reply("… TYPE_ERROR: …"), reply("all well")) == ("again", "Done.")

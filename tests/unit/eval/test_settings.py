@@ -1,4 +1,4 @@
-"""From flags to what is asked."""
+"""Tests for turning flags into the settings of an evaluation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def live(*arguments: str) -> Setup:
 
 
 def test_live_asks_by_chat_and_through_toolsim() -> None:
-    """The defaults: one method, one API, whole answers, the default profile, the five scenarios."""
+    """By default a live evaluation uses the method toolsim, the chat API without streaming, and the default profile."""
     asked = live()
     assert [(cell.model, cell.profile, cell.method, cell.api, cell.stream) for cell, _ in asked.cells] == [
         ("a", "default", "toolsim", "chat", False),
@@ -42,7 +42,7 @@ def test_live_asks_by_chat_and_through_toolsim() -> None:
 
 
 def test_the_same_seed_asks_the_same() -> None:
-    """Another seed asks something else."""
+    """The same seed selects the same questions, and another seed selects others."""
     setups = [live("--suite", "questions", "--sample", "6", "--seed", seed) for seed in ("1", "1", "2")]
     asked = [[case.id for case in setup.cases] for setup in setups]
     assert len(asked[0]) == 6
@@ -50,7 +50,7 @@ def test_the_same_seed_asks_the_same() -> None:
 
 
 def test_offline_asks_by_both_apis_whole_and_streamed() -> None:
-    """The scripted provider costs nothing."""
+    """An offline evaluation uses both APIs, streamed and not, since the scripted provider costs nothing."""
     asked = setup(args("--models", "scripted", "--suite", "scenarios"), offline=True)
     assert {(cell.api, cell.stream) for cell, _ in asked.cells} == {
         ("chat", False), ("chat", True), ("responses", False), ("responses", True)
@@ -58,7 +58,7 @@ def test_offline_asks_by_both_apis_whole_and_streamed() -> None:
 
 
 def test_a_list_of_values_makes_a_matrix_of_the_way_toolsim() -> None:
-    """Each combination of the addon's options is a setting; the other methods have none."""
+    """Each combination of listed option values is a setting of the method toolsim; other methods have no settings."""
     asked = live(
         "--method",
         "toolsim,native",
@@ -79,7 +79,7 @@ def test_a_list_of_values_makes_a_matrix_of_the_way_toolsim() -> None:
 
 
 def test_the_fallback_matrix_is_one_of_the_way_native() -> None:
-    """With the fallback, without it, or both."""
+    """The content-tag fallback is a setting of the method native, and the matrix compares it with the default."""
 
     def settings(*arguments: str) -> list[str]:
         return [cell.setting for cell, _ in live("--method", "native", "--models", "m", *arguments).cells]
@@ -90,7 +90,7 @@ def test_the_fallback_matrix_is_one_of_the_way_native() -> None:
 
 
 def test_sampling_options_and_who_wins() -> None:
-    """Defaults, then the profile, then flags, then overrides; OpenRouter's own fields among them."""
+    """Overrides take precedence over flags, flags over the profile, and the profile over --llm-options."""
     asked = live(
         "--llm-options", '{"temperature": 9, "seed": 1}', "--top-p", "0.5", "--request-overrides", '{"top_p": 0.1}',
         "--route", "fallback", "--transforms", "middle-out", "--provider-only", "x,y", "--provider-ignore", "z",
@@ -102,7 +102,7 @@ def test_sampling_options_and_who_wins() -> None:
 
 
 def test_profiles_apply_where_they_are_meant_to() -> None:
-    """Unless --enforce-applicability says otherwise."""
+    """Profiles apply only to the models that they are meant for, unless --enforce-applicability is off."""
 
     def profiles(*arguments: str) -> list[tuple[str, str]]:
         asked = live("--models", "qwen3:4b,other", "--profiles", "recommended,tool_calling", *arguments)
@@ -132,13 +132,13 @@ def test_profiles_apply_where_they_are_meant_to() -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_asked(arguments: tuple[str, ...]) -> None:
-    """The message is one line about the flag."""
+    """Flags that make no sense are refused before any request is sent."""
     with pytest.raises(UsageError):
         live(*arguments)
 
 
 def test_the_base_url() -> None:
-    """The flag, or the predecessor's variable with its prefix; --offline overrides both."""
+    """The base URL is the flag, or OpenRouter's if its key is set; --offline overrides both."""
     assert base_url(args(), {}) == ""
     assert base_url(args(), {"OPENROUTER_API_KEY": "k"}) == "https://openrouter.ai/api/v1"
     assert base_url(args("--offline"), {"OPENROUTER_API_KEY": "k"}) == ""
@@ -150,13 +150,15 @@ def test_the_base_url() -> None:
 
 @pytest.mark.parametrize("url", ["ftp://a", "a:1", "http://u:secret@a/v1", "http://a/v1?key=secret", "http://"])
 def test_a_base_url_holds_no_secrets(url: str) -> None:
-    """It is written into reports; the message does not repeat what it refuses."""
+    """A base URL with credentials or a query is refused, and the message does not repeat the secret."""
     with pytest.raises(UsageError):
         base_url(args("--base-url", url), {})
 
 
 def test_a_key_goes_only_where_its_owner_meant_it() -> None:
-    """OPENROUTER_API_KEY reaches OpenRouter and OPENROUTER_BASE_URL; any other server gets what --key-env names."""
+    """OPENROUTER_API_KEY is sent only to OpenRouter and OPENROUTER_BASE_URL; other servers receive the key in
+    --key-env.
+    """
     key = {"OPENROUTER_API_KEY": "sk-or"}
     own = {**key, "OPENROUTER_BASE_URL": "http://mine/v1"}
 
@@ -174,7 +176,7 @@ def test_a_key_goes_only_where_its_owner_meant_it() -> None:
 
 
 def test_models_that_nobody_named() -> None:
-    """A server's only model is used; if there are several, the message names them."""
+    """Without --models, a server's only model is used; if there are several, the error lists them."""
     assert default_models("http://a/v1", ["qwen"]) == "qwen"
     assert default_models("https://openrouter.ai/api/v1", ["x", "y"]) == "stable"
     with pytest.raises(UsageError, match="x, y"):
@@ -191,7 +193,7 @@ def test_models_that_nobody_named() -> None:
     ],
 )
 def test_a_tool_choice_of_ones_own(arguments: tuple[str, ...]) -> None:
-    """By a flag or among the fields, in either API's form."""
+    """A tool choice can be set by a flag or by a request field, in the form of either API."""
     assert live(*arguments).cells[0][1]["tool_choice"] == "state_get"
     with pytest.raises(UsageError, match="tool_choice"):
         live("--request-overrides", '{"tool_choice": 1}')
@@ -206,31 +208,33 @@ def test_a_tool_choice_of_ones_own(arguments: tuple[str, ...]) -> None:
     ],
 )
 async def test_a_tool_choice_that_no_case_offers(suite: str, choice: str, offered: str) -> None:
-    """It would only become an error of each question; the message has the names."""
+    """A tool choice that no selected case offers is refused with the names on offer, instead of failing
+    each question.
+    """
     chosen = ("--suite", suite, "--tool-choice")
     with pytest.raises(UsageError, match=f"no selected case has a tool {choice}; .*{offered}"):
         await check_tool_choice(live(*chosen, choice))
     for known in ("auto", "required", "none", offered.split()[-1]):
         await check_tool_choice(live(*chosen, known))
-    # It is enough that one of the suites has it.
+    # It suffices that one of the suites offers the tool.
     await check_tool_choice(live("--suite", f"{suite},scenarios", "--tool-choice", "state_get"))
 
 
 def test_tool_profiles() -> None:
-    """A word for several tools, beside tools by name."""
+    """In --allowlist, "read" and "all" stand for several tools, and can be combined with tool names."""
     assert scenario_settings(args()).allowed == ("state_get", "state_patch")
     assert scenario_settings(args("--allowlist", "read,facts_propose")).allowed == ("state_get", "facts_propose")
     assert scenario_settings(args("--allowlist", "all")).allowed is None
 
 
 def test_models_that_the_server_no_longer_lists() -> None:
-    """Those of a word are left out."""
+    """Models that a word selects but the server does not list are left out."""
     asked = setup(args(*LIVE[:2], "--models", "google,mine"), offline=False, served=["google/gemini-2.5-pro"])
     assert [cell.model for cell, _ in asked.cells] == ["google/gemini-2.5-pro", "mine"]
 
 
 def test_settings_without_effect_get_a_notice() -> None:
-    """A comparison of two native settings without that method; calls enforced on a model that is marked unreliable."""
+    """Settings without effect, and enforced calls with an unreliable model, cause a notice."""
     for arguments, notice in (
         (["--fallback-matrix", "true", "--models", "m"], "--fallback-matrix compares two settings of --method native"),
         (["--tool-use-mode", "enforced", "--models", "qwen-0.5b"], "tool calls are marked unreliable for qwen-0.5b"),
@@ -247,7 +251,7 @@ def test_settings_without_effect_get_a_notice() -> None:
 
 
 def test_models_that_are_all_gone_are_named() -> None:
-    """The words selected models; the server has none of them any more."""
+    """If the server lists none of the selected models, the error names them."""
     with pytest.raises(UsageError, match=r"no model is selected: the server does not list google/gemini-2\.5-flash, "):
         setup(args("--models", "google"), offline=False, served=["mine"])
 
@@ -261,6 +265,6 @@ def test_models_that_are_all_gone_are_named() -> None:
     ],
 )
 def test_a_list_of_known_words(arguments: tuple[str, ...], says: str) -> None:
-    """A word that is none of them, and a list without words, would ask something else than was meant."""
+    """A list with an unknown word, or without any words, is refused."""
     with pytest.raises(UsageError, match=says):
         live(*arguments)

@@ -1,4 +1,4 @@
-"""Suites by name."""
+"""Tests for finding suites by name."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from toolsim.eval.suites import load
 
 @pytest.mark.parametrize("name", ["", "nothing", "bfcl", "bfcl:"])
 def test_an_unknown_suite_is_named(name: str) -> None:
-    """An unknown name is an error that lists the suites."""
+    """The error for an unknown suite lists the existing suites."""
     with pytest.raises(UsageError, match="which_output and bfcl:CATEGORY"):
         load(name)
 
 
 def test_scenarios_by_preset() -> None:
-    """The suite ``scenarios`` holds what its selection names."""
+    """The suite ``scenarios`` contains the selected scenarios."""
     assert [case.id for case in load("scenarios", None, "chat_only,happy_path")] == ["chat_only", "happy_path"]
 
 
 def test_the_other_suites() -> None:
-    """Each case belongs to the requested suite; a missing benchmark's error says how to get it."""
+    """Each case has the name of its suite; an unknown BFCL category is an error that names it."""
     for name in ("questions", "unseen", "which_output"):
         assert {case.suite for case in load(name)} == {name}
     with pytest.raises(UsageError, match="bfcl:nothing"):

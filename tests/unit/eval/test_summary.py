@@ -1,4 +1,4 @@
-"""The figures of a report."""
+"""Tests for the figures of a report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .runs import RUNS, run
 
 
 def test_the_schema_of_report_json() -> None:
-    """Overall and per cell, with exactly what was counted."""
+    """report.json contains the overall figures, the figures per cell, and the settings."""
     report = json.loads(json.dumps(summarise(RUNS, planned=9, stamp="20260207T123628Z", settings={"seed": 1})))
     assert report["overall"] == {"runs": 7, "ok": 4, "percent": 57.14, "interval": [25.05, 84.18]}
     assert (report["planned"], report["settings"]) == (9, {"seed": 1})
@@ -30,19 +30,19 @@ def test_the_schema_of_report_json() -> None:
 
 
 def test_calls_as_text_are_counted_in_all_runs_or_not_at_all() -> None:
-    """A report of an older version did not count them, and zero would flatter it."""
+    """Calls as text are summed only if every run counted them, since a missing count is not zero."""
     counted = [replace(RUNS[0], as_text=1), replace(RUNS[1], as_text=2), replace(RUNS[2], as_text=0)]
     assert (Figures.of(counted).as_text, Figures.of([*counted, RUNS[3]]).as_text) == (3, None)
     assert summarise(counted, planned=3, stamp="", settings={})["as_text"] == 3
 
 
 def test_scenarios_count_alone_and_benchmarks_together() -> None:
-    """A benchmark's single cases mean little."""
+    """Scenarios have one row each, and the cases of a benchmark are combined."""
     assert list(by_case(RUNS)) == ["happy_path", "chat_only", "bfcl:multiple"]
 
 
 def test_latency_is_of_answers() -> None:
-    """A timeout would only repeat its limit, and a refused connection flatters the server."""
+    """Latencies include only answered runs, since timeouts and refused connections would distort them."""
     figures = Figures.of(
         [run(ms=10), run(ok=False, label="timeout", ms=120_000), run(ok=False, label="http_error", ms=1)]
     )
@@ -50,20 +50,20 @@ def test_latency_is_of_answers() -> None:
 
 
 def test_nothing_was_run() -> None:
-    """A report that was interrupted at once has no figures, and no crash."""
+    """A report without runs has figures without dividing by zero."""
     assert summarise([], planned=3, stamp="", settings={})["overall"]["interval"] == [0, 100]
     assert Rate.of([]).percent == 0
 
 
 def test_nearly_all_is_96_percent() -> None:
-    """24 of 25 is dependable, 23 of 25 is not."""
+    """24 of 25 runs are at least 96 %, and 23 of 25 are not."""
     for wrong, dependable in ((1, 1), (2, 0)):
         runs = [run(trial=number, ok=number >= wrong) for number in range(25)]
         assert summarise(runs, planned=25, stamp="", settings={})["combinations"]["at_96"] == dependable
 
 
 def test_models_stand_for_themselves() -> None:
-    """Two models in one report are two rows; the sum of both would be nobody's figure."""
+    """If a report has several models, each has separate rows."""
     runs = [run("multiple_1", suite="bfcl:multiple", model=model) for model in ("small", "large")]
     assert list(by_case(runs)) == ["small · bfcl:multiple", "large · bfcl:multiple"]
     assert list(by_case(runs[:1])) == ["bfcl:multiple"]

@@ -1,4 +1,4 @@
-"""Questions about one of several outputs: what is asked, and what counts as right."""
+"""Tests for questions about one of several outputs: their messages, and the answers that pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolsim.eval.which_output import cases
 
 
 def asked(case_id: str, answer: Answer) -> tuple[Request, Verdict]:
-    """Return what a case asks, and its verdict on an answer."""
+    """Return the request of a case, and its verdict on an answer."""
     requests: list[Request] = []
 
     async def send(request: Request) -> Answer:
@@ -26,7 +26,7 @@ def asked(case_id: str, answer: Answer) -> tuple[Request, Verdict]:
 
 
 def test_outputs_come_in_the_order_that_the_case_names() -> None:
-    """In order or shuffled, each output has the id of its call, and one call's output has the number asked for."""
+    """Outputs are in order or shuffled, each with the id of its call, and the question is about one of them."""
     for order, ids in (("in_order", ["call_001", "call_002"]), ("shuffled", ["call_002", "call_001"])):
         request, _ = asked(f"two_cities_{order}_oslo", Answer("4"))
         user, assistant, *outputs, question = request.messages
@@ -40,7 +40,7 @@ def test_outputs_come_in_the_order_that_the_case_names() -> None:
 
 
 def test_a_shuffled_order_leaves_no_output_in_the_place_that_is_asked_about() -> None:
-    """A model that goes by the order alone is wrong in each shuffled case."""
+    """In each shuffled case, a model that matches outputs to calls by position is incorrect."""
     for case in cases():
         if "_shuffled_" in case.id:
             request, _ = asked(case.id, Answer(""))
@@ -64,6 +64,6 @@ def test_a_shuffled_order_leaves_no_output_in_the_place_that_is_asked_about() ->
     ],
 )
 def test_the_right_number_and_no_other(answer: Answer, label: str | None) -> None:
-    """The number counts in any words; another number, or another call, is wrong."""
+    """The correct number passes in any sentence; another number or another call fails."""
     _, verdict = asked("two_cities_shuffled_oslo", answer)
     assert (verdict.ok, verdict.label) == (label is None, label)

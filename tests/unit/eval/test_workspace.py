@@ -1,4 +1,4 @@
-"""The workspace of the scenarios."""
+"""Tests for the workspace of the scenarios."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ID = {"workspace_id": WORKSPACE_ID}
 
 
 def test_the_state_is_read_as_a_copy() -> None:
-    """What a caller does with it changes nothing."""
+    """Changes to the returned state do not affect the workspace."""
     workspace = Workspace()
     state = workspace.get(ID).data
     state["draft"]["title"] = "Changed"
@@ -33,7 +33,7 @@ def test_the_state_is_read_as_a_copy() -> None:
     ],
 )
 def test_a_bad_patch_changes_nothing(path: str, value: object, code: str) -> None:
-    """Wrong type, wrong path, authoritative or locked: each is a failed result with its code."""
+    """A patch with an incorrect type or path, or of an authoritative or locked field, fails and changes nothing."""
     workspace = Workspace()
     result = workspace.patch({**ID, "path": path, "value": value})
     assert result.code == code
@@ -41,21 +41,21 @@ def test_a_bad_patch_changes_nothing(path: str, value: object, code: str) -> Non
 
 
 def test_a_good_patch_is_done() -> None:
-    """The field has its new value, and the result says so."""
+    """A valid patch sets the field and returns a success."""
     workspace = Workspace()
     assert workspace.patch({**ID, "path": "/draft/priority", "value": 3}).ok
     assert workspace.draft["priority"] == 3
 
 
 def test_an_unknown_workspace_is_named_with_the_right_one() -> None:
-    """So that the model can recover."""
+    """The error for an unknown workspace names the correct id, so that the model can recover."""
     for result in (Workspace().get({"workspace_id": "x"}), Workspace().patch({"path": "/draft/title", "value": ""})):
         assert result.code == "UNKNOWN_WORKSPACE"
         assert WORKSPACE_ID in result.errors[1]
 
 
 def test_facts_change_only_with_a_persons_word() -> None:
-    """A proposal changes no fact; committing needs a proposal and a person."""
+    """A proposal changes no fact; a commit requires a proposal and a person's confirmation."""
     workspace = Workspace()
     assert workspace.propose({"name": "year", "value": "2027"}).ok
     assert workspace.facts["year"] == "2026"
@@ -66,7 +66,7 @@ def test_facts_change_only_with_a_persons_word() -> None:
 
 
 def test_committing_is_never_offered() -> None:
-    """No model sees facts_commit."""
+    """The tool facts_commit is never offered to a model."""
     offered = [tool.name for tool in Workspace().registry().offered()]
     assert offered == ["state_get", "state_patch", "facts_propose"]
     assert [tool.strict for tool in Workspace().registry(strict=True).offered()] == [False, True, False]

@@ -1,4 +1,6 @@
-"""The answers so far: kept for the same course, forgotten for another one, locked."""
+"""Tests for the stored answers of a tuning session, which is resumed, locked, and discarded when
+its settings change.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def filled(folder: Path) -> Memory:
 
 
 def test_another_run_goes_on(tmp_path: Path) -> None:
-    """With all answers, and with what they took."""
+    """A resumed session has all earlier answers and their cost; answers of a completed session are deleted."""
     memory = filled(tmp_path)
     spent = memory.spent
     assert spent == Spent(requests=3, input_tokens=190, output_tokens=10, seconds=2.0, answers=2)
@@ -43,7 +45,7 @@ def test_another_run_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("changed", ["engine", "toolsim", "questions"])
 def test_answers_to_something_else_do_not_count(tmp_path: Path, changed: str) -> None:
-    """Of another engine, version or bank."""
+    """Answers of another engine, toolsim version or question bank are not reused."""
     filled(tmp_path).close()
     other = Memory(tmp_path, {**ABOUT, changed: "other"})
     assert other.spent == Spent()
@@ -52,7 +54,7 @@ def test_answers_to_something_else_do_not_count(tmp_path: Path, changed: str) ->
 
 
 def test_a_line_that_was_cut_off_is_dropped(tmp_path: Path) -> None:
-    """And the file is whole again."""
+    """A line that was cut off is dropped, and the file contains only valid lines again."""
     filled(tmp_path).close()
     (file,) = tmp_path.iterdir()
     file.write_text(file.read_text() + '{"setting": "defaults", "quest')
@@ -64,7 +66,7 @@ def test_a_line_that_was_cut_off_is_dropped(tmp_path: Path) -> None:
 
 
 def test_two_do_not_mix(tmp_path: Path) -> None:
-    """The second is refused while the first is open; another model has a file of its own."""
+    """A second session for the same model is refused while the first is open; another model has a separate file."""
     memory = filled(tmp_path)
     with pytest.raises(Busy):
         Memory(tmp_path, ABOUT)

@@ -1,4 +1,4 @@
-"""Recorded turns as questions: which, in which half, and when an answer to one is right."""
+"""Tests for recorded turns as questions: their selection, their halves, and the judgment of answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_halves_by_conversation(folder: Path) -> None:
-    """Turns of one conversation stay together, equal turns count once, and bad ones not at all."""
+    """All turns of a conversation are in the same half, equal turns count once, and unusable turns do not count."""
     with context():
         for number in range(8):
             first = said(f"question {number}")
@@ -42,7 +42,9 @@ def test_halves_by_conversation(folder: Path) -> None:
 
 
 def test_the_request_and_the_right_answer(folder: Path) -> None:
-    """It is the conversation with its tools; the recorded calls are right, in the types of their schema."""
+    """A question repeats the recorded conversation with its tools, and only the recorded calls, correctly typed, are
+    correct.
+    """
     with context():
         recording(folder, messages=said("Weather in Paris?"))
     own = own_questions([folder])
@@ -62,7 +64,7 @@ def test_the_request_and_the_right_answer(folder: Path) -> None:
 
 
 def test_text_is_right_where_text_was_recorded(folder: Path) -> None:
-    """In any words, but not with a call, not even one as text."""
+    """If text was recorded, any text is a correct answer, but a call is not, even if it is written as text."""
     with context():
         recording(folder, messages=said("Hi"), text="Hello.")
     own = own_questions([folder])
@@ -73,5 +75,5 @@ def test_text_is_right_where_text_was_recorded(folder: Path) -> None:
 
 
 def test_the_fewest() -> None:
-    """With one fewer, no number of wins would be evidence enough."""
+    """With fewer than FEWEST wins, the evidence is insufficient even without losses."""
     assert evidence(FEWEST, 0) >= 1 / ALPHA > evidence(FEWEST - 1, 0)

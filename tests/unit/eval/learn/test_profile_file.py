@@ -1,4 +1,4 @@
-"""The profile that is written: one that the proxy reads, with what justifies it."""
+"""Tests for the generated profile, which the proxy reads and which contains the measurements that justify it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def course(ended: str = "") -> Course:
 
 @pytest.mark.parametrize("model", ["qwen2.5:0.5b", "org/Model[1]*?", 'a"b\\c', "ä\x7f"])
 def test_the_proxy_reads_it(tmp_path: Path, model: str) -> None:
-    """For this model and no other, whatever it is called."""
+    """The proxy applies a generated profile to its model only, whatever characters the model's name contains."""
     file = tmp_path / profile_file.file_name(model)
     assert profile_file.write(file, profile_file.text(model, "llama.cpp", course(), SPENT))
     (found,) = read_profiles(str(tmp_path), {})
@@ -41,7 +41,7 @@ def test_the_proxy_reads_it(tmp_path: Path, model: str) -> None:
 
 
 def test_no_two_models_share_a_file(tmp_path: Path) -> None:
-    """Whatever they are called, and however long; a name that needs no change is the file's."""
+    """No two models share a profile file, and a model name that is a valid file name is used unchanged."""
     models = ["模型", "*", "a/b", "a-b", "A-B", "a b", "", "-", "x" * 300, "x" * 301, "\ud800", "qwen2.5-0.5b"]
     names = [profile_file.file_name(model) for model in models]
     assert len(set(map(str.lower, names))) == len(models)
@@ -55,7 +55,9 @@ def test_no_two_models_share_a_file(tmp_path: Path) -> None:
 
 
 def test_what_justifies_it() -> None:
-    """Figures of each comparison, what it took, and whether that was all."""
+    """A profile contains the figures of each comparison, the cost of the session, and whether the
+    session was complete.
+    """
     text = profile_file.text("m", "vllm", course(), SPENT, datetime(2026, 11, 25, tzinfo=UTC))
     learned = tomllib.loads(text)["tuned"]
     choices = learned.pop("choices")
@@ -91,7 +93,7 @@ def test_what_justifies_it() -> None:
 
 
 def test_a_part_does_not_replace_a_whole(tmp_path: Path) -> None:
-    """A whole one replaces anything, a part only a part or what is broken."""
+    """A complete profile replaces any file, but a partial profile only a partial or broken one."""
     file = tmp_path / "profiles" / "m.toml"
     part, whole = (profile_file.text("m", "vllm", course(ended), SPENT) for ended in ("interrupted", ""))
     assert profile_file.write(file, part)
@@ -105,7 +107,7 @@ def test_a_part_does_not_replace_a_whole(tmp_path: Path) -> None:
 
 
 def test_declared_forms_are_kept(tmp_path: Path) -> None:
-    """The forms that a person has declared survive whatever is measured again."""
+    """The call forms that a person has declared in a profile are kept when the profile is measured again."""
     file = tmp_path / "m.toml"
     file.write_text(
         'models = ["m"]\n\n[[forms]]\nopening = "@@CALL"\nclosing = "@@END"\nbody = "json"\nkeys = { name = "fn" }\n'

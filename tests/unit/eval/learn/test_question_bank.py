@@ -1,4 +1,4 @@
-"""The questions: of their own, well-formed, and judged by what a user gets."""
+"""Tests for the question bank: its questions are unique, well-formed, and judged by the calls that a user receives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def call(name: str, **arguments: object) -> Call:
 
 
 def test_the_right_calls_fit_their_tools() -> None:
-    """Each right value is one that the tool's schema takes, and no required one is missing."""
+    """Each correct value is valid by its tool's schema, and no required argument is missing."""
     assert len(BY_ID) == len(ASKED)
     for question in ASKED:
         schemas = {tool.name: tool.parameters for tool in question.tools}
@@ -31,7 +31,7 @@ def test_the_right_calls_fit_their_tools() -> None:
 
 
 def test_there_are_enough_of_each_kind() -> None:
-    """For ten wins; greetings among them."""
+    """Each kind has enough questions for ten wins."""
     counted = Counter(question.kind for question in ASKED)
     many = {kind for kind, count in counted.items() if count >= 12}
     made = {"later", "done", "which", "must"}
@@ -41,7 +41,7 @@ def test_there_are_enough_of_each_kind() -> None:
 
 
 def test_none_is_in_another_suite() -> None:
-    """Neither a question nor a tool; BFCL's are compared where its package is there."""
+    """No question or tool of the bank occurs in another suite."""
     others = {suite: cases(suite) for suite in FILES}
     asked = {question.messages[-1]["content"] for question in ASKED if question.kind not in ("after", "done")}
     known: set[str] = set()
@@ -56,7 +56,7 @@ def test_none_is_in_another_suite() -> None:
 
 
 def test_none_is_bfcl_s() -> None:
-    """By the words of its single-turn questions."""
+    """No text of the bank's questions occurs in BFCL's single-turn questions."""
     pytest.importorskip("bfcl_eval", reason="needs BFCL")
     from toolsim.eval.bfcl_package import load_entries
 
@@ -91,7 +91,7 @@ def test_what_is_right(id: str, answer: Answer, is_right: bool) -> None:
 
 
 def test_later_follows_a_turn_of_its_catalog() -> None:
-    """Question, call, output, words, and the next question."""
+    """A "later" question consists of a question, its call and output, an answer as text, and the next question."""
     later = BY_ID["later_02"]
     assert [message["role"] for message in later.messages] == ["user", "assistant", "tool", "assistant", "user"]
     assert later.calls == BY_ID["one_02"].calls
@@ -115,7 +115,7 @@ def test_later_follows_a_turn_of_its_catalog() -> None:
 
 
 def test_blocks_mix_the_kinds_and_keep_a_catalog_together() -> None:
-    """All questions, each once; the first two blocks have each kind."""
+    """Blocks contain each question once, mix the kinds, and keep the questions of a catalog together."""
     kinds = ("one", "two", "none", "refusal", "after", "long")
     found = question_bank.blocks(ASKED, kinds)
     assert sorted(question.id for block in found for question in block) == sorted(

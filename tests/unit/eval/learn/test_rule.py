@@ -1,4 +1,4 @@
-"""The sequential rule: what it needs, and how often chance alone passes it."""
+"""Tests for the sequential rule: the wins that it requires, and how often chance alone meets it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUESTIONS = 95
 
 
 def test_evidence_is_the_integral_that_the_head_defines() -> None:
-    """By adding up its steps instead."""
+    """The evidence equals the integral in the module docstring, computed numerically."""
     steps = 20_000
     for wins, losses in ((0, 0), (5, 0), (0, 5), (7, 2), (12, 12)):
         shares = [0.5 + (step + 0.5) / steps / 2 for step in range(steps)]
@@ -23,14 +23,14 @@ def test_evidence_is_the_integral_that_the_head_defines() -> None:
 
 
 def test_how_much_it_takes() -> None:
-    """As its head says, for all challengers."""
+    """A challenger needs 10 wins without losses, or 14 with one, as the module docstring states."""
     boundary = Comparison(CHALLENGERS).boundary
     assert evidence(9, 0) < boundary <= evidence(10, 0)
     assert evidence(13, 1) < boundary <= evidence(14, 1)
 
 
 def test_the_bet_is_fair_if_nothing_is_better() -> None:
-    """Its expected value stays 1 after any number of coin tosses: that is what Ville's inequality asks for."""
+    """The expected evidence stays 1 after any number of fair coin tosses, as Ville's inequality requires."""
     for tosses in (1, 7, 40):
         values = [comb(tosses, wins) * evidence(wins, tosses - wins) for wins in range(tosses + 1)]
         assert sum(values) / 2**tosses == pytest.approx(1)
@@ -38,12 +38,14 @@ def test_the_bet_is_fair_if_nothing_is_better() -> None:
 
 @pytest.fixture
 def reckoned_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chance comes to the same few hundred results again and again."""
+    """Cache the evidence, since random trials repeat the same few hundred results."""
     monkeypatch.setattr("toolsim.eval.learn.rule.evidence", cache(evidence))
 
 
 def compared(chance: Random, better: float, worse: float, questions: int = QUESTIONS) -> str | None:
-    """Return what is decided of a challenger that is right with a probability of ``better``, against ``worse``."""
+    """Return the verdict on a challenger that is correct with probability ``better``, against an incumbent with
+    ``worse``.
+    """
     comparison = Comparison(CHALLENGERS)
     for left in reversed(range(questions)):
         comparison.add(chance.random() < better, chance.random() < worse)
@@ -55,7 +57,7 @@ def compared(chance: Random, better: float, worse: float, questions: int = QUEST
 @pytest.mark.usefixtures("reckoned_once")
 @pytest.mark.parametrize("right", [0.5, 0.8, 0.95])
 def test_noise_prefers_nothing(right: float) -> None:
-    """Equally good settings whose answers are wrong by chance: fewer than ALPHA of whole courses prefer any."""
+    """If all settings are equally good and fail by chance, fewer than ALPHA of the sessions prefer any of them."""
     chance = Random(1)
     courses = 1500
     fooled = sum(any(compared(chance, right, right) == "preferred" for _ in range(CHALLENGERS)) for _ in range(courses))
@@ -64,7 +66,7 @@ def test_noise_prefers_nothing(right: float) -> None:
 
 @pytest.mark.usefixtures("reckoned_once")
 def test_without_giving_up_early_it_still_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bound does not depend on ``PATIENCE``."""
+    """The bound on false preferences holds even without dropping challengers early."""
     monkeypatch.setattr("toolsim.eval.learn.rule.PATIENCE", ())
     chance = Random(2)
     courses = 400
@@ -73,14 +75,14 @@ def test_without_giving_up_early_it_still_holds(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_is_better_is_found() -> None:
-    """A setting that the model is good at, with noise of 20 %, against one that it is not good at."""
+    """A challenger that is correct in 80 % of the questions is preferred to an incumbent that is correct in 20 %."""
     chance = Random(3)
     found = sum(compared(chance, 0.8, 0.2) == "preferred" for _ in range(300))
     assert found / 300 > 0.95
 
 
 def test_what_is_worse_is_dropped_soon() -> None:
-    """After the first look."""
+    """A challenger that loses every pair is dropped at the first check, after 12 pairs."""
     comparison = Comparison(CHALLENGERS)
     asked = 0
     while comparison.verdict(QUESTIONS - asked) is None:
@@ -90,7 +92,7 @@ def test_what_is_worse_is_dropped_soon() -> None:
 
 
 def test_what_cannot_win_any_more_is_dropped() -> None:
-    """If too few questions are left."""
+    """A challenger is dropped when the remaining questions are too few for it to win."""
     comparison = Comparison(CHALLENGERS)
     comparison.add(True, False)
     assert comparison.verdict(9) is None

@@ -1,4 +1,6 @@
-"""The whole course against models that are functions: the right setting is found, chance decides nothing."""
+"""Tests for complete tuning sessions with functions as models: the best setting is found, and
+chance decides nothing.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ Model = Callable[[Setting, Question], bool]
 
 
 def model(right: Model, noise: float = 0.0, seed: int = 1) -> Ask:
-    """Return a model that answers as ``right`` says, but for a share of ``noise``."""
+    """Return a model that answers as ``right`` determines, except for a random share of ``noise``."""
     chance = Random(seed)
 
     async def ask(setting: Setting, question: Question) -> bool | None:
@@ -32,7 +34,7 @@ async def learned(ask: Ask, engine: str = "llama.cpp") -> Course:
 
 
 def only(**values: str) -> Model:
-    """Return a model that gets calls right only with these values."""
+    """Return a model whose calls are correct only with these values."""
     return lambda setting, question: not question.calls or values.items() <= setting.values().items()
 
 
@@ -86,7 +88,7 @@ EXPECTED: dict[str, tuple[Model, dict[str, str]]] = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 async def test_what_a_model_is_good_at_is_found(name: str) -> None:
-    """And nothing else is changed."""
+    """The setting that the model needs is found, and no other option is changed."""
     right, changed = EXPECTED[name]
     course = await learned(model(right))
     assert course.setting.changed() == changed
@@ -95,21 +97,21 @@ async def test_what_a_model_is_good_at_is_found(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["hermes", "native", "needless"])
 async def test_noise_hides_nothing_large(name: str) -> None:
-    """With 20 % of the answers wrong by chance, it is found in nine courses of ten."""
+    """With 20 % of the answers wrong by chance, the correct setting is found in at least 36 of 40 sessions."""
     right, changed = EXPECTED[name]
     found = [(await learned(model(right, 0.2, seed))).setting.changed() for seed in range(40)]
     assert found.count(changed) >= 36
 
 
 async def test_noise_fools_nobody() -> None:
-    """A model that is equally good at everything keeps the defaults, in all but ALPHA of the courses."""
+    """A model that is equally good with every setting keeps the defaults, except in at most ALPHA of the sessions."""
     courses = 300
     found = Counter([str((await learned(model(lambda *_: True, 0.2, seed))).setting) for seed in range(courses)])
     assert found["defaults"] >= courses * (1 - ALPHA)
 
 
 async def test_each_question_is_asked_once_under_each_setting() -> None:
-    """However many comparisons it serves; and a clear case is short."""
+    """Each question is asked only once per setting, even if several comparisons use it, and a clear case ends early."""
     seen: Counter[tuple[Setting, str]] = Counter()
 
     async def ask(setting: Setting, question: Question) -> bool | None:
@@ -118,12 +120,12 @@ async def test_each_question_is_asked_once_under_each_setting() -> None:
 
     await learned(ask)
     assert set(seen.values()) == {1}
-    # Twelve of each challenger, and what they are compared with.
+    # Twelve questions for each challenger, and the incumbent's answers to compare with.
     assert len(seen) <= 9 * 12 + 60
 
 
 async def test_errors_are_no_answers() -> None:
-    """A pair without two answers does not count; a few errors in a row end the course, with what was decided so far."""
+    """A pair with an error does not count, and several errors in a row end the session with the decisions so far."""
     number = 0
 
     async def sometimes(setting: Setting, question: Question) -> bool | None:
@@ -146,7 +148,7 @@ async def test_errors_are_no_answers() -> None:
 
 
 async def test_a_setting_that_the_backend_refuses() -> None:
-    """It is not chosen, and the others are; if it is the one that all are compared with, the course is over."""
+    """A setting that the backend refuses is not chosen; if the backend refuses the incumbent, the session ends."""
 
     async def ask(setting: Setting, question: Question) -> bool | None:
         if setting.mode == "native":
@@ -167,7 +169,7 @@ async def test_a_setting_that_the_backend_refuses() -> None:
 
 
 async def test_an_end_keeps_what_was_decided() -> None:
-    """In the middle of a comparison nothing is decided about it."""
+    """An interrupted session keeps its decisions; the comparison in progress remains undecided."""
     left = 60
 
     async def ask(setting: Setting, question: Question) -> bool | None:
@@ -184,7 +186,7 @@ async def test_an_end_keeps_what_was_decided() -> None:
 
 
 def test_the_defaults_are_those_of_the_options() -> None:
-    """What is kept is what toolsim does without a profile; each value is one of its option."""
+    """The incumbent equals toolsim's option defaults, and each compared value is a valid choice of its option."""
     from toolsim.proxy.options.table import OPTIONS
 
     table = {option.name: option for option in OPTIONS}
@@ -197,7 +199,7 @@ def test_the_defaults_are_those_of_the_options() -> None:
 
 @pytest.mark.parametrize("holds", [True, False])
 async def test_confirmation_by_other_questions(holds: bool) -> None:
-    """A setting that is chosen stays only if it is better by the other half as well."""
+    """A chosen setting is kept only if it also wins with the other half of the questions."""
     asked = [question for question in ASKED if question.kind in ("one", "two")][:40]
     other = [replace(question, id=f"other-{question.id}") for question in asked]
     better = Setting(manifest="hermes")
@@ -212,7 +214,7 @@ async def test_confirmation_by_other_questions(holds: bool) -> None:
 
 
 async def test_what_is_interrupted_is_not_confirmed() -> None:
-    """Then the defaults stay, whatever ends it."""
+    """If the confirmation is interrupted, the defaults are kept, and the chosen setting is reported as unconfirmed."""
     asked = [question for question in ASKED if question.kind in ("one", "two")][:40]
     other = [replace(question, id=f"other-{question.id}") for question in asked]
 

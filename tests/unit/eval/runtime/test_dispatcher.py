@@ -1,4 +1,4 @@
-"""Running a model's calls."""
+"""Tests for running the calls of a model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def call(arguments: str, name: str = "state_get") -> Call:
 
 
 async def test_a_valid_call_runs() -> None:
-    """What the tool returns is the data of the result."""
+    """A valid call runs its tool, and the result contains the tool's return value."""
     ran = Ran()
     result = await dispatcher(ran).dispatch(call('{"workspace_id": "a", "value": [1]}'))
     assert result == ToolResult(True, [1])
@@ -51,7 +51,7 @@ async def test_a_valid_call_runs() -> None:
 
 @pytest.mark.parametrize("name", ["nothing", "facts_commit", "state_patch"])
 async def test_the_mask_comes_first(name: str) -> None:
-    """Unknown, hidden and masked tools fail alike, before their arguments are examined; none of them runs."""
+    """Unknown, hidden and masked tools fail alike and do not run; their arguments are not examined."""
     ran = Ran()
     limited = dispatcher(ran, allowed=["state_get", "facts_commit"], max_tool_args_bytes=1)
     result = await limited.dispatch(call("no JSON, and too long", name))
@@ -60,7 +60,9 @@ async def test_the_mask_comes_first(name: str) -> None:
 
 
 async def test_oversized_arguments_never_run() -> None:
-    """Size counts in bytes of UTF-8, before anything is parsed; at the limit a call still runs."""
+    """Arguments beyond the size limit, in bytes of UTF-8, are refused before they are parsed; a call at
+    the limit runs.
+    """
     ran = Ran()
     text = '{"workspace_id": "ä"}'
     assert (await dispatcher(ran, max_tool_args_bytes=len(text.encode())).dispatch(call(text))).ok
@@ -71,21 +73,21 @@ async def test_oversized_arguments_never_run() -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", '"text"', "null", "[" * 100_000, '{"a": 1} {"b": 2}'])
 async def test_what_is_no_object_never_runs(text: str) -> None:
-    """Arguments must be one JSON object."""
+    """Arguments that are not a single JSON object are refused, and the tool does not run."""
     ran = Ran()
     assert (await dispatcher(ran).dispatch(call(text))).code == "INVALID_JSON"
     assert not ran
 
 
 async def test_a_schema_mismatch_says_where() -> None:
-    """The error names the place, so that the model can correct it."""
+    """The error for a schema mismatch names the argument, so that the model can correct it."""
     result = await dispatcher(Ran()).dispatch(call('{"workspace_id": 5}'))
     assert result.code == "INVALID_ARGUMENTS"
     assert "workspace_id" in result.errors[1]
 
 
 async def test_the_context_fills_what_a_call_leaves_out() -> None:
-    """Only properties that the tool declares, and never against the model's own value."""
+    """The context supplies missing arguments that the tool declares, and never replaces the model's own value."""
     ran = Ran()
     implicit = dispatcher(ran, context={"workspace_id": "here", "undeclared": 1})
     assert (await implicit.dispatch(call(""))).ok
@@ -94,7 +96,7 @@ async def test_the_context_fills_what_a_call_leaves_out() -> None:
 
 
 async def test_oversized_output_is_withheld() -> None:
-    """The tool has run, but its output does not flood the model's context."""
+    """If a tool's output is too large, the model receives an error instead of the output, although the tool has run."""
     ran = Ran()
     text = '{"workspace_id": "a", "value": "%s"}'
     limited = dispatcher(ran, max_tool_output_bytes=200)
@@ -126,7 +128,9 @@ def endless(arguments: Mapping[str, Any]) -> Any:
 
 @pytest.mark.parametrize("tool", [raising, raising_late, unwritable, endless])
 async def test_a_broken_tool_is_a_result(tool: Any) -> None:
-    """A tool that raises, now or later, or returns what JSON cannot hold, has failed; the model does not see why."""
+    """A tool that raises an exception or returns a value that is not JSON has failed; the model does not see the
+    reason.
+    """
     registry = ToolRegistry()
     registry.add(Tool("broken", "", {"type": "object"}), tool)
     result = await ToolDispatcher(registry).dispatch(call("{}", "broken"))
@@ -135,7 +139,7 @@ async def test_a_broken_tool_is_a_result(tool: Any) -> None:
 
 
 async def test_a_tool_may_be_async_and_return_a_result() -> None:
-    """A ToolResult is passed on unchanged."""
+    """A tool can be async and return a ToolResult, which is passed on unchanged."""
 
     async def warned(arguments: Mapping[str, Any]) -> ToolResult:
         return ToolResult(True, 1, ("careful",))
@@ -147,6 +151,6 @@ async def test_a_tool_may_be_async_and_return_a_result() -> None:
 
 @given(st.text(), st.text())
 def test_no_call_raises(name: str, arguments: str) -> None:
-    """Whatever a model writes as name and arguments, there is a result."""
+    """Any name and arguments that a model writes lead to a result, never to an exception."""
     result = asyncio.run(dispatcher(Ran(), max_tool_args_bytes=50).dispatch(Call("", name, arguments)))
     assert isinstance(result, ToolResult)

@@ -1,4 +1,4 @@
-"""The tool loop."""
+"""Tests for the tool loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ REFUSED = ProviderError("no tools here", status=400)
 
 
 class Model:
-    """Answers from a list; an exception in it is raised."""
+    """A model with a list of answers; an exception in the list is raised."""
 
     def __init__(self, *answers: Answer | Exception) -> None:
         self.answers = list(answers)
@@ -56,7 +56,7 @@ def results(messages: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 async def test_it_runs_until_an_answer_without_calls() -> None:
-    """Calls run in order, their results are sent back, and the final words are the outcome."""
+    """Calls run in order, their results are sent back, and the final text is the outcome."""
     model = Model(calls('{"n": 1}'), calls('{"n": 2}', id="call_2"), Answer("Done."))
     outcome = await run(model)
     assert (outcome.stop, outcome.text, len(outcome.answers)) == ("answer", "Done.", 3)
@@ -66,14 +66,14 @@ async def test_it_runs_until_an_answer_without_calls() -> None:
 
 
 async def test_a_model_that_never_stops_is_stopped() -> None:
-    """After max_turns requests it is over, and no further one is sent."""
+    """A model that keeps calling is stopped after max_turns requests."""
     model = Model(*[calls("{}", id=f"call_{number}") for number in range(9)])
     outcome = await run(model, max_turns=3)
     assert (outcome.stop, len(model.requests)) == ("max_turns", 3)
 
 
 async def test_duplicate_call_ids_do_not_mix_results() -> None:
-    """The same id twice in a turn, in a later turn, or none at all: each call has its own result."""
+    """Each call has a separate result, even if ids are repeated in a turn or in a later turn, or are missing."""
     model = Model(calls('{"n": 1}', '{"n": 2}'), calls('{"n": 3}'), calls('{"n": 4}', '{"n": 5}', id=""), Answer("."))
     outcome = await run(model)
     assert results(outcome.messages) == {
@@ -101,14 +101,16 @@ FAILS, WORKS = calls("{}", name="fail"), calls("{}")
     ids=["one that works", "one that fails", "a later one fails", "another one works"],
 )
 async def test_the_failure_policy_of_enforced(answers: tuple[Answer, ...], fatal: str, tolerated: str) -> None:
-    """fatal: the last result of each tool is a success; tolerated: one result is. No failure ends the loop."""
+    """Under fatal, the last result of each tool must be a success; under tolerated, one result must be. Failures never
+    end the loop.
+    """
     for policy, stop in (("fatal", fatal), ("tolerated", tolerated)):
         outcome = await run(Model(*answers, Answer(".")), tool_use_mode="enforced", tool_failure_policy=policy)
         assert (outcome.stop, len(outcome.executions)) == (stop, len(answers))
 
 
 async def test_a_tool_that_recovers_is_no_failure() -> None:
-    """Only the last result of a tool counts: the same tool fails, and then works."""
+    """Only the last result of a tool counts, so a tool that fails and then works has not failed."""
     model = Model(calls('{"n": "x"}'), calls('{"n": 1}'), Answer("."))
     outcome = await run(model, tool_use_mode="enforced", tool_failure_policy="fatal")
     assert [execution.result.ok for execution in outcome.executions] == [False, True]
@@ -117,7 +119,9 @@ async def test_a_tool_that_recovers_is_no_failure() -> None:
 
 @pytest.mark.parametrize("policy", ["fatal", "tolerated"])
 async def test_the_failure_policy_of_other_modes(policy: str) -> None:
-    """None: relaxed keeps its retry without tools, and disabled runs nothing."""
+    """The failure policy has no effect in other modes: relaxed keeps its retry without tools, and disabled runs no
+    calls.
+    """
     relaxed = await run(Model(FAILS, Answer(".")), tool_use_mode="relaxed", tool_failure_policy=policy)
     assert (relaxed.stop, len(relaxed.executions)) == ("answer", 1)
     disabled = await run(Model(FAILS), tool_use_mode="disabled", tool_failure_policy=policy)
@@ -128,7 +132,9 @@ async def test_the_failure_policy_of_other_modes(policy: str) -> None:
 
 
 async def test_enforced_asks_for_a_call_until_there_is_one() -> None:
-    """A call is required at first and optional afterwards; an answer in words alone is no success."""
+    """Enforced mode requires a call in the first request and makes it optional afterwards; text without any call is a
+    failure.
+    """
     model = Model(calls("{}"), Answer("Done."))
     assert (await run(model, tool_use_mode="enforced")).stop == "answer"
     assert [request.tool_choice for request in model.requests] == ["required", "auto"]
@@ -136,7 +142,7 @@ async def test_enforced_asks_for_a_call_until_there_is_one() -> None:
 
 
 async def test_disabled_offers_no_tools_and_runs_no_calls() -> None:
-    """Calls from a model that was offered no tools are not run."""
+    """In disabled mode no tools are offered, and calls from the model are not run."""
     model = Model(calls("{}"))
     outcome = await run(model, tool_use_mode="disabled")
     assert model.requests[0].tools == ()
@@ -144,7 +150,7 @@ async def test_disabled_offers_no_tools_and_runs_no_calls() -> None:
 
 
 async def test_relaxed_falls_back_to_a_question_without_tools() -> None:
-    """As often as allowed; then the caller gets the error."""
+    """Relaxed mode retries a refused request without tools as often as allowed, and then raises the error."""
     model = Model(REFUSED, Answer("In words."))
     assert (await run(model, fallback_retry_count=1)).text == "In words."
     assert [bool(request.tools) for request in model.requests] == [True, False]
@@ -157,13 +163,15 @@ async def test_relaxed_falls_back_to_a_question_without_tools() -> None:
 
 
 async def test_no_answer_in_time_is_not_asked_again() -> None:
-    """A timeout has nothing to do with tools."""
+    """A request that timed out is not retried without tools, since a timeout is not related to tools."""
     with pytest.raises(ProviderError):
         await run(Model(ProviderError("late", timed_out=True), Answer("Never.")), fallback_retry_count=3)
 
 
 async def test_an_empty_final_answer_is_asked_for_again() -> None:
-    """Once, in words, without tools; the empty answer is not part of the conversation."""
+    """After an empty final answer, the model is asked once more for text, without tools; the empty
+    answer is dropped.
+    """
     model = Model(calls("{}"), Answer(" "), Answer("Done."))
     outcome = await run(model)
     assert outcome.text == "Done."
@@ -174,20 +182,20 @@ async def test_an_empty_final_answer_is_asked_for_again() -> None:
 
 
 async def test_the_second_question_may_keep_its_tools() -> None:
-    """With disable_tools off the model may continue to call, and the loop continues as usual."""
+    """If tools are not disabled for that retry, the model can call them, and the loop continues as usual."""
     model = Model(calls("{}"), Answer(""), calls("{}", id="call_9"), Answer("Done."))
     outcome = await run(model, fix_empty_final=True, fix_empty_final_disable_tools=False)
     assert (outcome.text, len(outcome.executions)) == ("Done.", 2)
 
 
 async def test_an_empty_answer_is_left_alone_otherwise() -> None:
-    """If it is switched off, or if no tool has run."""
+    """An empty final answer is not retried if the option is off or no tool has run."""
     assert (await run(Model(calls("{}"), Answer("")), fix_empty_final=False)).text == ""
     assert (await run(Model(Answer("")))).text == ""
 
 
 async def test_each_step_is_traced() -> None:
-    """Requests, answers, results and errors, in order; the fingerprint identifies the prompt."""
+    """Requests, answers, results and errors are traced in order, and the fingerprint identifies the prompt."""
     steps: list[dict[str, Any]] = []
     await run(Model(REFUSED, calls("{}"), Answer("Done.")), steps, fallback_retry_count=1)
     assert [step["step"] for step in steps] == [
@@ -204,7 +212,7 @@ async def test_each_step_is_traced() -> None:
 
 
 def test_each_step_is_one_line_at_once(tmp_path: Path) -> None:
-    """A step can be read before the file is closed, and a second trace appends to the first."""
+    """Each step is written immediately as one line, and a second trace appends to the same file."""
     path = tmp_path / "trace.jsonl"
     trace = JsonLines(path)
     trace({"step": "answer", "text": "two\nlines, ünicode"})

@@ -1,4 +1,4 @@
-"""Sending to a model with the openai package, over a transport that answers as servers do."""
+"""Tests for the client based on the openai package, over a transport that answers like real servers."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ EVENTS = [
     ],
 )
 async def test_an_answer_is_the_same_by_every_wire(api: Api, stream: bool, handler: Handler) -> None:
-    """Text, calls, finish and tokens, with either API, whole or streamed."""
+    """The text, calls, finish reason and token counts of an answer are the same with either API, streamed or not."""
     assert await send_by(handler, api, stream=stream)(REQUEST) == ANSWER
 
 
@@ -151,7 +151,9 @@ async def body_of(api: Api, request: Request = REQUEST) -> dict[str, Any]:
 
 
 async def test_what_is_asked_by_chat() -> None:
-    """Messages are unchanged, options are at the top level, and without tools there are no fields about them."""
+    """A chat request contains the messages unchanged, options at the top level, and no tool fields if there are no
+    tools.
+    """
     declared = {"name": "echo", "description": "Say it again.", "parameters": TOOL.parameters}
     assert await body_of("chat") == {
         "model": "any",
@@ -166,7 +168,9 @@ async def test_what_is_asked_by_chat() -> None:
 
 
 async def test_what_is_asked_by_responses() -> None:
-    """Calls and outputs become items; strict, which that API enables by default, is switched off explicitly."""
+    """A Responses request contains calls and outputs as items, and switches off strict, which that API enables by
+    default.
+    """
     body = await body_of("responses")
     assert body["input"] == [
         {"role": "system", "content": "Be kind."},
@@ -185,7 +189,7 @@ async def failure(handler: Handler, api: Api = "chat", *, stream: bool = False) 
 
 
 async def test_an_http_error_is_reported() -> None:
-    """With its status, the API's code, and the time to wait."""
+    """An HTTP error is reported with its status, the API's error code, and the time to wait."""
     refused = {"error": {"message": "Slow down.", "type": "x", "param": None, "code": "rate_limit_exceeded"}}
     error = await failure(says(refused, 429, **{"retry-after": "2.5"}))
     assert (error.status, error.code, error.retry_after, error.timed_out) == (429, "rate_limit_exceeded", 2.5, False)
@@ -194,7 +198,7 @@ async def test_an_http_error_is_reported() -> None:
 
 
 async def test_no_connection_and_no_answer_in_time() -> None:
-    """Both are errors without a status, but distinguishable."""
+    """A failed connection and a timeout are both errors without a status; only the timeout is marked as such."""
 
     def down(request: httpx2.Request) -> httpx2.Response:
         raise httpx2.ConnectError("refused")
@@ -229,14 +233,14 @@ async def test_no_connection_and_no_answer_in_time() -> None:
     ],
 )
 async def test_a_stream_that_breaks_off_is_no_answer(api: Api, handler: Handler) -> None:
-    """Neither an end without a terminator nor an error event counts as an answer."""
+    """A stream that ends without its terminator, or with an error event, is an error and not an answer."""
     await failure(handler, api, stream=True)
 
 
 @each("api", ["chat", "responses"])
 @each("content", ["<html>", "{", "[]", "{}", "null", '{"choices": [{}]}', '{"choices": 5}'])
 async def test_what_is_no_answer_of_the_api(api: Api, content: str) -> None:
-    """A page of HTML or any other JSON is the provider's failure, not ours."""
+    """A response with HTML or with unexpected JSON is reported as the provider's error."""
     for kind in ("text/html", "application/json"):
         for stream in (False, True):
             headers = {"content-type": kind}
@@ -244,7 +248,7 @@ async def test_what_is_no_answer_of_the_api(api: Api, content: str) -> None:
 
 
 async def test_an_answer_that_was_cut_off_is_marked() -> None:
-    """finish is length, with both APIs."""
+    """The finish reason of a truncated answer is "length" with both APIs."""
     cut = completion(content="Hi")
     cut["choices"][0]["finish_reason"] = "length"
     assert (await send_by(says(cut))(REQUEST)).finish == "length"
@@ -253,7 +257,7 @@ async def test_an_answer_that_was_cut_off_is_marked() -> None:
 
 
 async def test_arguments_that_came_as_an_object() -> None:
-    """Some servers forget to encode them; they become the text that they stand for."""
+    """Arguments that a server sends as an object instead of a string are encoded as JSON."""
     call = {"id": "1", "type": "function", "function": {"name": "echo", "arguments": {"a": 1}}}
     answer = await send_by(says(completion(content=None, tool_calls=[call])))(REQUEST)
     assert answer.calls == (Call("1", "echo", '{"a": 1}'),)
@@ -267,7 +271,7 @@ async def test_arguments_that_came_as_an_object() -> None:
     ],
 )
 async def test_the_tool_that_must_be_called(api: Api, expected: dict[str, Any]) -> None:
-    """Each API has its own form for one tool's name."""
+    """The choice of a single tool is written in the form of each API."""
     asked: list[Any] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:

@@ -1,4 +1,4 @@
-"""One question, with transforms."""
+"""Tests for sending a single question with transforms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REQUEST = Request(({"role": "user", "content": "Hello"},), (Tool("a", "", {"type
 
 
 async def test_transforms_run_in_order_on_both_ways() -> None:
-    """Each transform gets the result of the one before; what was sent is what is reported."""
+    """Each transform receives the result of the previous one, and the reported request is the request that was sent."""
     sent: list[Request] = []
 
     async def send(request: Request) -> Answer:
@@ -38,7 +38,9 @@ async def test_transforms_run_in_order_on_both_ways() -> None:
 
 
 def test_a_fingerprint_covers_all_that_the_model_gets() -> None:
-    """Equal prompts have equal fingerprints, and any change another one; the order of keys does not matter."""
+    """Equal prompts have equal fingerprints, and any change alters the fingerprint; the order of keys
+    does not matter.
+    """
     same = Request(({"content": "Hello", "role": "user"},), REQUEST.tools)
     assert fingerprint(same) == fingerprint(REQUEST)
     changed = [
@@ -52,7 +54,7 @@ def test_a_fingerprint_covers_all_that_the_model_gets() -> None:
 
 
 def test_tagged_calls_in_the_text_are_found() -> None:
-    """Object and string arguments both count; the prose around them stays."""
+    """Tagged calls with object or string arguments are found in the text, and the surrounding prose remains."""
     text = (
         'First <tool_call>{"name": "a", "arguments": {"x": 1}}</tool_call>\n'
         '<tool_call>\n{"name": "b", "arguments": "{}"}\n</tool_call>'
@@ -65,12 +67,12 @@ def test_tagged_calls_in_the_text_are_found() -> None:
 
 @given(st.text(alphabet='<tool_cal>/{}":name,args \n[]1'))
 def test_reading_tags_never_raises(text: str) -> None:
-    """What is not a call is unchanged text."""
+    """Tagged text that is not a call remains unchanged and raises no exception."""
     answer = calls_from_content_tags(Answer(f"<tool_call>{text}</tool_call>"))
     assert answer.calls or answer.text == f"<tool_call>{text}</tool_call>"
 
 
 def test_real_calls_are_left_alone() -> None:
-    """An answer that already contains calls is not searched."""
+    """An answer that already contains calls is not searched for tagged calls."""
     answer = Answer('<tool_call>{"name": "b"}</tool_call>', (Call("1", "a", "{}"),))
     assert calls_from_content_tags(answer) == answer

@@ -1,4 +1,4 @@
-"""The tools of an application."""
+"""Tests for the registry of an application's tools."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ def registry() -> ToolRegistry:
 
 @pytest.mark.parametrize("name", ["", "State", "state.get", "state-get", "_state", "state__get", "1state", "state_"])
 def test_names_are_snake_case_without_dots(name: str) -> None:
-    """A name that some provider might refuse, or that looks like a namespace, is refused when the tool is added."""
+    """Adding a tool fails if a provider might refuse its name, or if the name looks like a namespace."""
     with pytest.raises(ValueError, match="snake_case"):
         ToolRegistry().add(Tool(name, "", ANY), lambda arguments: None)
 
 
 def test_a_name_is_taken_once() -> None:
-    """A second tool of the same name is an error, not a replacement."""
+    """Adding a second tool with the same name is an error, not a replacement."""
     with pytest.raises(ValueError, match="already"):
         registry().add(Tool("state_get", "", ANY), lambda arguments: None)
 
 
 def test_a_schema_that_cannot_be_used_is_refused() -> None:
-    """A broken schema is found when the tool is added, not when a model first calls it."""
+    """An invalid schema is refused when the tool is added, not when a model first calls it."""
     with pytest.raises(ValueError, match="state_get"):
         ToolRegistry().add(Tool("state_get", "", {"type": "no such type"}), lambda arguments: None)
 
 
 def test_what_is_not_model_facing_is_never_offered() -> None:
-    """Not even to an application that lists it by mistake; the order is that of registration."""
+    """A tool that is not model-facing is never offered, even if an application lists it; registration order is kept."""
     assert [tool.name for tool in registry().offered()] == ["state_get", "state_patch"]
     assert [tool.name for tool in registry().offered(["facts_commit", "state_patch"])] == ["state_patch"]
     assert registry().get("facts_commit") is not None
 
 
 def test_the_envelope_is_always_whole() -> None:
-    """All four fields are there, whatever the result; the code precedes the explanation."""
+    """An envelope always has all four fields, and the error code precedes the explanation."""
     assert ToolResult(True, 1).envelope() == {"ok": True, "data": 1, "warnings": [], "errors": []}
     failed = ToolResult.failed("LOCKED", "/draft/owner")
     assert failed.envelope() == {"ok": False, "data": None, "warnings": [], "errors": ["LOCKED", "/draft/owner"]}

@@ -1,4 +1,4 @@
-"""One model turn as data."""
+"""Tests for the data of a model turn."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from toolsim.eval.runtime.turn import Answer, Call
 
 
 def test_an_answer_in_words_is_a_plain_message() -> None:
-    """Without calls the message is the text, even when there is none."""
+    """An answer without calls becomes a message with its text, even if the text is empty."""
     assert Answer("Hello").message() == {"role": "assistant", "content": "Hello"}
     assert Answer("").message() == {"role": "assistant", "content": ""}
 
 
 def test_calls_continue_a_conversation_in_the_chat_form() -> None:
-    """Arguments stay as the model wrote them, and content is null beside calls without words."""
+    """In a message with calls, arguments stay as the model wrote them, and content is null if there is no text."""
     message = Answer("", (Call("call_1", "state_get", '{"a": 1.0}'),)).message()
     assert message == {
         "role": "assistant",
