@@ -1,4 +1,4 @@
-"""Attacks as data: what is sent, to which proxy, and the expected result."""
+"""Attacks as data: the bytes to send, the proxy to attack, and the expected result."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 
 @dataclass(frozen=True)
 class Ports:
-    """Where things listen."""
+    """The ports of the attacked proxy and of the servers around it."""
 
     proxy: int
     backend: int
     builtin: int
     hole: int
-    """A listener that never accepts."""
+    """A port whose listener never accepts a connection."""
 
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack.
+    """An attack on a proxy.
 
-    ``world``: which proxy (see conftest). ``sends``: the bytes of one client connection, which is read to its end.
-    ``expected``: a pattern for everything received. ``reaches``: how many requests may reach the backend. ``backend``:
-    how it answers. ``seconds``, ``mebibytes``: bounds for the duration, and for the growth of the proxy's memory.
+    ``world``: the name of the proxy (see conftest). ``sends``: returns the bytes of one client connection, which is
+    read to its end. ``expected``: a pattern for everything received. ``reaches``: the number of requests that are
+    allowed to reach the backend. ``backend``: the name of the backend's behavior. ``seconds``, ``mebibytes``: bounds
+    for the duration, and for the growth of the proxy's memory.
     """
 
     name: str
@@ -61,7 +62,7 @@ def request(
 
 
 def ask(**more: object) -> bytes:
-    """Return a chat body with a tool."""
+    """Return the body of a chat request with a tool."""
     body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": [TOOL]} | more
     return json.dumps(body).encode()
 
@@ -75,13 +76,13 @@ PAIRS = f'<tool_call>{{"name":"f","arguments":{{"a":[{"0," * 90_000}0]}}}}</tool
 
 
 def patterns(count: int, first: int = 0) -> dict[str, object]:
-    """Return a schema with that many patterns of 25 characters, each of which takes 2 ms to compile."""
+    """Return a schema with ``count`` patterns of 25 characters, each of which takes 2 ms to compile."""
     texts = (f"(?:{chr(97 + number % 26)}+{number}){{900}}" for number in range(first, first + count))
     return {"type": "object", "properties": {f"a{at}": {"pattern": text} for at, text in enumerate(texts)}}
 
 
 def function(number: int, **more: object) -> dict[str, object]:
-    """Return a tool that differs from all others."""
+    """Return a tool that differs from the tools with other numbers."""
     parameters = {"type": "object", "properties": {f"a{number}": {"type": "string"}}}
     return {"type": "function", "function": {"name": f"f{number}", "parameters": parameters, **more}}
 
@@ -91,7 +92,7 @@ def schema(bytes_: int) -> dict[str, object]:
 
 
 def history(calls: int) -> list[object]:
-    """Return a conversation of that many calls and their outputs."""
+    """Return a conversation with this many calls and their outputs."""
     items: list[object] = [{"role": "user", "content": "x"}]
     for number in range(calls):
         call = {"id": f"c{number}", "type": "function", "function": {"name": "f", "arguments": "{}"}}
@@ -128,7 +129,7 @@ async def huge_event(answer: Answer) -> None:
 
 
 def sending(text: str, *, stream: bool = True) -> Behaviour:
-    """A backend that sends a text all at once."""
+    """Return a backend that sends the entire text in one delta."""
 
     async def behave(answer: Answer) -> None:
         if not stream:
@@ -199,7 +200,7 @@ BOMB = zstandard.compress(bytes(500 * MEBIBYTE))
 
 # -- attacks --
 
-# Paths that some backends treat as one of the API's, or that are valuable in themselves.
+# Paths that some backends treat as API paths, or that expose sensitive data.
 SPELLINGS = (
     "/v1/chat/completion%73",
     "/v1//chat//completions",
@@ -249,7 +250,7 @@ def _keyless_tunnel(host: str) -> Attack:
 
 
 def _elsewhere(world: str, target: str, expected: str) -> list[Attack]:
-    """Reach another host through the listener: by the whole URL, by the Host header, and through a tunnel."""
+    """Try to reach another host through the listener: by an absolute URL, by the Host header, and through a tunnel."""
 
     def host(ports: Ports) -> str:
         return target or f"127.0.0.1:{ports.backend}"
@@ -279,7 +280,7 @@ def _rebound(path: str, origin: str) -> Attack:
 
 
 OK, TOO_LARGE, BAD = r"HTTP/1.1 200 ", r"HTTP/1.1 413 .*request_too_large", r"HTTP/1.1 400 .*invalid_request_error"
-# Bodies up to the limits, by content.
+# Request bodies up to the limits, named by their content.
 LARGE: list[tuple[str, Callable[[], bytes], str, dict[str, Any]]] = [
     ("just small enough", lambda: ask(messages=history(450)), OK, {"reaches": 1}),
     ("15 MB of text", lambda: ask(messages=[{"role": "user", "content": "word " * 3_000_000}]), OK, {"reaches": 1}),
@@ -297,7 +298,7 @@ LARGE: list[tuple[str, Callable[[], bytes], str, dict[str, Any]]] = [
         "10,000 calls in a stream",
         lambda: ask(stream=True),
         OK,
-        # Each call is seven events: 6 to 10 s on a slow machine that runs other tests, too.
+        # Each call is seven events, which takes 6 to 10 s on a slow machine that also runs other tests.
         {"reaches": 1, "backend": "10,000 calls", "seconds": 30.0},
     ),
     ("10,000 calls at once", ask, OK, {"reaches": 1, "backend": "10,000 calls at once", "seconds": 30.0}),

@@ -1,4 +1,4 @@
-"""Real proxies to attack, a neighbour that must not notice, and the table of results."""
+"""Real proxies to attack, a neighbor client that the attack must not delay, and the table of results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.raw_backend import RawBackend
 
 
 class World:
-    """A proxy, its backend, and a neighbour of who attacks it."""
+    """A proxy, its backend, and a neighbor client of the attacker."""
 
     def __init__(self, proxy: Mitmdump, backend: RawBackend, hole: int) -> None:
         found = re.search(r"backend answers .*?127\.0\.0\.1:(\d+)", proxy.log())
@@ -68,7 +68,7 @@ def hole() -> Iterator[int]:
 
 @pytest.fixture(scope="session")
 def worlds(hole: int) -> Iterator[Any]:
-    """Return a world by its name; each is started once, when it is first needed."""
+    """Return a function that starts the world with a given name on its first use, and returns it."""
     with contextlib.ExitStack() as stack:
         backend = stack.enter_context(RawBackend())
         options: dict[str, tuple[str | None, dict[str, Any]]] = {
@@ -97,7 +97,7 @@ def worlds(hole: int) -> Iterator[Any]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Show the table of attacks."""
+    """Print the table of attacks at the end of the test run."""
     if results.ROWS:
         terminalreporter.section("attacks")
         terminalreporter.write_line(f"{'attack':48} {'answer':10} {'seconds':>8} {'MiB more':>9} {'delay ms':>9}")

@@ -1,4 +1,4 @@
-"""A client of the attacked proxy that must not notice: in its own process, since the attack keeps this one busy."""
+"""A client that the attack must not delay, in a separate process, since the attack keeps this process busy."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import time
 
 
 class Neighbour:
-    """Requests the metrics again and again over one connection, while it is entered; the waits are in seconds.
+    """A client that requests the metrics repeatedly over one connection while the context is entered; waits are in
+    seconds.
 
-    ``baseline``: the longest wait before the attack; ``worst``: the longest since, set on exit. It may be entered again
-    for each attack; ``close`` ends its process.
+    ``baseline``: the longest wait before the attack; ``worst``: the longest wait since then, set on exit. The context
+    can be entered again for each attack; ``close`` ends the process.
     """
 
     def __init__(self, port: int, key: str) -> None:
@@ -35,7 +36,7 @@ class Neighbour:
         return float(self._process.stdout.readline())
 
     def close(self) -> None:
-        """End the process."""
+        """End the neighbor's process."""
         self._process.communicate(timeout=60)
 
 
@@ -44,7 +45,7 @@ PAUSE_SECONDS = 0.005
 
 
 def ask(port: int, key: str) -> None:
-    """Measure from one line of the input to the next."""
+    """Measure waits from one line of standard input to the next."""
     while sys.stdin.readline():
         over = threading.Event()
         ending = threading.Thread(target=lambda over=over: (sys.stdin.readline(), over.set()))

@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 ROWS: list[tuple[str, str, float, float, float]] = []
-"""Attack, status, seconds, growth of memory in MiB, the neighbour's delay over its baseline in seconds."""
+"""Attack, status, seconds, memory growth in MiB, and the neighbor's delay above its baseline in seconds."""

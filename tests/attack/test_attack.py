@@ -1,4 +1,4 @@
-"""Attacks over a real mitmdump: the answer, and bounds for time, memory and the delay of a neighbour."""
+"""Attacks on a real mitmdump: the answer, and bounds for time, memory and the delay of a neighbor client."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from support.raw_backend import RawBackend
 
 pytestmark = pytest.mark.slow
 
-# Above the neighbour's baseline; the goal on an idle machine is 0.05. On a busy one anyone may have to wait once: a
-# real block does so each time.
+# Maximum delay in seconds above the neighbor's baseline; the goal on an idle machine is 0.05. On a busy machine any
+# client can be delayed once, but an attack that blocks the proxy delays clients every time.
 MAX_DELAY = float(os.environ.get("ATTACK_DELAY", "0.25"))
 TRIES = 3
 
 
 def slowness() -> float:
-    """Return the factor by which a busy machine is slower, judged by the number of runnable processes."""
+    """Return the factor by which the load slows this machine down, estimated from the number of runnable processes."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_attack(attack: Attack, worlds: Any) -> None:
-    """The answer is as expected, within its bounds, and nobody else has to wait."""
+    """Each attack receives the expected answer within its bounds, and does not delay other clients."""
     world = worlds(attack.world)
     data = attack.sends(world.ports)
     delays: list[float] = []
@@ -39,7 +39,7 @@ def test_attack(attack: Attack, worlds: Any) -> None:
         world.backend.play(BACKENDS[attack.backend])
         before = world.memory()
         with world.neighbour as neighbour:
-            # The workers have a low priority: others run first.
+            # The worker processes have a low priority, so other processes run first.
             patience = attack.seconds * slowness() ** 2
             start = time.monotonic()
             reply = world.send(data, patience)
@@ -55,7 +55,7 @@ def test_attack(attack: Attack, worlds: Any) -> None:
 
 
 def test_the_right_key_opens(worlds: Any) -> None:
-    """What the attacks without a key were refused is served with it, and the key is not forwarded."""
+    """A request with the correct key is served, and the key is not forwarded."""
     world = worlds("locked")
     world.backend.play(BACKENDS["fine"])
     reply = world.send(request("/v1/files", b"{}", Authorization="Bearer s3cret-key"), 10)
@@ -64,7 +64,7 @@ def test_the_right_key_opens(worlds: Any) -> None:
 
 
 def test_a_backend_that_comes_back() -> None:
-    """A client that keeps its connection, as every SDK does, is served again once the backend is up."""
+    """A client with an open connection, like those of all SDKs, is served again once the backend is up."""
     with RawBackend() as reserved:
         port = reserved.port
     with Mitmdump(f"http://127.0.0.1:{port}") as proxy, Line(proxy.url) as line:
@@ -78,7 +78,7 @@ def test_a_backend_that_comes_back() -> None:
 @pytest.mark.parametrize(
     ("host", "status", "code"),
     [
-        # mitmproxy itself recognises these names.
+        # mitmproxy itself recognizes these names.
         ("127.0.0.1", 502, "backend_unavailable"),
         ("localhost", 502, "backend_unavailable"),
         ("127.1", 508, "loop_detected"),
@@ -86,10 +86,12 @@ def test_a_backend_that_comes_back() -> None:
     ],
 )
 def test_a_proxy_that_is_its_own_upstream(host: str, status: int, code: str) -> None:
-    """A loop ends at its second pass, whatever the name, and the next request gets the same answer."""
+    """If a proxy is its own upstream, the loop is detected on the second pass, and the next request receives the same
+    error.
+    """
     port = free_port()
     arguments = ("--listen-port", str(port))
-    # mitmproxy logs connections only with toolsim_log=off; recognising the backend would open more of them.
+    # mitmproxy logs connections only with toolsim_log=off, and detecting the engine would open more connections.
     options = {"toolsim_upstream": f"http://{host}:{port}", "toolsim_log": "off", "toolsim_engine": "unknown"}
     with Mitmdump(arguments=arguments, **options) as proxy, Line(proxy.url) as line:  # type: ignore[arg-type]
         for _ in range(3):
@@ -99,7 +101,7 @@ def test_a_proxy_that_is_its_own_upstream(host: str, status: int, code: str) -> 
 
 
 def test_two_proxies_that_name_each_other() -> None:
-    """Any request goes round only once, through whichever proxy it enters."""
+    """If two proxies name each other as upstream, any request passes each proxy only once, then fails with 508."""
     ports = (free_port(), free_port())
     with contextlib.ExitStack() as stack:
         proxies = [

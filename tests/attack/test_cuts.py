@@ -1,4 +1,4 @@
-"""A backend that resets after each byte of its answer, and a client that leaves after each byte it reads."""
+"""A backend that disconnects after each byte of its answer, and a client that disconnects after each byte it reads."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ WHOLE = json.dumps(
     {"choices": [{"index": 0, "message": {"content": "Hello " + CALL}, "finish_reason": "stop"}]}
 ).encode()
 RESET = struct.pack("ii", 1, 0)
-# The JSON of a frame is whole two bytes before the frame is. In chat, a backend that fails after a call fails too late
-# (see answer.py), and after its finish nothing is left to be lost.
+# The JSON of a frame is complete two bytes before the frame is. In chat, a failure of the backend after a call comes
+# too late to matter (see answer.py), and after the finish chunk nothing can be lost.
 CALLED = len(b"".join(map(chat_frame, ("Hel", "lo ", CALL[:9], CALL[9:])))) - 2
 FINISHED = len(STREAM) - len(DONE) - 2
 STEP = step(9)
@@ -67,7 +67,7 @@ def cut_after(body: bytes, size: int, *, reset: bool, length: int | None) -> Beh
 
 
 def looks_complete(api: str, status: int, body: bytes) -> bool:
-    """Return whether a client would consider an answer complete."""
+    """Return whether a client would consider this answer complete."""
     if status != 200:
         return False
     if api == "responses":
@@ -81,11 +81,13 @@ def looks_complete(api: str, status: int, body: bytes) -> bool:
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_a_backend_that_is_gone_after_each_byte(api: str, stream: bool, reset: bool, worlds: Any) -> None:
-    """No hang and no false success, and the next request on the same connection is answered."""
+    """If the backend disconnects after any byte, the answer does not hang or look complete, and the connection is
+    usable.
+    """
     world = worlds("over chat")
     path, question = QUESTIONS[api, stream]
     body = STREAM if stream else WHOLE
-    # If a whole answer ends with its connection, only its JSON shows whether it was cut.
+    # If a non-streamed answer ends with its connection, only its JSON shows whether it is complete.
     length = None if stream else len(body)
     with Line(world.proxy.url, timeout=20) as line:
         edges = [*range(CALLED - 3, CALLED + 3), *range(FINISHED - 3, FINISHED + 3)] if stream else []
@@ -100,7 +102,7 @@ def test_a_backend_that_is_gone_after_each_byte(api: str, stream: bool, reset: b
 @pytest.mark.parametrize("world_name", ["over chat", "scripted"])
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 def test_a_client_that_leaves_after_each_byte(api: str, world_name: str, worlds: Any) -> None:
-    """No exchange stays open, and the next client is answered."""
+    """If a client disconnects after any byte, no exchange stays open, and the next client is answered."""
     world = worlds(world_name)
     path, question = QUESTIONS[api, True]
 
@@ -117,7 +119,7 @@ def test_a_client_that_leaves_after_each_byte(api: str, world_name: str, worlds:
         with socket.create_connection(("127.0.0.1", world.ports.proxy), timeout=20) as client:
             client.sendall(data)
             got = b""
-            # The number of chunks of an answer, and so its length, depends on timing.
+            # The number of chunks of an answer, and therefore its length, depends on timing.
             while len(got) < size and not got.endswith(b"\r\n0\r\n\r\n") and (chunk := client.recv(size - len(got))):
                 got += chunk
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
@@ -126,7 +128,7 @@ def test_a_client_that_leaves_after_each_byte(api: str, world_name: str, worlds:
 
 
 def wait_until_over(proxy: Mitmdump) -> None:
-    """Wait until the proxy reports no open exchange."""
+    """Wait until the proxy reports no exchange in progress."""
     end = time.monotonic() + 30
     with Line(proxy.url) as line:
         while True:

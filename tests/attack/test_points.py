@@ -1,4 +1,4 @@
-"""Faults that looked like success, or broke a promise of the API, over a real mitmdump: one row per fault."""
+"""Regressions where a fault looked like success or violated the API, tested with a real mitmdump, one row per fault."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OUTPUT = [
 
 
 def says(finish: str = "stop", **message: object) -> Behaviour:
-    """Return a backend that answers with one whole chat message."""
+    """Return a backend that answers with one non-streamed chat message."""
     body = {"choices": [{"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}]}
 
     async def behave(answer: Answer) -> None:
@@ -64,9 +64,11 @@ def delta(**fields: object) -> bytes:
 
 @dataclass(frozen=True)
 class Point:
-    """``expected``: a pattern for the client's status, headers and body; ``forbidden``: one that must not match.
+    """A fault to test. ``expected``: a pattern for the client's status, headers and body; ``forbidden``: a pattern that
+    must not match.
 
-    ``metric``: a series that must count up; ``sent``: a pattern for what reached the backend, None if nothing may.
+    ``metric``: a series that must increase by one; ``sent``: a pattern for the request that reached the backend, or
+    None if no request is allowed to reach it.
     """
 
     body: Callable[[], bytes]
@@ -206,7 +208,7 @@ POINTS: dict[str, Point] = {
 
 @pytest.mark.parametrize("name", POINTS)
 def test_point(name: str, worlds: Any) -> None:
-    """The client's answer, the metrics, and what the backend was sent."""
+    """The client's answer, the metrics and the backend's request are as expected for each fault."""
     world, point = worlds("plain"), POINTS[name]
     world.backend.play(point.backend, "/v1")
     with Line(world.proxy.url) as line:
@@ -232,7 +234,7 @@ def counted(line: Line, series: str) -> int:
 
 
 def test_the_comment_of_a_stream(worlds: Any) -> None:
-    """The comment is plain JSON, with the predecessor's fields."""
+    """The telemetry comment of a stream is plain JSON with the fields of toolsim's predecessor."""
     backend = worlds("plain").backend
     with Mitmdump(backend.url, toolsim_sse_telemetry=True) as proxy, Line(proxy.url) as line:
         backend.play(streams(chat_frame(CALL)), "/v1")
@@ -243,7 +245,7 @@ def test_the_comment_of_a_stream(worlds: Any) -> None:
 
 
 def test_the_predecessors_modes(worlds: Any) -> None:
-    """The predecessor's variable for one API does not affect the other."""
+    """The predecessor's output-mode variable for one API does not affect the other API."""
     backend = worlds("plain").backend
     environment = {"PROXY_RESPONSES_OUTPUT_MODE": "obsidian-xml"}
     with Mitmdump(backend.url, environment=environment, toolsim_backend="chat") as proxy, Line(proxy.url) as line:

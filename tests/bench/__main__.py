@@ -1,9 +1,10 @@
-"""``make bench``: one table, a verdict for each row with a goal; ``build/bench.json`` and ``build/bench.svg``.
+"""``make bench``: a table with a verdict for each row that has a goal; writes ``build/bench.json`` and
+``build/bench.svg``.
 
 Groups can be selected (ROWS="cpu delay"); QUICK=1 takes about two minutes. ``peers``, which installs other proxies,
-runs only if it is named. Figures are medians; ratios are of medians
-from one run in which both sides alternate. The goals assume a quiet machine with two cores; those in ms or µs are
-scaled by the pace of this machine (``machine.py``).
+runs only if it is named. Figures are medians; ratios are ratios of medians from one run in which both sides alternate.
+The goals assume a quiet machine with two cores; goals in ms or µs are scaled by the pace of this machine
+(``machine.py``).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def groups(stage: Proxies) -> dict[str, Measure]:
 
 
 def main(arguments: list[str]) -> int:
-    """Measure the named groups, by default all; ``--quick`` shortens the runs."""
+    """Measure the named groups, or all groups by default; ``--quick`` shortens the runs."""
     quick = "--quick" in arguments
     wanted = [name for name in arguments if name != "--quick"]
     rows: list[Row] = []

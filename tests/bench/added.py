@@ -1,4 +1,4 @@
-"""The cost of a feature per turn: the same turns through a proxy with it and one without, in alternation."""
+"""The cost of a feature per turn: the same turns alternately through a proxy with the feature and one without it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def rows(
 ) -> Iterator[Row]:
     """Yield rows of elapsed time, its 99th percentile, and CPU time.
 
-    ``pairs``: proxies without and with it, not yet started.
+    ``pairs``: proxies without and with the feature, not yet started.
 
-    Several processes of each kind are wanted: two of the same kind already differ by a quarter of a millisecond per
-    turn.
+    Several processes of each kind are needed, since two of the same kind already differ by a quarter of a millisecond
+    per turn.
     """
     waited: list[tuple[float, float]] = []
     worked: list[tuple[float, float]] = []

@@ -1,14 +1,13 @@
-"""A backend that costs next to nothing: a separate process that sends prepared answers.
+"""A backend with a negligible cost: a separate process that sends prepared answers.
 
 The request's ``model`` selects the answer: ``KIND-SIZE-STEP-PER_WRITE``. ``prose``, ``call`` and ``object`` (a call
-whose arguments are an object) are ``SIZE`` characters of text in deltas of ``STEP``, ``PER_WRITE`` of them per write. A
-write is one HTTP chunk, with a pause after it so that writes arrive one by one. ``emitted`` is a call that the backend
-emits itself, with ``SIZE`` characters of arguments; ``asked-1-1-1`` one whose arguments contain the time at which the
-request had arrived.
-``timed-COUNT-RATE-1`` is COUNT deltas, RATE per second; each contains the time at which it was written
-(``time.monotonic_ns``). ``paced`` is the same for many streams at once: its first delta is written immediately, and a
-write costs less, since only the times are made anew. ``paced-COUNT-RATE-2`` ends with a call. Run as a module, it
-prints its port.
+whose arguments are an object) are ``SIZE`` characters of text in deltas of ``STEP`` characters, ``PER_WRITE`` deltas
+per write. A write is one HTTP chunk, with a pause after it so that writes arrive one by one. ``emitted`` is a
+structured call from the backend, with ``SIZE`` characters of arguments; ``asked-1-1-1`` is a call whose arguments
+contain the time at which the request arrived. ``timed-COUNT-RATE-1`` is COUNT deltas, RATE per second; each contains
+the time at which it was written (``time.monotonic_ns``). ``paced`` is the same for many concurrent streams: its first
+delta is written immediately, and a write costs less, since only the times are generated. ``paced-COUNT-RATE-2`` ends
+with a call. Run as a module, it prints its port.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from bench.texts import arguments, call, object_call, pieces, prose
 from mitmproxy.certs import CertStore
 from support.wire import ApiName, ChatAnswer, MessagesAnswer, ResponsesAnswer, usage
 
-# Long enough for a proxy to consume the write before the next one, short compared to what the write costs there.
+# In seconds: long enough for a proxy to consume a write before the next one, and short compared to the cost of a write.
 BETWEEN_WRITES = 0.0002
 TEXTS = {"prose": prose, "call": call, "object": object_call}
 _CALLED = {"chat": "tool_calls", "messages": "tool_use"}
@@ -77,7 +76,7 @@ async def timed(api_name: ApiName, count: int, rate: int, writer: asyncio.Stream
 
 @functools.cache
 def paced_frames(api_name: ApiName, count: int, ends: int) -> tuple[list[bytes], list[list[bytes]], bytes]:
-    """Return the opening of a stream, what stands around the time in each delta, and the end."""
+    """Return the opening of a stream, the parts before and after the time in each delta, and the end."""
     answer = answer_of(api_name)
     opening = [*answer.begin(), *answer.begin_message()]
     around = [b"".join(answer.add_text(f"{number} @ ")).split(b"@") for number in range(count)]
@@ -98,7 +97,7 @@ async def paced(api_name: ApiName, count: int, rate: int, ends: int, writer: asy
 
 
 def asked(api_name: ApiName, arrived: int) -> bytes:
-    """Return the answer with the time at which its request had arrived."""
+    """Return an answer that contains the time at which its request arrived."""
     answer = answer_of(api_name)
     text = f'<tool_call>{{"name":"write","arguments":{{"path":"{arrived}"}}}}</tool_call>'
     return b"".join([*answer.begin(), *answer.add_text(text), *answer.end()])
@@ -114,7 +113,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             path = head.partition(b"\r\n")[0]
             api_name: ApiName = next((api for api in ("responses", "messages") if f"/{api}".encode() in path), "chat")
             found = _MODEL.search(body)
-            if found is None:  # A request that identifies the backend.
+            if found is None:  # toolsim sent this request to identify the backend.
                 writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
                 continue
             kind, (size, step, per_write) = found[1].decode(), map(int, found.groups()[1:])
@@ -144,7 +143,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def main() -> None:
-    """Serve on two ports, which are printed: the second one speaks TLS, with a certificate that nobody trusts."""
+    """Serve on two ports, which are printed; the second port uses TLS with an untrusted certificate."""
     with tempfile.TemporaryDirectory() as folder:
         CertStore.from_store(Path(folder), "bench", 2048)
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -1,7 +1,7 @@
-"""A real Codex app-server with a stub model: first text through addon and bridge, against the bare app-server.
+"""First-text delay of a real Codex app-server with a stub model, through the addon and bridge and directly.
 
-Both ways share child, settings and model, and alternate, so that a busy machine disturbs both alike. The bare way skips
-HTTP, twice, and the addon.
+Both paths share the child process, settings and model, and alternate, so that a busy machine affects both alike. The
+direct path skips two HTTP hops and the addon.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ async def through(client: httpx.AsyncClient) -> float:
 
 
 async def figures() -> list[Row]:
-    """Return the row of the first text's times, and that of the answers per second."""
+    """Return a row for the delay of the first text, and a row for answers per second."""
     binary = programs.codex()
     if binary is None:
         return [
@@ -102,5 +102,5 @@ async def rate(ask: Callable[[], Awaitable[float]]) -> float:
 
 
 def measure(_quick: bool) -> Iterator[Row]:
-    """Yield both rows."""
+    """Yield the rows of Codex."""
     yield from asyncio.run(figures())

@@ -1,7 +1,7 @@
-"""CPU time of mitmdump with the addon over that of a bare one, for one streamed answer.
+"""CPU time of mitmdump with the addon divided by that of a bare mitmdump, for one streamed answer.
 
-The two alternate stream by stream, so that a busy machine disturbs both alike. Across APIs the bare one streams the
-backend's own API, which is what would pass without translation.
+The two alternate stream by stream, so that a busy machine affects both alike. Across APIs the bare proxy streams the
+backend's API, which would pass without translation.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from support.mitmdump import Mitmdump
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kind of stream. ``model``: see `backend.py`.
+    """A kind of stream. ``model``: see `backend.py`.
 
-    ``processes``: how many pairs of new proxies are measured. Two processes of one kind differ, as long as they run, by
-    a tenth of the cost of a stream with eight events per write. ``tls``: to the backend; there every delta takes
-    the way through mitmproxy's layers.
+    ``processes``: the number of pairs of new proxies to measure. The cost of two equal processes differs constantly, by
+    a tenth of the cost of a stream with eight events per write. ``tls``: whether the backend uses TLS, where every
+    delta passes through mitmproxy's layers.
     """
 
     model: str
@@ -63,7 +63,7 @@ def cases() -> Iterator[Case]:
         yield Case("emitted-2000-4-1", api, api, CALLS, "incremental")
         yield Case("emitted-80000-4-8", api, api, CALLS, "incremental", quick=api == "chat")
 
-    # As Claude Code comes to nearly all backends; and to one of its own API.
+    # Claude Code's API over a chat backend, which is the usual case, and over a backend of the same API.
     for backend in ("chat", "messages"):
         yield Case("prose-8000-4-1", "messages", backend, PROSE, quick=backend == "chat")
         yield Case("prose-16000-4-8", "messages", backend, PROSE, processes=5)
@@ -72,7 +72,7 @@ def cases() -> Iterator[Case]:
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield a row for each case."""
+    """Yield a row for each kind of stream."""
     for case in cases():
         if quick and not case.quick:
             continue
@@ -92,7 +92,7 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
 
 
 def costs(case: Case, ours: Mitmdump, bare: Mitmdump, rounds: int) -> tuple[float, float]:
-    """Return the milliseconds per stream, ours and the bare proxy's."""
+    """Return the milliseconds of CPU time per stream, of toolsim and of the bare proxy."""
     sides = ((ours, Client(ours.url), case.client), (bare, Client(bare.url), case.backend))
     taken: tuple[list[float], list[float]] = ([], [])
     for turn in range(rounds + 1):

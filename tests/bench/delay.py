@@ -1,14 +1,15 @@
-"""Delays: of the first text, and of each delta in concurrent streams.
+"""Delays of the first text, and of each delta in concurrent streams.
 
-We measure the first text, not the first byte. Over chat completions the role, which a backend sends ahead, leaves with
-what follows it (see ``wire/chat/writer.py``), so a first byte's time would include the backend's own pause after it.
+We measure the first text, not the first byte. In chat completions the role, which a backend sends first, is forwarded
+together with the next delta (see ``wire/chat/writer.py``), so a first byte's time would include the backend's pause
+after the role.
 
-The text of a delta is the time at which the backend wrote it, so its delay is known on arrival, whatever the backend's
-own timer did. On a saturated machine even the bare proxy is slow; a note says so.
+The text of a delta is the time at which the backend wrote it, so its delay is known on arrival, regardless of the
+accuracy of the backend's timer. On a saturated machine even the bare proxy is slow; a note reports that.
 
-All streams begin within one second. Two hundred requests per second are close to the limit of any proxy, a bare one
-included, and each delta of that second queues behind them. That is the cost of requests, which has its own rows. So
-deltas written while streams begin or end have their own row too, and the goal is for the others.
+All streams begin within one second. Two hundred requests per second are close to the limit of any proxy, even a bare
+one, and each delta of that second queues behind the requests. That is the cost of requests, which has separate rows. So
+deltas written while streams begin or end also have a separate row, and the goal is for the other deltas.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _WRITTEN = re.compile(rb'"content":\s?"(\d{6,}) "')
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield the rows of the first text, then those of 1, 50 and 200 streams."""
+    """Yield the rows of the first text, then the rows of 1, 50 and 200 streams."""
     bare, ours = proxies.bare(), proxies.toolsim()
     yield from first_text(bare.url, ours.url, 60 if quick else 300)
     yield calls_over_a_websocket(ours.url, 5 if quick else 20)
@@ -73,9 +74,10 @@ def first_text(bare: str, ours: str, rounds: int) -> Iterator[Row]:
 
 
 def calls_over_a_websocket(url: str, rounds: int) -> Row:
-    """Return how long it takes until the model is asked, in a loop of calls over a connection that remembers it.
+    """Return the time until the model is asked, in a loop of calls over a WebSocket connection that remembers the
+    conversation.
 
-    Against HTTP, whose requests hold all calls before them, on a connection that is kept alive too.
+    The reference is HTTP over a connection that is also kept alive, whose requests contain all earlier calls.
     """
     times: list[list[float]] = [[], []]
     sent = {"model": "asked-1-1-1", "store": False, "tools": TOOLS}
@@ -120,14 +122,14 @@ def _arrival(response: dict[str, Any]) -> int:
 
 
 class Delays(NamedTuple):
-    """Milliseconds per delta: of those written while all streams ran, and of those written before or after that."""
+    """Delays in milliseconds of deltas written while all streams ran, and of deltas written before or after that."""
 
     running: list[float]
     at_ends: list[float]
 
 
 async def side_by_side(url: str, streams: int, seconds: float) -> Delays:
-    """Return the delay of each delta in milliseconds."""
+    """Return the delay of each delta of concurrent streams, in milliseconds."""
     found: list[list[tuple[int, int]]] = [[] for _ in range(streams)]
     body = request_body("chat", f"timed-{int(RATE * seconds)}-{RATE}-1")
     host, port = urlsplit(url).hostname, urlsplit(url).port

@@ -1,7 +1,7 @@
-"""Counts the files of the package that one request enters, over a real, warm mitmdump.
+"""Counts the files of the package that one request enters in a real, warm mitmdump.
 
 From ``tests``: ``python -m bench.entered`` prints the number for a streamed chat request with one call, and the files.
-Modules that are only imported do not count, and neither does what runs at the start.
+Modules that are only imported or run at startup do not count.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from bench.stage import Client, backends
 from support.mitmdump import MITMDUMP, Mitmdump
 
 MODEL = "call-2000-4-1"
-_SECONDS = 1.0  # Long enough for what follows an answer, too short for a tick of the timeouts to matter.
+# Seconds to wait after an answer: long enough for its cleanup, too short for the ticks of the timeouts to matter.
+_SECONDS = 1.0
 
 
 def entered(api: str = "chat", model: str = MODEL) -> list[str]:
-    """Return the files, by their path in the package."""
+    """Return the paths of the entered files, relative to the package."""
     counter = Path(__file__).parent / "count_entered.py"
     with TemporaryDirectory() as folder, backends() as (url, _):
         found = Path(folder) / "entered.json"

@@ -1,8 +1,8 @@
-"""The speed of this machine, for goals in ms and µs, which were set where the JSON of a chat chunk takes 5 µs.
+"""The speed of this machine, for goals in ms and µs, which assume a machine that processes the JSON of a chunk in 5 µs.
 
-That is, to parse it and to serialise it. Speed differs by more than a factor of three between machines, and by two on a
-shared one from minute to minute. So the pace is measured around each row, or within it by turns, and a row that misses
-its goal but not its goal times the pace is marked "scaled".
+Processing means parsing and serializing the JSON. The speed of machines differs by more than a factor of three, and
+that of a shared machine by a factor of two from minute to minute. So the pace is measured around each row, or
+alternately within it, and a row that misses its goal but not its goal times the pace is marked "scaled".
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ _CHUNK = backend_answer("chat", True, ["abcd"])[1].split(b"\n\n")[1].removeprefi
 
 
 def pace(runs: int = 9) -> float:
-    """Return how many times longer the JSON of a chunk takes here than on the machine for which the goals were set."""
+    """Return the ratio of the time for a chunk's JSON on this machine to that on the machine for which the goals were
+    set.
+    """
     times = []
     for _ in range(runs):
         start = time.process_time_ns()

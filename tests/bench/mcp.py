@@ -1,8 +1,8 @@
 """The cost of MCP tools per turn: calls of the client, a stdio server and an HTTP server in parallel.
 
-The reference is the same answer of the model where all three are the client's own functions. Its proxy has no servers.
-Both servers add two numbers, by the official package: the figures hold their work, as an operator's would. The rows of
-one server alone have a call of that server beside the client's.
+The reference is the same answer of the model where all three tools are functions of the client. Its proxy has no MCP
+servers. Both servers add two numbers and use the official package; the figures include their work, as an operator's
+figures would. The rows of a single server have a call of that server and a call of the client.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WARM_UP = 10
 
 
 def measure(quick: bool) -> Iterator[Row]:
-    """Yield the rows of a turn with both servers, and with each."""
+    """Yield the rows of a turn with both servers, and with each server alone."""
     with tempfile.TemporaryDirectory() as folder, over_http() as url, TextBackend() as backend:
         never = {"require_approval": "never", "allowed_tools": ["add"]}
         servers = {"stdio": OFFICIAL | never, "http": {"url": url} | never}

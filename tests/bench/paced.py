@@ -1,9 +1,9 @@
-"""Many streams at the pace of real models: 20 deltas a second each, in packets of their own, no two alike.
+"""Many streams at the pace of real models: 20 deltas per second each, in separate packets, all different.
 
-A bare mitmdump and toolsim take the same streams by turns, each pinned to the first core; backend and client have the
-second. All streams begin within four seconds, and one in ten ends with a call. What a proxy's core is used for is the
-figure that other load on the machine disturbs least: its CPU time, of requests too, for each delta that its client has
-read. The delays are those of deltas that were written while all streams ran.
+A bare mitmdump and toolsim process the same streams in alternation, each pinned to the first core; backend and client
+use the second core. All streams begin within four seconds, and one in ten ends with a call. The figure that other load
+on the machine affects least is the proxy's CPU time, including that of requests, per delta that its client has read.
+The delays are those of deltas that were written while all streams ran.
 
 ``make bench ROWS=paced``
 """
@@ -35,17 +35,17 @@ _WRITTEN = re.compile(rb"\d+ (\d{9,}) ")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """``streams`` at once, for ``seconds`` each."""
+    """A number of concurrent ``streams``, for ``seconds`` each."""
 
     streams: int
     client: str = "chat"
     backend: str = "chat"
     seconds: float = 10.0
     goal: float | None = None
-    """The most CPU time per delta, over a bare mitmdump."""
+    """Maximum CPU time per delta in excess of a bare mitmdump's, in microseconds."""
     p99: float | None = None
     first_text: float | None = None
-    """The most milliseconds, for 99 % of deltas, and of first texts."""
+    """Maximum delay of 99 % of the deltas and of the first texts, in milliseconds."""
 
     @property
     def name(self) -> str:
@@ -69,7 +69,7 @@ WARM_UP = 20
 
 @dataclass(slots=True)
 class Run:
-    """What one proxy did: CPU microseconds per delta, milliseconds of delay, kilobytes per stream."""
+    """The results of one proxy: CPU microseconds per delta, delays in milliseconds, and kilobytes of memory per stream."""
 
     cpu: float = 0.0
     memory: float = 0.0
@@ -82,7 +82,7 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
     with pinned():
         for case in QUICK if quick else CASES:
             backend = case.backend if case.client != case.backend or case.client == "messages" else "auto"
-            # The first run of a process shows how much memory it takes.
+            # The first run of a process shows how much memory it uses.
             with proxies.fresh_bare() as bare, proxies.fresh(backend) as ours:
                 sides = ((bare, case.backend), (ours, case.client))
                 runs = [[_run(side, api, case) for side, api in sides] for _ in range(1 if quick else 3)]
@@ -110,7 +110,7 @@ def _rows(case: Case, bare: list[Run], ours: list[Run]) -> Iterator[Row]:
 
 @contextmanager
 def pinned() -> Iterator[None]:
-    """Run this process, and the backend, on the second core; ``_run`` gives the proxies the first."""
+    """Run this process and the backend on the second core; ``_run`` pins the proxies to the first."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         yield
@@ -168,7 +168,9 @@ async def streams(side: Mitmdump, api: str, case: Case) -> Run:
 
 
 class Reader(asyncio.Protocol):
-    """Sends a request, and notes when each delta of its answer was written and read, in nanoseconds."""
+    """A protocol that sends a request, and records when each delta of its answer was written and read,
+    in nanoseconds.
+    """
 
     def __init__(self, request: bytes) -> None:
         self._request = request
@@ -186,7 +188,7 @@ class Reader(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         now = time.monotonic_ns()
         for at in _WRITTEN.findall(data):
-            # The end of an answer may repeat all of it.
+            # The end of an answer can repeat all its text.
             self.found.setdefault(int(at), now)
 
     @override

@@ -1,9 +1,11 @@
-"""The parser, and the whole path of an answer within the process, in microseconds of CPU per delta of four characters.
+"""The parser, and the complete path of an answer within the process, in microseconds of CPU per delta of four
+characters.
 
-The reference for the parser is the least that any parser in Python must do per delta: search for a tag and store the
-text. For the whole path it is the JSON of the frames, parsed and serialised. The peer is ``@ai-sdk-tool/parser`` from
-npm, with its own Hermes protocol and inside the SDK's streams (``peer.mjs``). There is no other: vLLM's Hermes parser
-(0.33.0) cannot be imported without torch, nor SGLang's (0.5.23) without numpy and torch.
+The reference for the parser is the least work that any parser in Python must do per delta: search for a tag and store
+the text. The reference for the complete path is parsing and serializing the JSON of the frames. The peer is
+``@ai-sdk-tool/parser`` from npm, with its Hermes protocol and inside the SDK's streams (``peer.mjs``). No other peer is
+available: vLLM's Hermes parser (0.33.0) cannot be imported without torch, and SGLang's (0.5.23) cannot be imported
+without numpy and torch.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ def per_delta(make: Callable[[], Callable[[str], object]], deltas: Sequence[str]
 
 
 def whole_way(client: ApiName, backend: ApiName, text: str, together: int) -> tuple[float, float]:
-    """Return the time per delta from backend bytes to client bytes, and that of its JSON alone."""
+    """Return the time per delta from backend bytes to client bytes, and the time of the JSON alone."""
     deltas = pieces(text, STEP)
     kind, body = backend_answer(backend, True, deltas)
     frames = [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]
@@ -85,7 +87,7 @@ def whole_way(client: ApiName, backend: ApiName, text: str, together: int) -> tu
 
 
 def measure(quick: bool) -> Iterator[Row]:
-    """Yield the rows of the parser, then those of the whole path."""
+    """Yield the rows of the parser, then the rows of the complete path."""
     gc.disable()
     try:
         yield from measure_parser(SIZES[:2] if quick else SIZES)
@@ -110,7 +112,7 @@ def measure_parser(sizes: Sequence[int]) -> Iterator[Row]:
 
 
 def measure_peer(sizes: Sequence[int]) -> Iterator[Row]:
-    """Yield our time over the peer's; install the peer under ``build/`` if it is missing."""
+    """Yield the ratio of toolsim's time to the peer's; install the peer under ``build/`` if it is missing."""
     folder = BUILD / "peer"
     if not shutil.which("npm"):
         yield Row("parser", PEER, math.nan, "× peer", note="no npm")

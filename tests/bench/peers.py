@@ -1,11 +1,11 @@
-"""The same streams through what people pick instead: LiteLLM's proxy and Forge's, beside toolsim and a bare mitmdump.
+"""The same streams through the alternatives LiteLLM and Forge, compared to toolsim and a bare mitmdump.
 
-All of them stand in front of the same backend, which writes its calls as text, and take the same requests with one
-tool, turn by turn. Each peer is installed from PyPI into an environment of its own under ``~/.cache/toolsim-peers``
-(``TOOLSIM_PEERS`` names another folder), and started as its documentation says, with its own defaults; one that does
-not install, or does not start, is skipped with a reason. CPU time and memory are of all of its processes.
+All proxies run in front of the same backend, which writes its calls as text, and receive the same requests with one
+tool, in alternation. Each peer is installed from PyPI into a separate environment under ``~/.cache/toolsim-peers`` (or
+the folder in ``TOOLSIM_PEERS``), and started as its documentation describes, with its defaults; a peer that cannot be
+installed or started is skipped with a reason. CPU time and memory include all of a peer's processes.
 
-``make bench ROWS=peers`` measures; ``python -m bench.peers`` then puts the table of that run on the page of figures.
+``make bench ROWS=peers`` measures; ``python -m bench.peers`` then puts the table of that run on the page of benchmarks.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ general_settings: {{dangerously_permit_weak_or_unset_master_key: true}}
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A proxy from PyPI. ``command``: its words, in which {bin}, {url}, {port} and {folder} are filled in."""
+    """A proxy from PyPI. ``command``: its command line, in which {bin}, {url}, {port} and {folder} are replaced."""
 
     name: str
     package: str
     command: str
     files: Mapping[str, str] = field(default_factory=dict)
-    """What it reads, by name in {folder}."""
+    """Content of the files that the proxy reads, by their names in {folder}."""
 
 
 PEERS = (
@@ -71,11 +71,11 @@ PEERS = (
 
 
 class Skipped(Exception):
-    """Why a peer is not measured."""
+    """The reason why a peer is not measured."""
 
 
 def installed(peer: Peer) -> Path:
-    """Return the programs of a peer's environment, which is made if it is not there. Raises Skipped."""
+    """Return the program folder of a peer's environment, which is created if it is missing. Raises Skipped."""
     home = FOLDER / re.sub(r"\W+", "-", peer.package)
     done = home / "installed"
     if not done.exists():
@@ -93,7 +93,7 @@ def installed(peer: Peer) -> Path:
 
 @contextmanager
 def started(peer: Peer, url: str) -> Iterator[tuple[str, int]]:
-    """Run a peer in front of the backend at ``url``; yields its own URL and its process. Raises Skipped."""
+    """Run a peer in front of the backend at ``url``; yield the peer's URL and process id. Raises Skipped."""
     programs = installed(peer)
     port = free_port()
     with ExitStack() as stack:
@@ -122,7 +122,7 @@ def started(peer: Peer, url: str) -> Iterator[tuple[str, int]]:
 
 
 def processes(pid: int) -> list[int]:
-    """Return a process and all that descend from it."""
+    """Return the ids of a process and all its descendants."""
     found = [pid]
     for each in found:
         for task in Path(f"/proc/{each}/task").iterdir():
@@ -131,7 +131,7 @@ def processes(pid: int) -> list[int]:
 
 
 def first_text(client: Client, model: str) -> float:
-    """Return the milliseconds until the first text of a stream, which is read to its end."""
+    """Return the milliseconds until the first text of a stream, and read the stream to its end."""
     start = time.monotonic()
     answer = client.begin("chat", model)
     for line in answer:
@@ -151,7 +151,7 @@ def deltas(stream: bytes) -> Iterator[dict[str, Any]]:
 
 
 def call_seen(stream: bytes) -> str:
-    """Return what a client sees of the call: a call with an object of arguments, another one, or text."""
+    """Return whether a client receives the call as a call with an object of arguments, as a broken call, or as text."""
     pieces = [call["function"] for delta in deltas(stream) for call in delta.get("tool_calls") or ()]
     arguments = "".join(piece.get("arguments") or "" for piece in pieces)
     if not pieces:
@@ -164,7 +164,7 @@ def call_seen(stream: bytes) -> str:
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield four rows for each side."""
+    """Yield four rows for each proxy."""
     rounds = 3 if quick else 9
     with ExitStack() as stack:
         bare, ours = proxies.bare(), proxies.toolsim()
@@ -194,7 +194,7 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return the rows of a run as a table in Markdown."""
+    """Return the rows of a run as a Markdown table."""
     lines = ["| proxy | CPU of 2,000 deltas, × bare | first text, × bare | memory, MB | the call arrives as |"]
     lines.append("|---|---|---|---|---|")
     for at in range(0, len(rows), 4):
@@ -206,7 +206,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Put the table of the last run on the page."""
+    """Put the table of the last run on the page of benchmarks."""
     rows = [row for row in json.loads((BUILD / "bench.json").read_text())["rows"] if row["group"] == "peers"]
     if not rows:
         print("no such rows in the last run: make bench ROWS=peers")

@@ -1,4 +1,4 @@
-"""The cost of profiles: a turn of a model that one of many fits, next to the same turn with none."""
+"""The cost of profiles: a turn with many profiles, one of which fits the model, compared to a turn without profiles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ PROCESSES = 5
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield the rows of a streamed turn and of a whole one. The profile that fits changes nothing that is asked."""
+    """Yield the rows of a streamed turn and of a non-streamed turn. The matching profile does not
+    change the request.
+    """
     with tempfile.TemporaryDirectory() as folder:
         for number in range(PROFILES):
             pattern = "prose-*" if number == 0 else f"model-{number}-*"

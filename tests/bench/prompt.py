@@ -1,9 +1,9 @@
-"""The share of a prompt that a server reads again in the next turn, whatever is set.
+"""The share of a prompt that a server must process again in the next turn, for different options.
 
-The conversation is that of a client which answers calls, with 20 tools and 40 items; the turn after it has two more.
-The rows without a goal are changes that only their client can know of. A proxy sees one request, and cannot tell a tool
-that is new from one that was there; a format of the answer is in the catalog, because few clients change it, and at
-the end of a prompt all that follows it would be read again in each turn of those that do not.
+The conversation is that of a client with 20 tools that has executed calls, with 40 items; the next turn has two more.
+The rows without a goal are changes that only the client can anticipate. A proxy sees one request, and cannot
+distinguish a new tool from an old one. An output format is in the catalog, because few clients change it; at the end of
+the prompt, everything after it would be processed again in each turn of the other clients.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _FURTHER = {"type": "additional_tools", "tools": tools(21, 0)[20:]}
 
 
 def prompt(item_count: int, policy: Policy, choice: Any = "auto", **fields: Any) -> str:
-    """Return all that the model reads."""
+    """Return the entire text that the model reads."""
     body = {"model": "m", "messages": history(item_count, 0), "tools": tools(20, 0), "tool_choice": choice, **fields}
     return _read("chat", body, policy)
 
 
 def as_responses(item_count: int, *more: dict[str, Any], **fields: Any) -> str:
-    """Return the same for the Responses API, with more items at the end."""
+    """Return the text that the model reads in a conversation of the Responses API, with more items at the end."""
     items: list[dict[str, Any]] = []
     for message in history(item_count, 0):
         calls = message.get("tool_calls", ())
@@ -80,7 +80,7 @@ def _text(content: Any) -> str:
 
 
 def measure(quick: bool) -> Iterator[Row]:
-    """Yield the share of the prompt before that is read again, for each option and each change by the client."""
+    """Yield the share of the previous prompt that is processed again, for each option and each change by the client."""
     for name, policy in OPTIONS.items():
         yield _row(name, prompt(40, policy), prompt(42, policy))
     for name, (first, second) in ROUNDS.items():

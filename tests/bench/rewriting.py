@@ -1,6 +1,7 @@
-"""The CPU time of rewriting a request, with tools and histories of any length, seen for the first time and again.
+"""The CPU time of rewriting a request, with tools and histories of any length, both new and repeated.
 
-All of these are of a size that a worker process rewrites. It collects no garbage during a job; nor do we here.
+All these requests are so large that a worker process rewrites them. A worker collects no garbage during a job, so the
+benchmark does not either.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ GROUP = "rewriting"
 
 
 def tools(count: int, salt: int) -> list[dict[str, Any]]:
-    """Return typical tools of a client; a new ``salt`` makes them different ones, which no cache has seen."""
+    """Return typical tools of a client; a new ``salt`` produces different tools, which are in no cache."""
     return [
         {
             "type": "function",
@@ -48,7 +49,7 @@ def tools(count: int, salt: int) -> list[dict[str, Any]]:
 
 
 def history(count: int, salt: int) -> list[dict[str, Any]]:
-    """Return messages: a question, then calls and their outputs in turn; a longer history continues a shorter one."""
+    """Return messages: a question, then alternating calls and outputs; a longer history continues a shorter one."""
     messages: list[dict[str, Any]] = [{"role": "user", "content": f"Look at the files ({salt})."}]
     for number in range(1, count // 2):
         path = f"src/{salt}/file_{number}.py"
@@ -75,7 +76,7 @@ def cost(data: bytes) -> float:
 
 
 def json_alone(data: bytes) -> float:
-    """Return the cost of parsing and serialising the body's JSON, to compare costs on different machines."""
+    """Return the cost of parsing and serializing the body's JSON, to compare costs between machines."""
     gc.disable()
     start = time.process_time_ns()
     json.dumps(json.loads(data))
@@ -89,9 +90,10 @@ def first_time(tool_count: int, item_count: int, rounds: int) -> float:
 
 
 def first_and_again(tool_count: int, item_count: int, rounds: int) -> tuple[float, ...]:
-    """Return the costs of a conversation's first request, of the same one again, and of those that continue it.
+    """Return the costs of a conversation's first request, of the same request again, and of requests that continue it.
 
-    Then, measured by turns with these, the cost of the body's JSON alone, and the pace of the machine.
+    They are followed by the cost of the body's JSON alone, and the pace of the machine, both measured in alternation
+    with the requests.
     """
     figures = []
     for salt in range(rounds):
@@ -104,7 +106,7 @@ def first_and_again(tool_count: int, item_count: int, rounds: int) -> tuple[floa
 
 
 def measure(quick: bool) -> Iterator[Row]:
-    """Yield the costs of one size, and how they grow."""
+    """Yield the costs of one size, and their growth with the size."""
     cost(body(128, 2, -1))
     first, again, further, alone, now = first_and_again(128, 200, 25)
     name, note = "128 tools, 200 items", "reference: its JSON alone"
@@ -118,5 +120,5 @@ def measure(quick: bool) -> Iterator[Row]:
         if quick and larger[1] > 1000:
             smaller, larger, name = (1, 5_000), (1, 10_000), "10,000 items over 5,000"
         reference, ours = (first_time(*size, 3) for size in (smaller, larger))
-        # Twice is linear; the rest is the effect of more memory on a processor's cache.
+        # A factor of two is linear; the remainder is the effect of more memory on the processor's cache.
         yield Row(GROUP, name, ours / reference, "×", 2.5, ours, reference, "ms")

@@ -1,4 +1,4 @@
-"""Parts of all groups that measure a proxy: a backend, the proxies in front of it, requests, and their cost."""
+"""Shared parts of the groups that measure a proxy: a backend, the proxies in front of it, requests, and their cost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def request_body(api: str, model: str, *, stream: bool = True) -> bytes:
 
 
 class Client:
-    """One connection that is kept alive, as real clients do."""
+    """A client with one connection that is kept alive, like real clients."""
 
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=600)
@@ -49,12 +49,12 @@ class Client:
         return self._connection.getresponse()
 
     def post(self, path: str, body: dict[str, Any]) -> bytes:
-        """Return the whole body of the answer to any request."""
+        """Return the complete body of the answer to any request."""
         self._connection.request("POST", path, json.dumps(body).encode(), {"content-type": "application/json"})
         return self._connection.getresponse().read()
 
     def ask(self, api: str, model: str, *, stream: bool = True) -> bytes:
-        """Return the whole body of an answer."""
+        """Return the complete body of the answer to a turn."""
         answer = self.begin(api, model, stream=stream)
         body = answer.read()
         assert answer.status == 200, body[:500]
@@ -74,7 +74,7 @@ def resident_megabytes(pid: int) -> float:
 
 @contextmanager
 def backends() -> Iterator[tuple[str, str]]:
-    """Run the backend; yields its two URLs, of which the second one is over TLS."""
+    """Run the backend; yield its two URLs, the second of which uses TLS."""
     process = subprocess.Popen([sys.executable, "-m", "bench.backend"], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -86,7 +86,7 @@ def backends() -> Iterator[tuple[str, str]]:
 
 
 _BARE: dict[str, Any] = {"script": None, "stream_large_bodies": "1"}
-# The certificate of the backend over TLS is signed by itself.
+# The certificate of the TLS backend is self-signed.
 _TRUSTING: dict[str, Any] = {"ssl_insecure": True}
 
 
@@ -100,7 +100,7 @@ class Proxies:
         self._running: dict[str, Mitmdump] = {}
 
     def bare(self, *, tls: bool = False) -> Mitmdump:
-        """Return a mitmdump without the addon, set to stream; ``tls``: to the backend."""
+        """Return a mitmdump without the addon that streams; ``tls``: whether the backend uses TLS."""
         return self._get("bare", tls, **_BARE)
 
     def toolsim(self, backend: str = "auto", arguments: str = "buffered", *, tls: bool = False) -> Mitmdump:
@@ -108,11 +108,11 @@ class Proxies:
         return self._get(f"{backend} {arguments}", tls, **options)
 
     def fresh(self, backend: str = "auto", **options: Any) -> Mitmdump:
-        """Return a proxy that is not started yet, for a single measurement."""
+        """Return a proxy that is not yet started, for a single measurement."""
         return Mitmdump(self.url, command=MITMDUMP, toolsim_backend=backend, **options)
 
     def fresh_bare(self) -> Mitmdump:
-        """The same without the addon."""
+        """Return a proxy without the addon that is not yet started."""
         return Mitmdump(self.url, command=MITMDUMP, **_BARE)
 
     def _get(self, name: str, tls: bool, **options: Any) -> Mitmdump:

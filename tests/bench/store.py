@@ -1,4 +1,4 @@
-"""The cost of a store: a turn that is stored, one that continues another, and a lookup among very many."""
+"""The cost of a store: a turn that is stored, a turn that continues another, and a lookup among many records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROCESSES = 7
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield the rows of a turn, then those of a full store."""
+    """Yield the rows of a turn, then the rows of a full store."""
     with tempfile.TemporaryDirectory() as folder:
         for stream in (False, True):
             path = Path(folder) / ("streamed" if stream else "whole")
@@ -38,7 +38,7 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
 
 
 async def lookups(name: str, store: Store, records: int) -> Iterator[Row]:
-    """Fill a store to its limit and a tenth beyond, then read chains of one record, by id and by name."""
+    """Fill a store to 10 % beyond its limit, then read chains of one record, by id and by name."""
     random = Random(1)
     value = json.dumps({"response": {"output": [{"text": "x" * 1000}]}, "input": []}).encode()
     before = resident_megabytes(os.getpid())

@@ -1,4 +1,4 @@
-"""The table of a run: rows with a verdict against their goals, as text, as JSON and as a picture."""
+"""The table of a run: rows with a verdict against their goals, as text, JSON and an image."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ BUILD = Path(__file__).parents[2] / "build"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure. ``value`` may be at most ``goal``; it was computed from ``ours`` and ``reference``.
+    """A figure. ``value`` may be at most ``goal``; it was calculated from ``ours`` and ``reference``.
 
-    No ``goal``: the figure is informational. ``note``: a remark on how to read it. ``pace``: how many times longer
-    anything takes on this machine than on the one for which the goals were set (``machine.py``).
+    A figure without ``goal`` is informational. ``note``: a remark on how to interpret it. ``pace``: the time of any
+    work on this machine, divided by its time on the machine for which the goals were set (``machine.py``).
     """
 
     group: str
@@ -33,7 +33,9 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """``ok``, ``MISSED``, or ``scaled``: a time that only meets the goal of a slower machine; "" without a goal."""
+        """``ok``, ``MISSED``, or ``scaled`` for a time that only meets the goal of a slower machine; ""
+        without a goal.
+        """
         if self.goal is None:
             return ""
         if self.value <= self.goal:

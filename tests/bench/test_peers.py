@@ -1,4 +1,4 @@
-"""Answers of other proxies as the bench reads them, and as the page of benchmarks shows them."""
+"""Tests for reading the answers of other proxies, and for the table on the page of benchmarks."""
 
 import json
 from dataclasses import asdict
@@ -28,13 +28,13 @@ def call(name: str | None, arguments: str) -> dict[str, Any]:
     ],
 )
 def test_what_a_client_sees(pieces: list[dict[str, Any]], seen: str) -> None:
-    """A call counts if it is whole, and has an object of arguments."""
+    """A call counts if it is complete and has an object of arguments."""
     assert call_seen(stream(*pieces)) == seen
     assert list(deltas(stream(*pieces))) == pieces
 
 
 def test_the_page_has_a_place_for_it() -> None:
-    """One row for each side, with CPU as a ratio; the page's own rows have the same columns."""
+    """The table has one row per proxy, with CPU time as a ratio, and the table on the page has the same columns."""
     values = [("x: CPU", 40.0, ""), ("x: first text", 2.0, ""), ("x: memory", 80.0, ""), ("x: calls", 1.0, "a call")]
     rows = [asdict(Row("peers", name, value, "", reference=20.0, note=note)) for name, value, note in values]
     head, line, row = table(rows).split("\n")

@@ -1,4 +1,4 @@
-"""A row's verdict: times are scaled by the pace of the machine, ratios are not."""
+"""Tests for a row's verdict: times are scaled by the pace of the machine, ratios are not."""
 
 import pytest
 from bench.machine import pace
@@ -19,12 +19,12 @@ from bench.table import Row
     ],
 )
 def test_verdict(value: float, unit: str, goal: float | None, pace: float, verdict: str) -> None:
-    """A faster machine makes no goal harder, and a slower one excuses only times."""
+    """A faster machine makes no goal stricter, and a slower machine excuses only times."""
     row = Row("group", "row", value, unit, goal, pace=pace)
     assert row.verdict == verdict
     assert verdict in row.line()
 
 
 def test_pace() -> None:
-    """It is measured, not assumed: no machine is a hundred times as fast or as slow as that of the goals."""
+    """The measured pace is plausible: machines differ by less than a factor of one hundred."""
     assert 0.01 < pace() < 100

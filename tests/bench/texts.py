@@ -1,4 +1,4 @@
-"""The texts that are measured: prose, and calls of any size."""
+"""The texts of the benchmarks: prose, and calls of any size."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ def prose(size: int) -> str:
 
 
 def arguments(size: int) -> str:
-    """Return the JSON arguments of a call: a string full of escapes, as when a model writes a file of code."""
+    """Return the JSON arguments of a call with a long string full of escapes, as for a file of code."""
     return json.dumps({"path": "a.py", "text": 'print("hello, world")\n' * (size // 26)})
 
 
 def call(size: int) -> str:
-    """Return a call in text whose arguments are one JSON string."""
+    """Return a call as text whose arguments are one JSON string."""
     return f"<tool_call>{json.dumps({'name': 'write', 'arguments': arguments(size)})}</tool_call>"
 
 
@@ -27,5 +27,5 @@ def object_call(size: int) -> str:
 
 
 def pieces(text: str, size: int) -> list[str]:
-    """Cut a text into deltas of ``size`` characters."""
+    """Split a text into deltas of ``size`` characters."""
     return [text[at : at + size] for at in range(0, len(text), size)]

@@ -1,4 +1,6 @@
-"""Whole answers, and the memory of the proxy: with many streams open, and after many requests."""
+"""The throughput of non-streamed answers, and the memory of the proxy with many open streams and
+after many requests.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ from bench.stage import PATHS, Client, Proxies, cpu_seconds, resident_megabytes
 from bench.table import Row
 from support.mitmdump import Mitmdump
 
-# The next full garbage collection, about every 1,000 requests, frees what requests leave behind in cycles. Until then
-# memory goes up and down by some 8 MB, so two points prove nothing. The warm-up covers the first collections and the
-# filling of bounded caches; ten periods follow it.
+# A full garbage collection, about every 1,000 requests, frees the cycles that requests leave behind. Until then memory
+# varies by about 8 MB, so two measurements are not sufficient. The warm-up covers the first collections and the filling
+# of bounded caches, and is followed by ten of these periods.
 WARM_UP, COUNTED, BETWEEN = 2_500, 10_000, 250
 
 
@@ -40,7 +42,7 @@ def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
 
 
 def measure_memory(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield the memory of 200 streams, and how much it grows per request, next to a bare proxy's."""
+    """Yield the memory of 200 streams, and its growth per request, compared to a bare proxy's."""
     sides = (proxies.toolsim(), proxies.bare())
     peaks = []
     for side in sides:
@@ -50,20 +52,20 @@ def measure_memory(proxies: Proxies, quick: bool) -> Iterator[Row]:
     yield Row("memory", f"{50 if quick else 200} streams", peaks[0], "MB more", None, *peaks)
     counted = 1_000 if quick else COUNTED
     slopes, ranges = [], []
-    # New proxies, so that the figure does not depend on what was measured before.
+    # Use new proxies, so that the figure does not depend on earlier measurements.
     for fresh in (proxies.fresh(), proxies.fresh_bare()):
         with fresh:
             sizes = resident_over_requests(fresh, WARM_UP + counted)
         slopes.append(1024 * statistics.linear_regression(list(sizes), list(sizes.values())).slope)
         ranges.append(f"{min(sizes.values()):.0f} to {max(sizes.values()):.0f}")
-    # A short run covers few periods: its slope is informational.
+    # A short run covers few periods, so its slope is informational.
     goal, note = None if quick else 1.0, f"{ranges[0]} MB, bare {ranges[1]}"
     name = f"growth, requests {WARM_UP:,} to {WARM_UP + counted:,}, fitted"
     yield Row("memory", name, slopes[0] - slopes[1], "KB/req", goal, *slopes, note=note)
 
 
 def resident_over_requests(side: Mitmdump, total: int) -> dict[int, float]:
-    """Return the size in megabytes by number of requests, once per ``BETWEEN`` after the warm-up."""
+    """Return the memory in megabytes by number of requests, once per ``BETWEEN`` requests after the warm-up."""
     client, sizes = Client(side.url), {}
     for number in range(total + 1):
         if number >= WARM_UP and number % BETWEEN == 0:

@@ -1,4 +1,4 @@
-"""The cost of traces: a turn whose spans a collector gets, next to the same turn without."""
+"""The cost of traces: a turn whose spans are sent to a collector, compared to the same turn without traces."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PROCESSES = 7
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield the rows of a streamed turn and of a whole one."""
+    """Yield the rows of a streamed turn and of a non-streamed turn."""
     with OtlpReceiver() as receiver:
-        # With the SDK's own batches, as operators have it.
+        # Use the SDK's default batches, as operators do.
         environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
         for stream in (True, False):
             pairs = (

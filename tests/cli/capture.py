@@ -1,4 +1,4 @@
-"""Make ``screenshots/demo.svg``: what a terminal shows of ``toolsim demo``, from a real run. Needs the extra [eval]."""
+"""Generate ``screenshots/demo.svg``, the terminal output of a real run of ``toolsim demo``. Needs the extra [eval]."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS = 156
 
 
 def shown() -> str:
-    """Return what the command writes to a terminal, colours included."""
+    """Return the output of the command on a terminal, including colors."""
     written = bytearray()
 
     def read(screen: int) -> bytes:
@@ -35,12 +35,12 @@ def shown() -> str:
 
 
 def main() -> None:
-    """Draw it."""
+    """Write the screenshot."""
     console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"), force_terminal=True)  # noqa: SIM115
     console.print(f"[bold]$ {' '.join(COMMAND)}[/bold]", highlight=False)
     console.print(Text.from_ansi(shown()), highlight=False)
     picture = console.export_svg(title="toolsim demo", unique_id="toolsim")
-    # No font from elsewhere: the reader's own does.
+    # Embed no web font, since the viewer's font suffices.
     picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL)
     PICTURE.write_text(picture)
 

@@ -1,4 +1,4 @@
-"""The files for containers and services: their command lines are taken, and their own tools find nothing wrong.
+"""The files for containers and services: their command lines are accepted, and their own tools report no errors.
 
 ``test_image.py`` builds the container.
 """
@@ -34,7 +34,7 @@ def compose() -> Any:
 
 
 def test_command_lines_are_taken(compose: Any) -> None:
-    """By the command itself. In a container it listens on all addresses, as a service on this machine alone."""
+    """The command accepts the deployed command lines. A container listens on all addresses, a service on localhost."""
     words = json.loads(re.findall(r"^CMD (.*)$", CONTAINERFILE, re.MULTILINE)[0])
     service = shlex.split(re.findall(r"^ExecStart=\S+/toolsim (.*)$", UNIT, re.MULTILINE)[0])
     hosts = [parser().parse_args(line).host for line in (words, compose["services"]["toolsim"]["command"], service)]
@@ -42,14 +42,16 @@ def test_command_lines_are_taken(compose: Any) -> None:
 
 
 def test_what_is_published_is_published_here_alone(compose: Any) -> None:
-    """Each port on 127.0.0.1."""
+    """Each published port is bound to 127.0.0.1."""
     ports = [port for service in compose["services"].values() for port in service.get("ports", [])]
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
 def test_what_is_copied_is_there(compose: Any) -> None:
-    """And not kept from the build; services call each other by their names."""
+    """Each file that the container copies exists and is not excluded from the build; services use each
+    other's names.
+    """
     copied = re.findall(r"^COPY (.*) \S+$", CONTAINERFILE, re.MULTILINE)
     sources = [source for line in copied for source in line.split()]
     kept = (ROOT / ".dockerignore").read_text().splitlines()
@@ -66,7 +68,9 @@ def test_what_is_copied_is_there(compose: Any) -> None:
 
 
 def test_proxies_that_share_a_store() -> None:
-    """Their command line is taken, the balancer names them and finds nothing wrong with its configuration."""
+    """The proxies' command lines are accepted, and the load balancer's configuration is valid and contains both
+    proxies.
+    """
     services = YAML(typ="safe").load((DEPLOY / "shared.yaml").read_text())["services"]
     for name in "one", "two":
         words = services[name]["command"]
@@ -82,7 +86,9 @@ def test_proxies_that_share_a_store() -> None:
 
 
 def test_kubernetes_manifests() -> None:
-    """They match the API's schemas; the command line is accepted, and a pod that stops has time for its answers."""
+    """The manifests match the API's schemas, the command line is accepted, and a stopping pod has time to finish
+    answers.
+    """
     documents = list(YAML(typ="safe").load_all((DEPLOY / "kubernetes.yaml").read_text()))
     for document in documents:
         kubernetes_validate.validate(document, "1.34", strict=True)
@@ -108,23 +114,25 @@ def test_kubernetes_manifests() -> None:
 
 
 def test_the_unit_is_one(tmp_path: Path) -> None:
-    """systemd finds nothing wrong with it."""
+    """The systemd unit passes systemd-analyze."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("needs systemd-analyze")
     unit = tmp_path / "toolsim.service"
-    # What it starts has to exist.
+    # The program of the unit has to exist.
     unit.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", UNIT, flags=re.MULTILINE))
     run = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (0, "")
 
 
 def seconds(value: str) -> int:
-    """Return the seconds of a value such as 35s."""
+    """Return the number of seconds in a value such as 35s."""
     return int(value.removesuffix("s"))
 
 
 def test_who_stops_it_waits_for_its_answers(compose: Any) -> None:
-    """Longer than the proxy takes for them; and it is asked whether it is alive, which needs no key."""
+    """Each deployment waits longer than the drain timeout before it kills the proxy, and has a health check without a
+    key.
+    """
     shared = YAML(typ="safe").load((DEPLOY / "shared.yaml").read_text())["services"]
     services = [compose["services"]["toolsim"], shared["one"], shared["two"]]
     drain = next(int(str(option.default)) for option in OPTIONS if option.name == "drain_timeout")
@@ -133,7 +141,7 @@ def test_who_stops_it_waits_for_its_answers(compose: Any) -> None:
     assert min(graces) > drain + ANNOUNCE_SECONDS + END_SECONDS
     for service in services:
         assert "'http://127.0.0.1:8080/toolsim/health'" in service["healthcheck"]["test"][-1]
-    # Its workers and MCP servers have to live as long as its answers.
+    # Workers and MCP servers have to live until the answers are finished.
     assert "\nKillMode=mixed\n" in UNIT
 
 
@@ -169,7 +177,7 @@ tests:
 
 
 def test_alerts_fire(tmp_path: Path) -> None:
-    """Each for a proxy that has everything wrong with it, and none for one that is well."""
+    """Every alert fires for a proxy with all problems, and no alert fires for a healthy proxy."""
     if shutil.which("promtool") is None:
         pytest.skip("needs promtool")
     rules = DEPLOY / "alerts.yml"
@@ -182,7 +190,7 @@ def test_alerts_fire(tmp_path: Path) -> None:
 
 
 def test_the_configuration_of_prometheus_is_one() -> None:
-    """Its own tool finds nothing wrong with it, nor with the alerts that it names."""
+    """Prometheus's own tool accepts the configuration and the alerts."""
     if shutil.which("promtool") is None:
         pytest.skip("needs promtool")
     command = ["promtool", "check", "config", str(DEPLOY / "prometheus.yml")]

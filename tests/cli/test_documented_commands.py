@@ -1,8 +1,8 @@
-"""Every command of the README and the pages, run as a user would, up to what it says or answers.
+"""Every command of the README and the pages, run as a user would run it, until it produces the documented result.
 
-Only what depends on this machine is replaced: the address of the backend (a text-only server of the tests, without
-TLS), the port of the listener (any free one), and placeholders (URL, DIR, a model file, which is a tiny one with random
-weights). Commands that differ in nothing else run once.
+Only machine-specific parts are replaced: the address of the backend (a text-only test server without TLS), the port of
+the listener (any free port), and placeholders (URL, DIR, a model file, which is a tiny one with random weights).
+Commands that do not differ otherwise run once.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ ASK = {"model": "any", "messages": [{"role": "user", "content": "What is the wea
 
 ELSEWHERE = {
     "make run": "proxy/test_make.py::test_make_run_and_what_it_prints",
-    # A new environment, and what the shell does itself.
+    # Commands that create an environment, and shell built-ins.
     "pip install .": "cli/test_installation.py::test_a_clean_installation",
     "python3 -m venv ~/toolsim-venv": "cli/test_installation.py::test_a_clean_installation",
     ". ~/toolsim-venv/bin/activate": "cli/test_installation.py::test_a_clean_installation",
     "mkdir -p ~/toolsim-tutorial": "cli/test_installation.py::test_a_clean_installation",
     "cd ~/toolsim-tutorial": "cli/test_installation.py::test_a_clean_installation",
-    # What the clients' tests install.
+    # Programs that the clients' tests install.
     "npm install -g @openai/codex": "cli/test_launch.py",
 }
-"""The commands that are not run here, each with the test that runs it, or what it sets up."""
+"""The commands that are not run here, each with the test that runs it, or with the result that it sets up."""
 
 LANGUAGES = {"sh", "python", "toml", "js", "yaml", "json", "diff", "text", ""}
-"""The languages of all blocks; commands are in those of ``sh``."""
+"""The languages of all code blocks; only ``sh`` blocks contain commands."""
 PROGRAMS = {"toolsim", "mitmdump", "mitmweb", "mitmproxy", "make", "pip", "pipx", "uv", "npm", "npx", "curl", "export"}
 
 
 def blocks(text: str) -> list[tuple[str, str]]:
-    """Return the language and the content of all blocks, with any fence."""
+    """Return the language and the content of all code blocks, with any fence."""
     found: list[tuple[str, str]] = []
     fence = ""
     for line in text.splitlines():
@@ -71,13 +71,13 @@ def blocks(text: str) -> list[tuple[str, str]]:
 
 
 def looks_like_command(line: str) -> bool:
-    """Return whether a line begins like a command; output of ours begins with name and version."""
+    """Return whether a line begins like a command; toolsim's own output begins with the name and version."""
     word, _, rest = line.strip().removeprefix("$ ").partition(" ")
     return line.startswith("$ ") or (word in PROGRAMS and not re.match(r"\d|=|:", rest))
 
 
 def fenced(text: str) -> list[str]:
-    """Return the command lines of all blocks of shell, each with the variables that its block exports before it."""
+    """Return the command lines of all shell blocks, each with the variables that its block exports before it."""
     found = []
     for language, block in blocks(text):
         exported, line = "", ""
@@ -85,13 +85,13 @@ def fenced(text: str) -> list[str]:
             line += ("\n" if line else "") + part.strip()
             try:
                 shlex.split(line)
-            except ValueError:  # A quotation goes on.
+            except ValueError:  # A quoted string continues on the next line.
                 continue
             line = re.sub(r"\s+# .*", "", line)
             if line.startswith("export "):
                 exported += f"{line}; "
             elif line:
-                # Without a shell in between, which Ctrl-C would end in its own way.
+                # Run without a shell in between, which would handle Ctrl-C differently.
                 found.append(f"{exported}exec {line}" if exported else line)
             line = ""
         assert not line, f"a quotation does not end: {line}"
@@ -99,7 +99,7 @@ def fenced(text: str) -> list[str]:
 
 
 def inline(text: str) -> list[str]:
-    """Return the commands within sentences that are complete; ``eval compare`` needs two reports."""
+    """Return the complete commands within sentences; ``eval compare`` is excluded because it needs two reports."""
     return re.findall(
         r"`(toolsim (?:serve [^-\s`]|codex|demo|record|doctor|replay|export|options|addon-path)\b[^`]*)`", text
     )
@@ -109,11 +109,11 @@ PROSE = "\n".join((ROOT / page).read_text() for page in PAGES if not page.endswi
 ROWS = re.findall(r"^\| [^|]+ \| `(toolsim [^`]+)` \|", section("recipes"), re.MULTILINE)
 _BACKEND = re.compile(r"https?://[\w.]+(:\d+)?(?=/v1|[\s']|$)")
 COMMANDS = {_BACKEND.sub("BACKEND", line): line for line in sorted({*fenced(PROSE), *ROWS, *inline(PROSE)})}
-"""By the command without the address of the backend."""
+"""Documented commands, by the command without the address of the backend."""
 
 
 def test_no_command_is_missed() -> None:
-    """Each block that has one is marked as shell, and each line of shell is one command that is run as a whole."""
+    """Each block with a command is marked as shell, and each shell line is a single command that is run completely."""
     everything = blocks(PROSE)
     assert {language for language, _ in everything} <= LANGUAGES
     unmarked = [line for language, text in everything if language != "sh" for line in text.splitlines()]
@@ -128,7 +128,7 @@ def test_no_command_is_missed() -> None:
 
 @pytest.fixture(scope="module")
 def backend() -> Iterator[TextBackend]:
-    """A server that writes a call when it is shown the tool, and text otherwise."""
+    """A server that writes a call if the prompt contains the tool, and text otherwise."""
 
     def answer(exchange: Exchange) -> Turn:
         prompt = "\n".join(text for _, text in exchange.transcript)
@@ -146,10 +146,10 @@ def scripted() -> Iterator[str]:
 
 @pytest.fixture
 def env(tmp_path: Path) -> Mapping[str, str]:
-    """The user's environment: a home without settings, and the programs on the path."""
+    """The user's environment: a home folder without settings, and the programs on the path."""
     folders = (Path(sys.executable).parent, NODE_CLIENTS / "node_modules/.bin", AGENTS / "node_modules/.bin")
     path = os.pathsep.join([*map(str, folders), os.environ["PATH"]])
-    # Claude Code refuses to run unattended as root anywhere but in a sandbox.
+    # Claude Code refuses to run unattended as root outside a sandbox.
     claude = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_TELEMETRY": "1", "IS_SANDBOX": "1"}
     return {**environment(tmp_path), "PATH": path, "XDG_STATE_HOME": str(tmp_path / "state"), **claude}
 
@@ -163,13 +163,13 @@ def ours(line: str, backend: TextBackend) -> str:
 
 
 def on_port(line: str, port: int | None) -> str:
-    """Return a command line with another port of the listener."""
+    """Return a command line with another listener port."""
     before, separator, after = line.partition(" -- ")
     return re.sub(r" --port \d+", "", before) + f" --port {port}" + separator + after
 
 
 def check_call(url: str, *, proxy: str = "") -> None:
-    """Check that a question with a tool is answered by a call; ``proxy``: the address of the forward proxy to use."""
+    """Check that a question with a tool is answered with a call; ``proxy``: the address of a forward proxy to use."""
     connection = http.client.HTTPConnection(urlsplit(proxy or url).netloc, timeout=60)
     target = f"{url}/v1/chat/completions" if proxy else "/v1/chat/completions"
     connection.request("POST", target, json.dumps(ASK), {"content-type": "application/json"})
@@ -179,7 +179,9 @@ def check_call(url: str, *, proxy: str = "") -> None:
 
 
 def serves(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Start it, wait for its banner, and ask for a call; a model with random weights only has to write something."""
+    """Start the server, wait for its banner, and request a call; a model with random weights only has to write any
+    text.
+    """
     folder = tmp_path / "work"
     folder.mkdir()
     line = ours(line, backend).replace(" DIR ", " recordings ")
@@ -213,7 +215,7 @@ def serves(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, st
 
 
 def starts_mitmproxy(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Start it in the checkout, and ask it directly or, with an upstream, as a client that uses it as its proxy."""
+    """Start mitmproxy in the checkout, and send it a request directly or, with an upstream, as its proxy client."""
     line = re.sub(r"http://127\.0\.0\.1:11434", backend.url, line)
     line = f"{line} --listen-port 0 --set confdir={tmp_path}"
     with started(["sh", "-c", line if "exec " in line else f"exec {line}"], ROOT, env) as (url, _):
@@ -224,7 +226,7 @@ def starts_mitmproxy(line: str, backend: TextBackend, tmp_path: Path, env: Mappi
 
 
 def runs_claude(line: str, scripted: str, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Have Claude Code answer one question and end."""
+    """Run Claude Code with one question."""
     if agent("claude") is None:
         pytest.skip("needs claude: run `make test-clients`")
     run = shell(f"{line.replace('http://127.0.0.1:8080', scripted)} -p Hello", tmp_path, env)
@@ -237,7 +239,9 @@ QUESTIONS = {"codex": "exec --skip-git-repo-check Hello", "claude": "-p Hello"}
 
 
 def launches(line: str, backend: TextBackend, scripted: str, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Start the program with a question, unless the page does; without a backend, over the toolsim that runs."""
+    """Start the program with a question, unless the page provides one; without a URL, through the toolsim that is
+    running.
+    """
     name = line.split()[2]
     if (codex() if name == "codex" else agent(name)) is None:
         pytest.skip(f"needs {name}: run `make test-clients`")
@@ -251,14 +255,14 @@ def launches(line: str, backend: TextBackend, scripted: str, tmp_path: Path, env
 
 
 def shell(line: str, cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a command line to its end."""
+    """Run a command line until it exits."""
     return subprocess.run(
         ["sh", "-c", line], cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240
     )
 
 
 def answers(line: str, scripted: str, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Ask the scripted model by curl."""
+    """Send a request to the scripted model by curl."""
     run = shell(line.replace("http://127.0.0.1:8080", scripted), tmp_path, env)
     answer = json.loads(run.stdout)
     assert not answer.get("error"), run.stdout
@@ -266,7 +270,7 @@ def answers(line: str, scripted: str, tmp_path: Path, env: Mapping[str, str]) ->
 
 
 def evaluates(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Measure or tune, until the first question."""
+    """Run an evaluation or tuning until its first question."""
     log = tmp_path / "log"
     line = _BACKEND.sub(backend.url, line)
     before = len(backend.exchanges)
@@ -278,7 +282,7 @@ def evaluates(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str,
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,
-            # A shell that runs the tests in the background ignores it for all that it starts.
+            # A shell that runs the tests in the background makes its children ignore SIGINT.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
     end = time.monotonic() + 60
@@ -292,12 +296,12 @@ def evaluates(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str,
 
 
 def ends(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Run a command that ends by itself: all is well."""
+    """Run a command that exits by itself, and check that it succeeds."""
     if " DIR" in line:
         recorded = min((ROOT / "flows").rglob("*.flow"))
         (tmp_path / "DIR").mkdir()
         shutil.copy(recorded, tmp_path / "DIR")
-    # NAME: a variable that holds a key.
+    # NAME is a variable that contains a key.
     run = shell(re.sub(r"\bURL\b", f"{backend.url}/v1", line), tmp_path, {**env, "NAME": "sk-any"})
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout
@@ -306,7 +310,7 @@ def ends(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]
 
 @pytest.mark.parametrize("line", COMMANDS.values(), ids=[name.split("\n")[0] for name in COMMANDS])
 def test_it_runs(line: str, backend: TextBackend, scripted: str, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Each command does what the page says of it."""
+    """Each documented command runs and has the documented result."""
     backend.exchanges.clear()
     command = re.sub(r"^export .*; exec ", "", line, flags=re.DOTALL).split()
     match command[:2]:

@@ -1,6 +1,6 @@
-"""The container image: built by buildah, run, and looked into. In it is what is published, and nothing else of ours.
+"""The container image, built by buildah and run; it contains the published modules and no other files of the project.
 
-No registry of images is asked: in place of the Containerfile's base stands one of this machine's Python and the few
+No image registry is used: the Containerfile's base is replaced by an image of this machine's Python and the few
 programs and libraries that its steps need.
 """
 
@@ -27,14 +27,15 @@ LOADED = (
     *("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2", "libpthread.so.0", "libdl.so.2", "librt.so.1"),
     *("libutil.so.1", "libgcc_s.so.1", "libstdc++.so.6", "libm.so.6"),
 )
-# Of a Python: its own tests, what it installed here, and what only compilers and screens need.
+# Parts of a Python that the image does not need: its tests, packages installed here, and files for compilers and
+# screens.
 LEFT_OUT = shutil.ignore_patterns(
     "test", "site-packages", "__pycache__", "*.a", "idlelib", "tkinter", "include", "share"
 )
 
 
 def buildah(*words: str | Path) -> str:
-    """Run it; return its output. It needs no privileges besides those of ``chroot``."""
+    """Run buildah and return its output. It needs no privileges except those of ``chroot``."""
     run = subprocess.run(["buildah", *map(str, words)], capture_output=True, text=True, check=False, timeout=600)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout.strip()
@@ -47,7 +48,7 @@ def libraries(files: Iterable[Path]) -> set[Path]:
 
 
 def furnish(root: Path) -> None:
-    """Put this machine's Python, and the programs that the Containerfile calls, into an empty folder."""
+    """Copy this machine's Python, and the programs that the Containerfile calls, into an empty folder."""
     for top in (path for path in Path("/").iterdir() if path.is_symlink() and str(path.readlink()).startswith("usr/")):
         (root / top.readlink()).mkdir(parents=True)
         (root / top.name).symlink_to(top.readlink())
@@ -57,7 +58,7 @@ def furnish(root: Path) -> None:
             shutil.copytree(path, root / path.relative_to("/"))
     programs = [Path(found) for name in PROGRAMS if (found := shutil.which(name))]
     linked = libraries([*programs, Path(sys.executable).resolve(), *PREFIX.glob("lib/python3.*/lib-dynload/*.so")])
-    # Others are loaded by name, or needed by the packages that are installed.
+    # Other libraries are loaded by name, or needed by the installed packages.
     linked |= {path.parent / name for path in linked if path.name == "libc.so.6" for name in LOADED}
     settings = [path for name in SETTINGS if (path := Path("/etc") / name).is_file()]
     for path in (*programs, *linked, *settings):
@@ -71,7 +72,7 @@ def furnish(root: Path) -> None:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return the id of the image that the Containerfile makes, over our base."""
+    """Return the id of the image that the Containerfile builds on the local base."""
     if shutil.which("buildah") is None or os.geteuid() != 0:
         pytest.skip("needs buildah, as root")
     if Path("/usr") == PREFIX:
@@ -103,7 +104,7 @@ def container(image: str) -> Iterator[str]:
 
 
 def test_it_answers_a_turn_of_each_kind(container: str) -> None:
-    """Started as in the Containerfile, as its user."""
+    """The image runs the demo as its user, started as in the Containerfile."""
     shown = buildah("run", "--isolation", "chroot", container, "--", "toolsim", "demo", "--once", "--port", "0")
     assert "played 14 turns" in shown
     assert buildah("run", "--isolation", "chroot", container, "--", "sh", "-c", "echo $HOME") == "/home/toolsim"
@@ -120,7 +121,7 @@ exec env -i "PATH=$1" chroot --userspec=toolsim "$0" sh -c '(: > /home/toolsim/x
 
 
 def test_a_read_only_root_and_no_home(container: str) -> None:
-    """The image's own command runs where it can write to ``/tmp`` alone."""
+    """The image's command runs with a read-only root, where it can write only to ``/tmp``."""
     top = buildah("mount", container)
     config = json.loads(buildah("inspect", container))["OCIv1"]["config"]
     [path] = [value.removeprefix("PATH=") for value in config["Env"] if value.startswith("PATH=")]
@@ -129,17 +130,17 @@ def test_a_read_only_root_and_no_home(container: str) -> None:
     run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "played 14 turns" in run.stdout
-    assert "Read-only file system" in run.stderr  # It was one.
+    assert "Read-only file system" in run.stderr  # The root was read-only.
 
 
 def modules(folder: Path) -> list[Path]:
-    """Return what there is of our packages in a folder."""
+    """Return the files of toolsim's packages in a folder."""
     paths = [*folder.glob("toolsim*.py"), *folder.glob("toolsim*/**/*")]
     return sorted(path.relative_to(folder) for path in paths if path.is_file() and path.suffix not in (".pyc", ".md"))
 
 
 def test_what_is_in_it(container: str) -> None:
-    """Beside the base only installed packages: of ours the modules alone, and not the checkout."""
+    """The image contains toolsim's modules among the installed packages, and not the checkout."""
     top = Path(buildah("mount", container))
     assert list((top / "src").iterdir()) == []
     [packages] = top.glob(f"{PREFIX.relative_to('/')}/lib/python3.*/site-packages")

@@ -1,4 +1,4 @@
-"""The published packages, in a new environment; a separate file, since it waits for a package registry."""
+"""The published package, in a new environment; a separate file, since it waits for a package registry."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 
 def test_a_clean_installation(tmp_path: Path) -> None:
-    """What is published, installed in a new environment, works without the checkout."""
+    """The published package, installed in a new environment, works without the checkout."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
     python, toolsim, mitmdump = (str(tmp_path / "env" / "bin" / name) for name in ("python", "toolsim", "mitmdump"))
     pip = [sys.executable, "-m", "pip", "--python", python]
-    # Most of what is installed is never imported: compiling all of it would take half a minute.
+    # Most of the installed modules are never imported, and compiling all of them would take half a minute.
     install = [*pip, "install", "-q", "--disable-pip-version-check", "--no-compile"]
     wheel = published(tmp_path, python, install)
     subprocess.run([*install, str(wheel)], check=True, timeout=600)
@@ -46,7 +46,7 @@ def test_a_clean_installation(tmp_path: Path) -> None:
         check=False,
     )
     assert played.returncode == 0, played.stdout + played.stderr
-    # Each line is JSON, from the first to the last.
+    # Each line of the output is JSON.
     lines = [json.loads(line) for line in played.stdout.splitlines()]
     turns = [line["status"] for line in lines if "tool_call_count" in line]
     assert (len(turns), turns[-5:]) == (14, [422, 200, 429, 200, 200])
@@ -68,9 +68,10 @@ def test_a_clean_installation(tmp_path: Path) -> None:
 
 
 def published(tmp_path: Path, python: str, install: Sequence[str]) -> Path:
-    """Build what is published, from a copy of the checkout that is gone afterwards; return the wheel.
+    """Build the distributions from a temporary copy of the checkout; return the wheel.
 
-    The wheel has each module and each file that one reads, and nothing else; the source distribution the pages too.
+    The wheel contains each module and each file that a module reads, and no other files; the source distribution also
+    contains the pages.
     """
     requires = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     subprocess.run([*install, *requires], check=True)

@@ -1,7 +1,7 @@
-"""``toolsim launch`` as a process: which proxy serves the program, signals, exit codes, and what is left behind.
+"""``toolsim launch`` as a process: the proxy that serves the program, signals, exit codes, and files that remain.
 
-The program is a stand-in, which is found on the path under the name of Codex; ``clients/test_launch.py`` has the real
-ones.
+The program is a stand-in, which is found on the path under the name of Codex; ``clients/test_launch.py`` runs the real
+programs.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """A home without settings, and the program on the path."""
+    """An environment with a home folder without settings, and the program on the path."""
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "codex").write_text(PROGRAM)
@@ -79,7 +79,9 @@ def env(tmp_path: Path) -> dict[str, str]:
 def launch(
     env: dict[str, str], *arguments: str, do: str = "ask 0", starts: bool = True
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """Run it to its end; return that, and what the program saw."""
+    """Run the command until it exits; return the completed process, and the arguments and environment
+    of the program.
+    """
     command = [*TOOLSIM, "launch", "codex", *arguments, "--", "DO", *do.split()]
     process = subprocess.Popen(
         command,
@@ -99,7 +101,7 @@ def launch(
 
 
 def base_url(seen: dict[str, Any]) -> str:
-    """Return the base URL that the program got."""
+    """Return the base URL that the program received."""
     words = seen["arguments"]
     settings = tomllib.loads("\n".join(words[1 : words.index("DO") : 2]))
     return str(settings["model_providers"]["toolsim"]["base_url"])
@@ -107,18 +109,18 @@ def base_url(seen: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize(("do", "code"), [("ask 0", 0), ("ask 7", 7), ("die 0", 137)])
 def test_the_exit_code(do: str, code: int, backend: TextBackend, env: dict[str, str]) -> None:
-    """That of the program; as in a shell, 128 and the number of the signal that ended it."""
+    """The exit code is that of the program or, as in a shell, 128 plus the number of the signal that killed it."""
     run, seen = launch(env, f"{backend.url}/v1", "--port", "0", do=do)
     assert run.returncode == code
     assert seen["arguments"][-3:] == ["DO", *do.split()]
     assert seen.get("answer", "Hello.") == "Hello."
-    # Only the program writes to its output.
+    # Only the program writes to standard output.
     assert len(run.stdout.splitlines()) == 1
     assert f"toolsim: Codex CLI over {backend.url}/v1, model text-model; turns: http://127.0.0.1:" in run.stderr
 
 
 def test_the_program_is_told_the_context_window(env: dict[str, str]) -> None:
-    """As the backend reports it, so that the program compacts in time."""
+    """The program receives the context window that the backend reports, so that it compacts in time."""
     pages = {"/props": {"default_generation_settings": {"n_ctx": 8192}}, "/v1/models": MODELS}
     with server(pages) as (url, _):
         _, seen = launch(env, f"{url}/v1", "--port", "0", do="print 0")
@@ -126,7 +128,7 @@ def test_the_program_is_told_the_context_window(env: dict[str, str]) -> None:
 
 
 def test_no_file_of_the_user_is_written(backend: TextBackend, env: dict[str, str]) -> None:
-    """There are mitmproxy's certificates and the stored answers, whose place it says."""
+    """The only new files are mitmproxy's certificates and the stored answers, whose location is printed."""
     run, _ = launch(env, f"{backend.url}/v1", "--port", "0")
     assert sorted(path.name for path in Path(env["HOME"]).iterdir()) == [".local", ".mitmproxy"]
     store = f"{env['HOME']}/.local/state/toolsim/answers.sqlite"
@@ -136,9 +138,9 @@ def test_no_file_of_the_user_is_written(backend: TextBackend, env: dict[str, str
 
 
 def test_a_port_that_is_taken(backend: TextBackend, env: dict[str, str]) -> None:
-    """Instead of the usual one any free one is used; one that is named has to be free."""
+    """If the default port is in use, any free port is used instead; an explicitly set port has to be free."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # Else another program has it, which comes to the same.
+        with contextlib.suppress(OSError):  # If another program already uses the port, the test still holds.
             stack.enter_context(socket.create_server(("127.0.0.1", 8080)))
         run, seen = launch(env, f"{backend.url}/v1")
         assert (run.returncode, seen["answer"]) == (0, "Hello.")
@@ -150,7 +152,7 @@ def test_a_port_that_is_taken(backend: TextBackend, env: dict[str, str]) -> None
 
 
 def test_a_proxy_that_runs_with_that_backend(backend: TextBackend, env: dict[str, str]) -> None:
-    """It is used, and still runs afterwards; but not with options that it does not have, or over another backend."""
+    """A running proxy of that backend is used and keeps running, but not with other options or for another backend."""
     with Mitmdump(backend.url) as proxy, TextBackend(lambda _: says("Other.")) as other:
         port = ("--port", str(proxy.port))
         for url in ([f"http://localhost:{backend.port}/v1"], []):
@@ -164,7 +166,7 @@ def test_a_proxy_that_runs_with_that_backend(backend: TextBackend, env: dict[str
 
 
 def test_a_key(backend: TextBackend, env: dict[str, str]) -> None:
-    """A running proxy that wants one is not used without it; one of our own gets it from its options."""
+    """A running proxy that requires a key is not used without it; a new proxy has the key from its options."""
     env["MY_KEY"] = "secret"
     with Mitmdump(backend.url, toolsim_api_key="secret") as proxy:
         port = ("--port", str(proxy.port))
@@ -180,7 +182,7 @@ def test_a_key(backend: TextBackend, env: dict[str, str]) -> None:
 
 
 def test_the_settings_file_of_the_user(backend: TextBackend, env: dict[str, str]) -> None:
-    """Without a URL, and without a toolsim that runs; or any file that is named."""
+    """The user's settings file is read if there is no URL, and any other settings file can be named."""
     text = f'backend = "{backend.url}/v1"\nport = 0\ntoolsim_api_key = "of the file"\n'
     named = Path(env["HOME"]).parent / "named.toml"
     named.write_text(text.replace("of the file", "of the other"))
@@ -188,13 +190,13 @@ def test_the_settings_file_of_the_user(backend: TextBackend, env: dict[str, str]
     file.parent.mkdir(parents=True)
     file.write_text(text)
     for arguments, key in (([], "of the file"), (["--config", str(named)], "of the other")):
-        # The usual port might be that of a toolsim of this machine.
+        # The default port might be that of a toolsim that runs on this machine.
         run, seen = launch(env, "--port", "0", *arguments)
         assert (run.returncode, seen["answer"], seen["environment"]["TOOLSIM_KEY"]) == (0, "Hello.", key)
 
 
 def test_a_backend_that_is_down(env: dict[str, str]) -> None:
-    """The program does not start; the line says what is wrong."""
+    """If the backend is down, the program does not start, and the last line of the output gives the reason."""
     run, _ = launch(env, "http://127.0.0.1:9/v1", "--port", "0", starts=False)
     assert run.returncode == 1
     assert run.stderr.splitlines()[-1].startswith("toolsim launch: The backend did not answer")
@@ -202,7 +204,7 @@ def test_a_backend_that_is_down(env: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def started(env: dict[str, str], tmp_path: Path, command: Sequence[str], **more: Any) -> Iterator[tuple[Any, Path]]:
-    """Start the command in a session of its own; yield the process and its log once the program runs."""
+    """Start the command in a separate session; yield the process and its log once the program runs."""
     log = tmp_path / "log"
     with log.open("wb") as file:
         process = subprocess.Popen(command, env=env, stdout=file, stderr=file, start_new_session=True, **more)
@@ -216,7 +218,7 @@ def started(env: dict[str, str], tmp_path: Path, command: Sequence[str], **more:
 
 
 def ended(process: subprocess.Popen[bytes], log: Path) -> tuple[int, str]:
-    """Wait for the end; return the exit code, and the signals that the program received."""
+    """Wait until the process exits; return the exit code, and the signals that the program received."""
     code = process.wait(30)
     end = time.monotonic() + 5
     while members(process.pid):
@@ -230,7 +232,7 @@ def ended(process: subprocess.Popen[bytes], log: Path) -> tuple[int, str]:
 def test_a_signal_is_passed_on(
     number: signal.Signals, is_running_before: bool, backend: TextBackend, env: dict[str, str], tmp_path: Path
 ) -> None:
-    """To the program, which decides; then the proxy ends too."""
+    """A signal is passed on to the program, whose exit code counts; then the proxy also ends."""
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(Mitmdump(backend.url)).port if is_running_before else 0
         command = [*TOOLSIM, "launch", "codex", f"{backend.url}/v1", "--port", str(port), "--", "DO", "wait", "5"]
@@ -246,7 +248,7 @@ CONTROLS_TERMINAL = (
 
 @pytest.mark.parametrize("is_running_before", [False, True])
 def test_ctrl_c(is_running_before: bool, backend: TextBackend, env: dict[str, str], tmp_path: Path) -> None:
-    """On a terminal, which sends it to both processes: the program gets it once, and its exit code counts."""
+    """Ctrl-C on a terminal reaches the program only once, and the program's exit code counts."""
     ours, theirs = pty.openpty()
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, ours)
@@ -260,7 +262,9 @@ def test_ctrl_c(is_running_before: bool, backend: TextBackend, env: dict[str, st
 
 
 def test_interrupted_before_the_program_starts(env: dict[str, str], tmp_path: Path) -> None:
-    """While it waits for a backend that does not answer."""
+    """A command that is interrupted while it waits for a silent backend exits without a traceback or remaining
+    processes.
+    """
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         log = tmp_path / "log"
@@ -275,7 +279,7 @@ def test_interrupted_before_the_program_starts(env: dict[str, str], tmp_path: Pa
 
 
 def test_the_former_command(backend: TextBackend, env: dict[str, str]) -> None:
-    """``toolsim claude --run`` keeps working for one release, and gives the present name."""
+    """``toolsim claude --run`` works for one more release, and prints its current name."""
     program = Path(env["PATH"].partition(os.pathsep)[0]) / "claude"
     program.write_text("#!/bin/sh\necho $ANTHROPIC_BASE_URL $ENABLE_TOOL_SEARCH $*\nexit 3\n")
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The command as people run it: real processes, installed as README says."""
+"""The command as users run it: real processes, installed as described in the README."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ASK = {"model": "m", "messages": [{"role": "user", "content": "What is the weath
 
 
 def test_the_demo(tmp_path: Path) -> None:
-    """Each turn comes out as it is meant to, and that is all there is in the log."""
+    """Each turn of the demo has the intended result, and the log contains only these turns."""
     command = [*TOOLSIM, "demo", "--once", "--port", "0"]
     run = subprocess.run(
         command, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=120, check=False
@@ -62,7 +62,9 @@ def test_the_demo(tmp_path: Path) -> None:
     ["demo --port 0", "demo --port 0 --web --set web_open_browser=false --set web_port=0", f"replay {ROOT / 'flows'}"],
 )
 def test_an_output_without_a_reader(words: str, unbuffered: str, tmp_path: Path) -> None:
-    """The command ends without a traceback, as ``head`` expects; each line appears once it is complete."""
+    """If its output is closed, as by ``head``, the command exits without a traceback; each line is
+    written immediately.
+    """
     process = subprocess.Popen(
         [*TOOLSIM, *words.split()],
         cwd=tmp_path,
@@ -80,7 +82,7 @@ def test_an_output_without_a_reader(words: str, unbuffered: str, tmp_path: Path)
 
 
 def test_serve(tmp_path: Path) -> None:
-    """It stands in front of a backend, whose path counts, and greets with what it found there."""
+    """``toolsim serve`` uses the path of the backend's URL, and its banner names the model that it found."""
 
     async def behave(answer: Answer) -> None:
         if answer.asked.path.endswith("/models"):
@@ -99,7 +101,7 @@ def test_serve(tmp_path: Path) -> None:
 
 
 def test_serve_a_backend_that_is_down(tmp_path: Path) -> None:
-    """It starts all the same, says so, and each turn says it again."""
+    """``toolsim serve`` starts although the backend is down, and the banner and each turn report that."""
     with running(tmp_path, "serve", "http://127.0.0.1:9") as (url, log), Line(url) as line:
         wait_for(log, r"the backend: the connection was refused")
         assert line.post("/v1/chat/completions", ASK).status == 502
@@ -107,7 +109,7 @@ def test_serve_a_backend_that_is_down(tmp_path: Path) -> None:
 
 
 def test_serve_in_a_browser(tmp_path: Path) -> None:
-    """With --web the greeting has mitmweb's address, and the turns are behind it."""
+    """With --web the banner contains mitmweb's address, and the turns are shown there."""
     web = ("--set", "web_port=0", "--set", "web_open_browser=false")
     with running(tmp_path, "demo", "--web", *web) as (_, log):
         wait_for(log, r"turns in a browser +http://127\.0\.0\.1:\d+/\?token=\w+")
@@ -115,7 +117,7 @@ def test_serve_in_a_browser(tmp_path: Path) -> None:
 
 
 def test_codex_that_is_not_there(tmp_path: Path) -> None:
-    """The command ends and says what to install, and nothing else."""
+    """If Codex is missing, the command exits with a single line that explains how to install it."""
     command = [*TOOLSIM, "codex", "--port", "0", "--set", "toolsim_codex_command=no-such-codex app-server"]
     run = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 1
@@ -124,7 +126,7 @@ def test_codex_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_record_and_replay(tmp_path: Path) -> None:
-    """What was recorded replays without a difference, and with one it is named."""
+    """A recording replays without a difference."""
     folder = tmp_path / "flows"
     with running(tmp_path, "record", str(folder), "scripted") as (url, log), Line(url) as line:
         line.post("/v1/chat/completions", ASK)
@@ -150,7 +152,7 @@ def test_record_and_replay(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("program", ["mitmdump", "mitmweb"])
 def test_a_foreign_mitmproxy(program: str, prelude: str, line: str, tmp_path: Path) -> None:
-    """One that lacks a package, or is too old, does not start, and says in one line what to install where."""
+    """A mitmproxy that lacks a package or is too old does not start, and one line explains what to install."""
     code = f"{prelude}\nfrom mitmproxy.tools.main import {program}\n{program}()"
     command = [sys.executable, "-c", code, "-s", str(ADDON), "--listen-host", "127.0.0.1", "--listen-port", "0"]
     if program == "mitmweb":
@@ -162,7 +164,7 @@ def test_a_foreign_mitmproxy(program: str, prelude: str, line: str, tmp_path: Pa
 
 
 def test_make_demo_is_the_demo() -> None:
-    """With the port and the options that are given to make."""
+    """``make demo`` passes its port and options to the demo."""
     if shutil.which("make") is None:
         pytest.skip("needs make")
     words = ["make", "-n", "--no-print-directory", "demo", "PORT=9000", "OPTIONS=--once"]

@@ -1,6 +1,6 @@
-"""toolsim without what Windows lacks: Unix modules, signals, process groups and signal handlers of the event loop.
+"""toolsim without the features that Windows lacks: Unix modules, signals, process groups and signal handlers.
 
-Simulated on this system (``support/windows/sitecustomize.py``): each command runs in a process that has none of them.
+Simulated on this system (``support/windows/sitecustomize.py``): each command runs in a process without these features.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 
 
 def test_the_simulation_lacks_what_windows_lacks(tmp_path: Path) -> None:
-    """Otherwise the other tests would show nothing."""
+    """The simulated Windows lacks the features that Windows lacks."""
     program = "import os, signal, fcntl"
     assert "No module named 'fcntl'" in python(tmp_path, "-c", program).stderr
     program = "import os, signal; print(hasattr(os, 'nice'), hasattr(os, 'killpg'), hasattr(signal, 'setitimer'))"
@@ -63,7 +63,7 @@ def test_the_simulation_lacks_what_windows_lacks(tmp_path: Path) -> None:
 
 
 def test_a_request_of_a_megabyte(served: tuple[str, Path]) -> None:
-    """Requests of more than 32 KB are rewritten in another process, which starts and stays."""
+    """A request of more than 32 KB is rewritten in another process, which starts and stays alive."""
     url, _ = served
     for _ in range(2):
         messages = [{"role": "system", "content": "x " * 500_000}, {"role": "user", "content": "Weather in Bonn?"}]
@@ -83,7 +83,7 @@ def test_replay(tmp_path: Path) -> None:
 
 
 def test_two_tuning_runs_of_one_model(tmp_path: Path) -> None:
-    """The lock of a tuning run works without ``fcntl``."""
+    """The lock of a tuning session works without ``fcntl``."""
     program = f"""
 from pathlib import Path
 from toolsim.eval.learn import command
@@ -103,7 +103,9 @@ print("free")
 
 
 def test_a_worker_that_takes_too_long(tmp_path: Path) -> None:
-    """Without a limit of the system, the proxy ends the worker; the next job gets another one."""
+    """Without the system's CPU limit, the proxy ends a worker that takes too long, and the next job runs in a new
+    worker.
+    """
     program = """
 import asyncio
 from toolsim.core.plan import Policy
