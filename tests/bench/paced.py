@@ -69,7 +69,7 @@ WARM_UP = 20
 
 @dataclass(slots=True)
 class Run:
-    """The results of one proxy: CPU microseconds per delta, delays in milliseconds, and kilobytes of memory per stream."""
+    """The results of one proxy: CPU microseconds per delta, delays in milliseconds, kilobytes of memory per stream."""
 
     cpu: float = 0.0
     memory: float = 0.0

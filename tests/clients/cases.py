@@ -1,4 +1,4 @@
-"""Cases that every real client must pass: one table for all clients, APIs and backends."""
+"""Cases that every real client must pass: a single table for all clients, APIs and backends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOOLS: list[dict[str, Any]] = [
 
 
 def run_tool(name: str, arguments: dict[str, Any]) -> str:
-    """Run a tool as the client would; node/loop.mjs defines the same two."""
+    """Run a tool as the client would; node/loop.mjs defines the same two tools."""
     if name == "get_weather":
         return f"The sky over {arguments['city']} is clear."
     assert name == "list_cities"
@@ -40,16 +40,16 @@ def run_tool(name: str, arguments: dict[str, Any]) -> str:
 
 
 def call(name: str, arguments: dict[str, Any] | None = None) -> str:
-    """Return a call as the model writes it."""
+    """Return a call in the form in which the model writes it."""
     body = {"name": name} if arguments is None else {"name": name, "arguments": json.dumps(arguments)}
     return f"<tool_call>{json.dumps(body)}</tool_call>"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A scenario: what the model writes, turn by turn, and how the client must react.
+    """A scenario: the model's text for each turn, and the required reaction of the client.
 
-    If ``error`` is set, the first prompt must fail with the client library's own error, which contains these words; the
+    If ``error`` is set, the first prompt must fail with an error of the client library that contains this text; the
     same client then runs the turns with its second prompt.
     """
 
@@ -102,13 +102,14 @@ CASES = (
         split=17,  # cuts frames, lines and characters
     ),
     Case(
-        "words after the call",  # a chat message has no place for them, a Responses answer does
+        "words after the call",  # A Responses answer can contain text after a call; a chat message cannot.
         (says("I look. ", call("get_weather", PARIS), " While it runs: ", *["a rhyme, "] * 40), says("Clear.")),
         calls=(("get_weather", PARIS),),
         words="Clear.",
     ),
     Case(
-        "token limit after the call",  # half of the clients would lose the call of an answer that is marked incomplete
+        # About half of the clients would lose the call of an answer that is marked incomplete.
+        "token limit after the call",
         (says(call("get_weather", PARIS), ending="length"), says("Clear.")),
         calls=(("get_weather", PARIS),),
         words="Clear.",
@@ -145,14 +146,14 @@ CASES = (
 
 
 class Sky(BaseModel):
-    """What a client may demand of an answer in words, beside its tools."""
+    """A schema that a client can require of an answer in text, in addition to its tools."""
 
     city: str
     sky: str
 
 
 TYPED = Case(
-    "typed answer",  # the call is written without its tag: only the schema distinguishes it from the answer
+    "typed answer",  # The call is written without its tag, so that only the schema distinguishes it from the answer.
     (says(json.dumps({"name": "get_weather", "arguments": PARIS})), says('{"city":"Paris","sky":"clear"}')),
     calls=(("get_weather", PARIS),),
     words='{"city":"Paris","sky":"clear"}',
@@ -163,23 +164,25 @@ both_apis = pytest.mark.parametrize("api", ["responses", "chat"])
 
 def _pairs(*pairs: tuple[str, str]) -> pytest.MarkDecorator:
     named = [pytest.param(api, api_name, id=f"{api}-over_{api_name}") for api, api_name in pairs]
-    # Without a scope of its own the stage would be started anew for each test: the API is not a fixture.
+    # Without an explicit scope, the stage would restart for each test, since the API is not a fixture.
     return pytest.mark.parametrize(("api", "stage"), named, indirect=["stage"], scope="session")
 
 
-# A client sees nothing but its own API, whichever its backend speaks. So each is tested with a backend of the same API,
-# and one of them with the other kind too.
+# A client sees only its own API, whatever API its backend has. So each client is tested with a backend of the same API,
+# and one client also with the other API.
 over_its_own_api = _pairs(("responses", "responses"), ("chat", "chat"))
 over_the_other_api = _pairs(("responses", "chat"), ("chat", "responses"))
-# For the Messages API, which no backend here speaks; Anthropic's SDK for Python is tested over Responses too.
+# For clients of the Messages API, which no backend here has; Anthropic's SDK for Python is also tested over Responses.
 over_chat = pytest.mark.parametrize("stage", ["chat"], ids=["over_chat"], indirect=True)
-# For a program that only speaks Responses.
+# For a program that only supports the Responses API.
 over_responses = pytest.mark.parametrize("stage", ["responses"], ids=["over_responses"], indirect=True)
 
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of one prompt as the client sees it: the calls that it ran, their ids, the last words or an error."""
+    """The result of one prompt as the client sees it: the calls that it ran, their ids, and the final
+    text or an error.
+    """
 
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
@@ -189,14 +192,16 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A client's view of a backend: ``base_url`` leads through the proxy to ``backend``, which speaks ``api_name``."""
+    """A client's view of a backend: ``base_url`` is the proxy's, and the ``backend`` behind it has the API
+    ``api_name``.
+    """
 
     backend: TextBackend
     base_url: str
     api_name: str
 
     def run_case(self, case: Case, run: Callable[[str], Outcome]) -> None:
-        """Play the case to a client that runs prompts by ``run``, and compare the outcomes."""
+        """Play the case to a client that runs prompts with ``run``, and compare the outcomes."""
         self.prepare(case)
         self.compare(case, [run(prompt) for prompt in case.prompts])
 
@@ -217,12 +222,14 @@ class Stage:
         self.compare_backend(case)
 
     def compare_control(self, outcome: Outcome) -> None:
-        """Without the addon, ``ONE_CALL`` results in the model's words alone, markup included."""
+        """Check that without the addon, the result of ``ONE_CALL`` is only the model's text, including the markup."""
         assert outcome == Outcome(text=ONE_CALL.turns[0].text)
         assert len(self.backend.exchanges) == 1
 
     def compare_backend(self, case: Case) -> None:
-        """The backend was asked once per turn, in its API and with text only, and was shown the tools' outputs."""
+        """Check that the backend received one request per turn, in its API and with text only, and with the tools'
+        outputs.
+        """
         assert len(self.backend.exchanges) == len(case.turns)
         ending = "/v1/responses" if self.api_name == "responses" else "/v1/chat/completions"
         for exchange in self.backend.exchanges:
@@ -235,5 +242,5 @@ class Stage:
 
 
 def transcript(exchange: Exchange) -> str:
-    """Return what the backend read, as one text."""
+    """Return the prompt that the backend received, as one text."""
     return "\n".join(f"{role}: {text}" for role, text in exchange.transcript)

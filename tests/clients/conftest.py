@@ -1,4 +1,4 @@
-"""The stage for real clients: a text-only backend, and a real mitmdump in front of it."""
+"""The setup for real clients: a text-only backend, and a real mitmdump in front of it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def text_backend() -> Iterator[TextBackend]:
 
 @pytest.fixture(scope="session", params=["responses", "chat"], ids=lambda api_name: f"over_{api_name}")
 def stage(request: pytest.FixtureRequest, text_backend: TextBackend) -> Iterator[Stage]:
-    """One mitmdump per API of the backend, for all clients."""
+    """A mitmdump for one API of the backend, shared by all clients."""
     with Mitmdump(text_backend.url, toolsim_backend=request.param) as proxy:
         yield Stage(text_backend, f"{proxy.url}/v1", request.param)
 
 
 @pytest.fixture(scope="session")
 def bare_stage(text_backend: TextBackend) -> Iterator[Stage]:
-    """The same backend behind a mitmdump without the addon, where every loop must fail."""
+    """The same backend behind a mitmdump without the addon, where every tool loop must fail."""
     with Mitmdump(text_backend.url, script=None) as proxy:
         yield Stage(text_backend, f"{proxy.url}/v1", "none")

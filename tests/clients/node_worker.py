@@ -1,4 +1,4 @@
-"""The JavaScript clients, each a Node process that reads one job per line."""
+"""The JavaScript clients, each as a Node process that reads one job per line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clients.cases import MODEL, TOOLS, Outcome
 from support.programs import NODE_CLIENTS
 
 PATIENCE = 30.0
-"""Seconds for one job; Node itself starts in one."""
+"""Maximum seconds for one job; starting Node alone takes one second."""
 
 needs_node = pytest.mark.skipif(
     shutil.which("node") is None or not (NODE_CLIENTS / "node_modules" / "openai").is_dir(),
@@ -21,7 +21,7 @@ needs_node = pytest.mark.skipif(
 
 
 class NodeClient:
-    """One script of node/ as a process, started by the first job, and restarted by the next one if a job killed it."""
+    """A script of node/ as a process, started by the first job, and restarted by the next job if a job killed it."""
 
     def __init__(self, script: str) -> None:
         self._command = ["node", str(NODE_CLIENTS / script)]

@@ -1,8 +1,8 @@
-"""Agent programs as clients: opencode, Copilot CLI and Qwen Code run their own tools in loops of several steps.
+"""Agent programs as clients: opencode, Copilot CLI and Qwen Code run their tools in loops of several steps.
 
-Their tools are many and large (16 to 40 thousand characters of schemas), and so are their instructions. opencode is
-also what Obsidian Copilot 4 runs in its Agent Chat: as a child that speaks the Agent Client Protocol, with the provider
-that its user has added.
+Their tools are many and large (16 to 40 thousand characters of schemas), and so are their instructions. Obsidian
+Copilot 4 also runs opencode in its Agent Chat, as a child process that supports the Agent Client Protocol, with the
+provider that its user has added.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from support.mitmdump import Mitmdump
 from support.programs import agent
 from support.text_backend import TextBackend, says
 
-# A run takes seconds; on a busy machine, starting the programs alone takes half a minute.
+# A run takes seconds, but on a busy machine starting the programs alone takes half a minute.
 PATIENCE = 150.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.extended]
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a program, in ``work``, without any user's settings: ``home`` is empty."""
+    """A run of a program in the folder ``work``, without any user's settings: ``home`` is empty."""
 
     home: Path
     work: Path
@@ -75,9 +75,9 @@ def qwen(run: Run) -> tuple[list[str], dict[str, str]]:
     return ["--auth-type", "openai", "-m", MODEL, "--yolo", "-p", QUESTION], environment
 
 
-# The program, how it is started, its tool for shell commands, and the other arguments of that tool.
-# Qwen Code does not wait for the end of a command's output, only for its exit; the output of one that exits at once is
-# sometimes lost (4 of 60 runs on a busy machine), so the commands below go on for a second.
+# The function that starts the program, its tool for shell commands, and the other arguments of that tool. Qwen Code
+# waits for a command to exit, but not for the end of its output; the output of a command that exits immediately is
+# sometimes lost (4 of 60 runs on a busy machine), so the commands below take a second.
 PROGRAMS: dict[str, tuple[Callable[[Run], tuple[list[str], dict[str, str]]], str, dict[str, Any]]] = {
     "opencode": (opencode, "bash", {"description": "Look."}),
     "copilot": (copilot, "bash", {"description": "Look."}),
@@ -86,7 +86,7 @@ PROGRAMS: dict[str, tuple[Callable[[Run], tuple[list[str], dict[str, str]]], str
 
 
 def needs(name: str) -> str:
-    """Return the program's path, or skip."""
+    """Return the program's path, or skip the test."""
     path = agent(name)
     if path is None:
         pytest.skip(f"needs {name}: run `make test-clients`")
@@ -95,7 +95,7 @@ def needs(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def chat_stage(text_backend: TextBackend) -> Iterator[Stage]:
-    """A backend that only knows chat completions, as most backends that need toolsim."""
+    """A backend with only the chat completions API, like most backends that need toolsim."""
     with Mitmdump(text_backend.url, toolsim_backend="chat") as proxy:
         yield Stage(text_backend, f"{proxy.url}/v1", "chat")
 
@@ -128,11 +128,13 @@ def run_program(name: str, stage: Stage, folders: tuple[Path, Path], api: str) -
 
 @pytest.mark.parametrize(
     ("name", "api"),
-    # opencode over chat: below.
+    # opencode over chat has a separate test below.
     [("opencode", "responses"), ("copilot", "chat"), ("copilot", "responses"), ("qwen", "chat")],
 )
 def test_a_loop(name: str, api: str, chat_stage: Stage, folders: tuple[Path, Path]) -> None:
-    """One call, then two in one answer, then words: each tool ran, and the model was shown their outputs."""
+    """The program runs the tools of an answer with one call and of an answer with two, and the model receives their
+    outputs.
+    """
     needs(name)
     _, tool, more = PROGRAMS[name]
 
@@ -190,12 +192,14 @@ class AgentClient:
 
 
 def test_agent_chat_of_obsidian_copilot_4(chat_stage: Stage, folders: tuple[Path, Path]) -> None:
-    """opencode as Obsidian Copilot starts it: in the vault, an agent with its own prompt, the user's own provider."""
+    """opencode runs as Obsidian Copilot starts it: in the vault, as an agent with a custom prompt and the user's
+    provider.
+    """
     program = needs("opencode")
     home, vault = folders
     agents = {
         "copilot-build": {"mode": "primary", "prompt": "You work in an Obsidian vault."},
-        # Otherwise it asks for a title along with the first question, in either order.
+        # Otherwise opencode requests a title along with the first question, in either order.
         "title": {"disable": True},
     }
     config = opencode_config(

@@ -28,7 +28,7 @@ def tools(strict: bool) -> list[Any]:
 
 
 def turn(client: anthropic.Anthropic, mode: str, messages: list[Any], strict: bool) -> tuple[str | None, list[Json]]:
-    """Ask once; return the stop reason and the blocks."""
+    """Run one turn; return the stop reason and the content blocks."""
     request: Json = {"model": MODEL, "max_tokens": 512, "messages": messages, "tools": tools(strict)}
     if mode == "create":
         message = client.messages.create(**request)
@@ -94,7 +94,7 @@ def test_tool_loop(stage: Stage, mode: str, case: Case) -> None:
 
 @every_mode
 def test_an_error_is_the_sdks_own(stage: Stage, mode: str) -> None:
-    """By its status and its type, whoever made it: the backend, or toolsim."""
+    """An error from the backend or from toolsim is raised as the SDK's error class for its status and type."""
     stage.backend.play([refuses(429, "Slow down.")])
     with connect(stage) as client:
         with pytest.raises(anthropic.RateLimitError) as limited:
@@ -106,7 +106,7 @@ def test_an_error_is_the_sdks_own(stage: Stage, mode: str) -> None:
 
 
 def test_counting(stage: Stage) -> None:
-    """The estimate is of what the model would be shown, tools included."""
+    """The token count is an estimate of the prompt that the model would receive, including tools."""
     with connect(stage) as client:
         bare = client.messages.count_tokens(model=MODEL, messages=PROMPT)  # type: ignore[arg-type]
         counted = client.messages.count_tokens(model=MODEL, messages=PROMPT, tools=tools(False))  # type: ignore[arg-type]
@@ -114,14 +114,14 @@ def test_counting(stage: Stage) -> None:
 
 
 def test_models(stage: Stage) -> None:
-    """The backend's list, in the shape of the SDK's own type."""
+    """The backend's model list is returned in the shape that the SDK expects."""
     with connect(stage) as client:
         names = [model.id for model in client.models.list()]
     assert names
 
 
 def test_an_image_and_a_failed_tool(stage: Stage) -> None:
-    """The model sees the image, and that the tool has failed."""
+    """The model's prompt contains the image, and states that the tool failed."""
     stage.backend.play([says("Hm.")])
     png = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
     use = {"type": "tool_use", "id": "toolu_001", "name": "get_weather", "input": {"city": "Paris"}}
@@ -139,7 +139,7 @@ def test_an_image_and_a_failed_tool(stage: Stage) -> None:
 
 
 def test_the_tool_runner(stage: Stage) -> None:
-    """The SDK's own loop runs the tool, and ends with the model's words."""
+    """The SDK's tool runner runs the tool, and ends with the model's text."""
     stage.prepare(ONE_CALL)
 
     @anthropic.beta_tool

@@ -1,4 +1,4 @@
-"""Real clients over servers with only one API, each behind a command line of README."""
+"""Real clients over servers with only one API, each started by a command line of the README."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ PARIS = {"city": "Paris"}
 CALL = says("I look. ", call("get_weather", PARIS))
 
 
-# README's lines for local servers (Ollama, vLLM, LM Studio), one for each API.
+# README's command lines for local servers (Ollama, vLLM, LM Studio), one for each API.
 LINES = dict(zip(APIS, re.findall(r"`toolsim (serve http://127\S+)`", (ROOT / "README.md").read_text()), strict=True))
 
 
 @pytest.fixture
 def stage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A proxy in front of a server that has only the API ``param``: only host and port of README's line are replaced.
+    """A proxy in front of a server with only the API ``param``; only the host and port of README's command line are
+    replaced.
 
-    At the end the log, a metric and ``doctor`` show which API that is.
+    At the end, the log, a metric and ``doctor`` must name that API.
     """
     api, home = request.param, tmp_path_factory.mktemp("home")
     with TextBackend(apis=[api]) as backend:
@@ -108,7 +109,7 @@ def by_messages(url: str, *, stream: bool) -> tuple[str, Any]:
 @over_each
 @pytest.mark.parametrize("ask", [by_responses, by_chat, by_messages])
 def test_each_pair(stage: Stage, ask: Any) -> None:
-    """The SDKs read the first answer and the ones after it, streamed and not."""
+    """Each SDK receives correct answers over each API, streamed or not, from the first answer on."""
     stage.backend.play([CALL] * 3)
     for stream in (True, False, True):
         assert ask(stage.base_url, stream=stream) == ("get_weather", PARIS)
@@ -117,7 +118,7 @@ def test_each_pair(stage: Stage, ask: Any) -> None:
 @over_each
 @pytest.mark.skipif(CODEX is None, reason="needs codex: run `make test-clients`")
 def test_codex(stage: Stage, tmp_path: Path) -> None:
-    """Its whole loop: a command, its output in the next prompt, and words."""
+    """Codex completes its tool loop: it runs a command, and the output is in the next prompt."""
     stage.backend.play(until_output(says("I look.\n", call("exec_command", {"cmd": "ls"})), says("One file.")))
     folder = tmp_path / "codex"
     folder.mkdir()
@@ -129,7 +130,7 @@ def test_codex(stage: Stage, tmp_path: Path) -> None:
 @over_each
 @pytest.mark.skipif(agent("claude") is None, reason="needs claude: run `make test-clients`")
 def test_claude_code(stage: Stage, tmp_path: Path) -> None:
-    """The same: a file is read, and what is in it is in the next prompt."""
+    """Claude Code completes its tool loop: it reads a file, and the content is in the next prompt."""
     folder = tmp_path / "claude"
     folder.mkdir()
     claude = Claude(stage.base_url.removesuffix("/v1"), folder)

@@ -1,4 +1,4 @@
-"""Claude Code as a client of the Messages API: the real program, over a backend that only writes text."""
+"""Claude Code as a client of the Messages API: the real program, over a text-only backend."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from support.raw_backend import Answer, RawBackend
 from support.stub_model import Reply, StubModel
 from support.text_backend import Exchange, TextBackend, Turn, says
 
-# A run takes seconds; on a busy machine, starting the program alone takes half a minute.
+# A run takes seconds, but on a busy machine starting the program alone takes half a minute.
 PATIENCE = 150.0
 
 pytestmark = pytest.mark.slow
 
 
 class Claude:
-    """The program with a home of its own, in a folder with two files."""
+    """Claude Code with a separate home folder, in a folder with two files."""
 
     def __init__(self, base_url: str, folder: Path) -> None:
         program = agent("claude")
@@ -48,16 +48,16 @@ class Claude:
             "ANTHROPIC_AUTH_TOKEN": "none",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_TELEMETRY": "1",
-            # It refuses to run unattended as root anywhere else.
+            # Claude Code refuses to run unattended as root outside a sandbox.
             "IS_SANDBOX": "1",
         }
 
     def ask(self, question: str, *arguments: str) -> dict[str, Any]:
-        """Return what the program reports of one question."""
+        """Return the JSON result that the program prints for one question."""
         return self.run([self._program], question, *arguments)
 
     def run(self, command: Sequence[str], question: str, *arguments: str) -> dict[str, Any]:
-        """The same by another command, which gets the program's arguments."""
+        """Return the JSON result for one question, with a custom command that receives the program's arguments."""
         allowed = ("--model", "text-model", "--output-format", "json", "--dangerously-skip-permissions")
         run = subprocess.run(
             [*command, "-p", question, *allowed, *arguments],
@@ -84,7 +84,7 @@ def shown(exchange: Exchange) -> str:
 
 
 def play(stage: Stage, *steps: tuple[str, Turn]) -> None:
-    """Answer with the last step whose words the model has been shown; the first one needs none."""
+    """Answer with the turn of the last step whose text is in the prompt; the first step needs no text."""
 
     def answer(exchange: Exchange) -> Turn:
         text = shown(exchange)
@@ -94,7 +94,7 @@ def play(stage: Stage, *steps: tuple[str, Turn]) -> None:
 
 
 def test_files_are_read_and_written(stage: Stage, claude: Claude) -> None:
-    """Two calls of one answer, a call after their outputs, and words at the end; arguments arrive as written."""
+    """Claude Code runs two calls of one answer, then a call after their outputs, and writes its argument unchanged."""
     notes, more, out = (str(claude.work / name) for name in ("notes.txt", "more.txt", "out.txt"))
     written = 'heron & "ochre" <tool_call>\n'
     play(
@@ -103,7 +103,7 @@ def test_files_are_read_and_written(stage: Stage, claude: Claude) -> None:
         ("The colour is ochre.", says(call("Write", {"file_path": out, "content": written}))),
         ("out.txt", says("Both are in out.txt.")),
     )
-    # The last step's words are in the call that leads to it: only its output makes the file exist.
+    # The call that leads to the last step contains that step's text, so only the file proves that the call ran.
     result = claude.ask("What do the files say? Write it down.")
     assert (result["is_error"], result["result"]) == (False, "Both are in out.txt.")
     assert Path(out).read_text() == written
@@ -112,7 +112,7 @@ def test_files_are_read_and_written(stage: Stage, claude: Claude) -> None:
 
 @over_chat
 def test_a_tool_that_fails(stage: Stage, claude: Claude) -> None:
-    """The model is shown that it has failed, and why."""
+    """When a tool fails, the model's next prompt states the failure and the reason."""
     play(
         stage,
         ("", says(call("Read", {"file_path": str(claude.work / "none.txt")}))),
@@ -124,7 +124,7 @@ def test_a_tool_that_fails(stage: Stage, claude: Claude) -> None:
 
 @over_chat
 def test_a_conversation_goes_on(stage: Stage, claude: Claude) -> None:
-    """The next question has the first one's calls in its history, and its prompt begins as the one before."""
+    """The prompt of the next question contains the calls of the first one, and begins like the previous prompt."""
     play(
         stage,
         ("", says(call("Bash", {"command": "cat notes.txt", "description": "Look."}))),
@@ -142,7 +142,7 @@ def test_a_conversation_goes_on(stage: Stage, claude: Claude) -> None:
 
 @over_chat
 def test_an_answer_by_a_schema(stage: Stage, claude: Claude) -> None:
-    """Claude Code has a tool for it, and the model calls that."""
+    """An answer with a JSON schema is a call of Claude Code's tool for structured output."""
     schema = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
     play(stage, ("", says(call("StructuredOutput", {"word": "heron"}))))
     result = claude.ask("What is the word?", "--json-schema", json.dumps(schema), "--max-turns", "3")
@@ -151,7 +151,7 @@ def test_an_answer_by_a_schema(stage: Stage, claude: Claude) -> None:
 
 @over_chat
 def test_a_tool_is_looked_up(stage: Stage, claude: Claude) -> None:
-    """Most of its tools are not declared until ToolSearch has loaded them: it answers by a reference."""
+    """A deferred tool can be called after ToolSearch has loaded it, and is only then declared in the prompt."""
     claude.environment["ENABLE_TOOL_SEARCH"] = "true"
     fetch = call("WebFetch", {"url": "http://127.0.0.1:1/", "prompt": "What is it?"})
     play(
@@ -168,7 +168,7 @@ def test_a_tool_is_looked_up(stage: Stage, claude: Claude) -> None:
 
 @over_chat
 def test_a_search_of_the_web(stage: Stage, claude: Claude) -> None:
-    """It is a request of its own, with a tool that only Anthropic runs: the model is told that there is none here."""
+    """A web search is a separate request with a tool that only Anthropic runs, so the model is told that it failed."""
     claude.environment["ENABLE_TOOL_SEARCH"] = "false"
     play(
         stage,
@@ -185,7 +185,9 @@ def over_servers(backend: TextBackend, folder: Path, **servers: Any) -> Mitmdump
 
 
 def test_a_search_of_the_web_by_a_server(text_backend: TextBackend, tmp_path: Path) -> None:
-    """The search that it asks for is made here, and its model gets the links and the summary."""
+    """With an MCP search server, toolsim runs Claude Code's web search, and the model receives the links and the
+    summary.
+    """
     with over_servers(text_backend, tmp_path, web=SEARCHER | {"allowed_tools": []}) as proxy:
         claude = Claude(proxy.url, tmp_path)
         claude.environment["ENABLE_TOOL_SEARCH"] = "false"
@@ -203,7 +205,9 @@ def test_a_search_of_the_web_by_a_server(text_backend: TextBackend, tmp_path: Pa
 
 
 def test_deferred_tools_keep_the_prompt_small(text_backend: TextBackend, tmp_path: Path) -> None:
-    """Of 60 tools of a server only the one is shown that was searched, and each prompt begins as the one before."""
+    """With 60 deferred tools, the prompt contains only the tool that was searched for, and begins like the previous
+    prompt.
+    """
     many = {"command": sys.executable, "args": [str(Path(__file__).parents[1] / "support" / "many_mcp.py"), "60"]}
     (tmp_path / "many.json").write_text(json.dumps({"mcpServers": {"many": many}}))
     name, sizes = "mcp__many__operation_7", dict[str, list[int]]()
@@ -230,7 +234,7 @@ def test_deferred_tools_keep_the_prompt_small(text_backend: TextBackend, tmp_pat
 
 
 def test_the_context(tmp_path: Path) -> None:
-    """Each part of the prompt is counted by the backend, if that is a server which can."""
+    """/context shows the backend's token counts if the backend can count."""
 
     async def answers(answer: Answer) -> None:
         can = answer.asked.path.startswith("/v1/messages/count_tokens")
@@ -247,7 +251,9 @@ def test_the_context(tmp_path: Path) -> None:
 
 
 async def test_a_loop_by_a_codex_login(tmp_path: Path) -> None:
-    """The real Codex app-server runs the model: the call and its output travel through it as text."""
+    """A tool loop works with a real Codex app-server as the backend: the call and its output pass
+    through it as text.
+    """
     program = codex()
     if program is None:
         pytest.skip("needs codex: run `make test-clients`")

@@ -24,7 +24,7 @@ from support.text_backend import Exchange, TextBackend, Turn, refuses, says
 HERE = Path(__file__).parent
 CODEX = programs.codex()
 PATIENCE = 30.0
-"""Seconds for one run, which takes less than one."""
+"""Maximum seconds for one run, which takes less than one second."""
 
 pytestmark = pytest.mark.skipif(CODEX is None, reason="needs codex: run `make test-clients`")
 
@@ -60,7 +60,7 @@ args = [{mcp_server}]
 
 @dataclass(slots=True)
 class Printed:
-    """What ``codex exec --json`` printed: its finished items by type, the usage, and the error if the turn failed."""
+    """The output of ``codex exec --json``: its finished items by type, the usage, and the error if the turn failed."""
 
     items: list[dict[str, Any]] = field(default_factory=list)
     usage: dict[str, int] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Printed:
 
 
 class Codex:
-    """``codex exec`` in its own working folder, without any user's configuration or login."""
+    """``codex exec`` in a separate working folder, without any user's configuration or login."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.work = folder / "home", folder / "work"
@@ -128,7 +128,7 @@ def play(stage: Stage, *turns: Turn) -> None:
 
 
 def compare_backend(stage: Stage, turns: int, *outputs: str) -> None:
-    """The backend was asked once per turn, in words only, and was finally shown the outputs of the tools."""
+    """Check that the backend received one text-only request per turn, and finally the outputs of the tools."""
     assert len(stage.backend.exchanges) == turns
     for exchange in stage.backend.exchanges:
         assert not exchange.body.get("tools")
@@ -144,7 +144,7 @@ READ = {"cmd": "cat notes.txt"}
 
 
 def test_function(stage: Stage, codex: Codex) -> None:
-    """Codex's own function runs: the output of the shell command is in its log and in the model's next prompt."""
+    """Codex runs a call of its shell function, and the output is in its log and in the model's next prompt."""
     play(stage, says("Let me look.\n", call("exec_command", LIST)), says("One file."))
     printed = codex.run(stage.base_url, "gpt-5.5")
     (command,) = printed.of("command_execution")
@@ -155,18 +155,18 @@ def test_function(stage: Stage, codex: Codex) -> None:
 
 @over_responses
 def test_two_calls_in_one_answer(stage: Stage, codex: Codex) -> None:
-    """Both calls of an answer run, each with its own output."""
+    """Both calls of an answer run, and the model receives both outputs."""
     play(stage, says(call("exec_command", LIST), "\n", call("exec_command", READ)), says("It says Paris."))
     printed = codex.run(stage.base_url, "gpt-5.5")
     outputs = [item["aggregated_output"] for item in printed.of("command_execution")]
-    assert sorted(outputs) == ["Paris\n", "notes.txt\n"]  # they run side by side
+    assert sorted(outputs) == ["Paris\n", "notes.txt\n"]  # The two commands run in parallel.
     assert printed.words == ["It says Paris."]
     compare_backend(stage, 2, "notes.txt", "Paris")
 
 
 @over_responses
 def test_custom_tool(stage: Stage, codex: Codex) -> None:
-    """Two tool turns in a row: ``apply_patch``, a custom tool, writes a file, and a command reads it."""
+    """``apply_patch``, a custom tool, writes a file with the exact text, and a command in the next turn reads it."""
     patch = '*** Begin Patch\n*** Add File: new.txt\n+It\'s "new" – 🌞\n*** End Patch\n'
     play(
         stage,
@@ -184,7 +184,9 @@ def test_custom_tool(stage: Stage, codex: Codex) -> None:
 
 @over_responses
 def test_namespace_tool(stage: Stage, codex: Codex) -> None:
-    """A tool of an MCP server, which Codex declares as a namespace and only accepts back with its namespace."""
+    """A call of an MCP tool runs; Codex declares such tools as a namespace and accepts only calls with
+    that namespace.
+    """
     play(stage, says(call("mcp__weather__get_weather", {"city": "Paris"})), says("Clear."))
     printed = codex.run(stage.base_url, "text-model")
     (used,) = printed.of("mcp_tool_call")
@@ -195,7 +197,7 @@ def test_namespace_tool(stage: Stage, codex: Codex) -> None:
 
 @over_responses
 def test_additional_tools(stage: Stage, codex: Codex) -> None:
-    """Tools that come as an input item: a custom tool and a function, both in namespaces."""
+    """Tools that are declared in an input item can be called: a custom tool and a function, both in namespaces."""
     program = 'const result = await tools.exec_command({cmd: "ls"});\ntext(result.output);'
     play(
         stage,
@@ -216,7 +218,7 @@ TASK = "COUNT THE HERONS"
 
 @pytest.mark.parametrize(("model", "config"), [("text-model", AGENTS), ("gpt-5.6-sol", CONFIG), ("gpt-6-sol", CONFIG)])
 def test_agents(stage: Stage, codex: Codex, model: str, config: str) -> None:
-    """A helper reads the task that it is given, and what it answers comes back to the agent that has spawned it."""
+    """A subagent receives its task, and its answer is returned to the agent that spawned it."""
     spawn = {"message": TASK, "task_name": "herons", "fork_turns": "none"}
 
     def write(exchange: Exchange) -> Turn:
@@ -248,7 +250,7 @@ def test_agents(stage: Stage, codex: Codex, model: str, config: str) -> None:
     ],
 )
 def test_failing_turn(stage: Stage, codex: Codex, turn: Turn, message: str) -> None:
-    """A failure of the backend becomes Codex's error, without a retry; the next turn works."""
+    """A failure of the backend is reported as Codex's error, without a retry, and the next turn works."""
     play(stage, turn, says(call("exec_command", LIST)), says("One file."))
     printed = codex.run(stage.base_url, "gpt-5.5")
     assert printed.failure is not None
@@ -262,7 +264,9 @@ def test_failing_turn(stage: Stage, codex: Codex, turn: Turn, message: str) -> N
 
 @pytest.mark.parametrize("is_refused", [False, True], ids=["websocket", "websocket_refused"])
 def test_one_line(text_backend: TextBackend, codex: Codex, is_refused: bool) -> None:
-    """Set up by one line, Codex takes toolsim for OpenAI: its loop runs over a WebSocket connection, or over HTTP."""
+    """Configured by a single line, Codex treats toolsim as OpenAI: its loop runs over a WebSocket connection or over
+    HTTP.
+    """
     arguments = ("--set", "websocket=false") if is_refused else ()
     with Mitmdump(text_backend.url, toolsim_backend="chat", arguments=arguments) as proxy:
         stage = Stage(text_backend, f"{proxy.url}/v1", "chat")
@@ -278,7 +282,9 @@ NO_SUMMARY = says("I go on.\n", call("exec_command", LIST))
 
 
 def test_web_search(text_backend: TextBackend, codex: Codex, tmp_path: Path) -> None:
-    """A server makes the search; Codex sends only the query back, and the next prompt has the results all the same."""
+    """An MCP server runs the web search; Codex sends back only the query, but the next prompt still contains the
+    results.
+    """
     servers = {"mcpServers": {"web": SEARCHER | {"allowed_tools": []}}}
     (tmp_path / "servers.json").write_text(json.dumps(servers))
     with Mitmdump(text_backend.url, toolsim_backend="chat", toolsim_mcp_config=str(tmp_path / "servers.json")) as proxy:
@@ -298,9 +304,9 @@ def test_web_search(text_backend: TextBackend, codex: Codex, tmp_path: Path) -> 
 @over_responses
 @pytest.mark.parametrize("first", [(), (NO_SUMMARY,)], ids=["at_once", "after_a_call_instead"])
 def test_compaction(stage: Stage, codex: Codex, first: tuple[Turn, ...]) -> None:
-    """With its context full Codex gets a summary, if need be by asking twice, and goes on from it.
+    """When its context is full, Codex receives a summary, after a second attempt if necessary, and continues from it.
 
-    It is set up by one line, as its users would do it.
+    Codex is configured by a single line, as its users would do it.
     """
     summary = "SUMMARY: the notes say Paris."
     play(stage, says(call("exec_command", READ)), *first, says(summary), says("Paris, then."))
@@ -314,7 +320,7 @@ def test_compaction(stage: Stage, codex: Codex, first: tuple[Turn, ...]) -> None
 
 
 def test_control(bare_stage: Stage, codex: Codex) -> None:
-    """Without the addon the same answer runs nothing: the loop can fail."""
+    """Without the addon, Codex runs no tool for the same answer, so the loop tests can fail."""
     written = call("exec_command", LIST)
     play(bare_stage, says(written), says("One file."))
     printed = codex.run(bare_stage.base_url, "gpt-5.5")

@@ -1,4 +1,4 @@
-"""The page's endpoint under a real FastAPI and uvicorn, over a text-only model, with the official SDK as client."""
+"""The FastAPI endpoint of the parsing page under a real uvicorn, over a text-only model, with the official SDK."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def client(backend: TextBackend, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def ask(client: openai.OpenAI, *tools: Any) -> Any:
-    """Return the streamed completion as the SDK accumulates it."""
+    """Return the streamed completion as accumulated by the SDK."""
     with client.chat.completions.stream(
         model="any", messages=[{"role": "user", "content": "Oslo?"}], tools=tools or (TOOL,)
     ) as stream:
@@ -74,7 +74,9 @@ def ask(client: openai.OpenAI, *tools: Any) -> Any:
 
 
 def test_calls_and_prose(client: openai.OpenAI, backend: TextBackend) -> None:
-    """In pieces of three characters; the model was told of the tool."""
+    """Calls and prose are parsed from a stream in chunks of three characters, and the model's prompt
+    contains the tool.
+    """
     backend.play([says(f"Let me look.\n{CALL}{CALL.replace('Oslo', 'Bonn')}")], chunk_size=3)
     choice = ask(client)
     assert (choice.finish_reason, choice.message.content.strip()) == ("tool_calls", "Let me look.")
@@ -87,7 +89,7 @@ def test_calls_and_prose(client: openai.OpenAI, backend: TextBackend) -> None:
 
 
 def test_prose_comes_as_it_is_written(client: openai.OpenAI, backend: TextBackend) -> None:
-    """The first words arrive while the model is still writing."""
+    """The first text arrives while the model is still writing."""
     backend.play([says("One ", "two ", "three.", pause=0.3)])
     asked: Any = {"model": "any", "messages": [{"role": "user", "content": "Count"}], "tools": [TOOL], "stream": True}
     answer = client.chat.completions.create(**asked)
@@ -97,7 +99,7 @@ def test_prose_comes_as_it_is_written(client: openai.OpenAI, backend: TextBacken
 
 
 def test_a_token_limit(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Half a call is text."""
+    """A call that is cut off by the token limit is returned as text."""
     backend.play([says(CALL[:30], ending="length")])
     asked: Any = {"model": "any", "messages": [{"role": "user", "content": "Oslo?"}], "tools": [TOOL], "stream": True}
     chunks = [chunk.choices[0] for chunk in client.chat.completions.create(**asked)]
@@ -106,7 +108,7 @@ def test_a_token_limit(client: openai.OpenAI, backend: TextBackend) -> None:
 
 
 def test_what_is_wrong(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Tools that cannot be are a 400, a strict tool's broken guarantee is an error of the stream."""
+    """An invalid tool is refused with 400, and a strict tool's schema mismatch is an error in the stream."""
     with pytest.raises(openai.BadRequestError, match="name"):
         ask(client, {"type": "function", "function": {}})
     backend.play([says(CALL.replace("city", "town"))])

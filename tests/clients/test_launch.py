@@ -1,4 +1,4 @@
-"""``toolsim launch`` with the real programs: each writes a file by a call of a model that only writes text."""
+"""``toolsim launch`` with the real programs: each writes a file, by a call of a text-only model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.processes import members
 from support.programs import AGENTS, NODE_CLIENTS, agent, codex
 from support.text_backend import Exchange, TextBackend, Turn, says
 
-# A run takes seconds; on a busy machine, starting the programs alone takes half a minute.
+# A run takes seconds, but on a busy machine starting the programs alone takes half a minute.
 PATIENCE = 150.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="signals of Unix")]
@@ -31,7 +31,7 @@ COMMAND = "printf 'heron & \"ochre\"\\n' > out.txt; sleep 1"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """How it is asked one question without a person, and the call that makes it write ``out.txt``."""
+    """The arguments that ask a program one question unattended, and the call that makes it write ``out.txt``."""
 
     question: tuple[str, ...]
     tool: str
@@ -50,27 +50,27 @@ PROGRAMS = {
     "copilot": Program(("--allow-all-tools", "-p"), "bash", {"command": COMMAND, "description": "Write."}),
 }
 every_program = pytest.mark.parametrize("name", PROGRAMS)
-# Each start of a program takes seconds, and what these tests show is mostly ours: `make test` tries one.
+# Starting a program takes seconds, and these tests mostly check toolsim itself, so `make test` runs only one.
 one_program = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.extended] * (name != "codex")) for name in PROGRAMS]
 )
 
 
 def needs(name: str) -> None:
-    """Skip without the program."""
+    """Skip the test if the program is not installed."""
     if (codex() if name == "codex" else agent(name)) is None:
         pytest.skip(f"needs {name}: run `make test-clients`")
 
 
 @pytest.fixture
 def backend() -> Iterator[TextBackend]:
-    """A backend that only knows chat completions, as most backends that need toolsim."""
+    """A backend with only the chat completions API, like most backends that need toolsim."""
     with TextBackend(apis=("chat",)) as backend:
         yield backend
 
 
 class Launch:
-    """The command with a home of its own, in an empty folder."""
+    """The launch command with a separate home folder, in an empty folder."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.work = folder / "home", folder / "work"
@@ -82,7 +82,8 @@ class Launch:
             "HOME": str(self.home),
             "NO_COLOR": "1",
             "TERM": "dumb",
-            # No contact with other servers; Claude Code refuses to run unattended as root anywhere else.
+            # The program must not contact other servers; Claude Code refuses to run unattended as root outside a
+            # sandbox.
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_TELEMETRY": "1",
             "IS_SANDBOX": "1",
@@ -107,7 +108,7 @@ class Launch:
         )
 
     def run(self, name: str, *arguments: str) -> tuple[int, str, str]:
-        """Ask; return the exit code, the output and the errors. No process is left."""
+        """Run the program; return its exit code, output and errors, and check that no process is left."""
         process = self.start(self.command(name, *arguments))
         out, err = process.communicate(timeout=PATIENCE)
         assert members(process.pid) == []
@@ -120,7 +121,7 @@ def launch(tmp_path: Path) -> Launch:
 
 
 def writes(name: str, out: Path) -> Any:
-    """Return the model's rule: the call that writes a file, then words; words alone to a side question."""
+    """Return the model's rule: a call that writes a file, then text; and text only for a side question."""
     program = PROGRAMS[name]
     arguments = {key: str(out) if value == "OUT" else value for key, value in program.arguments.items()}
 
@@ -135,12 +136,12 @@ def writes(name: str, out: Path) -> Any:
 
 @every_program
 def test_a_file_is_written(name: str, backend: TextBackend, launch: Launch) -> None:
-    """By a call, though another program has the usual port; the program's words are its output."""
+    """The program writes the file although another program uses the default port, and prints the model's text."""
     needs(name)
     out = launch.work / "out.txt"
     backend.play(writes(name, out), chunk_size=7)
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # Else another program has it, which comes to the same.
+        with contextlib.suppress(OSError):  # If another program already uses the port, the test still holds.
             stack.enter_context(socket.create_server(("127.0.0.1", 8080)))
         code, said, errors = launch.run(name, f"{backend.url}/v1")
     assert code == 0, said + errors
@@ -152,7 +153,7 @@ def test_a_file_is_written(name: str, backend: TextBackend, launch: Launch) -> N
 
 @one_program
 def test_the_exit_code(name: str, backend: TextBackend, launch: Launch) -> None:
-    """A flag that the program does not know: its error, and its exit code."""
+    """For an unknown flag, the exit code is the program's own."""
     needs(name)
     command = [*launch.command(name, f"{backend.url}/v1", "--port", "0"), "--no-such-flag"]
     alone = [name, *command[command.index("--") + 1 :]]
@@ -167,7 +168,7 @@ def test_the_exit_code(name: str, backend: TextBackend, launch: Launch) -> None:
 
 @one_program
 def test_ctrl_c(name: str, backend: TextBackend, launch: Launch) -> None:
-    """While the model writes: the program ends as it does by itself, and so does the proxy."""
+    """Ctrl-C while the model writes ends the program and the proxy, without a traceback."""
     needs(name)
     backend.play(lambda _: says("I ", "think", ending="hang"))
     process = launch.start(launch.command(name, f"{backend.url}/v1", "--port", "0"))

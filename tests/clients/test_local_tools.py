@@ -1,6 +1,6 @@
-"""openai-agents' own tools: the shell, the old local shell and patches, called by a model that only writes text.
+"""openai-agents' built-in tools: the shell, the old local shell and patches, called by a text-only model.
 
-The program parses every event and item with the SDK's types, runs the tools, and sends their outputs as their own kinds
+The library parses every event and item with the SDK's types, runs the tools, and sends their outputs as specific types
 of items, which must be shown to the model.
 """
 
@@ -32,7 +32,7 @@ every_mode = pytest.mark.parametrize("mode", ["run", "run_streamed"])
 
 
 class Editor:
-    """Edits the files of one folder, with the SDK's own parser of diffs."""
+    """An editor of the files in one folder, based on the SDK's diff parser."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -65,13 +65,13 @@ async def run(stage: Stage, mode: str, tools: list[Any]) -> str:
 
 
 def shown(stage: Stage) -> str:
-    """Return the last user message that the model was shown."""
+    """Return the last message of the prompt that the model received."""
     return stage.backend.exchanges[-1].transcript[-1][1]
 
 
 @every_mode
 async def test_shell(stage: Stage, mode: str) -> None:
-    """Commands reach the program's shell, and their output the model; two calls in one answer are two items."""
+    """Shell commands run and their output is in the next prompt; two calls in one answer become two items."""
     ran: list[list[str]] = []
 
     def execute(request: Any) -> ShellResult:
@@ -92,7 +92,7 @@ async def test_shell(stage: Stage, mode: str) -> None:
 @over_responses
 @every_mode
 async def test_local_shell(stage: Stage, mode: str) -> None:
-    """The older tool, whose call is one command as a list."""
+    """A call of the older local shell, whose command is a list, runs, and its output is in the next prompt."""
     ran: list[list[str]] = []
 
     def execute(request: Any) -> str:
@@ -107,7 +107,7 @@ async def test_local_shell(stage: Stage, mode: str) -> None:
 
 @every_mode
 async def test_apply_patch(stage: Stage, mode: str, tmp_path: Path) -> None:
-    """Files are created, changed and deleted, one call per turn."""
+    """Files are created, changed and deleted by patches, one call per turn."""
     operations = (
         {"operation": "create_file", "path": "a.py", "diff": "+one\n+two\n"},
         {"operation": "create_file", "path": "b.py", "diff": "+x\n"},
@@ -124,7 +124,7 @@ async def test_apply_patch(stage: Stage, mode: str, tmp_path: Path) -> None:
 
 @over_responses
 async def test_a_call_that_does_not_fit_stays_text(stage: Stage) -> None:
-    """No item can hold it, so the program gets the text instead of half a command."""
+    """A shell call with invalid arguments stays text, since no item can represent it."""
     wrong = call("shell", {"commands": {"first": "ls"}})
     stage.backend.play((says(wrong),))
     assert await run(stage, "run_streamed", [ShellTool(lambda request: "never")]) == wrong

@@ -1,7 +1,7 @@
 """MCP over a text-only backend, with third-party servers and clients.
 
-The servers: those that the protocol's own project publishes, and one of its Python package over HTTP. The clients: the
-OpenAI SDK, whose types parse every event, and the Agents SDK with ``HostedMCPTool``.
+The servers are two reference servers of the MCP project, and a server of the Python package over HTTP. The clients are
+the OpenAI SDK, whose types parse every event, and the Agents SDK with ``HostedMCPTool``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def block(tool: str, **arguments: Any) -> str:
 
 @pytest.fixture(scope="module")
 def published(text_backend: TextBackend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Mitmdump, Path]]:
-    """A proxy that runs the two published servers, one of which has a folder."""
+    """A proxy that runs the two reference servers, one of which has access to a folder."""
     commands = [mcp_server(name) for name in ("everything", "filesystem")]
     if None in commands:
         pytest.skip("needs the published MCP servers (make setup, with npm)")
@@ -49,7 +49,9 @@ def published(text_backend: TextBackend, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_published_servers(stream: bool, published: tuple[Mitmdump, Path], text_backend: TextBackend) -> None:
-    """Text, an image, an error, a file that may be read and one that may not; a tool that writes needs approval."""
+    """Text, images, errors and allowed or denied files of reference servers are returned; a writing tool requires
+    approval.
+    """
     proxy, folder = published
     calls = [
         block("all__get-sum", a=2, b=3),
@@ -99,7 +101,7 @@ def mcp_context(request: pytest.FixtureRequest, text_backend: TextBackend, remot
 
 
 async def run(proxy: Mitmdump, remote: str, mode: str, approve: bool | None) -> Any:
-    """Run an agent with a hosted server and a function; ``approve``: a person's decision, None = no approval needed."""
+    """Run an agent with a hosted server and a function; ``approve``: a person's decision, or None without approval."""
     asked: list[Any] = []
 
     def decide(request: Any) -> Any:
@@ -135,7 +137,7 @@ def kinds(result: Any) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["run", "run_streamed"])
 async def test_the_agents_sdk(mode: str, mcp_context: Mitmdump, remote: str, text_backend: TextBackend) -> None:
-    """A hosted call and one of the agent's own in one turn; the last turn is shown both outputs."""
+    """The Agents SDK runs a hosted call and a function call in one turn, and the last prompt contains both outputs."""
     text_backend.play([says(block("calc__add", a=1, b=2), block("note", text="x")), says("It is 3.")])
     result, _ = await run(mcp_context, remote, mode, None)
     assert result.final_output == "It is 3."
@@ -151,7 +153,9 @@ async def test_the_agents_sdk(mode: str, mcp_context: Mitmdump, remote: str, tex
 async def test_approvals_in_the_agents_sdk(
     approve: bool, mode: str, mcp_context: Mitmdump, remote: str, text_backend: TextBackend
 ) -> None:
-    """The person is shown the call; approval runs it, and the model is shown a refusal with its reason."""
+    """The person is asked to approve the call; an approved call runs, and a refusal with its reason is in the next
+    prompt.
+    """
     text_backend.play([says(block("calc__add", a=1, b=2)), says("Well.")])
     result, asked = await run(mcp_context, remote, mode, approve)
     assert asked == [{"a": 1, "b": 2}]

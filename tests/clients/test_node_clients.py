@@ -1,4 +1,4 @@
-"""The JavaScript clients: openai-node, LangChain (also as Obsidian Copilot uses it), AI SDK, Anthropic's SDK."""
+"""The JavaScript clients: openai-node, LangChain (also as Obsidian Copilot uses it), AI SDK, and Anthropic's SDK."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ every_client = every(MODES)
 
 @pytest.fixture(scope="module")
 def clients() -> Iterator[dict[str, NodeClient]]:
-    """All four processes, shared by all tests: starting one takes longer than a test."""
+    """All four Node processes, shared by all tests, because starting a process takes longer than a test."""
     with ExitStack() as stack:
         yield {script: stack.enter_context(closing(NodeClient(script))) for script in (*MODES, "anthropic.mjs")}
 
@@ -52,7 +52,7 @@ def test_tool_loop(stage: Stage, clients: dict[str, NodeClient], script: str, ap
 @every_case
 @over_chat
 def test_tool_loop_over_a_websocket(stage: Stage, clients: dict[str, NodeClient], case: Case) -> None:
-    """openai-node's own connection completes the case, and sends only what is new."""
+    """openai-node's WebSocket connection completes the case, and sends only new items."""
     stage.prepare(case)
     stage.compare(case, clients["openai.mjs"].run(stage.base_url, "responses", "websocket", case.prompts, case.strict))
 
@@ -63,14 +63,14 @@ def test_tool_loop_over_a_websocket(stage: Stage, clients: dict[str, NodeClient]
 def test_tool_loop_over_messages(
     stage: Stage, clients: dict[str, NodeClient], script: str, mode: str, case: Case
 ) -> None:
-    """The same by the Messages API, of which the bare proxy knows nothing: there is no control of it."""
+    """The client completes the case over the Messages API, which has no control test, since no backend supports it."""
     stage.prepare(case)
     stage.compare(case, clients[script].run(stage.base_url, "messages", mode, case.prompts, case.strict))
 
 
 @over_chat
 def test_anthropics_own(stage: Stage, clients: dict[str, NodeClient]) -> None:
-    """The SDK's tool runner, its count of tokens, and the class of an error."""
+    """Anthropic's SDK for Node can use its tool runner, count tokens, and raise the correct error class."""
     client = clients["anthropic.mjs"]
     stage.prepare(ONE_CALL)
     stage.compare(ONE_CALL, client.run(stage.base_url, "messages", "runner", ONE_CALL.prompts))
@@ -82,7 +82,7 @@ def test_anthropics_own(stage: Stage, clients: dict[str, NodeClient]) -> None:
 @both_apis
 @every_client
 def test_control(bare_stage: Stage, clients: dict[str, NodeClient], script: str, api: str, mode: str) -> None:
-    """Without the addon the same client makes no call from the same answer: the loop can fail."""
+    """Without the addon the same client makes no call from the same answer, so the loop tests can fail."""
     bare_stage.prepare(ONE_CALL)
     (outcome,) = clients[script].run(bare_stage.base_url, api, mode, ONE_CALL.prompts)
     bare_stage.compare_control(outcome)

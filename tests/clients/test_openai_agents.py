@@ -1,6 +1,6 @@
 """openai-agents: ``Runner.run`` and ``Runner.run_streamed``, with the Responses and the chat model.
 
-It refuses a call id that it has already seen in the conversation, which the case of two tool turns covers.
+The library refuses a call id that it has already seen in the conversation, which the case with two tool turns covers.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ async def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
 @every_case
 @over_chat
 async def test_tool_loop_over_a_websocket(stage: Stage, case: Case) -> None:
-    """The same over the SDK's own WebSocket connection."""
+    """The client completes the case over the SDK's WebSocket connection."""
     stage.prepare(case)
     stage.compare(case, await run(stage.base_url, "websocket", "run_streamed", case.prompts, case.strict))
 
@@ -104,7 +104,7 @@ async def test_tool_loop_over_a_websocket(stage: Stage, case: Case) -> None:
 @every_mode
 @over_its_own_api
 async def test_typed_answer_beside_tools(stage: Stage, api: str, mode: str) -> None:
-    """With an ``output_type`` a call without its tag is still a call, and the answer is parsed."""
+    """With an ``output_type``, a call without its tag is still a call, and the final answer is parsed."""
     stage.prepare(TYPED)
     stage.compare(TYPED, await run(stage.base_url, api, mode, TYPED.prompts, output=Sky))
 
@@ -112,7 +112,7 @@ async def test_typed_answer_beside_tools(stage: Stage, api: str, mode: str) -> N
 @every_mode
 @both_apis
 async def test_control(bare_stage: Stage, api: str, mode: str) -> None:
-    """Without the addon the same client makes no call from the same answer: the loop can fail."""
+    """Without the addon the same client makes no call from the same answer, so the loop tests can fail."""
     bare_stage.prepare(ONE_CALL)
     (outcome,) = await run(bare_stage.base_url, api, mode, ONE_CALL.prompts)
     bare_stage.compare_control(outcome)

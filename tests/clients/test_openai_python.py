@@ -42,7 +42,7 @@ def responses_tools(strict: bool) -> list[Any]:
 
 
 def responses_turn(client: openai.OpenAI, mode: str, items: list[Any], strict: bool) -> Any:
-    """Ask once; return the final Response."""
+    """Send one request; return the final Response."""
     request: Json = {"model": MODEL, "input": items, "tools": responses_tools(strict)}
     match mode:
         case "create":
@@ -85,8 +85,8 @@ def chat_tools(strict: bool) -> list[Any]:
 
 
 def chat_turn(client: openai.OpenAI, mode: str, messages: list[Any], strict: bool) -> tuple[str, Json]:
-    """Ask once; return the finish reason and the assistant's message."""
-    # The helper only accepts strict tools.
+    """Send one request; return the finish reason and the assistant's message."""
+    # The SDK's stream helper only accepts strict tools.
     request: Json = {"model": MODEL, "messages": messages, "tools": chat_tools(strict or mode == "helper")}
     match mode:
         case "create":
@@ -160,7 +160,7 @@ def run(client: openai.OpenAI, api: str, mode: str, prompt: str, strict: bool = 
 @over_the_other_api
 @pytest.mark.parametrize("mode", ["create", "stream"])
 def test_tool_loop_over_the_other_api(stage: Stage, api: str, mode: str, case: Case) -> None:
-    """The client completes the case, whole and streamed, with a backend that speaks the other API."""
+    """The client completes the case, streamed or not, with a backend of the other API."""
     with connect(stage.base_url) as client:
         stage.run_case(case, lambda prompt: run(client, api, mode, prompt, case.strict))
 
@@ -177,7 +177,7 @@ def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
 
 
 def websocket_loop(client: openai.OpenAI, prompt: str, strict: bool) -> Outcome:
-    """Converse over one connection, which remembers what has been said; ``store`` is false."""
+    """Run a tool loop over one WebSocket connection, which remembers the conversation; ``store`` is false."""
     outcome, items, previous = Outcome(), list[Any]([{"role": "user", "content": prompt}]), Json()
     with client.responses.connect() as connection:
         while True:
@@ -202,14 +202,14 @@ ENDS = ("response.completed", "response.failed", "response.incomplete", "error")
 @every_case
 @over_responses
 def test_tool_loop_over_a_websocket(stage: Stage, case: Case) -> None:
-    """The SDK's own connection completes the case, and sends only what is new."""
+    """The SDK's WebSocket connection completes the case, and sends only new items."""
     with connect(stage.base_url) as client:
         stage.run_case(case, lambda prompt: websocket_loop(client, prompt, case.strict))
 
 
 @every_mode
 def test_custom_tool(stage: Stage, mode: str) -> None:
-    """The input of a custom tool arrives unchanged, in its own kind of item and events."""
+    """The input of a custom tool arrives unchanged, in the item and events of custom tools."""
     patch = '*** Begin Patch\n+"è" 🌞\n*** End Patch'
     stage.backend.play([says(call("apply_patch", {"input": patch}))], chunk_size=3)
     request: Json = {"model": MODEL, "input": "Patch it.", "tools": [{"type": "custom", "name": "apply_patch"}]}
@@ -234,7 +234,7 @@ def test_custom_tool(stage: Stage, mode: str) -> None:
 
 
 def test_custom_tool_in_chat(stage: Stage) -> None:
-    """A whole chat answer can contain custom tool calls too."""
+    """A non-streamed chat answer can contain custom tool calls."""
     stage.backend.play([says(call("apply_patch", {"input": "+è"}))])
     with connect(stage.base_url) as client:
         answer = client.chat.completions.create(
@@ -248,7 +248,7 @@ def test_custom_tool_in_chat(stage: Stage) -> None:
 
 
 async def test_side_by_side(stage: Stage) -> None:
-    """Concurrent conversations, over both APIs, each get their own calls and words."""
+    """In concurrent conversations over both APIs, each client receives the calls and text of its own conversation."""
 
     def rule(exchange: Exchange) -> Turn:
         city = re.findall(r"City-\d+", transcript(exchange))[-1]
@@ -269,7 +269,7 @@ async def test_side_by_side(stage: Stage) -> None:
 
 @both_apis
 def test_streams(stage: Stage, api: str) -> None:
-    """Words reach the client while the backend is still writing; when the client leaves, the backend is cut off."""
+    """Text arrives while the backend is still writing, and when the client disconnects, so does the proxy."""
     stage.backend.play([says("Once upon a time", ending="hang")])
     with connect(stage.base_url) as client:
         with open_stream(client, api) as stream:
@@ -279,7 +279,7 @@ def test_streams(stage: Stage, api: str) -> None:
 
 
 def test_chat_is_cut_after_its_calls(stage: Stage) -> None:
-    """A chat turn ends with the first words after its calls: the client has it whole, and the backend is stopped."""
+    """A chat stream ends at the first text after its calls, and the backend is disconnected."""
     rhyme = ["a rhyme, "] * 2000
     stage.backend.play([says(call("get_weather", PARIS), " While it runs: ", *rhyme, pause=0.005), says("Clear.")])
     with connect(stage.base_url) as client:
@@ -299,7 +299,7 @@ def open_stream(client: openai.OpenAI, api: str) -> openai.Stream[Any]:
 
 
 def words(event: Any) -> Any:
-    """Return the text in an event of a stream, of either API."""
+    """Return the text in a stream event of either API."""
     if hasattr(event, "choices"):
         return event.choices[0].delta.content
     return event.delta if event.type == "response.output_text.delta" else None
@@ -308,7 +308,7 @@ def words(event: Any) -> Any:
 @every_mode
 @both_apis
 def test_control(bare_stage: Stage, api: str, mode: str) -> None:
-    """Without the addon the same client makes no call from the same answer: the loop can fail."""
+    """Without the addon the same client makes no call from the same answer, so the loop tests can fail."""
     bare_stage.prepare(ONE_CALL)
     with connect(bare_stage.base_url) as client:
         outcome = run(client, api, mode, "What is the weather?")

@@ -1,4 +1,4 @@
-"""pydantic-ai: its Responses, its chat and its Anthropic model, whole answers and streamed ones."""
+"""pydantic-ai: its Responses, chat and Anthropic models, streamed and not."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 every_mode = pytest.mark.parametrize("mode", ["run", "stream"])
 MODELS = {"responses": OpenAIResponsesModel, "chat": OpenAIChatModel}
-# Its Anthropic model leaves strict away for a name that it does not know.
+# Its Anthropic model omits strict if the model's name is unknown to it.
 CLAUDE = "claude-sonnet-4-6"
 
 
 def tool(declaration: dict[str, Any], strict: bool) -> Tool[Outcome]:
-    # If it were not async, each call would run in its own thread, and their order would be random.
+    # A function that is not async would run in a separate thread per call, in random order.
     async def invoke(context: RunContext[Outcome], **arguments: Any) -> str:
         context.deps.calls.append((declaration["name"], arguments))
         context.deps.ids.append(str(context.tool_call_id))
@@ -56,7 +56,7 @@ def tool(declaration: dict[str, Any], strict: bool) -> Tool[Outcome]:
 
 
 async def read(_: RunContext[Outcome], events: AsyncIterable[Any]) -> None:
-    """Consume the events of a run, which makes it stream (``run_stream`` would end at the first text)."""
+    """Consume the events of a run, so that it streams (``run_stream`` would end at the first text)."""
     async for _event in events:
         pass
 
@@ -104,7 +104,7 @@ async def test_tool_loop(stage: Stage, api: str, mode: str, case: Case) -> None:
 @every_mode
 @over_chat
 async def test_tool_loop_over_messages(stage: Stage, mode: str, case: Case) -> None:
-    """The same by Anthropic's API."""
+    """The client completes the case over the Messages API."""
     stage.prepare(case)
     stage.compare(case, await run(stage.base_url, "messages", mode, case.prompts, case.strict))
 
@@ -112,7 +112,7 @@ async def test_tool_loop_over_messages(stage: Stage, mode: str, case: Case) -> N
 @every_mode
 @over_its_own_api
 async def test_typed_answer_beside_tools(stage: Stage, api: str, mode: str) -> None:
-    """With a native output type a call without its tag is still a call, and the answer is parsed."""
+    """With a native output type, a call without its tag is still a call, and the final answer is parsed."""
     stage.prepare(TYPED)
     stage.compare(TYPED, await run(stage.base_url, api, mode, TYPED.prompts, output=NativeOutput(Sky)))
 
@@ -120,7 +120,7 @@ async def test_typed_answer_beside_tools(stage: Stage, api: str, mode: str) -> N
 @every_mode
 @both_apis
 async def test_control(bare_stage: Stage, api: str, mode: str) -> None:
-    """Without the addon the same client makes no call from the same answer: the loop can fail."""
+    """Without the addon the same client makes no call from the same answer, so the loop tests can fail."""
     bare_stage.prepare(ONE_CALL)
     (outcome,) = await run(bare_stage.base_url, api, mode, ONE_CALL.prompts)
     bare_stage.compare_control(outcome)

@@ -1,4 +1,4 @@
-"""Reactions of agent programs to a call of an undeclared tool: the reason for ``toolsim_unknown_tool``'s values."""
+"""Reactions of agent programs to a call of an undeclared tool, which explain the values of ``toolsim_unknown_tool``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def get_weather(city: str) -> str:
 
 
 async def test_pydantic_ai_tells_the_model(served: tuple[str, str], backend: TextBackend) -> None:
-    """The program answers such a call with an error, which the model corrects; as text it is the final answer."""
+    """pydantic-ai answers an undeclared call with an error, which the model corrects; as text, it is
+    the final answer.
+    """
     way, url = served
     backend.play([says(MARKUP), says(ANSWER)])
     async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
@@ -58,7 +60,9 @@ async def test_pydantic_ai_tells_the_model(served: tuple[str, str], backend: Tex
 
 
 async def test_the_agents_sdk_raises_or_tells_the_model(served: tuple[str, str], backend: TextBackend) -> None:
-    """By default it raises, which ends the run; if configured to, it returns an error to the model."""
+    """The Agents SDK raises an exception for an undeclared call by default; if configured to, it returns an error to
+    the model.
+    """
     way, url = served
     set_tracing_disabled(True)
     async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:

@@ -1,4 +1,4 @@
-"""Programs that compact a conversation by its usage, over a server that reports none."""
+"""Programs that use the reported usage to decide when to compact, over a server that reports none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.mark.skipif(CODEX is None, reason="needs codex: run `make test-clients`")
 def test_codex_compacts(backend: TextBackend, tmp_path: Path) -> None:
-    """Its prompt alone is above the limit: it asks for a summary, goes on with that, and reports the estimate."""
+    """Codex compacts when toolsim's estimate exceeds the limit, continues from the summary, and reports
+    the estimate.
+    """
 
     def script(exchange: Exchange) -> Turn:
         said = "\n".join(text for _, text in exchange.transcript)
@@ -46,7 +48,7 @@ def test_codex_compacts(backend: TextBackend, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(agent("claude") is None, reason="needs claude: run `make test-clients`")
 def test_claude_code_counts(backend: TextBackend, tmp_path: Path) -> None:
-    """It reports the estimate as the usage of the turn, by which it compacts."""
+    """Claude Code reports toolsim's estimate as the usage of the turn, from which it decides when to compact."""
     backend.play(lambda _: says("It is heron."))
     with Mitmdump(backend.url) as proxy:
         usage = Claude(proxy.url, tmp_path).ask("What is the word?")["usage"]

@@ -1,4 +1,4 @@
-"""An MCP server on stdio with one tool, for Codex: it declares such tools as a namespace."""
+"""An MCP server on stdio with one tool for Codex, which declares MCP tools as a namespace."""
 
 from __future__ import annotations
 

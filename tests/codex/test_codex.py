@@ -1,4 +1,4 @@
-"""The real Codex app-server as a text-only Responses upstream."""
+"""The real Codex app-server as a text-only Responses backend."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ def tools_of(body: dict[str, Any]) -> list[Any]:
 
 
 async def test_text_reasoning_and_usage_arrive_streamed_and_whole(stage: Any) -> None:
-    """Deltas are the model's own pieces; usage is what its server counted; a whole answer has the same content."""
+    """Deltas are unchanged, usage is the model server's, and a non-streamed answer has the same content."""
     stage.stub.reply = lambda body: Reply(["Hel", "lo"], reasoning=["thin", "king"])
     events = await stream(stage, input="hi", reasoning={"effort": "high", "summary": "auto"})
     assert [e["delta"] for e in events if e["type"] == "response.output_text.delta"] == ["Hel", "lo"]
@@ -58,7 +58,7 @@ async def test_text_reasoning_and_usage_arrive_streamed_and_whole(stage: Any) ->
 async def test_the_prompt_is_our_text_and_nothing_else(
     stage: Any, model: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Roles, order and images survive; there are no tools and no instructions from Codex, whatever the model."""
+    """Roles, order and images are preserved, and Codex adds no tools and no instructions, whatever the model."""
     body: dict[str, Any] = {
         "instructions": "I am the instructions.",
         "input": [
@@ -99,7 +99,9 @@ async def test_the_prompt_is_our_text_and_nothing_else(
 async def test_what_the_user_configured_for_codex_itself_stays_out(
     codex: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No instructions or programs (MCP servers, notify) from the user's config take effect; the file is unchanged."""
+    """Instructions and programs (MCP servers, notify) in the user's config have no effect, and the file
+    is unchanged.
+    """
     stub = StubModel()
     await stub.start()
     home = tmp_path / "home"
@@ -125,13 +127,13 @@ async def test_what_the_user_configured_for_codex_itself_stays_out(
 
 
 async def test_the_users_global_agents_file_is_reported_once(stage: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Codex has no setting that keeps it out of the prompt, so a warning is logged, once."""
+    """A global AGENTS.md causes one warning, since Codex has no setting that excludes it from the prompt."""
     (stage.home / "AGENTS.md").write_text("Speak like a pirate.")
     await stage.text("one")
     await stage.text("two")
     lines = [record.getMessage() for record in caplog.records if "AGENTS.md" in record.getMessage()]
     assert len(lines) == 1
-    # Once Codex keeps it out, the warning and this test can go.
+    # Once Codex can exclude the file, the warning and this test can be removed.
     assert any("pirate" in texts(item) for item in stage.stub.requests[0]["input"])
 
 
@@ -148,14 +150,16 @@ async def test_an_output_schema_travels(stage: Any) -> None:
 
 
 async def test_half_an_emoji_is_no_hang(stage: Any) -> None:
-    """Editors that cut text by length produce this; JSON can carry it, UTF-8 cannot, so the model gets U+FFFD."""
+    """Half an emoji, as produced by editors that cut text by length, reaches the model as U+FFFD without a hang."""
     answer = await stage.client.post("/v1/responses", content=b'{"input":"half \\ud83d"}', timeout=10)
     assert answer.status_code == 200
     assert last_text(stage.stub.requests[0]) == "half \ufffd"
 
 
 async def test_what_codex_cannot_read_is_no_hang(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Codex never answers such a line: the request times out, leaves no thread, and others are served meanwhile."""
+    """A request line that Codex never answers times out and leaves no thread, and other requests are
+    served meanwhile.
+    """
     monkeypatch.setattr(codex_backend, "_ACCEPT_TIMEOUT", 1.0)
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(200):
@@ -169,7 +173,7 @@ async def test_what_codex_cannot_read_is_no_hang(stage: Any, monkeypatch: pytest
 
 
 async def test_a_refused_request_leaves_no_thread(stage: Any) -> None:
-    """Codex refuses an unknown summary only after the thread has been started."""
+    """A request that Codex refuses after starting its thread leaves no thread."""
     answer = await stage.post(input="x", reasoning={"summary": "nonsense"})
     assert answer.status_code == 400, answer.text
     await asyncio.sleep(0.2)
@@ -177,7 +181,9 @@ async def test_a_refused_request_leaves_no_thread(stage: Any) -> None:
 
 
 async def test_twenty_at_once_are_not_mixed_up(stage: Any) -> None:
-    """One child runs twenty turns at once, each with its own answer; a slow one blocks none."""
+    """One child process runs twenty turns concurrently, each with the correct answer, and a slow turn
+    blocks no others.
+    """
     stage.stub.reply = lambda body: Reply(
         [f"<{last_text(body)}> "] * 5, delay=1.0 if last_text(body) == "slow" else 0.02
     )
@@ -192,7 +198,7 @@ async def test_twenty_at_once_are_not_mixed_up(stage: Any) -> None:
 
 
 async def test_a_client_that_leaves_interrupts_the_turn(stage: Any) -> None:
-    """The model's server sees its connection close long before the end of the answer."""
+    """When a client disconnects, the model's server sees its connection close long before the end of the answer."""
     stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
     async with stage.client.stream("POST", "/v1/responses", json={"input": "long", "stream": True}) as answer:
         async for line in answer.aiter_lines():
@@ -208,12 +214,12 @@ async def test_a_client_that_leaves_interrupts_the_turn(stage: Any) -> None:
 
 
 async def test_a_client_that_leaves_before_the_turn_has_begun_leaves_nothing(stage: Any) -> None:
-    """Even in the middle of thread/start: every request that reached the model was abandoned."""
+    """If a client disconnects during thread/start, every request that reached the model is abandoned."""
     await stage.text("warm up")
     stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
     with pytest.raises(httpx.ReadTimeout):
         await stage.client.post("/v1/responses", json={"input": "hasty"}, timeout=0.002)
-    # Long before the end of the answer, which takes 10 s, but not at once on a busy machine.
+    # Wait much less than the 10 s that the answer takes, but long enough for a busy machine.
     async with asyncio.timeout(8):
         await asyncio.sleep(1)
         while len(stage.stub.requests) - 1 != len(stage.stub.left):
@@ -222,7 +228,9 @@ async def test_a_client_that_leaves_before_the_turn_has_begun_leaves_nothing(sta
 
 
 async def test_a_killed_child_fails_its_requests_and_the_next_one_works(stage: Any) -> None:
-    """response.failed for streams that have started, 502 for whole answers; the next request gets a new child."""
+    """If the child process is killed, streams end with response.failed and other requests with 502; the next request
+    works.
+    """
     stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
     streamed = asyncio.create_task(stream(stage, input="a"))
     whole = asyncio.create_task(stage.post(input="b"))
@@ -242,7 +250,7 @@ async def test_a_killed_child_fails_its_requests_and_the_next_one_works(stage: A
 
 
 def _living(group: int) -> list[str]:
-    """Return the processes of a group that are running, not those that only wait to be reaped."""
+    """Return the running processes of a process group, without zombies."""
     stats = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -252,7 +260,7 @@ def _living(group: int) -> list[str]:
 
 
 async def test_stopping_ends_the_child(stage: Any) -> None:
-    """The whole process group ends, even in the middle of a turn, and its folder is removed."""
+    """Stopping ends the process group, even in the middle of a turn, and removes its folder."""
     stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
     asking = asyncio.create_task(stage.post(input="a"))
     while stage.stub.written < 2:
@@ -293,7 +301,7 @@ def error(message: str, code: str | None = None, kind: str = "x") -> dict[str, A
     ],
 )
 async def test_turn_errors_have_openais_shape(stage: Any, reply: Reply, status: int, code: str) -> None:
-    """An error before the first word is an HTTP status, one after it response.failed."""
+    """An error before the first text is an HTTP status, and an error after it is response.failed."""
     stage.stub.reply = lambda body: reply
     answer = await stage.post(input="x")
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code), answer.text
@@ -309,7 +317,9 @@ async def test_turn_errors_have_openais_shape(stage: Any, reply: Reply, status: 
 @each("pieces", [["half"], []], ids=["half", "nothing"])
 @each(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
 async def test_an_answer_that_is_cut_is_incomplete(stage: Any, pieces: list[str], finish: Any, reason: str) -> None:
-    """It is not an error that a client would retry: the text so far stands, even if there is none."""
+    """A truncated answer is incomplete and keeps its text, even if it is empty; it is not an error that
+    clients retry.
+    """
     stage.stub.reply = lambda body: Reply(pieces, end="incomplete", reason=finish)
     answer = (await stage.post(input="x")).json()
     assert answer["status"] == "incomplete", answer
@@ -319,7 +329,7 @@ async def test_an_answer_that_is_cut_is_incomplete(stage: Any, pieces: list[str]
 
 @pytest.mark.parametrize("model", ["stub-1", "gpt-5.5"])
 async def test_a_long_conversation_is_never_summarised(stage: Any, model: str) -> None:
-    """Codex would replace it with its own summary: either the request fails, or the model sees all of it."""
+    """Codex never summarizes a long conversation: either the request fails, or the model receives all of it."""
     prompt = [
         {"role": "user", "content": "word " * 300_000},
         {"role": "assistant", "content": "I see."},
@@ -335,7 +345,7 @@ async def test_a_long_conversation_is_never_summarised(stage: Any, model: str) -
 
 
 async def test_a_model_that_calls_a_tool_all_the_same_is_not_asked_forever(stage: Any) -> None:
-    """Codex reports an unknown tool to it and asks again: we stop at its first text, or at a limit without any."""
+    """If the model calls Codex's tools, which makes Codex ask again, the turn ends at the first text or at a limit."""
     call = {"type": "function_call", "name": "shell", "call_id": "c1", "arguments": "{}"}
     stage.stub.reply = lambda body: Reply(["said"], calls=[call])
     assert await stage.text("x") == "said"
@@ -347,14 +357,14 @@ async def test_a_model_that_calls_a_tool_all_the_same_is_not_asked_forever(stage
 
 
 async def test_models(stage: Any) -> None:
-    """The configured model comes first."""
+    """The model list begins with the configured model."""
     listed = (await stage.client.get("/v1/models")).json()["data"]
     assert listed[0]["id"] == "stub-1"
     assert len(listed) > 1
 
 
 async def test_threads_are_unloaded(stage: Any) -> None:
-    """A thread is loaded only during its request."""
+    """Threads are unloaded after their requests."""
     await asyncio.gather(*(stage.text(f"{n}") for n in range(5)))
     child = stage.child
     for _ in range(50):
@@ -388,7 +398,7 @@ async def failing(command: tuple[str, ...], caplog: pytest.LogCaptureFixture) ->
 async def test_a_codex_that_cannot_start_is_logged_once_and_is_a_503(
     command: tuple[str, ...], words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One clear line in the log, and the same for the client, with Retry-After."""
+    """A Codex that cannot start causes one log line, and a 503 with the same message and Retry-After."""
     answer, line = await failing(command, caplog)
     assert words in line
     assert answer.status_code == 503
@@ -399,7 +409,7 @@ async def test_a_codex_that_cannot_start_is_logged_once_and_is_a_503(
 async def test_a_codex_without_login_is_a_503(
     codex: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log says what to do."""
+    """Without a Codex login, requests fail with 503, and the log recommends ``codex login``."""
     monkeypatch.setenv("CODEX_HOME", str(tmp_path))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     answer, line = await failing((codex, "app-server"), caplog)

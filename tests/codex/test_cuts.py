@@ -1,7 +1,7 @@
-"""A Codex that dies after each byte of its output, and a client that leaves after each byte of its answer.
+"""A Codex that dies after each byte of its output, and a client that disconnects after each byte of its answer.
 
-The real app-server's output in one turn is recorded once and then replayed, since each death would otherwise cost a
-process. The child's own code parses it, behind the real loopback.
+The output of the real app-server in one turn is recorded once and then replayed, since each death would otherwise cost
+a process. The child's production code parses it, behind the real loopback server.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ STEP = step(97)
 
 @dataclass(frozen=True)
 class Tape:
-    """The output of a child: its lines, and the offsets at which the handshake, a call and the turn were complete."""
+    """The output of a child process: its lines, and the offsets where the handshake, a call and the
+    turn were complete.
+    """
 
     lines: list[bytes]
     greeted: int
@@ -72,7 +74,9 @@ def tape_of(output: bytes) -> Tape:
 
 
 class Player(asyncio.SubprocessTransport):
-    """Simulates a child's process: replays the tape, each response after its request, and dies after ``size`` bytes."""
+    """A simulated child process that replays the tape, each response after its request, and dies after
+    ``size`` bytes.
+    """
 
     def __init__(self, tape: Tape, size: int) -> None:
         super().__init__()
@@ -137,7 +141,7 @@ class _Input(asyncio.WriteTransport):
 
 
 class Stage:
-    """The loopback in front of a Codex that dies after ``size`` bytes, or never."""
+    """The loopback server in front of a Codex that dies after ``size`` bytes."""
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
@@ -149,7 +153,7 @@ class Stage:
         self.loopback = Loopback(backend, is_open=True)
 
     async def start(self) -> None:
-        """Nothing to start: children start on demand."""
+        """Do nothing, since children start on demand."""
 
     async def stop(self) -> None:
         for player in self.players:
@@ -157,7 +161,7 @@ class Stage:
         await asyncio.gather(*self._running)
 
     async def child(self) -> Child:
-        """Return a new child, with its handshake done."""
+        """Return a new child that has completed its handshake."""
         player = Player(self.tape, self.size)
         self.players.append(player)
         task = asyncio.create_task(player.child.run())
@@ -169,7 +173,7 @@ class Stage:
 
 @pytest.fixture
 def output() -> Iterator[bytearray]:
-    """All bytes that children write from now on."""
+    """All bytes that children write from this point on."""
     output, original = bytearray(), Child.pipe_data_received
 
     def record(self: Child, fd: int, data: bytes) -> None:
@@ -183,7 +187,9 @@ def output() -> Iterator[bytearray]:
 
 @pytest.fixture
 async def tape(output: bytearray, stage: Any, monkeypatch: pytest.MonkeyPatch) -> Tape:
-    """The output of the real Codex in one turn with a call, from its start; from here on no process is killed."""
+    """The output of the real Codex for one turn with a call, from its start; from this point on no
+    process is killed.
+    """
     stage.stub.reply = lambda body: Reply(WORDS)
     assert CALL in await stage.text("hi")
     async with asyncio.timeout(20):
@@ -205,7 +211,7 @@ async def playing(tape: Tape) -> AsyncIterator[tuple[Stage, httpx.AsyncClient]]:
 
 
 def looks_complete(client: ApiName, stream: bool, response: httpx.Response) -> bool:
-    """Return whether a client would treat what it gets from the backend's answer as complete."""
+    """Return whether a client would consider the answer complete, after toolsim has rewritten it."""
     kind = response.headers["content-type"]
     rewriter = ResponseRewriter(plan(client, "responses", stream, TOOLS), Report(), content_type=kind)
     body = b"".join(rewriter.feed(response.content) + rewriter.feed(b""))
@@ -216,25 +222,25 @@ def looks_complete(client: ApiName, stream: bool, response: httpx.Response) -> b
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 async def test_a_child_that_is_gone_after_each_byte(tape: Tape, stream: bool) -> None:
-    """No hang and no false success, over either API; what was complete before the child died is complete."""
+    """If the child dies after any byte, the answer does not hang, and looks complete only if it was complete."""
     edges = {end + beside for end in (tape.greeted, tape.called, tape.finished) for beside in (-2, -1, 0, 1)}
     sizes = sorted({*range(tape.greeted, tape.size, STEP), *edges, tape.size})
     async with playing(tape) as (stage, client):
         for stage.size in (size for size in sizes if size > tape.greeted):
             response = await client.post("/v1/responses", json={**QUESTION, "stream": stream})
-            # A message from a child counts once its line has ended.
+            # A message from a child counts once its line is complete.
             finished, called = stage.size >= tape.finished, stage.size >= tape.called
             if response.status_code != 200:
                 assert not finished
                 assert (response.status_code, response.json()["error"]["code"]) == (502, "backend_died")
                 continue
             assert looks_complete("responses", stream, response) == finished, stage.size
-            # In a stream over chat, a backend's failure after a call comes too late to matter.
+            # In a chat stream, a failure of the backend after a call comes too late to matter.
             assert looks_complete("chat", stream, response) == (finished or (called and stream))
 
 
 async def test_a_client_that_leaves_after_each_byte(tape: Tape) -> None:
-    """The thread is unloaded each time, and the next client is answered."""
+    """If a client disconnects after any byte, the thread is unloaded, and the next client is answered."""
     async with playing(tape) as (stage, client):
         stage.size = tape.size + 1
         body = json.dumps({**QUESTION, "stream": True}).encode()

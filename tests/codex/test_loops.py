@@ -1,4 +1,4 @@
-"""The tool loops of the openai client, through a real mitmdump over the real Codex app-server with a stub model."""
+"""The tool loops of the openai client, through a real mitmdump, over the real Codex app-server with a stub model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def block(city: str) -> str:
 
 
 def weather(body: dict[str, Any]) -> Reply:
-    """Call for both cities; answer in words once the outputs are in the history."""
+    """Call the tool for both cities; answer with text once the outputs are in the history."""
     lines = [line for item in body["input"] for line in texts(item).splitlines()]
     outputs = [line for line in lines if line.startswith("[function_call_output ")]
     text = f"It rains {len(outputs)} times." if outputs else "Let me look.\n" + "\n".join(map(block, CITIES))
@@ -78,7 +78,7 @@ async def complete(client: openai.AsyncOpenAI, stream: bool, messages: list[Any]
     if not stream:
         return await client.chat.completions.create(model="stub-1", messages=messages, tools=tools)
     options: Any = {"include_usage": True}
-    # The helper only accepts strict tools; without its parsing, the same code accumulates a raw stream.
+    # The SDK's stream helper only accepts strict tools; this uses the helper's accumulator without its parsing.
     chunks = await client.chat.completions.create(
         model="stub-1", messages=messages, tools=tools, stream=True, stream_options=options
     )
@@ -94,7 +94,7 @@ def history(request: dict[str, Any]) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_responses(loops: Stage, stream: bool) -> None:
-    """Two calls, their outputs, words: whole calls, the history with its roles, the image and usage arrive."""
+    """A loop over the Responses API: the calls, the history with its roles, the image and the usage arrive."""
     question = [{"type": "input_text", "text": "Weather here?"}, {"type": "input_image", "image_url": PIXEL}]
     given: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": question}]
     first = await respond(loops.client, stream, given)
@@ -118,7 +118,7 @@ async def test_responses(loops: Stage, stream: bool) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_chat(loops: Stage, stream: bool) -> None:
-    """The same over chat completions."""
+    """A loop over chat completions: the calls, the history with its roles and the image arrive."""
     image = {"type": "image_url", "image_url": {"url": PIXEL}}
     messages: list[Any] = [
         {"role": "system", "content": "Be brief."},
@@ -140,7 +140,7 @@ async def test_chat(loops: Stage, stream: bool) -> None:
 
 
 async def test_a_slow_tail_is_cut(loops: Stage) -> None:
-    """A chat stream ends with its call, and the model behind Codex sees its connection close."""
+    """A chat stream ends after its call, and the model's server sees its connection close."""
     loops.stub.reply = lambda _: Reply([block("Bonn"), *(f" and {n}" for n in range(500))], delay=0.05)
     completion = await complete(loops.client, True, [{"role": "user", "content": "Weather?"}])
     assert completion.choices[0].finish_reason == "tool_calls"

@@ -1,4 +1,4 @@
-"""The store over the real Codex app-server, which stores nothing itself."""
+"""The response store over the real Codex app-server, which stores no responses itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from support.stub_model import Reply, StubModel, echo, last_text, texts
 
 @pytest.mark.slow
 async def test_a_conversation_by_previous_response_id(codex: str, tmp_path: Path) -> None:
-    """Each turn only names the one before it, streamed or not; the model is shown the whole conversation, in order."""
+    """A conversation by previous_response_id works, streamed or not: the model receives the complete
+    history in order.
+    """
     asked: list[str] = []
 
     def reply(body: dict[str, Any]) -> Reply:
@@ -53,7 +55,9 @@ async def test_a_conversation_by_previous_response_id(codex: str, tmp_path: Path
 
 @pytest.mark.slow
 async def test_an_answer_in_the_background(codex: str, tmp_path: Path) -> None:
-    """It is made and continued while nobody waits; cancelling one interrupts Codex's turn, and the next is made."""
+    """A background answer can be produced and continued; canceling one interrupts Codex's turn, and the
+    next one works.
+    """
     stub = StubModel(lambda body: Reply(["On and on "] * 500, delay=0.05) if last_text(body) == "Long?" else echo(body))
     await stub.start()
     stub.write_config(tmp_path / "home")
@@ -83,7 +87,9 @@ async def test_an_answer_in_the_background(codex: str, tmp_path: Path) -> None:
 
 @dataclass
 class Stage:
-    """A proxy with a store, over a Codex whose model answers by ``script``; ``shown``: what it got, turn by turn."""
+    """A proxy with a store over a Codex whose model answers by ``script``; ``shown``: the model's prompts, turn by
+    turn.
+    """
 
     base_url: str = ""
     script: list[str] = field(default_factory=list)
@@ -115,7 +121,7 @@ async def stage(codex: str, tmp_path: Path) -> AsyncIterator[Stage]:
 
 @pytest.mark.slow
 async def test_clients_that_send_only_what_is_new(stage: Stage) -> None:
-    """Each of the SDK's ways, streamed and whole in turn: the model is shown the full history, once, in order."""
+    """For each of the SDKs' loops that send only new items, the model receives the full history once and in order."""
     for number, name in enumerate([*LOOPS][:-2]):
         needed(name)
         stage.script = [*MODEL_TEXTS]
@@ -124,7 +130,9 @@ async def test_clients_that_send_only_what_is_new(stage: Stage) -> None:
 
 @pytest.mark.slow
 async def test_counting_and_compacting(stage: Stage) -> None:
-    """Codex cannot count in advance, so the count is an estimate; a summary is a turn of its model."""
+    """Token counts are estimates, since Codex cannot count in advance, and compaction asks Codex's
+    model for a summary.
+    """
     stage.script = ["It rains.", "Rain was spoken of.", "Yes."]
     async with openai.AsyncOpenAI(base_url=stage.base_url, api_key="none", max_retries=0, timeout=60) as client:
         count = await client.responses.input_tokens.count(model="stub-1", input="How is the weather today?")

@@ -1,4 +1,4 @@
-"""Retries and MCP tools over the real Codex app-server: each round is a separate thread."""
+"""Retries and MCP tools over the real Codex app-server, where each round is a separate thread."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOOL = {"type": "function", "name": "forecast", "strict": True, "parameters": DA
 
 @pytest.mark.slow
 async def test_a_bad_call_is_asked_again(codex: str, tmp_path: Path) -> None:
-    """The second thread is shown why the call failed, and the client gets the good call, streamed or not."""
+    """After an invalid call, a second thread shows the model the reason, and the client receives the valid call."""
     asked: list[str] = []
 
     def reply(body: dict[str, Any]) -> Reply:
@@ -64,7 +64,7 @@ async def test_a_bad_call_is_asked_again(codex: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_call_is_asked_about(codex: str, tmp_path: Path) -> None:
-    """Each yes-or-no question, and the words that replace the call, are separate threads."""
+    """Each yes-or-no question about a call, and the request for text that replaces the call, is a separate thread."""
     asked: list[str] = []
 
     def reply(body: dict[str, Any]) -> Reply:
@@ -94,7 +94,7 @@ async def test_a_call_is_asked_about(codex: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_mcp_tools_beside_functions(codex: str, tmp_path: Path) -> None:
-    """Local and remote servers and the client's function, in one turn and the next: both APIs, streamed and whole."""
+    """MCP tools and the client's function work in one conversation, over both APIs, streamed or not."""
     asked: list[str] = []
 
     def reply(body: dict[str, Any]) -> Reply:
@@ -127,7 +127,7 @@ async def test_mcp_tools_beside_functions(codex: str, tmp_path: Path) -> None:
 
 
 def responses_loop(client: openai.OpenAI, *, stream: bool) -> None:
-    """Two turns: the items of the MCP calls come before the function's."""
+    """Run two turns over the Responses API, and check that the MCP items precede the function call."""
     tools: Any = [{"type": "function", "name": "note", "parameters": {"type": "object"}}]
 
     def ask(history: Any) -> Any:
@@ -148,7 +148,9 @@ def responses_loop(client: openai.OpenAI, *, stream: bool) -> None:
 
 
 def chat_loop(client: openai.OpenAI, *, stream: bool) -> None:
-    """Two turns: the client only sees its own function, and the model still has the outputs of the others."""
+    """Run two turns over chat, and check that the client sees only its own function, while the model
+    keeps all outputs.
+    """
     tools: Any = [{"type": "function", "function": {"name": "note", "parameters": {"type": "object"}}}]
 
     def ask(messages: Any) -> dict[str, Any]:
@@ -172,7 +174,7 @@ def chat_loop(client: openai.OpenAI, *, stream: bool) -> None:
 
 @pytest.mark.slow
 async def test_an_answer_without_tools_is_the_demanded_json(codex: str, tmp_path: Path) -> None:
-    """Codex is told the schema from the first turn; an answer in prose is asked for again, streamed or not."""
+    """An answer in prose is retried until it is the required JSON, streamed or not; each prompt contains the schema."""
     asked: list[str] = []
 
     def reply(body: dict[str, Any]) -> Reply:

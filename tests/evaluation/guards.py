@@ -1,7 +1,7 @@
-"""Offline scenarios for each guard, policy and mode of the runtime and the addon: if one is removed, a scenario fails.
+"""Offline scenarios for each guard, policy and mode of the runtime and the addon; if one is removed, a scenario fails.
 
-Each has its script beside it. The model misbehaves on purpose: it calls forbidden tools, writes invalid JSON, repeats
-itself, never stops, ends without a word.
+Each scenario has a script. The model misbehaves deliberately: it calls forbidden tools, writes invalid JSON, repeats
+itself, never stops, or ends without text.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ TIGHT = (
     "toolsim_strict_policy=message",
     "toolsim_tool_allowlist=!facts_propose",
 )
-"""Addon options that no other scenario needs: one proxy has them all, so that a check takes seconds."""
+"""Addon options that no other scenario needs; a single proxy has all of them, so that a check takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """One offline scenario with its script."""
+    """An offline scenario with its script."""
 
     scenario: Scenario
     script: Script
 
 
 def scripts() -> dict[str, Script]:
-    """Return the scripts by the prompt that starts each."""
+    """Return the scripts by the prompts that start them."""
     return {guard.scenario.prompt: guard.script for guard in GUARDS}
 
 
@@ -48,7 +48,9 @@ def scripts() -> dict[str, Script]:
 
 
 def _executed(*expected: str, final: str | None = DONE) -> Callable[[Outcome, Workspace], Verdict]:
-    """Check the calls that ran, as ``name`` for a success and ``name CODE`` for a failure, and the last text."""
+    """Return a check of the calls that ran, as ``name`` for a success and ``name CODE`` for a failure, and of the final
+    text.
+    """
 
     def check(outcome: Outcome, workspace: Workspace) -> Verdict:
         ran = tuple(f"{execution.call.name} {execution.result.code}".strip() for execution in outcome.executions)
@@ -62,7 +64,7 @@ def _executed(*expected: str, final: str | None = DONE) -> Callable[[Outcome, Wo
 
 
 def _stays_text(start: str) -> Callable[[Outcome, Workspace], Verdict]:
-    """Check that nothing ran and that the model's words reached the client unchanged."""
+    """Return a check that no tool ran, and that the model's text reached the client unchanged."""
 
     def check(outcome: Outcome, workspace: Workspace) -> Verdict:
         if outcome.executions:
@@ -116,7 +118,7 @@ def _check_cut(outcome: Outcome, workspace: Workspace) -> Verdict:
 
 
 def _same_ids(answer: Answer) -> Answer:
-    """Number calls like a gateway that restarts with each answer and gives all of them one number."""
+    """Number calls like a gateway that gives the same id to every call."""
     return replace(answer, calls=tuple(replace(call, id="call_0") for call in answer.calls))
 
 
@@ -137,7 +139,7 @@ def _prompt(id: str) -> str:
 
 
 GUARDS = (
-    # The dispatcher.
+    # Guards of the dispatcher.
     Guard(
         Scenario(
             "withdrawn_tool",
@@ -185,7 +187,7 @@ GUARDS = (
         ),
         (get(), after("TOOL_OUTPUT_TOO_LARGE", _PATCHED), DONE),
     ),
-    # The workspace.
+    # Guards of the workspace.
     Guard(
         Scenario("wrong_path", _prompt("wrong_path"), _executed("state_patch PATH_NOT_FOUND", "state_patch")),
         (patch("/draft/heading", TITLE), after("the fields are /draft/title", _PATCHED), DONE),
@@ -198,7 +200,7 @@ GUARDS = (
             DONE,
         ),
     ),
-    # The loop.
+    # Guards of the loop.
     Guard(
         Scenario(
             "duplicate_call_ids",
@@ -210,7 +212,7 @@ GUARDS = (
     ),
     Guard(
         Scenario("never_stops", _prompt("never_stops"), _stopped("max_turns", 3), loop={"max_turns": 3}),
-        # Without the limit it would end here, and fail, instead of running forever.
+        # Without the limit, the script ends here, and the scenario fails instead of running forever.
         (get(), get(), get(), get(), DONE),
     ),
     Guard(
@@ -232,7 +234,7 @@ GUARDS = (
             _prompt("disabled_use"),
             _executed(final=None),
             loop={"tool_use_mode": "disabled"},
-            # A gateway that parses calls out of any text.
+            # The answer passes a gateway that parses calls out of any text.
             answer_transform=calls_from_content_tags,
         ),
         (get(),),
@@ -262,10 +264,10 @@ GUARDS = (
             _executed("state_get"),
             loop={"fix_empty_final": True},
         ),
-        # The second question has no tools: a model that still sees them continues to call.
+        # The second request has no tools; a model that still sees tools continues to call them.
         (get(), lambda shown: "" if FINAL_PROMPT not in shown else get() if "state_patch" in shown else DONE),
     ),
-    # The addon.
+    # Guards of the addon.
     Guard(
         Scenario("repaired_json", _prompt("repaired_json"), _executed("state_patch")),
         (block("state_patch", "{'workspace_id': 'ws_main', 'path': '/draft/title', 'value': 'x',}"), DONE),
@@ -342,7 +344,7 @@ GUARDS = (
             _executed("state_get"),
             options=("toolsim_catalog_budget=300",),
         ),
-        # The look-up is not part of the next question.
+        # The lookup is not part of the next question.
         (block("find_tools", {"names": ["state_get"]}), lambda shown: get() if "you looked up" in shown else DONE),
     ),
 )

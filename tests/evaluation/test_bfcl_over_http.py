@@ -1,4 +1,4 @@
-"""The judge of the judge over HTTP: a server that knows BFCL's right answers, asked by the command's three methods."""
+"""The BFCL judge over HTTP: a server with BFCL's correct answers, and the evaluation's three methods as its clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 class Oracle:
-    """A chat completions server that makes the right calls, in the form that the request asks for."""
+    """A chat completions server that makes the correct calls, in the form that the request requires."""
 
     def __init__(self, categories: Sequence[str]) -> None:
         self.right: dict[tuple[str, frozenset[str]], list[Decoded]] = {}
@@ -39,7 +39,8 @@ class Oracle:
         """Return the message that answers a request."""
         question = body["messages"][-1]["content"]
         shown = json.dumps(body["messages"][:-1]) + json.dumps(body.get("tools", []))
-        # The same question may occur with other tools: take the entry whose tools are all shown, and the largest such.
+        # The same question can occur with other tools, so take the entry whose tools are all in the prompt, and the
+        # largest of these.
         fitting = [
             (names, calls)
             for (asked, names), calls in self.right.items()
@@ -94,7 +95,7 @@ def server() -> Iterator[str]:
 
 
 def test_right_answers_score_by_every_way(server: str, tmp_path: Path) -> None:
-    """At least 98 % of each category through the addon, through native tools, and by BFCL's prompt."""
+    """Correct answers score at least 98 % of each category, through the addon, native tools, and BFCL's prompt."""
     command = [sys.executable, "-m", "toolsim.eval", "--base-url", server, "--models", "oracle"]
     suites = ",".join(f"bfcl:{category}" for category in bfcl.SINGLE_TURN)
     further = ["--method", ",".join(METHODS), "--suite", suites, "--sample", "10", "--out", str(tmp_path), "-q"]

@@ -1,4 +1,4 @@
-"""A demanded call, enforced by a real llama.cpp server over a model too small to obey words.
+"""A required call, enforced by a real llama.cpp server with a model too small to follow instructions.
 
 Needs a server in ``TOOLSIM_LLAMA_SERVER`` (``http://127.0.0.1:8080``, with any model), so it is not part of CI. With
 SmolLM2-135M each form takes about ten minutes on an idle core.
@@ -37,14 +37,14 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the client got: its calls (name, arguments), and whether it learned that the answer was cut off."""
+    """The client's result: its calls (name, arguments), and whether the answer was marked as truncated."""
 
     calls: list[tuple[str, str]]
     cut: bool
 
 
 def cases() -> Iterator[Case]:
-    """Each question with its tools: any tool demanded over both APIs, and the last one by name."""
+    """Yield each question with its tools: any tool is required over both APIs, and the last tool by name."""
     data = json.loads(files("toolsim.eval").joinpath("questions.json").read_text())
     declared = {tool["name"]: tool for tool in data["tools"]}
     for index, asked in enumerate(data["questions"]):
@@ -80,7 +80,7 @@ def ask(client: openai.OpenAI, case: Case) -> Outcome:
     if case.stream:
         response: Any = None
         with client.responses.stream(model="m", input=case.question, **given) as events:
-            # get_final_response() does not support an answer that was cut off.
+            # get_final_response() does not support a truncated answer.
             for event in events:
                 response = getattr(event, "response", response)
     else:
@@ -90,7 +90,7 @@ def ask(client: openai.OpenAI, case: Case) -> Outcome:
 
 
 def is_sound(case: Case, outcome: Outcome) -> bool:
-    """Return whether there is a call, and each call is of a tool on offer and fits its schema."""
+    """Return whether there are calls, and each call names an offered tool and fits its schema."""
     offered = {tool["name"]: tool["parameters"] for tool in case.tools[-1 if case.named else 0 :]}
     return bool(outcome.calls) and all(
         name in offered and jsonschema.Draft202012Validator(offered[name]).is_valid(json.loads(arguments))
@@ -100,7 +100,7 @@ def is_sound(case: Case, outcome: Outcome) -> bool:
 
 @pytest.mark.parametrize("form", ["auto", "gbnf"])
 def test_demanded_calls(form: str) -> None:
-    """Every answer that ends by itself is a call that fits its tool's schema; one cut off is marked as such."""
+    """Every complete answer is a call that fits its tool's schema, and a truncated answer is marked as such."""
     asked = list(cases())
     with (
         Mitmdump(SERVER, toolsim_backend="chat", toolsim_constrain=form, toolsim_idle_timeout=1800) as proxy,

@@ -1,4 +1,4 @@
-"""Each guard, policy and mode of the runtime and the addon: with it its scenario passes, without it it fails."""
+"""Each guard, policy and mode of the runtime and the addon: its scenario passes with it and fails without it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ async def play(methods: Methods, scenario: Scenario, cell: Cell = CELL) -> Run:
 
 
 def test_no_prompt_is_a_part_of_another() -> None:
-    """The provider recognises a scenario by its prompt, wherever that is in the text."""
+    """No scenario's prompt contains another's, since the provider finds a scenario by its prompt
+    anywhere in the text.
+    """
     prompts = [scenario.prompt for scenario in BY_ID.values()]
     assert len(scripts()) == len(GUARDS)
     assert all(a is b or a not in b for a in prompts for b in prompts)
@@ -54,14 +56,14 @@ def test_no_prompt_is_a_part_of_another() -> None:
 @pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_with_its_guard_each_scenario_is_right(api: str, stream: bool, methods: Methods) -> None:
-    """By both APIs, whole and streamed."""
+    """With all guards, each scenario passes over both APIs, streamed or not."""
     cell = replace(CELL, api=api, stream=stream)
     runs = [await play(methods, scenario, cell) for scenario in BY_ID.values()]
     assert [(run.case, run.detail) for run in runs if not run.ok] == []
 
 
 def settings(**changed: Any) -> Removal:
-    """Remove a mode or policy: the loop runs with other settings."""
+    """Return a removal of a mode or policy, which runs the loop with other settings."""
 
     def remove(monkeypatch: pytest.MonkeyPatch) -> None:
         begin = ToolLoopRunner.__init__
@@ -76,7 +78,7 @@ def settings(**changed: Any) -> Removal:
 
 
 def dispatcher(**changed: Any) -> Removal:
-    """Remove a guard of the dispatcher."""
+    """Return a removal of a guard of the dispatcher."""
 
     def remove(monkeypatch: pytest.MonkeyPatch) -> None:
         begin = ToolDispatcher.__init__
@@ -143,7 +145,7 @@ REMOVALS: list[tuple[str, str, Removal]] = [
 async def test_without_its_guard_a_scenario_is_wrong(
     what: str, id: str, remove: Removal, methods: Methods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The runtime's guards, policies and modes, one by one."""
+    """Without a guard, policy or mode of the runtime, its scenario fails."""
     remove(monkeypatch)
     without = await play(methods, BY_ID[id])
     assert not without.ok
@@ -168,7 +170,7 @@ OPTIONS: list[tuple[str, tuple[str, ...]]] = [
 @pytest.mark.parametrize(("id", "options"), OPTIONS, ids=[id for id, _ in OPTIONS])
 @pytest.mark.asyncio(loop_scope="module")
 async def test_without_its_option_a_scenario_is_wrong(id: str, options: tuple[str, ...], methods: Methods) -> None:
-    """The addon's own guards and policies."""
+    """Without an option of the addon, its scenario fails."""
     without = await play(methods, replace(BY_ID[id], options=options))
     assert not without.ok
     assert without.label != "internal_error", without.detail

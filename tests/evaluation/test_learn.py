@@ -1,4 +1,4 @@
-"""``toolsim tune``, from its command to the proxy that uses the profile, over models that are good at one setting."""
+"""``toolsim tune``, from the command to the proxy that uses the profile, over models that need a specific setting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KEY = "sk-secret-0123456789"
 
 
 class Learner:
-    """The command, with folders of its own."""
+    """The tune command with separate folders."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -52,7 +52,7 @@ class Learner:
         )
 
     def run(self, model: ScriptedModel, *words: str) -> tuple[int, str]:
-        """Return the exit code, and what it printed."""
+        """Run the command; return the exit code and the output."""
         process = self.start(model, *words)
         out, errors = process.communicate(timeout=300)
         return process.returncode, out + errors
@@ -73,7 +73,9 @@ def learner(tmp_path: Path) -> Iterator[Learner]:
 
 
 def test_the_whole_loop(learner: Learner) -> None:
-    """A model that calls for greetings gets a second opinion, and the proxy that has the profile asks for it."""
+    """A model that calls tools for greetings gets a profile with a second opinion, and a proxy with that profile uses
+    it.
+    """
     with ScriptedModel(needless=True, engine="llama.cpp") as model:
         code, printed = learner.run(model)
         assert code == 0, printed
@@ -82,13 +84,13 @@ def test_the_whole_loop(learner: Learner) -> None:
         assert profile["options"] == {"toolsim_second_opinion": "on"}
         learned = profile["tuned"]
         assert (profile["models"], learned["engine"], learned["complete"]) == ([NAME], "llama.cpp", True)
-        # Exactly what the backend got, and what it counted.
+        # These are exactly the requests that the backend received, and the tokens that it counted.
         assert learned["requests"] == model.requests
         assert (learned["input_tokens"], learned["output_tokens"]) == (100 * model.requests, 10 * model.requests)
         assert model.keys == {f"Bearer {KEY}", ""} or model.keys == {f"Bearer {KEY}"}
         preferred = [choice for choice in learned["choices"] if choice["outcome"] == "preferred"]
         assert [(choice["what"], choice["lost"]) for choice in preferred] == [("second opinion", 0)]
-        # Nothing is left to go on from.
+        # No answers are left that a later session could resume.
         assert list((learner.folder / "state").rglob("*.jsonl")) == []
 
         greeting = next(question for question in questions() if question.kind == "none")
@@ -116,7 +118,9 @@ def test_the_whole_loop(learner: Learner) -> None:
 
 @pytest.mark.extended
 def test_a_backend_that_goes_down(learner: Learner) -> None:
-    """What was decided before stays, and is said to be a part; the next run goes on from there."""
+    """If the backend fails midway, the earlier decisions are kept in a partial profile, and the next
+    session resumes.
+    """
 
     def fault(number: int) -> tuple[int, dict[str, str]] | None:
         return (500, {}) if number > 70 else None
@@ -144,7 +148,7 @@ def test_a_backend_that_goes_down(learner: Learner) -> None:
     ],
 )
 def test_a_backend_that_answers_nothing(learner: Learner, status: int, headers: dict[str, str], says: str) -> None:
-    """There is no profile."""
+    """If no question is answered, there is no profile, and the reason is printed."""
     with ScriptedModel(fault=lambda _: (status, headers)) as model:
         code, printed = learner.run(model)
     assert code == 1
@@ -155,7 +159,7 @@ def test_a_backend_that_answers_nothing(learner: Learner, status: int, headers: 
 
 @pytest.mark.extended
 def test_a_slow_backend(learner: Learner) -> None:
-    """The time is over before anything is clear."""
+    """If the time limit is reached before any decision, there is no profile."""
     with ScriptedModel(seconds=1.0) as model:
         code, printed = learner.run(model, "--minutes", "0.05")
     assert code == 1
@@ -165,7 +169,7 @@ def test_a_slow_backend(learner: Learner) -> None:
 
 @pytest.mark.extended
 def test_interrupted_and_two_at_once(learner: Learner) -> None:
-    """A second learner of the same model is refused; Ctrl-C keeps the answers."""
+    """A second session for the same model is refused, and Ctrl-C keeps the answers."""
 
     def slow_later(number: int) -> None:
         time.sleep(0.5 if number > 12 else 0)
@@ -186,7 +190,7 @@ def test_interrupted_and_two_at_once(learner: Learner) -> None:
 
 
 def recorded(folder: Path, count: int) -> Path:
-    """Record turns of a model that answers the built-in questions rightly; return their folder."""
+    """Record turns of a model that answers the built-in questions correctly; return their folder."""
     turns = folder / "recordings"
     turns.mkdir()
     asked = [question for question in questions() if question.kind in ("one", "two", "none")]
@@ -211,7 +215,9 @@ def recorded(folder: Path, count: int) -> Path:
 
 
 def test_recorded_turns(learner: Learner) -> None:
-    """One half chooses the setting, the other confirms it; the profile has numbers, and nothing of the content."""
+    """One half of the recorded turns chooses the setting, the other half confirms it; the profile
+    contains no content.
+    """
     turns = recorded(learner.folder, 60)
     with ScriptedModel(lambda seen, question: not question.calls or seen.form == "hermes") as model:
         code, printed = learner.run(model, "--from", str(turns), "--only", "form")
@@ -229,7 +235,7 @@ def test_recorded_turns(learner: Learner) -> None:
 
 
 def test_a_gain_that_does_not_hold(learner: Learner) -> None:
-    """A setting that is better by one half alone is not kept."""
+    """A setting that is better only for the choosing half is not kept."""
     turns = recorded(learner.folder, 60)
     own = own_questions([turns])
     chosen = {str(question.messages[-1]["content"]) for question in own.choosing}
@@ -249,7 +255,7 @@ def test_a_gain_that_does_not_hold(learner: Learner) -> None:
 
 @pytest.mark.extended
 def test_next_to_the_built_in_questions(learner: Learner) -> None:
-    """Both are asked; the recorded ones confirm."""
+    """With --built-in, the built-in questions are asked too, and the recorded ones confirm the choice."""
     turns = recorded(learner.folder, 40)
     with ScriptedModel(lambda seen, question: not question.calls or seen.form == "hermes") as model:
         code, printed = learner.run(model, "--from", str(turns), "--built-in", "--only", "form")
@@ -266,7 +272,7 @@ def test_next_to_the_built_in_questions(learner: Learner) -> None:
     ],
 )
 def test_too_few_recorded_turns(learner: Learner, count: int, words: tuple[str, ...], problem: str) -> None:
-    """That is one line, and nothing is asked."""
+    """Too few recorded turns are an error in one line, and no request is sent."""
     turns = recorded(learner.folder, count)
     with ScriptedModel() as model:
         code, printed = learner.run(model, *(word.format(turns) for word in words))

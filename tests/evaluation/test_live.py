@@ -1,4 +1,4 @@
-"""A live evaluation of a server that misbehaves on purpose: each failure is a run's, and no finished run is lost."""
+"""A live evaluation of a server that fails deliberately: each failure belongs to a run, and no finished run is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEY = "sk-live-0123456789abcdef"
 
 
 class Server(ThreadingHTTPServer):
-    """A chat server whose models each fail in their own way; counts the questions."""
+    """A chat server whose models each fail differently; it counts the requests."""
 
     daemon_threads = True
 
@@ -108,7 +108,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The report of the slow evaluation, run in one go."""
+    """The report of the slow evaluation, run without interruption."""
     out = tmp_path_factory.mktemp("uninterrupted")
     with serving() as made:
         assert evaluate(out, "--base-url", made.url, *SLOW).returncode == 0
@@ -148,7 +148,7 @@ def labels(out: Path) -> dict[tuple[str, str], str]:
 
 @pytest.mark.extended
 def test_whatever_a_server_does_is_the_runs(server: Server, tmp_path: Path) -> None:
-    """Wrong key, missing model, no JSON, hang, rate limit: labelled, through the proxy and without it; exit code 0."""
+    """Each failure of a server is labeled in its run, with and without the proxy, and the exit code is 0."""
     models = ["locked", "gone", "garbled", "hanging", "limited", "good"]
     done = evaluate(
         tmp_path, "--base-url", server.url, "--key-env", "TOOLSIM_TEST_KEY", "--models", ",".join(models),
@@ -160,9 +160,9 @@ def test_whatever_a_server_does_is_the_runs(server: Server, tmp_path: Path) -> N
         (model, method): expected.get(model, "right") for model in models for method in ("toolsim", "native")
     }
     assert server.keys == {KEY}
-    # The rate limit was waited for: asked twice for each answer.
+    # The rate limit was respected, so each answer took two requests.
     assert server.asked["limited"] == 4
-    # No key: not in any file, though a server printed it in its error, and not in the output.
+    # The key is in no file and not in the output, although a server included it in an error.
     written = [path.read_bytes() for path in folder(tmp_path).rglob("*") if path.is_file()]
     assert len(written) == 5
     assert not any(KEY.encode() in data for data in [*written, done.stdout.encode(), done.stderr.encode()])
@@ -170,7 +170,7 @@ def test_whatever_a_server_does_is_the_runs(server: Server, tmp_path: Path) -> N
 
 
 def test_a_server_that_is_down(tmp_path: Path) -> None:
-    """Each run fails at once, and the report is written."""
+    """If the server is down, each run fails immediately, and the report is written."""
     done = evaluate(tmp_path, "--base-url", "http://127.0.0.1:9/v1", "--models", "m", "--method", "native,toolsim",
                     "--scenarios", "chat_only,happy_path")  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -178,7 +178,7 @@ def test_a_server_that_is_down(tmp_path: Path) -> None:
 
 
 def test_flows_are_kept_on_request_and_hold_no_key(server: Server, tmp_path: Path) -> None:
-    """The exchanges of the method toolsim, in mitmproxy's own format, without secrets."""
+    """With --flows, the exchanges of the method toolsim are stored in mitmproxy's format, without secrets."""
     evaluate(tmp_path, "--base-url", server.url, "--key-env", "TOOLSIM_TEST_KEY", "--models", "good",
              "--scenarios", "happy_path", "--flows")  # fmt: skip
     flows = list(folder(tmp_path).rglob("*.flow"))
@@ -206,7 +206,9 @@ def wait_for_lines(out: Path, count: int, process: subprocess.Popen[str]) -> Non
 def test_an_interrupted_evaluation_finishes_with_the_same_totals(
     server: Server, uninterrupted: Any, tmp_path: Path
 ) -> None:
-    """Interrupted, ended and killed midway: each finished run is kept, none is repeated, the totals are the same."""
+    """An evaluation that is interrupted, terminated and killed keeps each finished run, repeats none, and has the same
+    totals.
+    """
     arguments: tuple[str, ...] = ("--base-url", server.url, *SLOW)
     interruptions = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
     for number in interruptions:
@@ -222,7 +224,7 @@ def test_an_interrupted_evaluation_finishes_with_the_same_totals(
             assert f"interrupted: {finished} of 40" in (folder(tmp_path / "a") / "report.md").read_text()
         arguments = ("--resume",)
     assert evaluate(tmp_path / "a", "--resume").returncode == 0
-    # At most the question that was in progress is asked again.
+    # At most the question in progress at each interruption is repeated.
     assert 40 <= server.asked["slow"] <= 40 + len(interruptions)
     for name in ("overall", "planned", "failures", "tools", "chat"):
         assert report(tmp_path / "a")[name] == uninterrupted[name]
@@ -231,10 +233,10 @@ def test_an_interrupted_evaluation_finishes_with_the_same_totals(
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for the proxy in /proc")
 def test_no_proxy_outlives_a_killed_evaluation(server: Server, tmp_path: Path) -> None:
-    """Even SIGKILL leaves no mitmdump behind."""
+    """No mitmdump survives an evaluation that is killed by SIGKILL."""
     process = begin(tmp_path, "--base-url", server.url, *SLOW, "--method", "toolsim")
     wait_for_lines(tmp_path, 2, process)
-    # By thread: the proxy need not be started by the first one.
+    # Check the children of all threads, since any thread can have started the proxy.
     tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
     children = [child for task in tasks for child in task.read_text().split()]
     assert len(children) == 1
@@ -255,7 +257,9 @@ def _state(process: str) -> str:
 
 @pytest.mark.slow
 def test_the_predecessors_variables_alone(server: Server, tmp_path: Path) -> None:
-    """They ask the server: the default models that it lists, as often as is said, and the rest is named."""
+    """The predecessor's variables alone determine the server, the key and the trials; the server's default models are
+    used.
+    """
     asked = {"BASE_URL": server.url, "API_KEY": KEY, "TRIALS": "2", "SCENARIOS": "chat_only", "CLIENT_TIMEOUT": "0"}
     variables = {f"OPENROUTER_{name}": value for name, value in asked.items()}
     command = [*COMMAND, "--out", str(tmp_path), "--method", "native"]

@@ -16,9 +16,9 @@ COMMAND = [sys.executable, "-m", "toolsim.eval"]
 
 @pytest.mark.slow
 def test_all_scenarios_are_right_by_both_apis_whole_and_streamed(tmp_path: Path) -> None:
-    """Exit code 0, each scenario four times, and the report's files are there."""
+    """All scenarios pass over both APIs, streamed or not, and the report's files are written."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENROUTER_")}
-    # A base URL in the environment does not make it live, and no proxy reaches anything else.
+    # A base URL in the environment must not make the run live, and no proxy may reach another server.
     environment |= {"OPENROUTER_BASE_URL": "http://192.0.2.1/v1", "OPENROUTER_API_KEY": "sk-or-v1-never-sent"}
     command = [*COMMAND, "--offline", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
@@ -38,6 +38,6 @@ def test_all_scenarios_are_right_by_both_apis_whole_and_streamed(tmp_path: Path)
     assert all("never-sent" not in file.read_text() for file in folder.iterdir())
     runs = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
     assert {run["cell"]["method"] for run in runs} == {"toolsim"}
-    # What the model was shown is what the backend got: tools in words.
+    # The recorded prompt is the one that the backend received, with the tools as text.
     shown = next(run for run in runs if run["case"] == "happy_path")["steps"][0]["shown"]
     assert any("CLIENT TOOL CATALOG" in text for _, text in shown)

@@ -35,7 +35,7 @@ RUNS = [
     for place, method in enumerate(("toolsim", "native", "prompt"))
 ]
 
-# The labels and figures of plots that lie outside their picture.
+# Returns the labels and figures of charts that are outside their image.
 OUTSIDE = """[...document.querySelectorAll('svg text')].filter(text => {
   const box = text.getBBox(), whole = text.ownerSVGElement.viewBox.baseVal
   return box.x < 0 || box.x + box.width > whole.width
@@ -44,7 +44,7 @@ OUTSIDE = """[...document.querySelectorAll('svg text')].filter(text => {
 
 @pytest.mark.parametrize("width", [1280, 700])
 def test_it_fits_the_window_and_unfolds(width: int, tmp_path: Path) -> None:
-    """Nothing is cut off at the side, wide tables scroll in their box, a failure opens, and nothing is fetched."""
+    """The page fits the window, wide tables scroll, a failure unfolds, and nothing is fetched."""
     page = tmp_path / "report.html"
     page.write_text(render(RUNS, planned=len(RUNS), stamp="20260207T123628Z", target="http://127.0.0.1:1/v1"))
     with Chromium(width=width) as browser:
@@ -62,7 +62,9 @@ def test_it_fits_the_window_and_unfolds(width: int, tmp_path: Path) -> None:
 
 
 def test_the_picture_of_a_report(tmp_path: Path) -> None:
-    """With TOOLSIM_SCREENSHOTS=FOLDER, makes README's picture from a real report; without it, from the runs above."""
+    """Screenshot of a report: with TOOLSIM_SCREENSHOTS=FOLDER README's image of a real report, else of
+    the runs above.
+    """
     folder = os.environ.get("TOOLSIM_SCREENSHOTS", "")
     page = Path(folder) / "report.html" if folder else tmp_path / "report.html"
     if not folder:
