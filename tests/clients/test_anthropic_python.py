@@ -144,7 +144,7 @@ def test_the_tool_runner(stage: Stage) -> None:
 
     @anthropic.beta_tool
     def get_weather(city: str) -> str:
-        """Tell the sky over a city."""
+        """Describe the sky over a city."""
         return run_tool("get_weather", {"city": city})
 
     with connect(stage) as client:

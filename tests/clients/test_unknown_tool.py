@@ -41,7 +41,7 @@ def served(request: pytest.FixtureRequest, backend: TextBackend) -> Iterator[tup
 
 
 def get_weather(city: str) -> str:
-    """Tell the weather in a city."""
+    """Return the weather in a city."""
     return f"sun over {city}"
 
 

@@ -1,6 +1,6 @@
-"""Every function that a turn enters fails once, with each kind of exception: ``python -m faults [WORD …]``.
+"""Makes every function that a turn enters fail once, with each kind of exception: ``python -m faults [WORD …]``.
 
-Words select scenarios and kinds of exceptions by their names. Prints each bad outcome, and a row for each scenario.
+Words select scenarios and kinds of exceptions by name. Prints each bad outcome, and a row for each scenario.
 """
 
 from __future__ import annotations

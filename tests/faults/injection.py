@@ -1,11 +1,11 @@
-"""A mitmproxy script that makes one function of toolsim raise, once, on the command of a test.
+"""A mitmproxy script that makes one function of toolsim raise an exception once, on the command of a test.
 
 It listens on 127.0.0.1 at the port in ``FAULTS_PORT``; each line is a JSON command, and so is its answer:
 
-- ``{"do": "record"}``: note every function that is entered from now on.
-- ``{"do": "functions"}``: stop that; the answer lists their names.
-- ``{"do": "arm", "name": NAME, "error": "KeyError"}``: the function raises this when it is entered next.
-- ``{"do": "state"}``: whether it has, and what is in flight; disarms it.
+- ``{"do": "record"}``: record every function that is entered from now on.
+- ``{"do": "functions"}``: stop recording; the answer lists the names of the functions.
+- ``{"do": "arm", "name": NAME, "error": "KeyError"}``: the function raises this exception on its next call.
+- ``{"do": "state"}``: return whether the function has raised it, and the work in progress; disarm the function.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TOOL = 4
 
 
 class Faults:
-    """Records functions, and lets one of them fail."""
+    """Records functions, and makes one of them fail."""
 
     def __init__(self) -> None:
         self.entered: dict[str, CodeType] = {}
@@ -61,7 +61,7 @@ class Faults:
         sys.monitoring.restart_events()
 
     def disarm(self) -> bool:
-        """Return whether the function has raised."""
+        """Disarm the function, and return whether it has raised its exception."""
         code, self.armed = self.armed, None
         if code is not None:
             sys.monitoring.set_local_events(_TOOL, code, 0)
@@ -81,7 +81,7 @@ class Faults:
 
 
 def in_flight() -> dict[str, int]:
-    """Return what is under way, by kind; each is 0 when nothing is."""
+    """Return the number of exchanges, answers, rounds and sockets in progress."""
     drain: Any = ctx.master.addons.get("drain")
     return {
         "exchanges": len(ToolSim.exchanges),
@@ -92,7 +92,7 @@ def in_flight() -> dict[str, int]:
 
 
 def serve(faults: Faults, listener: socket.socket) -> None:
-    """Answer the commands of one connection after another."""
+    """Answer the commands of one connection at a time."""
     while True:
         connection, _ = listener.accept()
         with connection, connection.makefile("rw") as lines:
@@ -113,7 +113,7 @@ def serve(faults: Faults, listener: socket.socket) -> None:
 
 
 def load(_: object) -> None:
-    """Start listening."""
+    """Start listening for commands."""
     faults = Faults()
     faults.start()
     listener = socket.create_server(("127.0.0.1", int(os.environ["FAULTS_PORT"])))

@@ -1,4 +1,4 @@
-"""A sample of the faults of ``make faults``: functions drawn at random, for each kind of turn."""
+"""A sample of the faults of ``make faults``: random functions for each kind of turn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from faults.trial import ERRORS, World, world
 
 SEED = int(os.environ.get("FAULTS_SEED", "1"))
 SAMPLE = 6
-# The first functions of ours that mitmproxy calls: nothing of ours is above them.
+# The first functions of toolsim that mitmproxy calls; no other function of toolsim can handle their exceptions.
 OUTERMOST = (
     "guarded.py:GuardedStream._handle_event:",
     "guarded.py:GuardedStream.watched:",
@@ -35,7 +35,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_function_that_fails_once(name: str, place: World) -> None:
-    """The turn is right or fails by itself, nothing unchecked is forwarded, and the next turn is right."""
+    """If a function fails once, the turn is correct or fails cleanly, no raw data is forwarded, and the next turn is
+    correct.
+    """
     draw = random.Random(f"{SEED} {name}")
     functions = place.functions(SCENARIOS[name])
     outermost = [function for function in functions if any(place in function for place in OUTERMOST)]

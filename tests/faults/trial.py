@@ -1,4 +1,4 @@
-"""Lets one function fail in one turn of a real mitmdump, and says what became of the turn and of the next one."""
+"""Makes one function fail in one turn of a real mitmdump, and reports the outcome of this turn and of the next one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SETTLE_SECONDS = 3.0
 ERRORS = ("RuntimeError", "KeyError", "MemoryError", "RecursionError")
 
 _INJECTION = Path(__file__).parent / "injection.py"
-# What differs from one answer to the next: ids and times; and whether it could be stored, which it then says.
+# Differences between equal answers: ids, times, and whether the answer was stored.
 _VARIES = re.compile(
     rb'[0-9a-f]{12,}|"store": ?(?:true|false)|"(?:created|created_at|completed_at)": ?[\d.]+|"(?:date|via)": ?"[^"]*"'
 )
@@ -37,7 +37,7 @@ _COMPLETED = re.compile(rb'response\.completed|"finish_reason": ?"(?:stop|tool_c
 
 @dataclass(frozen=True)
 class Reply:
-    """What a client got. ``status``: 0 if no head came; ``is_whole``: whether the answer ended properly."""
+    """A client's answer. ``status``: 0 if no headers arrived; ``is_whole``: whether the answer ended properly."""
 
     status: int
     body: bytes = b""
@@ -52,7 +52,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of one trial. ``why``: what a person wants to see of it."""
+    """The outcome of a trial. ``why``: an explanation for the reader of the report."""
 
     scenario: str
     function: str
@@ -66,7 +66,7 @@ class Result:
 
 
 class World:
-    """A proxy of each kind with its backend."""
+    """A proxy of each kind, and their backend."""
 
     def __init__(self, proxies: dict[str, tuple[Mitmdump, Any]], backend: RawBackend) -> None:
         self._proxies = proxies
@@ -74,7 +74,7 @@ class World:
         self._expected: dict[str, tuple[Reply, list[tuple[str, bytes]], str]] = {}
 
     def functions(self, scenario: Scenario) -> list[str]:
-        """Return the functions that a turn enters, and remember what is right for it."""
+        """Return the functions that a turn enters, and record its correct answer."""
         self._learn(scenario)
         self._command(scenario, do="record")
         self._ask(scenario)
@@ -84,7 +84,7 @@ class World:
         return found
 
     def run(self, scenario: Scenario, function: str, error: str) -> Result | None:
-        """Return what becomes of a turn in which a function fails; None if the turn did not enter it."""
+        """Return the outcome of a turn in which a function fails, or None if the turn does not enter the function."""
         right, sent, _ = self._expected[scenario.name]
         self._command(scenario, do="arm", name=function, error=error)
         reply = self._ask(scenario)
@@ -102,13 +102,15 @@ class World:
         return Result(scenario.name, function, error, outcome, why)
 
     def _learn(self, scenario: Scenario) -> None:
-        """Make a stored answer that the scenario continues, and remember what the turn itself gets and sends."""
+        """Create the stored answer that the scenario continues, and record the turn's correct answer and backend
+        requests.
+        """
         previous = ""
         if scenario.is_continued:
             first = json.loads(self._send(scenario, scenario.body | {"stream": False}).body)
             previous = first["id"]
         self._expected[scenario.name] = Reply(0), [], previous
-        for _ in range(2):  # The first one may import, and ask the backend what it is.
+        for _ in range(2):  # The first turn might import modules and detect the backend's engine.
             right = self._ask(scenario)
         self._expected[scenario.name] = right, self._asked(), previous
         assert (right.status == 200) is scenario.is_admitted, _shown(right)
@@ -140,11 +142,11 @@ class World:
             connection.close()
 
     def _asked(self) -> list[tuple[str, bytes]]:
-        """Return what the backend was asked, without what differs each time."""
+        """Return the requests that the backend received, without the parts that vary."""
         return [(asked.path, _VARIES.sub(b"~", asked.body)) for asked in self._backend.asked if asked.method == "POST"]
 
     def _left(self, scenario: Scenario) -> dict[str, int]:
-        """Return what stays in flight."""
+        """Return the work that remains in progress."""
         end = time.monotonic() + SETTLE_SECONDS
         while True:
             state = self._command(scenario, do="state")["open"]
@@ -163,7 +165,7 @@ class World:
 def _judge(
     reply: Reply, right: Reply, asked: Sequence[tuple[str, bytes]], sent: Sequence[tuple[str, bytes]]
 ) -> tuple[Outcome, str]:
-    """Return the outcome of a turn, and why."""
+    """Return the outcome of a turn, and the reason."""
     if any(request not in sent for request in asked):
         return "forwarded raw", str(asked)[:300]
     if reply.is_hung:
@@ -173,7 +175,7 @@ def _judge(
     if _RAW.search(reply.body):
         return "forwarded raw", _shown(reply)
     if not reply.is_whole:
-        # Before its head there is always a status to tell it by.
+        # Before the headers of an answer, a failure must always be a status.
         if reply.status == right.status == 200:
             return "closed", ""
         return "wrong content", "closed " + _shown(reply)

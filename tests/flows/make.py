@@ -1,8 +1,8 @@
-"""Make the fixtures in flows/ from real runs: ``make record-flows``.
+"""Generates the fixtures in flows/ from real runs: ``make record-flows``.
 
 A real mitmdump with ``toolsim_capture`` runs between real clients and the text-only backend (or the Codex app-server).
-A scenario defines the client, what the model writes, and which exchanges to store. Whatever depends on the time, the
-machine or chance is then set to fixed values, so that making the fixtures again changes nothing by itself.
+A scenario defines the client, the model's texts, and the exchanges to store. Values that depend on the time, the
+machine or chance are then fixed, so that generating the fixtures again changes nothing by itself.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ TWO = says(call("get_weather", PARIS), "\n", call("get_weather", ROME))
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One run: ``ask`` gets the base URL; ``keep``: numbers of the exchanges to store, the first by the plain name."""
+    """A run to record. ``ask`` receives the base URL; ``keep``: numbers of the exchanges to store; the first has the
+    plain name.
+    """
 
     name: str
     ask: Callable[[str], object]
@@ -301,11 +303,11 @@ APP_SERVER = (
 
 
 def play(scenario: Scenario, backend: TextBackend, base_url: str, captured: Path) -> list[Path]:
-    """Run one scenario; return the files of its exchanges, in order."""
+    """Run one scenario; return the recordings of its exchanges in order."""
     before = set(captured.iterdir())
     backend.play(scenario.turns, chunk_size=scenario.chunk_size, split=scenario.split)
     scenario.ask(base_url)
-    # A client may have its answer, and leave, a moment before the exchange is over.
+    # A client can receive its answer and disconnect shortly before the exchange ends.
     expected = max(len(backend.exchanges), max(scenario.keep) + 1)
     end = time.monotonic() + 10
     while len(found := set(captured.glob("*.flow")) - before) < expected:
@@ -323,7 +325,7 @@ def proxy(target: str | None, captured: Path, **options: Any) -> Iterator[str]:
 
 
 def record(scenarios: Sequence[Scenario], folder: Path) -> None:
-    """Run scenarios; those with the same options share one mitmdump, one after another."""
+    """Run scenarios; those with the same options use the same mitmdump, one after another."""
     with ExitStack() as stack:
         backend = stack.enter_context(TextBackend())
         kinds = sorted({(scenario.backend, json.dumps(scenario.options)) for scenario in scenarios})
@@ -340,7 +342,7 @@ def record(scenarios: Sequence[Scenario], folder: Path) -> None:
 
 
 def record_app_server(folder: Path) -> None:
-    """Run the scenarios of the Codex app-server; its model is the text-only backend."""
+    """Run the scenarios of the Codex app-server, whose model is the text-only backend."""
     command = test_codex.CODEX
     if command is None:
         raise SystemExit("needs codex: run `make test-clients`")
@@ -366,7 +368,7 @@ def store(scenario: Scenario, files: Sequence[Path], folder: Path) -> None:
 # -- what depends on the time, the machine or chance --
 
 PLACE = "/home/user/project"
-# The text-only backend's ids; our own are in ``compare``.
+# The text-only backend's ids; toolsim's ids are in ``compare``.
 BACKEND_IDS = re.compile(r"(?P<kind>\b(?:resp|msg|rs)_)[0-9a-f]{32}\b")
 RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r'("(?:created|created_at|completed_at)": ?)\d{10}\b'), r"\g<1>1764967971"),
@@ -382,14 +384,14 @@ RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def settle(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
-    """Replace what would differ in another run by fixed values; return the same flows."""
+    """Replace values that would differ in another run with fixed ones; return the same flows."""
     numbers: dict[str, str] = {}
 
     def number(found: re.Match[str]) -> str:
         kind = found["kind"] or found.groupdict().get("chat") or ""
         digits = found[0][len(kind) :]
         count = str(len(numbers) + 1)
-        # Of the same length and kind: hexadecimal digits, with dashes in the same places.
+        # The replacement has the same length and kind: hexadecimal digits, with dashes in the same positions.
         return numbers.setdefault(found[0], f"{kind}{re.sub('[0-9a-f]', '0', digits)[: -len(count)]}{count}")
 
     def fixed(text: str) -> str:
@@ -413,7 +415,7 @@ def settle(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
 
 
 def in_order(text: str) -> str:
-    """Sort Codex's metadata, whose order is random."""
+    """Sort Codex's metadata, which is in random order."""
     if '"client_metadata":{' not in text:
         return text
     body = json.loads(text)
@@ -421,12 +423,12 @@ def in_order(text: str) -> str:
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
 
 
-# Codex's prompts and descriptions belong to its makers: we store only their shape.
+# Recordings with Codex's prompts and descriptions, which belong to its makers; only their shape is stored.
 OTHERS_WORDS = "codex-[cf]*.flow"
 
 
 async def check(folder: Path) -> None:
-    """Replay all new fixtures: one that does not replay on the day it was made never will."""
+    """Replay all new fixtures, because a recording that does not replay now never will."""
     Master(Options()).addons.add(ToolSim())
     for file in sorted(folder.glob(OTHERS_WORDS)):
         pseudonymise(file, key=b"the same in every run")
@@ -437,7 +439,7 @@ async def check(folder: Path) -> None:
 
 
 def main(words: Sequence[str]) -> None:
-    """Make all fixtures, or those whose names contain one of ``words``."""
+    """Generate all fixtures, or those whose names contain one of ``words``."""
     wanted = [
         scenario for scenario in (*CLIENTS, *STORIES) if not words or any(word in scenario.name for word in words)
     ]

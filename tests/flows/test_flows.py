@@ -1,4 +1,4 @@
-"""The fixtures in flows/: each replays, however it is cut, and loads in mitmdump, with and without the addon."""
+"""The fixtures in flows/: each replays, however it is split, and loads in mitmdump, with and without the addon."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def mitm() -> Iterator[Any]:
 
 
 def test_the_folder_is_complete_and_small() -> None:
-    """There is a fixture of each client and story, of both APIs over both backends, streamed and whole; under 1 MB."""
+    """The folder is smaller than 1 MB, and has a fixture of each client and story, and of both APIs on both sides."""
     names = [path.stem for path in FILES]
     assert len(names) >= 24
     for word in (*CLIENTS, *(story for story in STORIES if story != "two-calls")):
@@ -77,7 +77,7 @@ def test_the_folder_is_complete_and_small() -> None:
 
 @every_file
 def test_replay(mitm: Any, path: Path) -> None:
-    """The addon's output is the same as when it was recorded, in one piece or cut at random."""
+    """The replayed output equals the recorded one, whether the input arrives in one chunk or is split at random."""
     for cut in (None, 1, 2, 3):
         result = replay_file(path) if cut is None else replay_file(path, cut_by(random.Random(cut)))
         assert result.same, f"{result}\n(make replay UPDATE=1 accepts it)"
@@ -85,7 +85,7 @@ def test_replay(mitm: Any, path: Path) -> None:
 
 @every_file
 def test_nothing_of_a_machine(path: Path) -> None:
-    """A fixture holds no path, address or date of the machine on which it was made."""
+    """A fixture contains no path, address or date of the machine on which it was recorded."""
     data = path.read_bytes()
     for word in (b"/tmp/", b"/root/", b"site-packages", str(FLOWS.parent).encode(), b"mitmproxy", b"BEGIN CERT"):
         assert word not in data, word
@@ -112,7 +112,7 @@ def test_loads_in_mitmdump(tmp_path: Path, with_addon: bool) -> None:
         expected = client if with_addon else backend
         ours, theirs = comparable(read[backend.id], like=expected), comparable(expected)
         if with_addon:
-            # A stream that is read whole is rewritten whole: other headers, the same events.
+            # A stream that is loaded completely is rewritten completely, with other headers but the same events.
             for side in (ours, theirs):
                 side.get("response", {}).pop("headers", None)
         else:
@@ -123,7 +123,7 @@ def test_loads_in_mitmdump(tmp_path: Path, with_addon: bool) -> None:
 
 @pytest.mark.slow
 def test_serves_live_clients() -> None:
-    """``mitmdump -S`` answers every recorded request as it was answered then."""
+    """``mitmdump -S`` answers every recorded request with its recorded answer."""
     served = [path for path in FILES if not unanswerable(*recorded(path))]
     arguments = [word for path in served for word in ("-S", str(path))]
     with Mitmdump(arguments=arguments, keepserving=True) as proxy:
@@ -147,7 +147,7 @@ def test_serves_live_clients() -> None:
 
 @every_file
 def test_pseudonymise(mitm: Any, tmp_path: Path, path: Path) -> None:
-    """With other words the recording still replays, and has the same shape."""
+    """A pseudonymized recording contains none of the original text, but still replays and has the same shape."""
     copy = tmp_path / path.name
     copy.write_bytes(path.read_bytes())
     before = recorded(copy)

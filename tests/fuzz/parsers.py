@@ -1,4 +1,6 @@
-"""Fuzz the parsers, guided by the branches that an input takes (libFuzzer, by atheris); hypothesis only guesses."""
+"""Fuzzes the parsers, guided by branch coverage (libFuzzer, through atheris); hypothesis only
+generates random inputs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def _dictionary() -> str:
 
 
 def main() -> None:
-    """Fuzz for the seconds in the first argument, starting from the seeds; findings go to the current directory."""
+    """Fuzz for the number of seconds in the first argument, starting from the seeds; write findings to the current
+    folder.
+    """
     folder = Path(tempfile.mkdtemp(prefix="toolsim-fuzz-"))
     corpus, dictionary = folder / "corpus", folder / "words"
     corpus.mkdir()

@@ -1,7 +1,7 @@
-"""Fuzz targets: no bytes make a parser raise, and no result depends on how they were cut.
+"""Fuzz targets: no bytes make a parser raise an exception, and no result depends on how the bytes were split.
 
-The first two bytes of an input select the target and the cut; the rest is what a peer sends. Inputs contain only what
-their target reads, for hundreds of runs per second: words come without envelopes.
+The first two bytes of an input select the target and the split; a peer sends the remaining bytes. For hundreds of runs
+per second, inputs contain only the data that their target parses: model texts have no envelopes.
 """
 
 from __future__ import annotations
@@ -43,12 +43,14 @@ from toolsim.wire.sse import SSEDecoder
 _CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
 _TOOLS = (Tool("f", "f", parameters=_CITY), Tool("g", "g", parameters=_CITY, strict=True))
 _POLICIES = (Policy(), Policy(untagged="off"), Policy(use_tool=False, repair="off"), Policy(max_tool_bytes=64))
-# Lost words or calls, a call twice or one too many: any difference between two of these is a bug.
+# The text, the calls, and the end of an answer; a lost, repeated or additional text or call is a bug.
 type _Outcome = tuple[str, list[str], str]
 
 
 def sse(data: bytes, step: int) -> None:
-    """Whole or in pieces, the events are the same; and a repeat expands to what its bytes contain."""
+    """Check that splitting does not change the events, and that a repeated frame expands to the
+    contents of its bytes.
+    """
     whole, cut, repeats = SSEDecoder(), SSEDecoder(), RepeatDecoder()
     events = whole.feed(data) + whole.feed(b"") if data else []
     pieces = [event for piece in _pieces(data, step) for event in cut.feed(piece)]
@@ -81,7 +83,7 @@ def _turn(data: bytes, step: int, backend: ApiName, kind: str) -> _Outcome:
 
 
 def _outcome(events: list[ClientEvent]) -> _Outcome:
-    """Return the text, the calls and the end of an answer, which must end exactly once."""
+    """Return the text, the calls and the end of an answer, and check that it ends exactly once."""
     assert isinstance(events[-1], Ended | Failed), "an answer without an end"
     text, calls = "", list[str]()
     for event in events[:-1]:
@@ -100,25 +102,25 @@ def _outcome(events: list[ClientEvent]) -> _Outcome:
 
 
 def chat_stream(data: bytes, step: int) -> None:
-    """A chat stream of any bytes has the same result at any cut, and ends once."""
+    """Check that a chat stream of any bytes has the same result at any split, and ends once."""
     kind = "text/event-stream"
     assert _turn(data, step, "chat", kind) == _turn(data, len(data) + 1, "chat", kind), "the cut made a difference"
 
 
 def responses_stream(data: bytes, step: int) -> None:
-    """So does a Responses stream."""
+    """Check that a Responses stream of any bytes has the same result at any split, and ends once."""
     kind = "text/event-stream"
     cut, whole = (_turn(data, size, "responses", kind) for size in (step, len(data) + 1))
     assert cut == whole, "the cut made a difference"
 
 
 def whole_answer(data: bytes, step: int) -> None:
-    """A whole answer ends once."""
+    """Check that a non-streamed answer ends once."""
     _turn(data, len(data) + 1, "chat" if step % 2 else "responses", "application/json")
 
 
 def words(data: bytes, step: int) -> None:
-    """The result of a model's text does not depend on how it arrives; without a call, it is the text itself."""
+    """Check that splitting a model's text does not change its result, and that text without a call is unchanged."""
     text = data.decode("utf-8", "replace")
     policy = _POLICIES[step % len(_POLICIES)]
     whole = _answer(policy, text, len(text) + 1)
@@ -127,7 +129,9 @@ def words(data: bytes, step: int) -> None:
 
 
 def strict_words(data: bytes, step: int) -> None:
-    """The same with a strict tool, whose failed calls end the answer."""
+    """Check that splitting does not change the result of a text with a strict tool, whose failed calls
+    end the answer.
+    """
     text = data.decode("utf-8", "replace")
     whole = _answer(Policy(), text, len(text) + 1, _TOOLS)
     assert _answer(Policy(), text, step, _TOOLS) == whole, "the cut made a difference"
@@ -135,7 +139,7 @@ def strict_words(data: bytes, step: int) -> None:
 
 
 def marked_call(data: bytes, step: int) -> None:
-    """A documented call in which some text stands in the place of a part of it: cuts make no difference.
+    """Check that splitting does not change the result of a documented call in which some text replaces a part.
 
     The first four bytes select the form, the number of calls, and the part.
     """
@@ -151,7 +155,9 @@ def marked_call(data: bytes, step: int) -> None:
 
 
 def native_call(data: bytes, step: int) -> None:
-    """A call that a backend emits, its name and arguments parted by a NUL: repaired only to what fits the schema."""
+    """Check that a backend's structured call, its name and arguments separated by NUL, is repaired only before it is
+    announced.
+    """
     name, _, arguments = data.decode("utf-8", "replace").partition("\0")
     judge = Judge(Plan("chat", "chat", AnswerForm(True, "m"), tools=_TOOLS, any_strict=True), Report())
     for verdict in StructuredCalls(judge).verdicts(StructuredCall(name, arguments), is_announced=step % 2 == 0):
@@ -172,7 +178,7 @@ def _answer(policy: Policy, text: str, step: int, tools: tuple[Tool, ...] = _TOO
 
 
 def a_request(data: bytes, step: int) -> None:
-    """A request of any bytes is rewritten, passed or refused."""
+    """Check that a request of any bytes is rewritten, passed through or refused."""
     api_name: ApiName = "chat" if step % 2 else "responses"
     policy = Policy(backend="chat" if step % 4 < 2 else "auto")
     with contextlib.suppress(BadRequest):
@@ -192,7 +198,7 @@ TARGETS: tuple[Callable[[bytes, int], None], ...] = (
 )
 _DELTA = b'data: {"choices":[{"index":0,"delta":{"content":"%s"}}]}\n\n'
 _RESPONSES_CALL = b'{"type":"function_call","call_id":"c","name":"f","arguments":"{}"}'
-# The second byte is the step, less one; an odd step selects chat.
+# The second byte is the step minus one; an odd step selects chat.
 SEEDS = (
     b"\0\5" + _DELTA % b"Hi" + _DELTA % b"you" + b"data: [DONE]\n\n",
     b"\1\7" + _DELTA % b'<tool_call>{\\"name\\":\\"f\\",\\"arguments\\":{}}</tool_call>' + b"data: [DONE]\n\n",
@@ -215,7 +221,7 @@ SEEDS = (
 
 
 def one(data: bytes) -> None:
-    """Run one input against the target that it selects."""
+    """Run one input with the target that it selects."""
     if len(data) >= 2:
         TARGETS[data[0] % len(TARGETS)](data[2:], data[1] % 64 + 1)
 
@@ -230,4 +236,4 @@ WORDS = (
     *sorted({marker for form in FORMS for marker in (*form.opening, *form.closing)}),
     *("<|channel|>commentary", "functions", '"days":"', '"[1]"', "</arg_key>", '<|"|>', "this is not json"),
 )
-"""Words that a fuzzer would otherwise guess letter by letter."""
+"""Tokens that a fuzzer would otherwise have to guess letter by letter."""

@@ -1,4 +1,4 @@
-"""The seeds of fuzzing pass: a fuzzer that fails at its own seeds tries nothing else."""
+"""The seeds of fuzzing pass, since a fuzzer whose seeds fail tries no other inputs."""
 
 from __future__ import annotations
 

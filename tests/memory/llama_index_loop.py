@@ -1,7 +1,7 @@
-"""LlamaIndex with ``track_previous_responses``, which sends only what is new: a program in its own environment.
+"""LlamaIndex with ``track_previous_responses``, which sends only new items: a program in a separate environment.
 
-It needs an older release of the OpenAI SDK than the other clients. Its one argument is JSON: ``base_url``, ``model``,
-``streamed``, ``questions``. It prints one line of JSON: for each question the last text, the calls and their ids.
+It needs an older release of the OpenAI SDK than the other clients. Its only argument is JSON: ``base_url``, ``model``,
+``streamed``, ``questions``. It prints one line of JSON with the final text, the calls and their ids for each question.
 """
 
 import json
@@ -13,7 +13,7 @@ from llama_index.llms.openai import OpenAIResponses
 
 
 def get_weather(city: str) -> str:
-    """Tell the sky over a city."""
+    """Describe the sky over a city."""
     return f"The sky over {city} is clear."
 
 

@@ -1,4 +1,4 @@
-"""Loops of client libraries that send only what is new: two questions, of which the second depends on the first."""
+"""Tool loops of client libraries that send only new items: two questions, the second of which depends on the first."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ from clients.test_openai_agents import tools
 
 QUESTIONS = ("Weather in Paris?", "And now?")
 MODEL_TEXTS = (f"I look.\n{call('get_weather', PARIS)}", "Clear.", call("get_weather", PARIS), "Yes.")
-"""What the model writes, turn by turn."""
+"""The model's text for each turn."""
 
 LLAMA_INDEX = Path(sys.prefix) / ".llama-index" / "bin" / "python"
 
 Loop = Callable[[str, bool], Awaitable[list[Outcome]]]
-"""Asks both questions at a base URL, streamed or not."""
+"""A function that asks both questions at a base URL, streamed or not."""
 
 
 def check(outcomes: list[Outcome], shown: str) -> None:
-    """Check that each answer has its call and its text, and that the last prompt, ``shown``, has all once, in order."""
+    """Check that each answer has its call and text, and that the last prompt, ``shown``, contains everything once, in
+    order.
+    """
     assert [(outcome.text, outcome.calls) for outcome in outcomes] == [
         (text, [("get_weather", {"city": "Paris"})]) for text in ("Clear.", "Yes.")
     ]
@@ -83,7 +85,7 @@ async def agents_session(base_url: str, streamed: bool) -> list[Outcome]:
 
 
 async def openai_sdk(base_url: str, streamed: bool) -> list[Outcome]:
-    """Also retrieve, list and delete what was stored."""
+    """Run the loop with the OpenAI SDK; also retrieve, list and delete the stored responses."""
     declared: Any = [{"type": "function", **tool} for tool in TOOLS]
     outcomes, previous = [], openai.omit
     async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0, timeout=60) as client:
@@ -118,12 +120,12 @@ async def openai_sdk(base_url: str, streamed: bool) -> list[Outcome]:
 
 
 async def langchain(base_url: str, streamed: bool) -> list[Outcome]:
-    """With ``use_previous_response_id`` it keeps all messages itself, and sends those after the last answer."""
+    """Run the loop with LangChain, whose ``use_previous_response_id`` sends the messages after the last answer."""
     import httpx2
     from langchain_core.messages import HumanMessage, ToolMessage
     from langchain_openai import ChatOpenAI
 
-    # The default client would be shared by all models of this process, and never closed.
+    # The default client would be shared by all models of this process and never closed.
     http = httpx2.AsyncClient(trust_env=False)
     options: dict[str, Any] = {"base_url": base_url, "api_key": "none", "max_retries": 0, "timeout": 60}
     options["http_async_client"] = http

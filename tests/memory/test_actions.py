@@ -1,4 +1,4 @@
-"""Counting and compacting, with the real SDK over each dialect: both use what the model is shown."""
+"""Counting and compacting with the real SDK over each API; both use the prompt that the model would receive."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def counting() -> Iterator[tuple[TextBackend, openai.OpenAI]]:
 
 
 def test_a_backend_counts_what_the_model_would_be_shown(counting: tuple[TextBackend, openai.OpenAI]) -> None:
-    """It gets the catalog and the calls as text, and no field that its endpoint does not accept."""
+    """The backend counts the catalog and the calls as text, and receives only fields that its endpoint accepts."""
     backend, client = counting
     call = {"type": "function_call", "call_id": "c", "name": "get_weather", "arguments": "{}"}
     output = {"type": "function_call_output", "call_id": "c", "output": "18"}
@@ -42,7 +42,7 @@ def test_a_backend_counts_what_the_model_would_be_shown(counting: tuple[TextBack
 
 
 def test_a_backend_that_cannot_count_is_asked_once(counting: tuple[TextBackend, openai.OpenAI]) -> None:
-    """From then on it returns estimates, which are marked as such."""
+    """After one failed attempt, a backend that cannot count is not asked again, and results are marked as estimates."""
     backend, client = counting
     backend.count, before = None, len(backend.counted)
     for _ in range(2):
@@ -55,7 +55,7 @@ def test_a_backend_that_cannot_count_is_asked_once(counting: tuple[TextBackend, 
 
 
 def test_an_estimate_includes_what_is_stored(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A stored answer that a request refers to counts too, and so do tools."""
+    """The estimate includes tools, and the stored answer that a request refers to."""
     backend.play([says("word " * 200)])
     first = ask(client, False, input="Hello")
     count = client.responses.input_tokens.count
@@ -68,7 +68,7 @@ def test_an_estimate_includes_what_is_stored(client: openai.OpenAI, backend: Tex
 
 
 def test_a_conversation_continues_from_its_summary(client: openai.OpenAI, backend: TextBackend) -> None:
-    """The model summarises it, including calls; then it sees the user's messages and the summary, with tools."""
+    """Compacting asks the model for a summary; the next prompt has the user's messages, the summary and the tools."""
     backend.play([says("I look.", CALL), says("It was 18 degrees in Bonn."), says("Rain.", CALL), says("Bye.")])
     first = ask(client, False, input="Weather in Bonn?", tools=TOOLS)
     output = {"type": "function_call_output", "call_id": first.output[-1].call_id, "output": "18"}
@@ -92,7 +92,7 @@ def test_a_conversation_continues_from_its_summary(client: openai.OpenAI, backen
 
 
 def test_what_cannot_be_compacted(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A missing model, half a summary, and a backend's error are each the API's own error."""
+    """A missing model, a truncated summary, and a backend's error each result in the API's own error."""
     backend.play([says("Half of", ending="length"), says("x", ending="error")])
     assert client._client.post("responses/compact", json={"input": "x"}).status_code == 400
     assert client._client.post("responses/compact", content=b"[]").status_code == 400

@@ -1,4 +1,4 @@
-"""Background answers with the real SDK: polled, followed, cancelled, deleted."""
+"""Background answers with the real SDK: polled, followed, canceled, deleted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NEVER = says("One, ", "two.", ending="hang")
 
 
 def until(what: Callable[[], Any], seconds: float = SECONDS) -> Any:
-    """Poll ``what``, and return its first true value."""
+    """Poll ``what`` until it is true, and return its value."""
     end = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < end, "it never came"
@@ -31,7 +31,7 @@ def until(what: Callable[[], Any], seconds: float = SECONDS) -> Any:
 
 
 def ended(client: openai.OpenAI, id: str) -> Any:
-    """Poll an answer to its end."""
+    """Poll an answer until it ends, and return it."""
 
     def polled() -> Any:
         response = client.responses.retrieve(id)
@@ -58,7 +58,9 @@ class Gate:
 
 
 def test_an_answer_is_polled(client: openai.OpenAI, backend: TextBackend) -> None:
-    """It is queued, made while nobody reads, and then it is the same object that a client that waits gets."""
+    """A background answer is queued, is produced without a reader, and becomes the same object as a
+    foreground answer.
+    """
     backend.play([says("Hello ", "there.")])
     queued = start(client, input="Hello", metadata={"a": "b"})
     assert (queued.status, queued.background, queued.output, queued.usage) == ("queued", True, [], None)
@@ -73,7 +75,7 @@ def test_an_answer_is_polled(client: openai.OpenAI, backend: TextBackend) -> Non
 
 
 def test_an_answer_that_was_cut(client: openai.OpenAI, backend: TextBackend) -> None:
-    """The model's limit makes it incomplete, with the text so far; it can be continued like a foreground answer."""
+    """A token limit makes a background answer incomplete, with the text so far, and it can be continued."""
     backend.play([says("Hello ", "there.", ending="length"), says("Go on.")])
     cut = ended(client, start(client, input="Hello", max_output_tokens=5).id)
     assert (cut.status, cut.incomplete_details.reason, cut.output_text) == (
@@ -85,7 +87,7 @@ def test_an_answer_that_was_cut(client: openai.OpenAI, backend: TextBackend) -> 
 
 
 def test_a_call_is_polled_and_answered(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A client's function is called in a background answer, and its output is sent with previous_response_id."""
+    """A background answer can call a client's function, whose output is sent with previous_response_id."""
     backend.play([says("I look.", CALL), says("18 degrees.")])
     first = ended(client, start(client, input="Weather?", tools=TOOLS).id)
     (call,) = [item for item in first.output if item.type == "function_call"]
@@ -99,7 +101,7 @@ def test_a_call_is_polled_and_answered(client: openai.OpenAI, backend: TextBacke
 
 
 def test_turns_of_a_conversation(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Turns are added to the conversation when they are complete, and only then."""
+    """A background turn is added to its conversation only when it is complete."""
     backend.play([says("One."), says("Two.")])
     conversation = client.conversations.create()
     ended(client, start(client, input="First", conversation=conversation.id).id)
@@ -115,7 +117,7 @@ def test_turns_of_a_conversation(client: openai.OpenAI, backend: TextBackend) ->
 
 
 def test_cancelling_stops_the_model(client: openai.OpenAI, backend: TextBackend) -> None:
-    """The backend's connection is closed; cancelling again and retrieving return the same."""
+    """Canceling closes the connection to the backend; canceling again and retrieving return the same object."""
     backend.play([NEVER])
     started = start(client, input="Count")
     until(lambda: client.responses.retrieve(started.id).status == "in_progress")
@@ -134,7 +136,7 @@ def test_cancelling_stops_the_model(client: openai.OpenAI, backend: TextBackend)
 
 
 def test_deleting_stops_the_model(client: openai.OpenAI, backend: TextBackend) -> None:
-    """The answer is a 404 from then on, and does not reappear."""
+    """Deleting a running answer stops the model, and the answer is not found from then on."""
     backend.play([NEVER])
     started = start(client, input="Count")
     until(lambda: backend.exchanges and backend.exchanges[0].sent)
@@ -147,7 +149,7 @@ def test_deleting_stops_the_model(client: openai.OpenAI, backend: TextBackend) -
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_an_answer_that_fails(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """A backend's error is stored as that of the answer; an error in the request is reported at once."""
+    """A backend's error is stored as the answer's error, and an error in the request is reported immediately."""
     backend.play([Turn(status=500, message="The model is out.")])
     started = start(client, input="Hello", stream=stream)
     id = next(started).response.id if stream else started.id
@@ -166,7 +168,7 @@ def test_an_answer_that_fails(client: openai.OpenAI, backend: TextBackend, strea
 
 
 def test_another_key_sees_nothing(client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend) -> None:
-    """The answer does not exist for another key, while it is made and afterwards."""
+    """With another key, a background answer is not found, neither while it is produced nor afterwards."""
     gate = Gate(says("Fine."))
     backend.play(gate)
     started = start(client, input="Hello", stream=True)
@@ -188,7 +190,7 @@ def events_of(stream: Any) -> list[Any]:
 
 
 def test_a_stream_is_resumed(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A stream can be resumed from any event, while it is made and later, any number of times, with equal events."""
+    """A stream can be resumed from any event, during and after the answer, repeatedly, with equal events."""
     backend.play([says(*(f"word {number} " for number in range(10)), pause=0.05)])
     stream = start(client, input="Count", stream=True, tools=TOOLS)
     first = [next(stream).to_dict() for _ in range(8)]
@@ -214,7 +216,7 @@ def test_a_stream_is_resumed(client: openai.OpenAI, backend: TextBackend) -> Non
 
 
 def test_the_sdks_accumulator_reads_it(client: openai.OpenAI, backend: TextBackend) -> None:
-    """``responses.stream`` of the SDK starts a background answer, and resumes one."""
+    """``responses.stream`` of the SDK can start and resume a background answer."""
     backend.play([says("I look.", CALL)])
     with client.responses.stream(model="m", input="Weather?", tools=TOOLS, background=True) as stream:
         final = stream.get_final_response()
@@ -225,7 +227,7 @@ def test_the_sdks_accumulator_reads_it(client: openai.OpenAI, backend: TextBacke
 
 
 def test_a_web_page_reads_it(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Every reply to a page of a listed origin has the CORS header: started, followed, polled, cancelled, resumed."""
+    """Every reply to a web page of a listed origin has the CORS header: start, follow, poll, cancel and resume."""
     gate = Gate(says("Fine."))
     backend.play(gate)
     origin, page = {"origin": "http://localhost:3000"}, client._client
@@ -250,7 +252,7 @@ def test_a_web_page_reads_it(client: openai.OpenAI, backend: TextBackend) -> Non
 
 
 def test_several_follow_one_answer(client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend) -> None:
-    """A cancelled answer ends for all of them, with an error that says so."""
+    """When an answer is canceled, the stream of each of its followers ends with an error that reports this."""
     backend.play([says(*["word "] * 5, pause=0.02, ending="hang")])
     stream = start(client, input="Count", stream=True)
     id = next(stream).response.id
@@ -265,7 +267,7 @@ def test_several_follow_one_answer(client: openai.OpenAI, proxy: Mitmdump, backe
 
 
 def test_what_is_not_possible_yet_or_ever(client: openai.OpenAI, backend: TextBackend) -> None:
-    """An answer that was not started with ``stream`` cannot be streamed, and one in progress cannot be continued."""
+    """An answer that was started without ``stream`` cannot be streamed, and a running answer cannot be continued."""
     gate = Gate(says("Fine."), says("Again."))
     backend.play(gate)
     started = start(client, input="Hello")

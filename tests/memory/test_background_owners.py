@@ -1,4 +1,4 @@
-"""The proxies that make background answers: they die, stop, are asked about another proxy's answer, or are full."""
+"""The proxies that produce background answers: they die, stop, share answers with another proxy, or are full."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def proxy(backend: TextBackend, store: str, **options: Any) -> Mitmdump:
 
 
 def test_a_proxy_that_dies(backend: TextBackend, redis: RedisServer, tmp_path: Path) -> None:
-    """Its answers have failed once its lease has expired, and stay so; those that were finished are all there."""
-    # Both kinds of store, since the leases expire meanwhile.
+    """When a proxy dies, its unfinished answers have failed once its lease expires; its finished answers remain."""
+    # Test both kinds of store together, since their leases expire in the same period.
     left = []
     for store in f"sqlite:{tmp_path / 'store'}", redis.url:
         backend.play([says("Fine."), NEVER])
@@ -57,7 +57,7 @@ def test_a_proxy_that_dies(backend: TextBackend, redis: RedisServer, tmp_path: P
 
 
 def test_a_proxy_that_is_stopped(backend: TextBackend, tmp_path: Path) -> None:
-    """Its answers fail at once, their events are stored, and the model is stopped."""
+    """When a proxy is stopped, its answers fail immediately, their events are stored, and the model is stopped."""
     store = f"sqlite:{tmp_path / 'store'}"
     backend.play([NEVER])
     with proxy(backend, store) as first, connect(first) as client:
@@ -74,7 +74,7 @@ def test_a_proxy_that_is_stopped(backend: TextBackend, tmp_path: Path) -> None:
 
 
 def test_another_proxy_is_asked(backend: TextBackend, redis: RedisServer) -> None:
-    """It retrieves, streams, cancels and deletes the answer: the model is stopped, and each stream ends."""
+    """Another proxy can retrieve, stream, cancel and delete an answer: the model is stopped, and each stream ends."""
     backend.play([NEVER, NEVER, says("Hello ", "there.")])
     with ExitStack() as stack:
         one, two = (stack.enter_context(proxy(backend, redis.url)) for _ in "12")
@@ -105,7 +105,7 @@ def test_another_proxy_is_asked(backend: TextBackend, redis: RedisServer) -> Non
 
 
 def test_a_redis_that_is_restarted(backend: TextBackend) -> None:
-    """An answer that ends while the store is down is stored once it is back, and only then reported as finished."""
+    """An answer that ends while the store is down is stored once it is back, and is not reported as finished before."""
     backend.play([says("Hello ", "there.", pause=0.3)])
     with RedisServer(append=True) as redis, proxy(backend, redis.url) as running, connect(running) as client:
         stream = start(client, input="Hello", stream=True)
@@ -123,7 +123,9 @@ def test_a_redis_that_is_restarted(backend: TextBackend) -> None:
 
 
 def test_no_key_takes_what_another_waits_for(backend: TextBackend) -> None:
-    """A single key may take all places; the next one that becomes free is for the other key that has asked."""
+    """A single key can use all slots, but the next slot that becomes free goes to another key that has
+    requested one.
+    """
     backend.play([NEVER, NEVER, NEVER])
     with (
         Mitmdump(backend.url, toolsim_backend="chat", toolsim_store="memory?background=2") as running,
@@ -141,9 +143,9 @@ def test_no_key_takes_what_another_waits_for(backend: TextBackend) -> None:
 
 
 def test_how_many(backend: TextBackend) -> None:
-    """More answers than allowed are a 429, and one may begin as soon as another has ended.
+    """Answers above the limit are refused with 429, and another can start as soon as one has ended.
 
-    A model is asked again as for any other answer, and each answer is counted and logged when it is over.
+    A faulty call is retried as in any other answer, and each answer is counted and logged when it ends.
     """
     bad = CALL.replace('"Bonn"', "5")
     backend.play([NEVER, says(*["word "] * 400), says(bad), says(CALL)])

@@ -1,4 +1,4 @@
-"""The loops of real clients that depend on a store, with default settings, not those that avoid one."""
+"""Tool loops of real clients that depend on a store, with the clients' default settings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ai_sdk() -> Iterator[NodeClient]:
 @every_loop
 @pytest.mark.parametrize("mode", ["generateText", "streamText"])
 def test_ai_sdk_without_store_false(stage: Stage, ai_sdk: NodeClient, mode: str, case: Case) -> None:
-    """It sends earlier texts and calls as references: the model is shown them, in order."""
+    """The AI SDK sends earlier texts and calls as references, and the model receives their contents in order."""
     stage.prepare(case)
     stage.compare(case, ai_sdk.run(stage.base_url, "responses", mode, case.prompts))
     sent = stage.backend.exchanges[-1]
@@ -53,16 +53,16 @@ def openai_node() -> Iterator[NodeClient]:
 @needs_node
 @pytest.mark.parametrize("mode", ["polled", "resumed"])
 def test_openai_node_in_the_background(stage: Stage, openai_node: NodeClient, mode: str) -> None:
-    """The loop is the same if each turn is polled, or if its stream is left in the middle and resumed."""
+    """The loop has the same result if each turn is polled, or if its stream is interrupted and resumed."""
     stage.prepare(ONE_CALL)
     stage.compare(ONE_CALL, openai_node.run(stage.base_url, "responses", mode, ONE_CALL.prompts))
 
 
 @pytest.mark.parametrize("name", LOOPS)
 async def test_clients_that_send_only_what_is_new(stage: Stage, name: str) -> None:
-    """However a client continues a conversation, the model is shown all of it, once, in order.
+    """However a client continues a conversation, the model receives all of it, once, in order.
 
-    Whole over one dialect and store, streamed over the other: a client sees neither.
+    The loop runs non-streamed with one API and store, and streamed with the other; a client cannot see either.
     """
     needed(name)
     stage.backend.play([says(text) for text in MODEL_TEXTS], chunk_size=3)

@@ -1,4 +1,4 @@
-"""A failing store: turns that do not need it are answered, those that do get a clear 503, until it works again."""
+"""A failing store: turns that do not need it are answered, others receive a clear 503, until it works again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def metrics(proxy: Mitmdump) -> str:
 
 @both_modes
 def test_a_locked_store(failing: Mitmdump, backend: TextBackend, file: Path, stream: bool) -> None:
-    """While nothing can be written, a plain turn reports that it is not stored, and reads still work."""
+    """While the store is locked, a plain turn reports that it is not stored, and reads still work."""
     backend.play([says("One."), says("Two."), says("Three."), says("Four.")])
     with connect(failing) as client:
         first = ask(client, stream, input="Hello")
@@ -57,7 +57,7 @@ def test_a_locked_store(failing: Mitmdump, backend: TextBackend, file: Path, str
 
 @both_modes
 def test_a_corrupt_store(backend: TextBackend, tmp_path: Path, stream: bool) -> None:
-    """If nothing can be read or written, a plain turn is answered, and one that refers to something is a 503."""
+    """With a corrupt store, a plain turn is answered, and a turn that refers to a stored answer fails with 503."""
     file = tmp_path / "store"
     backend.play([says("One."), says("Two.")])
     with (
@@ -71,14 +71,14 @@ def test_a_corrupt_store(backend: TextBackend, tmp_path: Path, stream: bool) -> 
             ask(client, stream, input="Again", previous_response_id=first.id)
         error: Any = caught.value
         assert (error.status_code, error.code, error.type) == (503, "store_unavailable", "server_error")
-        assert str(file) not in str(error)  # The operator's log has it.
+        assert str(file) not in str(error)  # The path of the file is only in the operator's log.
         file.unlink()
         assert ask(client, stream, input="Hello").store is True
         proxy.wait_for(f"the store cannot .*{file}")
 
 
 def test_bounds_are_kept(backend: TextBackend, tmp_path: Path) -> None:
-    """The oldest answers are evicted; a conversation in use stays whole; the metrics report how much is stored."""
+    """The oldest answers are evicted, a conversation in use stays complete, and the metrics report the store's size."""
     options: dict[str, Any] = {"toolsim_store": f"sqlite:{tmp_path / 'store'}?answers=3"}
     backend.play(lambda exchange: says("Fine."))
     with Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy, connect(proxy) as client:

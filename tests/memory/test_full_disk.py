@@ -1,4 +1,4 @@
-"""A disk that is really full: turns are answered, store failures are reported, and it recovers once there is room."""
+"""A full disk: turns are answered, store failures are reported, and the store recovers once there is space."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ LIMIT = 200_000
 LIMITED = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({LIMIT}, resource.RLIM_INFINITY)); "
 COMMAND = (sys.executable, "-c", f"{LIMITED}from mitmproxy.tools.main import mitmdump; mitmdump()")
 LONG = "word " * 50_000
-"""More than any file may hold, or than a full disk has left."""
+"""A text that exceeds the file size limit, or the space left on a full disk."""
 
 
 @dataclass
 class Disk:
-    """The disk of the store. ``command`` starts a mitmdump on it; ``fill`` and ``free`` use up and free its space."""
+    """The disk of the store. ``command`` starts a mitmdump on it; ``fill`` and ``free`` exhaust and
+    release its space.
+    """
 
     folder: Path
     command: tuple[str, ...] | None
@@ -58,7 +60,7 @@ def mounted(folder: Path) -> Iterator[Disk]:
 
 @contextmanager
 def limited(folder: Path) -> Iterator[Disk]:
-    """A size limit for the files of the process: writes fail as on a full disk, without root."""
+    """A size limit for the files of the process, where writes fail as on a full disk; needs no root."""
     if not hasattr(resource, "prlimit"):
         pytest.skip("the size of another process's files cannot be limited here")
 
@@ -70,7 +72,7 @@ def limited(folder: Path) -> Iterator[Disk]:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """The nearest to a full disk that this machine allows."""
+    """A small file system if this machine allows mounts, otherwise a file size limit."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
@@ -91,7 +93,9 @@ def refused(client: openai.OpenAI, request: Callable[[], object], words: str) ->
 
 
 def test_a_full_disk(disk: Disk, backend: TextBackend) -> None:
-    """A turn that cannot be stored reports it; stored ones can be continued; a turn of a conversation is a 503."""
+    """A turn that cannot be stored reports this, stored turns can be continued, and a turn of a conversation fails with
+    503.
+    """
     backend.play(lambda exchange: says("Fine."))
     with proxy_on(disk, backend) as proxy, connect(proxy) as client:
         first = ask(client, False, input="Hello")

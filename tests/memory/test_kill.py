@@ -1,4 +1,4 @@
-"""A proxy that is killed at any moment: whatever its clients received is stored, and nothing is half stored."""
+"""A proxy that is killed at any moment: every answer that a client received is stored, and none is stored partially."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ pytestmark = pytest.mark.slow
 KILLS = int(os.environ.get("TOOLSIM_KILLS", "6"))
 CLIENTS = 3
 TURNS = 12
-"""After that many turns a client starts another conversation."""
+"""The number of turns after which a client starts another conversation."""
 
 
 def answer(exchange: Exchange) -> Turn:
-    """Answer with the number of whole turns before this one: each a question with its own answer."""
+    """Return the number of complete turns before this one, after checking that each question has the correct answer."""
     texts = [text for _, text in exchange.transcript]
     pairs = list(zip(texts[:-1:2], texts[1::2], strict=True))
     assert all(reply.startswith(f"To {asked}: ") for asked, reply in pairs), texts
@@ -36,7 +36,7 @@ def answer(exchange: Exchange) -> Turn:
 
 
 class Talker:
-    """A client in conversation, over one proxy after another. ``received``: all answers that it got in full."""
+    """A client in a conversation with a series of proxies. ``received``: all answers that it received completely."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -51,7 +51,7 @@ class Talker:
                 while not is_killed.is_set():
                     self._ask(client)
         except Exception as problem:
-            # The library may raise anything when its connection is gone; the turns themselves are checked elsewhere.
+            # The library can raise any exception when its connection is lost; the turns are checked elsewhere.
             if not is_killed.is_set() and not isinstance(problem, openai.APIConnectionError):
                 self.problem = problem
         except BaseException as problem:
@@ -71,7 +71,7 @@ class Talker:
                 for event in stream:
                     response = event.response if event.type == "response.completed" else response
             if response is None:
-                return  # It broke off: nothing was promised.
+                return  # An interrupted answer does not have to be stored.
         if response.output_text != f"To {asked}: {len(self._turns)} before." or response.store is not True:
             self.problem = AssertionError(f"{asked} after {len(self._turns)}: {response.to_json()}")
         self._turns.append(response.id)
@@ -79,7 +79,9 @@ class Talker:
 
 
 def test_kill_9(backend: TextBackend, tmp_path: Path) -> None:
-    """Every answer that a client got in full is in the file and continues after a restart; the file is intact."""
+    """After SIGKILL and a restart, each completely received answer is stored and can be continued; the
+    file is intact.
+    """
     random, path, talkers = Random(7), tmp_path / "store", [Talker(number) for number in range(CLIENTS)]
     backend.play(answer, chunk_size=4)
     for _ in range(KILLS):

@@ -1,7 +1,7 @@
-"""State as the Open Responses suite requires it of a server, over HTTP, checked by the published schemas.
+"""Stored state as required by the Open Responses suite, over HTTP, checked with the published schemas.
 
-Its cases of July 2026 keep state only over WebSockets (``tests/proxy/test_websocket.py``): here each case uses
-independent requests, like the suite's own case of a reconnection. For the rest see ``tests/test_open_responses.py``.
+The suite's cases of July 2026 keep state only over WebSockets (``tests/proxy/test_websocket.py``); here each case uses
+independent requests, like the suite's own reconnection case. For the other cases see ``tests/test_open_responses.py``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def line(proxy: Mitmdump) -> Iterator[Line]:
 
 
 def final(reply: Reply) -> dict[str, Any]:
-    """Return the Response of an answer, whole or streamed, after checking every part against its schema."""
+    """Return the Response of an answer, streamed or not, after checking every part against its schema."""
     assert reply.status == 200, reply.body
     if not reply.headers["content-type"].startswith("text/event-stream"):
         check_response(response := reply.json())
@@ -52,7 +52,7 @@ def retrieved(line: Line, id: str) -> dict[str, Any]:
 
 @both_modes
 def test_previous_response_id(line: Line, backend: TextBackend, stream: bool) -> None:
-    """The second answer continues the first and names it, and both are retrieved as they were sent."""
+    """The second answer continues the first and names it, and both can be retrieved unchanged."""
     backend.play([says("OK."), says("Papaya.")])
     first = ask(line, stream, input="The word is papaya.")
     second = ask(line, stream, input="Which word?", previous_response_id=first["id"])
@@ -64,7 +64,7 @@ def test_previous_response_id(line: Line, backend: TextBackend, stream: bool) ->
 
 @both_modes
 def test_function_call_round_trip(line: Line, backend: TextBackend, stream: bool) -> None:
-    """A forced call is answered with just its output, and then the model answers in text."""
+    """The output of a forced call is sent alone with previous_response_id, and the model then answers with text."""
     backend.play([says(CALL), says("18 degrees.")])
     choice = {"type": "function", "name": "get_weather"}
     first = ask(line, stream, input="Weather in Bonn?", tools=TOOLS, tool_choice=choice)
@@ -77,7 +77,7 @@ def test_function_call_round_trip(line: Line, backend: TextBackend, stream: bool
 
 @both_modes
 def test_store_false(line: Line, backend: TextBackend, stream: bool) -> None:
-    """Such a request may continue a stored answer, but is not stored itself: continuing it is an error."""
+    """A request with store: false can continue a stored answer, but continuing its own answer is an error."""
     backend.play([says("One."), says("Two."), says("Three.")])
     first = ask(line, stream, input="Hello")
     second = ask(line, stream, input="Again", previous_response_id=first["id"], store=False)
@@ -91,7 +91,7 @@ def test_store_false(line: Line, backend: TextBackend, stream: bool) -> None:
 
 @both_modes
 def test_a_continuation_that_failed(line: Line, backend: TextBackend, stream: bool) -> None:
-    """The answer that it continued is unchanged, and can be continued again."""
+    """A failed continuation leaves the previous answer unchanged, and that answer can be continued again."""
     backend.play([says("OK."), says("Half", ending="eof"), says("Ember.")])
     first = ask(line, stream, input="The word is ember.")
     body = {"model": "m", "stream": stream, "input": "Which word?", "previous_response_id": first["id"]}
@@ -104,7 +104,7 @@ def test_a_continuation_that_failed(line: Line, backend: TextBackend, stream: bo
 
 @both_modes
 def test_a_chain_from_a_compaction(line: Line, backend: TextBackend, stream: bool) -> None:
-    """The output of a compaction starts a new conversation, which continues no stored answer."""
+    """The output of a compaction starts a new conversation, without a previous answer."""
     backend.play([says("It is on Tuesday; support first."), says("On Tuesday.")])
     items = [{"type": "message", "role": "user", "content": "We launch on Tuesday."}]
     compacted = line.post("/v1/responses/compact", {"model": "m", "input": items}).json()
@@ -117,7 +117,7 @@ def test_a_chain_from_a_compaction(line: Line, backend: TextBackend, stream: boo
 
 @both_modes
 def test_in_the_background(line: Line, backend: TextBackend, stream: bool) -> None:
-    """Queued, polled and followed answers are valid objects and events too."""
+    """Queued, polled and followed background answers are valid objects and events."""
     backend.play([says("Done.")])
     body = {"model": "m", "input": "Hello", "background": True, "stream": stream}
     started = final(line.post("/v1/responses", body))

@@ -1,4 +1,4 @@
-"""The model is shown what a request refers to by id, over each dialect, streamed and whole, with the real SDK."""
+"""The model receives the stored content that a request refers to, over each API, streamed or not, with the real SDK."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ both_modes = pytest.mark.parametrize("stream", [False, True], ids=["whole", "str
 
 
 def ask(client: openai.OpenAI, stream: bool, **request: Any) -> Any:
-    """Ask once; return the final Response."""
+    """Send one request; return the final Response."""
     request = {"model": "m", **request}
     if not stream:
         return client.responses.create(**request)
@@ -41,7 +41,9 @@ def shown(backend: TextBackend) -> str:
 
 @both_modes
 def test_a_conversation_by_previous_response_id(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """In three turns with a call, each naming only the previous one, the model sees all, the client only its turn."""
+    """In three turns that each name only the previous one, the model receives all turns; the client receives its own
+    turn.
+    """
     backend.play([says("I look.\n", CALL), says("18 degrees."), says("Rain.")])
     first = ask(client, stream, input="Weather in Bonn?", tools=TOOLS, instructions="Be brief.")
     (call,) = [item for item in first.output if item.type == "function_call"]
@@ -64,7 +66,9 @@ def test_a_conversation_by_previous_response_id(client: openai.OpenAI, backend: 
 
 @both_modes
 def test_items_by_reference(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """An id stands for any item of any answer, calls included; one that is already in the context is not repeated."""
+    """An id can refer to any item of any answer, including calls; an item that is already in the context is not
+    repeated.
+    """
     backend.play([says("Apples.", CALL), says("Pears."), says("Fine."), says("Once.")])
     first = ask(client, stream, input="Fruit?", tools=TOOLS)
     other = ask(client, stream, input="More fruit?")
@@ -114,7 +118,7 @@ def test_what_is_not_there(
     param: str,
     words: str,
 ) -> None:
-    """An unknown id is the API's own error, before any request to a model."""
+    """An unknown id results in the API's own error, before any request to the model."""
     backend.play([])
     with pytest.raises(openai.APIStatusError) as caught:
         ask(client, stream, **{"input": "Hello", **request_})
@@ -126,7 +130,7 @@ def test_what_is_not_there(
 
 @both_modes
 def test_store_false_is_respected(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """An answer that is not stored cannot be referred to, but may itself refer to stored ones."""
+    """An answer that is not stored cannot be referred to, but can refer to stored answers."""
     backend.play([says("One."), says("Two."), says("Three.")])
     first = ask(client, stream, input="Hello")
     second = ask(client, stream, input="Again", previous_response_id=first.id, store=False)
@@ -137,7 +141,7 @@ def test_store_false_is_respected(client: openai.OpenAI, backend: TextBackend, s
 
 
 def test_one_key_never_reads_anothers(proxy: Mitmdump, backend: TextBackend) -> None:
-    """Responses and items of one key do not exist for another."""
+    """Responses and items of one key are not found with another key."""
     backend.play([says("Secret.")])
     with connect(proxy, "sk-one") as one, connect(proxy, "sk-two") as two:
         mine = ask(one, False, input="Hello")
@@ -149,7 +153,7 @@ def test_one_key_never_reads_anothers(proxy: Mitmdump, backend: TextBackend) -> 
 
 @both_modes
 def test_an_answer_that_failed_is_not_stored(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """A turn that breaks off can be repeated from the same previous answer."""
+    """After an answer that failed, the turn can be repeated from the same previous answer."""
     backend.play([says("One."), says("Tw", ending="eof"), says("Two.")])
     first = ask(client, stream, input="Hello")
     with pytest.raises((openai.APIError, AssertionError)):
@@ -159,7 +163,7 @@ def test_an_answer_that_failed_is_not_stored(client: openai.OpenAI, backend: Tex
 
 @both_modes
 def test_large_histories(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """Bodies that are parsed in a separate process are stored too."""
+    """Bodies that are so large that a separate process parses them are stored, too."""
     backend.play([says("a long story " * 20_000), says("Fine."), says("End.")])
     first = ask(client, stream, input="word " * 20_000)
     second = ask(client, stream, input="And?", previous_response_id=first.id, tools=TOOLS)
@@ -170,7 +174,7 @@ def test_large_histories(client: openai.OpenAI, backend: TextBackend, stream: bo
 
 
 def test_a_request_with_escaped_names(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Field names with JSON escapes count too: no request bypasses the store."""
+    """A reference whose field name contains JSON escapes is recognized."""
     backend.play([])
     body = json.dumps({"model": "m", "input": "x", "previous_response_id": "resp_x"}).replace(
         "previous", "pr\\u0065vious"

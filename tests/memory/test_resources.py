@@ -1,4 +1,4 @@
-"""Answers and conversations as resources, by the real SDK."""
+"""Answers and conversations as resources, with the real SDK."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @both_modes
 def test_an_answer_is_retrieved_as_it_was_given(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """Streamed or whole, it is the same object, field by field; once deleted, it is a 404 and cannot be continued."""
+    """A stored answer is retrieved field by field as it was sent, streamed or not; after deletion it is not found."""
     backend.play([says("I look.", CALL)])
     given = ask(client, stream, input="Weather?", tools=TOOLS, metadata={"a": "b"}, temperature=0.5)
     assert client.responses.retrieve(given.id).to_dict() == given.to_dict()
@@ -33,7 +33,7 @@ def test_an_answer_is_retrieved_as_it_was_given(client: openai.OpenAI, backend: 
 
 
 def test_input_items_are_paged(client: openai.OpenAI, backend: TextBackend) -> None:
-    """The request's own items are listed newest first or in order, page after page, each with an id."""
+    """A request's input items are listed in either order, page by page, each with an id."""
     backend.play([says("One."), says("Two.")])
     first = ask(client, False, input="Hello")
     items: list[Any] = [{"role": "user", "content": f"word {number}"} for number in range(45)]
@@ -52,7 +52,9 @@ def test_input_items_are_paged(client: openai.OpenAI, backend: TextBackend) -> N
 
 
 def test_what_cannot_be_done(client: openai.OpenAI, backend: TextBackend, proxy: Mitmdump) -> None:
-    """Cancelling a foreground answer, streaming it again, a wrong method, an unknown id: each has the API's error."""
+    """Canceling or streaming a foreground answer, a wrong method, and an unknown id each result in the
+    API's own error.
+    """
     backend.play([says("One.")])
     given = ask(client, False, input="Hello")
     with pytest.raises(openai.BadRequestError, match="Cannot cancel a synchronous response"):
@@ -68,7 +70,7 @@ def test_what_cannot_be_done(client: openai.OpenAI, backend: TextBackend, proxy:
 
 
 def test_conversations_are_stored(client: openai.OpenAI, proxy: Mitmdump) -> None:
-    """Conversations are created, read, changed and deleted, with their items; another key sees none of them."""
+    """Conversations are created, read, changed and deleted, with their items, and are not found with another key."""
     made = client.conversations.create(
         metadata={"a": "b"}, items=[{"type": "message", "role": "user", "content": "one"}]
     )
@@ -97,7 +99,9 @@ def test_conversations_are_stored(client: openai.OpenAI, proxy: Mitmdump) -> Non
 
 @both_modes
 def test_turns_of_a_conversation(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """Each turn adds its input and output, including calls, and the model sees all of it in the next one."""
+    """Each turn of a conversation adds its input and output, including calls, and the next prompt
+    contains all of them.
+    """
     backend.play([says("I look.", CALL), says("18 degrees."), says("Rain.")])
     conversation = client.conversations.create(items=[{"role": "user", "content": "I am in Bonn."}])
     first = ask(client, stream, input="Weather?", tools=TOOLS, conversation=conversation.id)
@@ -119,7 +123,7 @@ def test_turns_of_a_conversation(client: openai.OpenAI, backend: TextBackend, st
 
 
 def test_concurrent_writers_lose_nothing(client: openai.OpenAI, backend: TextBackend, proxy: Mitmdump) -> None:
-    """Turns and items that are added concurrently to one conversation are all in it."""
+    """Turns and items that are added to a conversation concurrently are all stored."""
     backend.play(lambda exchange: says("Fine."))
     conversation = client.conversations.create()
 
@@ -138,7 +142,9 @@ def test_concurrent_writers_lose_nothing(client: openai.OpenAI, backend: TextBac
 
 
 def test_a_conversation_that_is_deleted_meanwhile(client: openai.OpenAI, backend: TextBackend) -> None:
-    """The answer cannot be added: a whole one becomes a 503, and a stream fails at its end."""
+    """If a conversation is deleted during a turn, a non-streamed answer becomes a 503, and a stream
+    ends with an error.
+    """
     conversations: list[str] = []
 
     def rule(exchange: object) -> Any:

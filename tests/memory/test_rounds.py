@@ -1,4 +1,4 @@
-"""Answers of several rounds are stored like those of one."""
+"""Answers of several rounds are stored like those of one round."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def asking(backend: TextBackend, file: Path) -> Iterator[Mitmdump]:
 
 @both_modes
 def test_a_call_that_was_asked_for_again(asking: Mitmdump, backend: TextBackend, stream: bool) -> None:
-    """The good call is stored, the bad one is in no later request; conversations continue over turns of both kinds."""
+    """The corrected call is stored, the faulty one is in no later request, and conversations continue over several
+    turns.
+    """
     bad = CALL.replace('"Bonn"', "5")
     backend.play([says("I look. ", bad), says(CALL), says("18 degrees."), says("Rain.")])
     with connect(asking) as client:
@@ -51,7 +53,7 @@ def test_a_call_that_was_asked_for_again(asking: Mitmdump, backend: TextBackend,
 
 @both_modes
 def test_a_store_that_fails(backend: TextBackend, tmp_path: Path, stream: bool) -> None:
-    """An answer of several rounds that cannot be stored reports it too."""
+    """An answer of several rounds that cannot be stored reports this."""
     backend.play([says(CALL.replace('"Bonn"', "5")), says(CALL)])
     options: dict[str, Any] = {"toolsim_retry": 1, "toolsim_store": f"sqlite:{tmp_path / 'store'}"}
     with Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy, connect(proxy) as client:

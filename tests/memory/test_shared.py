@@ -1,7 +1,7 @@
-"""Two proxies behind a load balancer, one Redis: either continues any conversation, while one proxy and Redis go down.
+"""Two proxies behind a load balancer with one Redis: each can continue any conversation while the others restart.
 
-The model answers with the conversation that it was shown and its length, so that anything lost or mixed up shows at
-once. ``TOOLSIM_CONVERSATIONS`` sets their number.
+The model answers with the conversation that it received and its length, so that any loss or mix-up is detected
+immediately. ``TOOLSIM_CONVERSATIONS`` sets the number of conversations.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Tally:
 
 
 def converse(url: str, number: int, tally: Tally) -> None:
-    """Hold one conversation; a turn that fails with a clear error is repeated."""
+    """Run one conversation; repeat a turn that fails with a clear error."""
     previous: dict[str, Any] = {}
     with openai.OpenAI(base_url=f"{url}/v1", api_key=f"key-{number % 3}", max_retries=0, timeout=20) as client:
         for turn in range(1, TURNS + 1):
@@ -94,7 +94,7 @@ def converse(url: str, number: int, tally: Tally) -> None:
                     tally.note(f"clear error: {type(error).__name__}")
                     time.sleep(0.2)
                     continue
-                except Exception as error:  # A stream that broke off.
+                except Exception as error:  # The stream was interrupted.
                     tally.note(f"broken off: {type(error).__name__}")
                     time.sleep(0.2)
                     continue
@@ -103,7 +103,8 @@ def converse(url: str, number: int, tally: Tally) -> None:
                 if answer.store:
                     previous = {"previous_response_id": answer.id}
                     break
-                # Reported as not stored: repeated, as a client does that wants to continue.
+                # The answer was reported as not stored, so repeat the turn, as a client would do that wants to
+                # continue.
                 tally.note("not kept, and said so")
                 time.sleep(0.2)
             else:
@@ -112,7 +113,7 @@ def converse(url: str, number: int, tally: Tally) -> None:
 
 
 def test_conversations_survive(tmp_path: Path) -> None:
-    """One proxy is killed and restarted, Redis is killed and restarted: every conversation ends correctly."""
+    """While one proxy and Redis are each killed and restarted, every conversation ends correctly."""
     port, *ports = (free_port() for _ in range(3))
     tally, redis = Tally(), RedisServer(append=True)
 

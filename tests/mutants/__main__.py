@@ -1,13 +1,13 @@
-"""Counts the small changes to central modules that the tests detect: a sample of mutmut's mutants.
+"""Counts how many small changes to central modules the tests detect: a sample of mutmut's mutants.
 
     make mutation MUTANTS=25 MODULES="judge choice"    of each module, drawn by a seed; survivors are shown as diffs
 
-``results.md`` in this folder has the last results, and what became of each survivor.
+``results.md`` in this folder has the latest results, and the consequence of each survivor.
 
-mutmut needs its sources in a folder ``src``, and creates the mutants there, so everything happens in a copy. Mutants
-run in forks of a process that has imported everything, and has done what the package does once (tables, validators,
-compiled schemas). So survivors run once more: in a separate process, and with all tests of the package. 25 mutants of a
-module take some four minutes on an idle machine.
+mutmut requires its sources in a folder ``src``, and creates the mutants there, so everything happens in a copy. Mutants
+run in forks of a process that has imported all modules and has done the package's one-time work (tables, validators,
+compiled schemas). So survivors run again, in a separate process and with all tests of the package. 25 mutants of a
+module take about four minutes on an idle machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Target:
-    """``files`` to mutate; the few ``tests`` that mutmut runs for each mutant; ``package``: the folder of all tests."""
+    """``files`` to mutate; the few ``tests`` that mutmut runs for each mutant; ``package``: the folder
+    with all tests.
+    """
 
     files: tuple[str, ...]
     tests: tuple[str, ...]
@@ -102,7 +104,7 @@ _PACKAGE_SECONDS = 900.0
 
 
 def prepare(folder: Path, modules: Iterable[str]) -> None:
-    """Copy what is needed to ``folder``, with the package in ``src``, and create all mutants of ``modules``."""
+    """Copy the required files to ``folder``, with the package in ``src``, and create all mutants of ``modules``."""
     shutil.copytree(ROOT / "addon", folder / "src")
     for name in ("tests", "flows"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("node_modules", "__pycache__"))
@@ -116,12 +118,12 @@ def prepare(folder: Path, modules: Iterable[str]) -> None:
 
 
 def _path(file: str) -> str:
-    """Return the path of a module of the package."""
+    """Return the path of a module, relative to the sources."""
     return f"toolsim/{file}.py"
 
 
 def outcomes(folder: Path, module: str) -> dict[str, int | None]:
-    """Return the exit code of each mutant of a module, None for those that did not run."""
+    """Return the exit code of each mutant of a module, or None for mutants that did not run."""
     found: dict[str, int | None] = {}
     for file in MODULES[module].files:
         path = folder / f"mutants/src/{_path(file)}.meta"
@@ -130,7 +132,7 @@ def outcomes(folder: Path, module: str) -> dict[str, int | None]:
 
 
 def survives(folder: Path, module: str, name: str) -> bool:
-    """Return whether no test detects a mutant, in a separate process."""
+    """Return whether all tests pass with a mutant, in a separate process."""
     options = ("-q", "-x", "-p", "no:cacheprovider", "-m", "not slow")
     try:
         done = _run(folder / "mutants", "-m", "pytest", *options, MODULES[module].package, MUTANT_UNDER_TEST=name)
@@ -142,7 +144,7 @@ def survives(folder: Path, module: str, name: str) -> bool:
 def _run(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     source = folder / ("src" if folder.name == "mutants" else "mutants/src")
     environment = {**os.environ, "PYTHONPATH": str(source), "HYPOTHESIS_PROFILE": "quick", **variables}
-    # A mutant may make a test run forever; mutmut itself takes as long as there are mutants.
+    # A mutant can make a test run forever, so the package's tests have a time limit; mutmut has none.
     seconds = _PACKAGE_SECONDS if variables else None
     command = [sys.executable, *arguments]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds)
@@ -175,7 +177,7 @@ def print_survivors(folder: Path, module: str, names: list[str]) -> str:
 
 
 def main() -> None:
-    """Measure."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("count", type=int, help="mutants of each module; 0: all of them, which takes hours")
     parser.add_argument("modules", nargs="*", metavar="module", help=f"{', '.join(MODULES)}; none: all of them")

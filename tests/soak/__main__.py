@@ -1,4 +1,4 @@
-"""``make soak SECONDS=1800``: load and faults for long, and what came of it."""
+"""``make soak SECONDS=1800``: load and faults over a long time, and their outcome."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from soak.run import Soak
 
 
 def main() -> int:
-    """Run, and return 1 if anything went wrong."""
+    """Run the soak test, and return 1 if anything failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seconds", type=float)
     parser.add_argument("--streams", type=int, default=100)
@@ -41,7 +41,7 @@ def main() -> int:
 
 
 def next_to_floods() -> int:
-    """Print how long others wait next to floods of frames; return 1 if that is too long, or a flood was not ended."""
+    """Print how long other clients wait during floods of frames; return 1 if too long, or if a flood was not ended."""
     found = frames.run()
     floods = [waits for kind, waits in found.items() if kind]
     is_wrong = any(waits.longest > frames.MAX_WAIT or waits.close_code != 1008 for waits in floods)
@@ -51,9 +51,9 @@ def next_to_floods() -> int:
 
 
 def next_to_a_hostile_client(seconds: float, streams: int, attacks: list[str], size: int) -> int:
-    """Print a client's times alone and next to attacks; return 1 if one on its own proxy more than doubles them.
+    """Print a client's times alone and during attacks; return 1 if an attack on the same proxy more than doubles them.
 
-    Or if anything is wrong, or got across, or memory keeps growing.
+    Also return 1 if an answer is incorrect, data crosses between clients, or memory keeps growing.
     """
     alone, elsewhere, attacked = hostile.compare(seconds, streams, attacks, size)
     print(f"alone:                          {alone}")

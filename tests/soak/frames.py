@@ -1,8 +1,8 @@
-"""A flood of tiny WebSocket frames on one connection: how long does everybody else wait?
+"""Floods of tiny WebSocket frames on one connection, and the waits of other clients meanwhile.
 
-For each kind of frame a client sends ``FLOOD_BYTES`` of it as fast as the proxy takes them, reads all answers, and
-leaves. Meanwhile one neighbour requests the health page, one request after another, and another reads a stream whose
-backend sends a piece every ``PIECE_SECONDS``. Both are measured alone first.
+For each kind of frame a client sends ``FLOOD_BYTES`` of it as fast as the proxy accepts them, reads all answers, and
+disconnects. Meanwhile one neighbor requests the health page repeatedly, and another reads a stream whose backend sends
+a chunk every ``PIECE_SECONDS``. Both are first measured alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from support.wire import chat_frame
 
 FLOOD_BYTES = 3_000_000
 MAX_WAIT = 0.25
-"""Seconds that a health page may take next to a flood."""
+"""Maximum wait for a health page during a flood, in seconds."""
 PIECE_SECONDS = 0.02
 _PROBE_SECONDS = 0.005
 _PATIENCE = 120.0
@@ -37,7 +37,7 @@ TEXT, CONTINUATION, PING, PONG, CLOSE, FIN = 0x1, 0x0, 0x9, 0xA, 0x8, 0x80
 
 
 def frame(payload: bytes, head: int = FIN | TEXT) -> bytes:
-    """Return a masked frame; ``head``: its first byte. The mask is zero, so the payload is sent as it is."""
+    """Return a masked frame; ``head``: its first byte. The mask is zero, so the payload is sent unchanged."""
     size = len(payload)
     if size < 126:
         return bytes((head, 0x80 | size)) + bytes(4) + payload
@@ -59,12 +59,12 @@ KINDS: Mapping[str, tuple[bytes, bytes]] = {
     "continuations of one byte": (frame(b"", TEXT), frame(b"x", CONTINUATION)),
     "messages without an answer": (b"", _message(type="response.processed", response_id="r")),
 }
-"""The first frame, if any, and the one that is repeated."""
+"""The optional first frame of a flood, and the frame that is repeated."""
 
 
 @dataclass
 class Waits:
-    """What the neighbours measured, in seconds: each health page, and each gap of the stream."""
+    """The neighbors' measurements in seconds: the wait for each health page, and each gap of the stream."""
 
     pages: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Waits:
 
 
 def run(say: Callable[[str], None] = print, size: int = FLOOD_BYTES) -> dict[str, Waits]:
-    """Return what was measured by kind, and alone under the empty name."""
+    """Return the measurements by kind of frame, and alone under the empty name."""
     with RawBackend() as backend:
         backend.play(_endless)
         with Mitmdump(backend.url, command=MITMDUMP, toolsim_backend="chat", flow_detail=0) as proxy:
@@ -157,7 +157,7 @@ def _read_stream(url: str, waits: Waits, is_over: threading.Event) -> None:
 
 
 def _attack(port: int, kind: str, size: int, pipe: Connection) -> None:
-    """Send a flood, and report the code with which the proxy closed the connection, None for none."""
+    """Send a flood, and report the code with which the proxy closed the connection, or None."""
     with upgraded(port) as connection:
         pipe.send("ready")
         pipe.recv()
@@ -165,7 +165,7 @@ def _attack(port: int, kind: str, size: int, pipe: Connection) -> None:
 
 
 def flood(connection: socket.socket, kind: str, size: int = FLOOD_BYTES) -> int | None:
-    """Send a flood over a connection; return the code with which the proxy closed it, None for none."""
+    """Send a flood over a connection; return the code with which the proxy closed it, or None."""
     received = _Received(connection)
     reader = threading.Thread(target=received.read)
     reader.start()
@@ -177,7 +177,7 @@ def flood(connection: socket.socket, kind: str, size: int = FLOOD_BYTES) -> int 
 
 
 class _Received:
-    """What the proxy sends: only the last bytes count, which hold its close frame."""
+    """Receives the proxy's data, and retains only the last bytes, which contain its close frame."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -197,7 +197,7 @@ class _Received:
 
 @contextmanager
 def upgraded(port: int, key: str = "hostile") -> Iterator[socket.socket]:
-    """Open a connection, and leave its frames to the caller."""
+    """Open a WebSocket connection, and leave its frames to the caller."""
     with socket.create_connection(("127.0.0.1", port), _PATIENCE) as connection:
         head = (
             f"GET /v1/responses HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"

@@ -1,24 +1,25 @@
-"""Two keys at one proxy with MCP, store and rounds on; one of them is hostile. How long does the other wait?
+"""Two keys at one proxy with MCP, store and rounds, one of which belongs to a hostile client: the waits of the other.
 
-The good client has several conversations at once. Each asks one small thing after another: an answer that is stored,
-one that continues it, and one with a call of a local MCP server; or one large thing after another. Each conversation
-has its own mark, which its answers must repeat, and no other.
+The good client has several concurrent conversations. Each sends small requests: one whose answer is stored, one that
+continues it, and one that causes a call of a local MCP server; or it sends large requests. Each conversation has a
+unique mark, and its answers must contain this mark and no other.
 
-The hostile client sends bodies of 15 MB to be stored, asks for 1,100 calls that need an approval, names an MCP server
-with other headers each time, and reads nothing of endless streams. Three of its connections send nested bodies. Over
-WebSocket it sends floods of frames and nested messages, and reads 16 endless answers slowly. What the proxy shares
-fairly must not show in the good client's times.
+The hostile client sends bodies of 15 MB to be stored, requests 1,100 calls that need approval, names an MCP server with
+different headers each time, and does not read endless streams. Three of its connections send nested bodies. Over
+WebSocket it sends floods of frames and nested messages, and reads 16 endless answers slowly. The good client's times
+must not show the resources that the proxy shares fairly.
 
-1. The good client's time alone is measured, beside an attack on another proxy of this machine, and beside one on its
-   own, in turns of ``_PERIOD`` seconds. The second has all that the attack costs the machine, where the programs that
-   play the world share the processors with the proxy.
-2. The hostile client makes its attacks side by side, each over one connection, ``_PAUSE`` seconds after
-   the answer to the last one. Who sends as fast as it can over many connections takes its part of the
-   processor from everybody, which a proxy without a limit of rates cannot help.
-3. All of it ends: each turn takes ``_PERIOD`` seconds, and attacks that are not over ``_GRACE`` seconds later are left.
-4. The hostile client is a process of its own, and so is the backend, which does not parse large bodies. The hostile
-   client would be elsewhere, and so would the MCP server that it names: both give way to all other processes, and the
-   attacks are counted, so that it shows if that left no time for them.
+1. The good client's times are measured alone, during an attack on another proxy of this machine, and during an attack
+   on its own proxy, alternating every ``_PERIOD`` seconds. The second case includes the attack's entire cost to the
+   machine, where the test programs share the processors with the proxy.
+2. The hostile client runs its attacks in parallel, each over one connection, ``_PAUSE`` seconds after the previous
+   answer. A client that sends as fast as possible over many connections takes its share of the processor from all
+   others, which a proxy without a rate limit cannot prevent.
+3. Everything ends: each measurement takes ``_PERIOD`` seconds, and attacks that have not ended ``_GRACE`` seconds later
+   are abandoned.
+4. The hostile client is a separate process, and so is the backend, which does not parse large bodies. In reality the
+   hostile client and its MCP server would run on other machines, so both have a lower priority than all other
+   processes; the attacks are counted, which shows whether this left enough time for them.
 """
 
 from __future__ import annotations
@@ -55,10 +56,12 @@ from support.wire import DONE, chat_frame
 
 GOOD, HOSTILE = "good-key", "hostile-key"
 CROSSED = "crossed"
-"""What comes of an attack that gets anything of the good client's."""
+"""The outcome of an attack that receives any data of the good client."""
 MAX_RATIO = 2.0
 MAX_GROWTH = 1.0
-"""MiB in a minute, over the last half of a run of ten minutes or more: a shorter one has other reasons to grow."""
+"""Maximum growth in MiB per minute, over the last half of a run of at least ten minutes; shorter runs have other
+reasons to grow.
+"""
 _MAX_CALLS = 1_100
 _PERIOD = 10.0
 _GRACE = 20.0
@@ -74,9 +77,9 @@ _PROCESSES = multiprocessing.get_context("spawn")
 
 @dataclass
 class Waits:
-    """Seconds of the good client's requests, and what came of the hostile one's.
+    """Seconds of the good client's requests, and the outcomes of the hostile client's attacks.
 
-    ``memory``: of the attacked proxy in MiB, with the minutes for which it has been attacked.
+    ``memory``: samples of the minutes under attack, and the attacked proxy's memory in MiB.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -86,12 +89,12 @@ class Waits:
 
     @property
     def growth(self) -> float:
-        """MiB by which the attacked proxy grows in a minute, over the last half of the run."""
+        """Growth of the attacked proxy in MiB per minute, over the last half of the run."""
         late = self.memory[len(self.memory) // 2 :]
         return statistics.linear_regression(*zip(*late, strict=True)).slope if len(late) > 1 else 0.0
 
     def percentile(self, share: float) -> float:
-        """Return a percentile in seconds; infinite without any request."""
+        """Return a percentile in seconds, or infinity if there was no request."""
         ordered = sorted(self.seconds)
         return ordered[min(int(len(ordered) * share), len(ordered) - 1)] if ordered else float("inf")
 
@@ -103,10 +106,10 @@ class Waits:
 def compare(
     seconds: float, streams: int, attacks: Sequence[str] = (), size: int = 0, say: Callable[[str], None] = print
 ) -> tuple[Waits, Waits, Waits]:
-    """Return the good client's times alone, beside a hostile client elsewhere and beside one of its own proxy.
+    """Return the good client's times alone, during an attack on another proxy, and during an attack on its own proxy.
 
-    Each over this many seconds, with this many conversations at once. ``attacks``: names in ``ATTACKS``; none = all.
-    ``size``: of its requests, if they are to be large. ``say`` gets a line after each turn.
+    Each measurement takes ``seconds``, with ``streams`` concurrent conversations. ``attacks``: names in ``ATTACKS``,
+    all if empty. ``size``: the size of requests, if they are to be large. ``say`` receives a line after each turn.
     """
     with contextlib.ExitStack() as stack:
         backend = stack.enter_context(_backend())
@@ -125,7 +128,7 @@ def compare(
             stack.enter_context(Mitmdump(backend, **options, toolsim_store=f"sqlite:{folder / name}"))
             for name in ("answers", "others")
         ]
-        # The servers start with the first requests, which is not what is measured.
+        # The servers start with the first requests, whose time is not measured.
         for each in (proxy, other):
             _be_good(_Good(each.url, min(seconds, 5), 1, 0), Waits())
         alone, elsewhere, beside = Waits(), Waits(), Waits()
@@ -142,7 +145,9 @@ def compare(
 
 @dataclass(frozen=True)
 class _Good:
-    """The good client: where, for how long at a time, in how many conversations, and the size of large requests."""
+    """The good client: its URL, the seconds per measurement, the number of conversations, and the size of large
+    requests.
+    """
 
     url: str
     seconds: float
@@ -151,11 +156,11 @@ class _Good:
 
 
 def _be_good_next_to(attack: tuple[Any, ...], good: _Good, attacked: Mitmdump, waits: Waits) -> None:
-    """As ``_be_good``, while the hostile client makes an ``attack``, the arguments of ``_attack``."""
+    """Measure the good client while the hostile client runs an ``attack``, the arguments of ``_attack``."""
     ours, theirs = _PROCESSES.Pipe()
     attacker = _PROCESSES.Process(target=_attack, args=(*attack, theirs), daemon=True)
     attacker.start()
-    # Otherwise nobody would notice its end.
+    # Otherwise the end of the attacker would not be noticed.
     theirs.close()
     assert ours.recv() == "ready"
     before, began, is_over = waits.memory[-1][0] if waits.memory else 0.0, time.monotonic(), threading.Event()
@@ -178,7 +183,7 @@ def _be_good_next_to(attack: tuple[Any, ...], good: _Good, attacked: Mitmdump, w
 
 @contextlib.contextmanager
 def _backend() -> Iterator[str]:
-    """Serve the backend in a process of its own; yield its URL."""
+    """Serve the backend in a separate process; yield its URL."""
     ours, theirs = _PROCESSES.Pipe()
     process = _PROCESSES.Process(target=_serve, args=(theirs,))
     process.start()
@@ -224,7 +229,7 @@ async def _answer(answer: Answer) -> None:
 
 
 def _be_good(good: _Good, waits: Waits) -> None:
-    """Have this many conversations at once for this many seconds."""
+    """Run the good client's concurrent conversations for the measurement time."""
     end = time.monotonic() + good.seconds
     with ThreadPoolExecutor(good.streams) as threads:
         for done in [threads.submit(_converse, good, end, waits) for _ in range(good.streams)]:
@@ -232,7 +237,7 @@ def _be_good(good: _Good, waits: Waits) -> None:
 
 
 def _converse(good: _Good, end: float, waits: Waits) -> None:
-    """One request after another, over one connection."""
+    """Send requests over one connection until the end of the measurement."""
     key = {"Authorization": f"Bearer {GOOD}"}
     questions = (" " * good.size,) if good.size else ("Hello", "And then?", "ADD")
     with Line(good.url) as line:
@@ -253,7 +258,7 @@ def _converse(good: _Good, end: float, waits: Waits) -> None:
 
 
 def _attack(attacks: Sequence[str], port: int, remote: str, seconds: float, pipe: Connection) -> None:
-    """These attacks at once for this many seconds; send what came of them."""
+    """Run the attacks in parallel for ``seconds``; send their outcomes through the pipe."""
     done: Counter[str] = Counter()
     os.nice(_NICENESS)
     for prepare in (_stored, _nested, _compressed):
@@ -375,4 +380,4 @@ ATTACKS: dict[str, Callable[[int, str, int], int | str]] = {
     "slow": _read_slowly,
 }
 _CLIENTS = {"nested": 3}
-"""The number of clients that make an attack, if not one."""
+"""The number of clients per attack, if it is not one."""

@@ -1,10 +1,10 @@
-"""Two proxies after HAProxy (its configuration is the one of ``addon/deploy``), restarted in turn under load.
+"""Two proxies behind HAProxy (with the configuration in ``addon/deploy``), restarted in turn under load.
 
     python -m soak.restart --clients 50 --seconds 10            # a rolling restart
     python -m soak.restart --clients 50 --seconds 10 --kill     # each is killed instead
 
-Each client holds one conversation after the other, as streams of so many seconds. The model numbers what it says, so
-that an answer that lacks anything is noticed.
+Each client runs a series of conversations, whose answers are streams of ``--seconds``. The model numbers the parts of
+its answer, so that a missing part is detected.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ASKED = {
 
 @contextmanager
 def haproxy(folder: Path, port: int, ports: list[int]) -> Iterator[None]:
-    """Run HAProxy with the configuration that is handed out, on ``port`` and in front of ``ports``."""
+    """Run HAProxy with the published configuration, on ``port`` and in front of ``ports``."""
     text = (ROOT / "addon" / "deploy" / "haproxy.cfg").read_text()
     text = text.replace("bind :8080", f"bind 127.0.0.1:{port}")
     for name, at in zip(("one", "two"), ports, strict=True):
@@ -60,7 +60,7 @@ def haproxy(folder: Path, port: int, ports: list[int]) -> Iterator[None]:
 
 
 class Clients:
-    """Asks through HAProxy until ``over`` is set. ``counts``: what became of the turns."""
+    """Clients that send requests through HAProxy until ``over`` is set. ``counts``: the outcomes of the turns."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -69,7 +69,7 @@ class Clients:
         self._lock = threading.Lock()
 
     def run(self) -> None:
-        """Hold one conversation after the other, on one connection as long as it lives."""
+        """Run a series of conversations, on one connection while it lasts."""
         line = Line(self.url, timeout=120)
         while not self.over.is_set():
             try:
@@ -98,10 +98,10 @@ class Clients:
 
 
 def restart(clients: int, seconds: float, *, kill: bool = False, drain: int = 60) -> dict[str, object]:
-    """Restart both proxies under load; return what happened.
+    """Restart both proxies under load; return the results.
 
-    ``counts``: of the turns; ``open``: the exchanges that were open when each proxy was stopped;
-    ``logged``: the turns in the logs of the proxies; ``stopping``: how long each took to end, in seconds.
+    ``counts``: outcomes of the turns; ``open``: the exchanges that were in progress when each proxy was stopped;
+    ``logged``: the turns in the logs of the proxies; ``stopping``: the seconds that each proxy took to exit.
     """
     turn = says(*(f"{number} " for number in range(PIECES)), CALL, pause=seconds / (PIECES + 1))
     port, *ports = (free_port() for _ in range(3))
@@ -155,7 +155,7 @@ def restart(clients: int, seconds: float, *, kill: bool = False, drain: int = 60
 
 
 def wait_until_up(folder: Path) -> None:
-    """Wait until HAProxy has found both proxies ready, as whoever restarts them has to."""
+    """Wait until HAProxy has found both proxies ready, as an operator has to before each restart."""
     end = time.monotonic() + 60
     while True:
         with suppress(OSError):
@@ -166,7 +166,7 @@ def wait_until_up(folder: Path) -> None:
 
 
 def servers(folder: Path) -> list[dict[str, str]]:
-    """Return what HAProxy knows of each proxy. Raises OSError while it does not run."""
+    """Return HAProxy's statistics of each proxy. Raises OSError while HAProxy is not running."""
     with socket.socket(socket.AF_UNIX) as asked, asked.makefile("rw") as file:
         asked.connect(f"{folder}/stats")
         file.write("show stat\n")

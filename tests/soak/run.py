@@ -1,7 +1,8 @@
-"""Many concurrent exchanges through a real mitmdump, with backends that die and clients that leave: nothing gets lost.
+"""Many concurrent exchanges through a real mitmdump, with failing backends and disconnecting clients: nothing is lost.
 
-Each exchange has its own nonce. It must reach the backend once, and its answer must contain everything that was sent,
-in order, and no other nonce; if the backend died, it must not look complete. At the end the proxy's count is ours.
+Each exchange has a unique nonce. The request must reach the backend once, and the answer must contain everything that
+the backend sent, in order, and no other nonce; if the backend died, the answer must not look complete. At the end the
+proxy's count must be that of the test.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _ENDINGS = {"chat": "/v1/chat/completions", "responses": "/v1/responses"}
 
 @dataclass
 class Outcome:
-    """``wrong``: what should not have happened, in words. ``memory``: seconds, and the proxy's resident MiB then."""
+    """The result of a run. ``wrong``: descriptions of failures. ``memory``: seconds, and the proxy's resident MiB at
+    that time.
+    """
 
     done: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -45,7 +48,7 @@ class Outcome:
 
     @property
     def growth(self) -> float:
-        """MiB by which the proxy grew between the second fifth of the run and the last."""
+        """Growth of the proxy in MiB between the second fifth of the run and the last."""
         fifth = max(len(self.memory) // 5, 1)
         early = sorted(size for _, size in self.memory[fifth : 2 * fifth] or self.memory)
         late = sorted(size for _, size in self.memory[-fifth:])
@@ -53,7 +56,7 @@ class Outcome:
 
 
 class Soak:
-    """One run. ``say`` gets a progress line once per minute."""
+    """A soak run. ``say`` receives a progress line once per minute."""
 
     def __init__(self, seconds: float, streams: int, seed: int, say: Callable[[str], None] = print) -> None:
         self._seconds, self._streams, self._chance, self._say = seconds, streams, random.Random(seed), say
@@ -63,7 +66,7 @@ class Soak:
     def run(self) -> Outcome:
         with RawBackend() as backend:
             backend.play(self._answer)
-            # On a machine this busy, connecting takes as long as anything else.
+            # On a machine with this load, connecting takes as long as any other operation.
             options: dict[str, Any] = {"toolsim_backend": "chat", "flow_detail": 0, "toolsim_connect_timeout": PATIENCE}
             with Mitmdump(backend.url, command=MITMDUMP, **options) as proxy:
                 asyncio.run(self._load(proxy, backend))
@@ -133,7 +136,7 @@ class Soak:
             await asyncio.sleep(1)
 
     async def _client(self, port: int, end: float) -> None:
-        """Send one exchange after another, over one pooled connection after another."""
+        """Send exchanges over a series of connections until the end."""
         while time.monotonic() < end:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             try:
@@ -151,7 +154,7 @@ class Soak:
                 writer.close()
 
     async def _exchange(self, story: Story, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Ask, read and judge; return whether the connection can be used again."""
+        """Send, read and check an exchange; return whether the connection can be reused."""
         body = story.body()
         head = f"POST {_ENDINGS[story.api]} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
@@ -177,7 +180,7 @@ class Soak:
         text, calls, is_complete = _read(story, status, received)
         if story.dies_after >= 0:
             self.outcome.done["died"] += 1
-            # Over chat, a turn ends with its whole calls if the backend dies after them.
+            # Over chat, a turn ends with its complete calls if the backend dies after them.
             is_cut_after_calls = story.api == "chat" and story.stream and calls and text == story.text
             if is_complete and not is_cut_after_calls:
                 self._is_wrong(f"{story}: the backend died, and the answer looks complete: {received[-500:]!r}")

@@ -1,7 +1,9 @@
-"""Many WebSocket connections at once, with marked texts, backends that die and clients that leave: nothing is crossed.
+"""Many concurrent WebSocket connections with marked texts, failing backends and disconnecting clients: nothing is
+crossed.
 
-Each connection has its own mark. What the model is shown of it and what its client gets bears that mark and no other;
-every turn continues the one before, unless that failed, and the model sees all of them. The client is ``websockets``.
+Each connection has a unique mark. The model's prompts and the client's answers must contain this mark and no other;
+every turn continues the previous one, unless that failed, and the model receives all turns. The client is
+``websockets``.
 """
 
 from __future__ import annotations
@@ -23,15 +25,15 @@ from support.wire import DONE, chat_frame
 DEATHS, LEAVES, NEW_CHAINS = 0.02, 0.02, 0.1
 MARK = re.compile(r"mark-\d+x")
 PER_KEY = 100
-"""Connections of one key: fewer than the proxy allows."""
+"""Connections per key, which is less than the proxy's limit."""
 PATIENCE = 300
-"""Seconds that a client waits for anything: on a machine that does other work too, all turns of a second take many."""
+"""Maximum seconds for any wait of a client, since a busy machine needs many seconds for the turns of one second."""
 SAMPLES = 20
 
 
 @dataclass
 class Found:
-    """What came of a run. ``memory``: of the proxy in MiB, sampled while it runs, and after the last connection."""
+    """The result of a run. ``memory``: the proxy's MiB, sampled during the run and after the last connection."""
 
     done: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -46,7 +48,7 @@ class Found:
 
 
 def run(seconds: float, connections: int, seed: int = 1) -> Found:
-    """Hold so many connections open, each asking one thing after another."""
+    """Keep this many connections open, each sending a series of requests."""
     found = Found()
     with RawBackend() as backend:
         backend.play(_Backend(found, random.Random(seed)).answer)
@@ -57,7 +59,7 @@ def run(seconds: float, connections: int, seed: int = 1) -> Found:
 
 
 class _Backend:
-    """Repeats the last words, between brackets."""
+    """A backend that repeats the last user message in brackets."""
 
     def __init__(self, found: Found, chance: random.Random) -> None:
         self._found = found
@@ -118,7 +120,7 @@ class _Client:
         self._turn = 0
 
     async def run(self, seconds: float) -> None:
-        """Ask until the time is over, over one connection after another if it leaves one."""
+        """Send requests until the time limit, over a series of connections, since the client sometimes disconnects."""
         from websockets.asyncio.client import connect
         from websockets.exceptions import InvalidStatus, WebSocketException
 

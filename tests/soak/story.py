@@ -1,4 +1,4 @@
-"""The course of one soak exchange: drawn by the client, sent in the question, and played by the backend."""
+"""The course of one soak exchange: drawn by the client, sent in the question, and performed by the backend."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 NONCE = re.compile(rb"n[0-9a-f]{16}z")
-"""Part of everything that belongs to one exchange, and of nothing else."""
+"""A pattern of the nonces that mark all texts of an exchange."""
 
 
 @dataclass(frozen=True)
 class Story:
-    """``dies_after``: pieces until the backend dies; ``aborts_after``: bytes until the client leaves; -1 = never."""
+    """The course of an exchange. ``dies_after``: chunks until the backend dies; ``aborts_after``: bytes until the
+    client disconnects; -1 = never.
+    """
 
     nonce: str
     api: Literal["chat", "responses"]
@@ -27,7 +29,7 @@ class Story:
 
     @property
     def text(self) -> str:
-        """The words that the client must receive."""
+        """The text that the client must receive."""
         return f"{self.nonce} " * self.words
 
     @property
@@ -54,7 +56,7 @@ class Story:
 
 
 def draw(chance: random.Random, deaths: float, aborts: float) -> Story:
-    """Return the next exchange; ``deaths`` and ``aborts`` are the shares of both faults."""
+    """Return the next exchange; ``deaths`` and ``aborts`` are the shares of the two faults."""
     words, calls = chance.randrange(1, 20), chance.choice((0, 0, 1, 1, 2, 5))
     fate = chance.random()
     return Story(
@@ -63,7 +65,7 @@ def draw(chance: random.Random, deaths: float, aborts: float) -> Story:
         stream=chance.random() < 0.8,
         words=words,
         calls=calls,
-        # One request in ten is large enough for the worker.
+        # One request in ten is large enough for a worker process.
         padding=50_000 if chance.random() < 0.1 else 0,
         dies_after=chance.randrange(0, 20) if fate < deaths else -1,
         aborts_after=chance.randrange(0, 3_000) if deaths <= fate < deaths + aborts else -1,
@@ -71,7 +73,7 @@ def draw(chance: random.Random, deaths: float, aborts: float) -> Story:
 
 
 def story_of(body: bytes) -> Story:
-    """Return the story of a request as the backend reads it."""
+    """Return the story in a request to the backend."""
     document = json.loads(body)
     texts = [str(message.get("content")) for message in document["messages"]]
     found = re.search(r"STORY(\{.*?\})END", "".join(texts))

@@ -1,4 +1,4 @@
-"""A rolling restart of two proxies after HAProxy loses nothing; a kill loses what was under way, and no more."""
+"""A rolling restart of two proxies behind HAProxy loses no turns, and a kill loses only the turns in progress."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ pytestmark = [
 
 
 def test_a_rolling_restart_loses_nothing() -> None:
-    """Every turn is answered, to its end; ``make soak`` and ``python -m soak.restart`` do it with more clients."""
+    """In a rolling restart every turn is answered completely; ``make soak`` and ``python -m soak.restart`` use more
+    clients.
+    """
     found = restart(clients=10, seconds=3)
     counts = cast("Counter[str]", found["counts"])
     assert set(counts) == {"answered"}
@@ -25,7 +27,7 @@ def test_a_rolling_restart_loses_nothing() -> None:
 
 
 def test_a_kill_loses_what_was_under_way() -> None:
-    """Those turns break off, no other one does, and the logs have all the rest."""
+    """A kill interrupts only the turns in progress, and the logs contain all others."""
     found = restart(clients=10, seconds=2, kill=True)
     counts, opened = cast("Counter[str]", found["counts"]), cast("list[int]", found["open"])
     lost = sum(counts.values()) - counts["answered"]

@@ -1,4 +1,4 @@
-"""A soak of a few seconds: nothing lost, doubled or crossed."""
+"""A soak test of a few seconds: no text is lost, duplicated or crossed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from soak.run import Soak
 
 @pytest.mark.slow
 def test_a_short_soak() -> None:
-    """Twenty streams at once, with backends that die and clients that leave: nothing goes wrong, memory is bounded."""
+    """With twenty concurrent streams, failing backends and disconnecting clients, no answer is wrong and memory is
+    bounded.
+    """
     outcome = Soak(seconds=12, streams=20, seed=1).run()
     assert outcome.wrong == []
     assert outcome.counted == outcome.total > 100

@@ -46,7 +46,7 @@ def console(folder: Path, port: int, columns: int, *options: str) -> Iterator[Ca
         try:
             while data := os.read(screen, 65536):
                 drawn.extend(data)
-        except OSError:  # The other side is closed.
+        except OSError:  # The other end of the pseudoterminal is closed.
             pass
 
     reader = threading.Thread(target=read)
@@ -71,7 +71,7 @@ def console(folder: Path, port: int, columns: int, *options: str) -> Iterator[Ca
 
 @pytest.mark.parametrize("columns", [150, 95], ids=["table", "two lines"])
 def test_the_list_shows_the_client_s_path_and_the_outcome(columns: int, tmp_path: Path) -> None:
-    """Over a built-in backend, whose address and API are in the flow that is saved, but in no row."""
+    """The list shows the client's URL and the outcome; the built-in backend's address is only in the saved flow."""
     port, saved = free_port(), tmp_path / "saved.flow"
     url = f"http://127.0.0.1:{port}"
     with console(tmp_path, port, columns, f"save_stream_file={saved}") as wait_for:

@@ -1,6 +1,6 @@
 """Turns in a real mitmweb, read and clicked by a headless Chromium.
 
-With ``TOOLSIM_SCREENSHOTS=1`` the screenshots of its pages are taken again.
+With ``TOOLSIM_SCREENSHOTS=1`` the screenshots are taken again.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.fixture(scope="module")
 def web_port() -> int:
-    """A fixed port, since mitmweb does not report the one that it chooses itself."""
+    """A fixed port, since mitmweb does not report a port that it chooses itself."""
     return free_port()
 
 
@@ -116,7 +116,7 @@ def chromium() -> Iterator[Chromium]:
 
 @pytest.fixture
 def page(chromium: Chromium, proxy: Mitmdump, backend: TextBackend, web_port: int) -> Iterator[Chromium]:
-    """The flow list, with one turn with two calls and one that the backend refused."""
+    """The flow list, with a turn with two calls and a turn that the backend refused."""
     backend.play([TWO_CALLS, refuses(429, "Slow down, please.")])
     with Line(proxy.url) as line:
         for _ in range(2):
@@ -139,7 +139,7 @@ def open_flow(page: Chromium, number: int) -> None:
 
 
 def shown(page: Chromium, wanted: str) -> str:
-    """Wait until the content view shows ``wanted``; return its whole text."""
+    """Wait until the content view shows ``wanted``; return the view's entire text."""
     content = "(document.querySelector('.contentview pre') || document.body).innerText"
     page.wait_for(f"{content}.includes({json.dumps(wanted)})")
     return str(page.run(content))
@@ -185,7 +185,7 @@ def test_two_calls_can_be_read(page: Chromium, tmp_path: Path) -> None:
 
 
 def test_the_view_can_be_chosen(page: Chromium) -> None:
-    """The view is in mitmweb's menu, as are the raw bytes of the stream that the client got."""
+    """mitmweb's menu offers the view, and also the raw bytes of the client's stream."""
     open_flow(page, -2)
     page.click("Response")
     shown(page, "THE CLIENT GOT")
@@ -200,7 +200,7 @@ def test_the_view_can_be_chosen(page: Chromium) -> None:
 
 
 def test_revert_brings_the_originals_back(page: Chromium, tmp_path: Path) -> None:
-    """The request is shown as the backend gets it; "Revert" shows the client's own, and the model's own answer."""
+    """The request page shows the rewritten request; "Revert" restores the client's request and the model's answer."""
     open_flow(page, -2)
     page.click("Request")
     text = shown(page, "as the backend gets it")
@@ -218,7 +218,7 @@ def test_revert_brings_the_originals_back(page: Chromium, tmp_path: Path) -> Non
 
 
 def test_a_reverted_request_can_be_replayed(page: Chromium, backend: TextBackend) -> None:
-    """ "Revert", then "Replay" sends the client's own request through the addon once more."""
+    """ "Revert", then "Replay" sends the client's own request through the addon again."""
     open_flow(page, -1)
     page.click("Revert")
     page.click("Request")
@@ -232,7 +232,7 @@ def test_a_reverted_request_can_be_replayed(page: Chromium, backend: TextBackend
 
 
 def test_a_request_can_be_replayed_as_it_is(page: Chromium, backend: TextBackend, proxy: Mitmdump) -> None:
-    """ "Replay" alone does the same: the rewritten request, without tools, would get the call as text."""
+    """ "Replay" without "Revert" also sends the client's own request, since the rewritten one lacks the tools."""
     open_flow(page, -2)
     page.click("Request")
     shown(page, "as the backend gets it")
@@ -248,7 +248,7 @@ def test_a_request_can_be_replayed_as_it_is(page: Chromium, backend: TextBackend
 
 
 def test_the_list_distinguishes_turns(chromium: Chromium, tmp_path: Path) -> None:
-    """Each row shows the outcome of its turn, its conversation, and what was asked; a scrape has no row."""
+    """Each row shows the outcome of its turn, its conversation and its question; a metrics request has no row."""
     web_port = free_port()
     options = {"web_port": web_port, "web_password": PASSWORD, "web_open_browser": False}
     with (
@@ -312,7 +312,7 @@ def user(text: str) -> dict[str, Any]:
 
 
 def test_the_catalog_can_be_unfolded(page: Chromium, tmp_path: Path) -> None:
-    """Another view shows the exact prompt that the model saw, and the exact text that it wrote."""
+    """Another view shows the exact prompt that the model received, and the exact text that it wrote."""
     open_flow(page, -2)
     page.click("Request")
     assert "the view toolsim-prompt unfolds it" in " ".join(shown(page, "as the backend gets it").split())
@@ -331,7 +331,7 @@ def test_the_catalog_can_be_unfolded(page: Chromium, tmp_path: Path) -> None:
 
 
 def test_a_failed_turn_is_marked_and_explained(page: Chromium) -> None:
-    """A refusal by the backend has a mark in the list, and its message on its page."""
+    """A refusal by the backend is marked in the list, and its message is shown on its page."""
     before, failed = rows(page)[-2:]
     assert "✖" in failed
     assert "✖" not in before
@@ -343,7 +343,7 @@ def test_a_failed_turn_is_marked_and_explained(page: Chromium) -> None:
 
 
 def test_filters_of_readme(page: Chromium, web_port: int) -> None:
-    """mitmweb has its own filter language: it accepts each filter of the page, and finds what it claims."""
+    """mitmweb's own filter language accepts each filter of the page, and finds the documented flows."""
     section = PAGE.split("<!-- inspect -->")[1].split("<!-- /inspect -->")[0]
     everything = len(rows(page))
     understood = {}
@@ -353,7 +353,7 @@ def test_filters_of_readme(page: Chromium, web_port: int) -> None:
         page.wait_for("!!document.querySelector('.flow-table')")
         page.wait_for("!!document.querySelector('.filter-input input').value")
         understood[recipe] = not page.run("!!document.querySelector('.filter-input.has-error')")
-    # mitmproxy's language has ~meta, mitmweb's does not.
+    # mitmproxy's filter language has ~meta, and mitmweb's does not.
     assert [recipe for recipe, is_so in understood.items() if not is_so] == ["~meta x"]
     found = {}
     failed, doubtful = '~marker "[✖x]"', '~marker "[⚠w]"'
