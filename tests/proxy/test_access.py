@@ -1,4 +1,4 @@
-"""Access to the proxy: keys, other machines, web pages."""
+"""Tests for access to the proxy: keys, other machines, and web pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def own_address() -> str:
     """Return an address of this machine that is not loopback; skip if there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing
+            probe.connect(("192.0.2.1", 9))  # Connecting a UDP socket sends nothing.
         except OSError:
             pytest.skip("needs a network address")
         return str(probe.getsockname()[0])
@@ -67,7 +67,7 @@ def test_api_key(header: str | None, status: int, backend: RawBackend, locked: M
 
 
 def test_nothing_but_the_backend(backend: RawBackend, locked: Mitmdump) -> None:
-    """In front of a backend of one's own, no name leads anywhere else, not even one with the key."""
+    """In front of a single backend, no host name or tunnel leads to another server, not even with the key."""
     key = {"Authorization": "Bearer söcret".encode().decode("latin-1")}
     backend.play(stream_of("Hi"))
     with RawBackend() as elsewhere, Line(locked.url) as line:
@@ -95,7 +95,7 @@ ORIGINS += [("null", False), ("http://localhost:80:80", False)]
 
 @pytest.mark.parametrize(("origin", "listed"), ORIGINS)
 def test_preflight(origin: str, listed: bool, backend: RawBackend, line: Line) -> None:
-    """We answer the preflight of a listed origin, and refuse all others."""
+    """The preflight request of a listed origin is answered, and that of any other origin is refused."""
     backend.play(stream_of("Hi"))
     reply = line.request(
         "OPTIONS",
@@ -114,7 +114,9 @@ def test_preflight(origin: str, listed: bool, backend: RawBackend, line: Line) -
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models"])
 def test_answers_and_errors_may_be_read(path: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """A listed origin may read answers, whole, streamed and passed, the backend's errors and our own."""
+    """Pages of a listed origin can read all answers: streamed or not, passed through, and errors of the backend or
+    toolsim.
+    """
 
     async def refuse(answer: Answer) -> None:
         await answer.whole(b"{}", 429, Content_Type="application/json", Vary="Accept")
@@ -133,7 +135,7 @@ def test_answers_and_errors_may_be_read(path: str, backend: RawBackend, line: Li
 
 
 def test_backend_with_its_own_rule(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A backend's own CORS headers are unchanged."""
+    """A backend's own CORS headers are passed through unchanged."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b"{}", Access_Control_Allow_Origin="*")
@@ -143,14 +145,16 @@ def test_backend_with_its_own_rule(backend: RawBackend, line: Line, ask: Any) ->
 
 
 def test_unlisted_page_cannot_use_the_builtin_backend(ask: Any) -> None:
-    """A web page can send requests whose answers it cannot read; a built-in backend does not answer them."""
+    """A built-in backend does not answer requests from unlisted web pages, although pages could not read the answer
+    anyway.
+    """
     with Mitmdump(toolsim_backend="scripted", toolsim_cors_origins="https://chat.example") as proxy:
         proxy.wait_for("scripted backend answers")
         with Line(proxy.url) as line:
             for origin, status in (("https://evil.example", 403), (OBSIDIAN, 403), ("https://chat.example", 200)):
                 reply = line.post("/v1/chat/completions", ask(), Origin=origin)
                 assert reply.status == status
-            # A foreign name that resolves to this machine (DNS rebinding) does not count as the listener.
+            # A foreign name that resolves to this machine (DNS rebinding) is not accepted as the listener.
             assert line.post("/v1/chat/completions", ask(), Host=f"rebound.invalid:{proxy.port}").status == 403
 
 
@@ -170,7 +174,7 @@ PATHS = [
 
 @pytest.fixture(scope="module")
 def storing(backend: RawBackend) -> Iterator[Mitmdump]:
-    """A proxy with a store and two listeners, the second of which has a name."""
+    """A proxy with a store, and with a listed origin whose host name is also accepted."""
     with Mitmdump(
         backend.url, toolsim_store="memory", toolsim_cors_origins=["https://chat.example", "http://listed.example:*"]
     ) as proxy:
@@ -179,7 +183,7 @@ def storing(backend: RawBackend) -> Iterator[Mitmdump]:
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
 def test_rebound_name(method: str, path: str, backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
-    """A page whose own name was resolved to our address gets nothing, with and without an Origin."""
+    """A page whose host name was rebound to this machine's address is refused, with and without an Origin."""
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
         for name in (
@@ -198,7 +202,7 @@ def test_rebound_name(method: str, path: str, backend: RawBackend, storing: Mitm
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
 def test_unlisted_origin(method: str, path: str, backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
-    """A page that is not listed is refused on every path, over a backend of any kind."""
+    """A page of an unlisted origin is refused on every path."""
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
         for origin in ("https://evil.example", "null", "http://localhost:5173", "https://chat.example.evil"):
@@ -223,12 +227,14 @@ def known_names(port: int) -> list[str]:
 
 
 def test_known_names(backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
-    """An address, localhost, this machine's name and listed pages' hosts lead here; so does no name at all."""
+    """Requests are accepted for an address, localhost, this machine's name, and listed pages' hosts, or
+    without a Host.
+    """
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
         for name in known_names(storing.port):
             assert line.post("/v1/chat/completions", ask(stream=True), Host=name).status == 200, name
-            # The backend is called by its own name, as if mitmproxy had seen to it.
+            # The backend receives its own name as the Host, as mitmproxy would set it.
             assert backend.asked[-1].header("host") == f"127.0.0.1:{backend.port}"
     with socket.create_connection(("127.0.0.1", storing.port)) as client:
         client.sendall(b"GET /v1/models HTTP/1.0\r\n\r\n")
@@ -236,7 +242,7 @@ def test_known_names(backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
 
 
 def test_page_of_the_backend_itself(backend: RawBackend, storing: Mitmdump) -> None:
-    """A page that has come from this listener may call it: its origin is the address that it calls."""
+    """A page that was loaded from this listener can call it, because its origin is the address that it calls."""
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
         for host in (f"127.0.0.1:{storing.port}", "192.168.7.7:8080"):
@@ -246,14 +252,14 @@ def test_page_of_the_backend_itself(backend: RawBackend, storing: Mitmdump) -> N
 
 
 def test_every_origin(backend: RawBackend) -> None:
-    """Who lists every origin opens the listener to every page, by whatever name."""
+    """If every origin is listed, every page can use the listener, by any host name."""
     backend.play(stream_of("Hi"))
     with Mitmdump(backend.url, toolsim_cors_origins="*") as proxy, Line(proxy.url) as line:
         assert line.request("GET", "/v1/models", Host="any.test", Origin="http://any.test").status == 200
 
 
 def test_names_do_not_matter_with_a_key(backend: RawBackend, locked: Mitmdump) -> None:
-    """A page does not have the key; whoever has it comes by any name."""
+    """If a key is set, the host name does not matter, since a web page does not have the key."""
     backend.play(stream_of("Hi"))
     key = {"Authorization": "Bearer söcret".encode().decode("latin-1")}
     with Line(locked.url) as line:
@@ -263,7 +269,7 @@ def test_names_do_not_matter_with_a_key(backend: RawBackend, locked: Mitmdump) -
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_the_operator_keeps_the_host(keeps: bool, backend: RawBackend) -> None:
-    """mitmproxy's option keep_host_header has its own sense; the name is checked in either case."""
+    """mitmproxy's option keep_host_header works as documented, and the host name is checked in either case."""
     backend.play(stream_of("Hi"))
     with Mitmdump(backend.url, keep_host_header=keeps) as proxy, Line(proxy.url) as line:
         assert line.request("GET", "/v1/models", Host="localhost:99").status == 200
@@ -275,7 +281,7 @@ def test_the_operator_keeps_the_host(keeps: bool, backend: RawBackend) -> None:
 
 
 def said(port: int, data: bytes, then: bytes = b"") -> bytes:
-    """Return the answer to ``data``, and, if that is a tunnel, the one to ``then``."""
+    """Return the answer to ``data``, and, if a tunnel was established, the answer to ``then``."""
     with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
         client.sendall(data)
         received = _answer(client)
@@ -306,7 +312,7 @@ def connect(target: str, *more: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[RawBackend]:
-    """Another service of the operator's machine."""
+    """Another service on the operator's machine."""
 
     async def secret(answer: Answer) -> None:
         await answer.whole(b"the secret")
@@ -321,7 +327,7 @@ BUILTIN: list[dict[str, Any]] = [{}, {"toolsim_api_key": "k"}]
 
 @pytest.mark.parametrize("options", BUILTIN, ids=["no key", "key"])
 def test_builtin_backend_is_no_forward_proxy(options: dict[str, Any], site: RawBackend) -> None:
-    """With a built-in backend nothing is forwarded to another host, with or without a key."""
+    """With a built-in backend, no request is forwarded to another host, with or without a key."""
     key = ["Proxy-Authorization: Bearer k", "Authorization: Bearer k"] if options else []
     before = len(site.asked)
     with Mitmdump(toolsim_backend="scripted", **options) as proxy:
@@ -341,7 +347,7 @@ def test_builtin_backend_is_no_forward_proxy(options: dict[str, Any], site: RawB
                 assert reply.startswith(b"HTTP/1.1 403 "), data
                 assert b"toolsim_upstream" in reply
         assert site.asked[before:] == []
-        # The listener itself is served, however a client writes its address.
+        # Requests to the listener itself are served, in any notation of its address.
         models = f"GET http://127.0.0.1:{proxy.port}/v1/models HTTP/1.1\r\nAuthorization: Bearer k\r\n"
         assert b'"data"' in said(proxy.port, f"{models}Host: 127.0.0.1:{proxy.port}\r\n\r\n".encode())
 
@@ -351,14 +357,14 @@ SECRET = b"GET /secret HTTP/1.1\r\nHost: x\r\n\r\n"
 
 @pytest.mark.parametrize("options", [{}, {"toolsim_backend": "scripted"}], ids=["plain", "builtin"])
 def test_a_forward_proxy_that_was_asked_for(options: dict[str, Any], site: RawBackend, backend: RawBackend) -> None:
-    """With toolsim_upstream other traffic passes as before."""
+    """With toolsim_upstream, other traffic is forwarded as by a plain mitmproxy."""
     with Mitmdump(toolsim_upstream=backend.url, **options) as proxy:
         assert b"the secret" in said(proxy.port, absolute(site.port))
         assert b"the secret" in said(proxy.port, connect(f"127.0.0.1:{site.port}"), SECRET)
 
 
 def test_watching_traffic(site: RawBackend) -> None:
-    """Without any backend it is mitmproxy's own forward proxy."""
+    """Without any backend, the proxy is a plain forward proxy."""
     with Mitmdump() as proxy:
         assert b"the secret" in said(proxy.port, absolute(site.port))
         assert b"the secret" in said(proxy.port, connect(f"127.0.0.1:{site.port}"), SECRET)
@@ -384,7 +390,7 @@ def locked_forward(backend: RawBackend) -> Iterator[Mitmdump]:
 
 @pytest.mark.parametrize(("headers", "status"), PROXY_KEYS)
 def test_key_of_a_forward_proxy(headers: list[str], status: int, locked_forward: Mitmdump, site: RawBackend) -> None:
-    """Whatever passes needs the key, each request or once for a tunnel, and the key goes no further."""
+    """Forwarding requires the key, for each request or once per tunnel, and the key is not passed on."""
     before = len(site.asked)
     port = locked_forward.port
     for reply in (
@@ -399,7 +405,7 @@ def test_key_of_a_forward_proxy(headers: list[str], status: int, locked_forward:
 
 
 def test_key_of_an_api_request_through_a_forward_proxy(locked_forward: Mitmdump, backend: RawBackend, ask: Any) -> None:
-    """It may be shown to the proxy; then the client's other key is the backend's."""
+    """The proxy's key can be in the proxy header; the client's other key then belongs to the backend."""
     backend.play(stream_of("Hi"))
     url = "http://api.nowhere.invalid/v1/chat/completions"
     for key, proxy_key, status, sent in (
@@ -419,7 +425,9 @@ def test_key_of_an_api_request_through_a_forward_proxy(locked_forward: Mitmdump,
 
 
 def test_mitmproxys_own_authentication(site: RawBackend, backend: RawBackend) -> None:
-    """Its option proxyauth protects the forward proxy too; an API request needs our key beside it."""
+    """mitmproxy's option proxyauth also protects the forward proxy, and an API request additionally needs toolsim's
+    key.
+    """
     basic = f"Proxy-Authorization: Basic {base64.b64encode(b'u:p').decode()}"
     with Mitmdump(toolsim_upstream=backend.url, toolsim_api_key="k", proxyauth="u:p") as proxy:
         assert said(proxy.port, absolute(site.port)).startswith(b"HTTP/1.1 407 ")
@@ -431,14 +439,14 @@ def test_mitmproxys_own_authentication(site: RawBackend, backend: RawBackend) ->
 
 
 def test_codex_is_not_shared_by_accident() -> None:
-    """The codex backend is not started on an address that others can reach, unless a key protects it."""
+    """The codex backend does not start on an address that other machines can reach, unless a key is set."""
     proxy = Mitmdump(toolsim_backend="codex", toolsim_codex_command="true", listen_host="0.0.0.0")
     assert proxy.exit_code() == 1
     assert "toolsim_api_key" in proxy.log()
 
 
 def test_codex_on_all_addresses_serves_this_machine_only(ask: Any) -> None:
-    """mitmproxy listens everywhere by default: then requests from other machines are refused, however they come in."""
+    """On all interfaces, which is mitmproxy's default, the codex backend refuses requests from other machines."""
     address = own_address()
     with Mitmdump(toolsim_backend="codex", toolsim_codex_command="false", listen_host="") as proxy:
         port = int(proxy.wait_for(r"go to the codex backend on 127\.0\.0\.1:(\d+)")[1])

@@ -1,4 +1,4 @@
-"""A backend that has one API, behind a proxy that was not told which: all pairs of client and backend."""
+"""A backend with a single API, behind a proxy that is not configured for it: all pairs of client and backend."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOOLS: dict[str, dict[str, Any]] = {
 
 
 def request(client: str, *, has_tool: bool = True, **fields: Any) -> dict[str, Any]:
-    """Return a request of an API."""
+    """Return the body of a request of an API."""
     question = [{"role": "user", "content": "What is the weather?"}]
     body: dict[str, Any] = {"model": "any", **fields}
     body |= {"input": question} if client == "responses" else {"messages": question}
@@ -37,7 +37,7 @@ def request(client: str, *, has_tool: bool = True, **fields: Any) -> dict[str, A
 
 
 def call_of(client: str, reply: Any) -> Any:
-    """Return the name and the arguments of the only call of an answer, whole or streamed."""
+    """Return the name and the arguments of the only call of an answer, streamed or not."""
     body = reply.body.decode()
     if reply.headers.get("content-type", "").startswith("text/event-stream"):
         events = [event for event in reply.events() if event != "[DONE]"]
@@ -71,7 +71,9 @@ def backend() -> Iterator[TextBackend]:
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", APIS)
 def test_each_pair(backend: TextBackend, client: str, only: ApiName) -> None:
-    """The first request is answered, and from then on no other path is tried; the log and a metric say it once."""
+    """The first request finds the backend's API, no other path is tried afterwards, and the log and a metric report it
+    once.
+    """
     backend.apis, backend.rejected, backend.counted = [only], [], []
     tried = ORDERS[client][: ORDERS[client].index(only)]
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
@@ -98,7 +100,7 @@ def test_each_pair(backend: TextBackend, client: str, only: ApiName) -> None:
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", APIS)
 def test_a_first_request_without_tools(backend: TextBackend, client: str, only: ApiName) -> None:
-    """One that would pass byte for byte to its own API is answered over another one, too."""
+    """A first request without tools is also answered through the backend's API, if that is another one."""
     backend.apis, backend.rejected = [only], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         for stream in (True, False):
@@ -106,7 +108,7 @@ def test_a_first_request_without_tools(backend: TextBackend, client: str, only: 
             answer = line.post(PATHS[client], request(client, has_tool=False, stream=stream), **{"x-api-key": "k"})
             assert answer.status == 200, answer.body
             assert b"Sunny" in answer.body
-            # Each API has its own header for the key; those of the attempts are not left in it.
+            # Each API has a specific header for the key, and no headers of earlier attempts remain.
             headers = {name.lower(): value for name, value in backend.exchanges[0].headers.items()}
             assert headers.get("x-api-key" if client == "messages" == only else "authorization", "k").endswith("k")
             assert ("anthropic-version" in headers) is (only == "messages")
@@ -117,7 +119,7 @@ def test_a_first_request_without_tools(backend: TextBackend, client: str, only: 
 
 @pytest.mark.parametrize("only", APIS)
 def test_each_backend_over_a_websocket(backend: TextBackend, only: ApiName) -> None:
-    """A request of a connection is answered as one over HTTP."""
+    """A request over a WebSocket connection finds the backend's API like a request over HTTP."""
     backend.apis, backend.rejected = [only], []
     backend.play([says(CALL)])
     with Mitmdump(backend.url) as proxy:
@@ -133,7 +135,9 @@ def test_each_backend_over_a_websocket(backend: TextBackend, only: ApiName) -> N
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", ["responses", "messages"])
 def test_each_count(backend: TextBackend, client: str, only: ApiName) -> None:
-    """A count is the backend's own in its own API, and else an estimate: before the first turn, and after it."""
+    """Token counts are the backend's if it has the same API, and estimates otherwise, before and after
+    the first turn.
+    """
     backend.apis, backend.rejected = [only], []
     path = {"responses": "/v1/responses/input_tokens", "messages": "/v1/messages/count_tokens"}[client]
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
@@ -151,7 +155,7 @@ def test_each_count(backend: TextBackend, client: str, only: ApiName) -> None:
 
 @pytest.mark.parametrize("status", [405, 501])
 def test_other_statuses_for_a_path(backend: TextBackend, status: int) -> None:
-    """Servers reject a path in several ways."""
+    """A backend can reject an unknown path with 405 or 501 instead of 404."""
     backend.apis, backend.rejected, backend.no_path = ["chat"], [], status
     backend.play([says(CALL)])
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
@@ -160,7 +164,7 @@ def test_other_statuses_for_a_path(backend: TextBackend, status: int) -> None:
 
 
 def test_a_backend_that_alternates(backend: TextBackend) -> None:
-    """It is found again each time its only API has changed, in any API, though it was found missing before."""
+    """If the backend changes its only API, the new API is found, even if it was missing before."""
     backend.rejected = []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         for only in ("chat", "responses", "messages", "responses", "chat"):
@@ -171,7 +175,9 @@ def test_a_backend_that_alternates(backend: TextBackend) -> None:
 
 
 def test_a_backend_without_any_api(backend: TextBackend) -> None:
-    """The client gets the error of its own API; the log says once which paths were tried; nothing is remembered."""
+    """If a backend has no API, the client receives that error on every request, and the log lists the
+    tried paths once.
+    """
     backend.apis, backend.rejected = [], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         for client in ("responses", "chat", "responses"):
@@ -185,7 +191,7 @@ def test_a_backend_without_any_api(backend: TextBackend) -> None:
 
 
 def test_an_operator_who_has_said_it(backend: TextBackend) -> None:
-    """Then no other API is tried, and the backend's error reaches the client."""
+    """If the operator has set the API, no other API is tried, and the backend's error reaches the client."""
     backend.apis, backend.rejected = ["chat"], []
     with Mitmdump(backend.url, toolsim_backend="responses") as proxy, Line(proxy.url) as line:
         assert line.post(PATHS["responses"], request("responses")).json() == {"detail": "Not Found"}
@@ -194,7 +200,7 @@ def test_an_operator_who_has_said_it(backend: TextBackend) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_request_that_the_other_api_cannot_express(backend: TextBackend, stream: bool) -> None:
-    """The client gets toolsim's error about that, and the connection goes on."""
+    """A request that the backend's API cannot express is refused by toolsim, and the connection stays open."""
     backend.apis, backend.rejected = ["chat"], []
     backend.play([says(CALL)])
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
@@ -216,7 +222,7 @@ ABOUT_THE_REQUEST = (
 @pytest.mark.parametrize("error", ABOUT_THE_REQUEST)
 @pytest.mark.parametrize("has_tool", [True, False])
 def test_a_404_about_the_request(error: dict[str, Any], has_tool: bool) -> None:
-    """It reaches the client as it is, and no other path is tried."""
+    """A 404 that concerns the request, not the path, reaches the client unchanged, and no other path is tried."""
 
     async def refuse(answer: Answer) -> None:
         await answer.whole(json.dumps(error).encode(), 404, Content_Type="application/json")
@@ -229,7 +235,7 @@ def test_a_404_about_the_request(error: dict[str, Any], has_tool: bool) -> None:
 
 
 def test_a_backend_that_dies_is_not_asked_again() -> None:
-    """It may have run the turn: only an error for the path leads to another attempt."""
+    """A backend that dies is not retried, because it might have run the turn; only an error for the path is."""
 
     async def die(answer: Answer) -> None:
         await answer.head(404, 100, Content_Type="application/json")
@@ -248,7 +254,7 @@ def test_a_backend_that_dies_is_not_asked_again() -> None:
 
 
 def test_rounds_and_parallel_requests(backend: TextBackend) -> None:
-    """Rounds of an answer find the API too; each of several first requests is answered."""
+    """Rounds of an answer also find the backend's API, and each of several parallel first requests is answered."""
     backend.apis, backend.rejected = ["chat"], []
     broken = '<tool_call>{"name":"get_weather","arguments":{oops</tool_call>'
     with Mitmdump(backend.url, toolsim_retry=1) as proxy, Line(proxy.url) as line:
@@ -278,7 +284,7 @@ ERRORS: dict[str, bytes] = {
 @pytest.mark.parametrize("client", APIS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_errors_have_the_shape_of_the_clients_api(client: str, stream: bool) -> None:
-    """Over a backend of another API, whatever its own errors look like."""
+    """A backend's error of any form is converted to the error format of the client's API."""
     other = "messages" if client == "chat" else "chat"
     with RawBackend() as raw, Mitmdump(raw.url, toolsim_backend=other) as proxy, Line(proxy.url) as line:
         for content in ERRORS.values():
@@ -296,7 +302,7 @@ def test_errors_have_the_shape_of_the_clients_api(client: str, stream: bool) -> 
 
 
 def test_a_body_that_is_not_json_for_a_backend_of_another_api(backend: TextBackend) -> None:
-    """It is the client's error, not a missing path."""
+    """A body that is not JSON is the client's error, not a missing path."""
     backend.apis, backend.rejected = ["chat"], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         reply = line.request("POST", PATHS["messages"], b"{oops", content_type="application/json")

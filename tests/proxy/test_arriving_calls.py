@@ -1,4 +1,4 @@
-"""Calls that a backend emits itself, forwarded by a real mitmdump to the OpenAI SDK while they arrive."""
+"""Structured calls from a backend, forwarded by a real mitmdump to the OpenAI SDK while they arrive."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def proxy(request: pytest.FixtureRequest, backend: RawBackend) -> Iterator[Mitmd
 
 
 def frames_of_call(api_name: ApiName) -> tuple[list[bytes], list[bytes], list[bytes]]:
-    """Return the frames of the start of a call, of its pieces, and of the end of it and the answer."""
+    """Return the frames of the start of a call, of its argument deltas, and of the end of call and answer."""
     answer = ChatAnswer() if api_name == "chat" else ResponsesAnswer()
     begin = [*answer.begin(), *answer.begin_call("get_weather")]
     pieces = [frame for piece in PIECES for frame in answer.add_arguments(piece)]
@@ -39,7 +39,7 @@ def frames_of_call(api_name: ApiName) -> tuple[list[bytes], list[bytes], list[by
 
 
 def argument_pieces(client: openai.OpenAI, api: str) -> Iterator[str]:
-    """Yield the pieces of arguments that a client of the SDK receives."""
+    """Yield the argument deltas that a client of the SDK receives."""
     if api == "chat":
         for chunk in client.chat.completions.create(
             model="m",
@@ -59,7 +59,9 @@ def argument_pieces(client: openai.OpenAI, api: str) -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_pieces_arrive_while_the_backend_waits(api: str, proxy: Mitmdump, backend: RawBackend) -> None:
-    """The backend ends its call only after the client has received part of it, and the client gets the whole call."""
+    """The client receives the first part of a call before the backend has sent the rest, and finally
+    the complete call.
+    """
     is_received = threading.Event()
 
     async def waits(answer: Answer) -> None:
@@ -87,7 +89,7 @@ def test_pieces_arrive_while_the_backend_waits(api: str, proxy: Mitmdump, backen
 
 @pytest.mark.slow
 def test_a_call_of_an_mcp_tool_is_run_when_it_is_whole(backend: RawBackend, tmp_path: Path) -> None:
-    """The client's own call streams beside it; a slip in the MCP call is repaired, since it was not yet emitted."""
+    """A malformed MCP call is repaired and run once it is complete, while the client's own call streams."""
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | {"require_approval": "never"}}}))
     steps = [Emitted("calc__add", '{"a":1,"b":2,}', 2), Emitted("get_weather", ARGUMENTS, 9)]
 

@@ -1,4 +1,4 @@
-"""The context window reaches the client through a real mitmdump: in the list of models, and as the code of an error."""
+"""The context window reaches the client through a real mitmdump, in the model list and as an error code."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SERVERS: dict[str, tuple[dict[str, Any], int | None]] = {
 
 @contextmanager
 def server(pages: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    """Serve these pages; yield the root's URL, and the paths that were requested."""
+    """Serve these pages; yield the root URL, and the paths that were requested."""
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -80,7 +80,7 @@ def server(pages: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SERVERS)
 def test_the_list_carries_it(kind: str) -> None:
-    """Under all names, in the list and for one model, in Anthropic's list too; the launcher's function finds it."""
+    """The context window is in the list and in single models under all its names, also in Anthropic's list."""
     pages, window = SERVERS[kind]
     with server(pages) as (url, asked), Mitmdump(url) as proxy, Line(proxy.url) as line:
         (model,) = line.request("GET", "/v1/models").json()["data"]
@@ -135,7 +135,9 @@ ERRORS = {
 @pytest.mark.parametrize("options", [{}, {"toolsim_retry": 1}], ids=["one turn", "rounds"])
 @pytest.mark.parametrize("served", ["chat", "responses", "messages"])
 def test_an_error_has_the_code(served: str, options: dict[str, Any]) -> None:
-    """Over each pair of APIs, streamed or not, with tools and without."""
+    """A prompt that is too long has the specific error code, for each pair of APIs, streamed or not, with and without
+    tools.
+    """
     with RawBackend() as backend, Mitmdump(backend.url, toolsim_backend=served, **options) as proxy:
         for name, (status, error) in ERRORS.items():
 

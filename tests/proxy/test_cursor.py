@@ -29,7 +29,9 @@ def backend() -> Iterator[TextBackend]:
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("retry", [0, 1])
 def test_it_gets_answers_of_chat_completions(backend: TextBackend, api: str, retry: int) -> None:
-    """Streamed and not, in one round and in two, over a backend of each API; the model reads the history."""
+    """Requests in other formats get chat completions answers, in one or two rounds, and the model
+    receives the history.
+    """
     with (
         Mitmdump(backend.url, toolsim_backend=api, toolsim_retry=retry) as proxy,
         OpenAI(base_url=f"{proxy.url}/v1", api_key="none", max_retries=0) as client,
@@ -51,7 +53,7 @@ def test_it_gets_answers_of_chat_completions(backend: TextBackend, api: str, ret
 
 
 def asked(client: OpenAI, body: dict[str, Any]) -> dict[str, Any]:
-    """Return the only call of an answer, as the SDK reads it."""
+    """Return the only call of an answer, as read by the SDK."""
     answer: Any = client.post("/chat/completions", body=body, cast_to=object) if not body["stream"] else None
     if answer is not None:
         assert answer["object"] == "chat.completion"

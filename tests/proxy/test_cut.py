@@ -1,4 +1,4 @@
-"""Ending a turn early stops the backend at once and keeps the client's connection open, over HTTP/1 and HTTP/2."""
+"""Ending a turn early stops the backend immediately and keeps the client's connection open, over HTTP/1 and HTTP/2."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from support.mitmdump import Mitmdump
 from support.raw_backend import Answer, RawBackend, stream_of
 from support.wire import DONE, chat_frame, chat_whole
 
-PIECE = 0.05  # seconds between two pieces of a backend that does not stop
+PIECE = 0.05  # Seconds between two chunks of a backend that does not stop.
 TALK = 60
-ENDLESS = 32  # repetitions of a call in a list, as in README
+ENDLESS = 32  # Repetitions of a call in a list that end the turn, as in the README.
 ITEM = CALL.removeprefix("<tool_call>").removesuffix("</tool_call>")
 
 
@@ -49,7 +49,7 @@ def deltas(events: list[Any]) -> list[Any]:
 
 
 def test_backend_is_cut_within_two_chunks(backend: RawBackend, line: Line, ask: Any) -> None:
-    """The first text after the call ends the turn; three times over one client connection."""
+    """The first text after a call ends the turn and stops the backend, three times over one client connection."""
     backend.play(talks_on)
     for _ in range(3):
         reply = line.post("/v1/chat/completions", ask(stream=True))
@@ -58,13 +58,13 @@ def test_backend_is_cut_within_two_chunks(backend: RawBackend, line: Line, ask: 
         assert b'"get_weather"' in reply.body
         asked = backend.asked[-1]
         assert asked.gone.wait(5)
-        # preamble, call, the text that ended the turn, and at most two in flight
+        # The preamble, the call, the text that ended the turn, and at most two more chunks in flight.
         assert asked.sent <= 5
     assert len({asked.connection for asked in backend.asked}) == 3
 
 
 def test_turn_that_ends_by_itself_is_not_cut(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A backend that ends right after its call keeps its connection, which the next request uses."""
+    """A backend that ends right after its call keeps its connection, which the next request reuses."""
     backend.play(stream_of("Let me look. ", CALL))
     for _ in range(3):
         assert line.post("/v1/chat/completions", ask(stream=True)).body.endswith(DONE)
@@ -73,7 +73,7 @@ def test_turn_that_ends_by_itself_is_not_cut(backend: RawBackend, line: Line, as
 
 
 def test_whole_answer_is_cut_too(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A whole answer keeps what precedes the text after the call."""
+    """A non-streamed answer also ends before the first text after a call."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(chat_whole(f"Let me look. {CALL} and it is fine"), Content_Type="application/json")
@@ -103,7 +103,7 @@ def test_model_in_a_loop_is_stopped(backend: RawBackend, line: Line, ask: Any) -
 
 
 def test_backend_that_does_not_hang_up(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A stream that is over, but whose backend never ends its body, still ends for the client, and soon."""
+    """A complete stream ends promptly for the client, even if the backend never ends its body."""
 
     async def clings(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")
@@ -117,12 +117,12 @@ def test_backend_that_does_not_hang_up(backend: RawBackend, line: Line, ask: Any
         start = time.monotonic()
         assert line.post("/v1/chat/completions", ask(stream=True)).body.endswith(DONE)
         assert backend.asked[-1].gone.wait(5)
-        # Not at the next keep-alive, which is ten seconds away.
+        # The stream ends before the next keep-alive, which would be ten seconds later.
         assert time.monotonic() - start < 5
 
 
 def test_events_arrive_one_by_one(backend: RawBackend, line: Line, ask: Any) -> None:
-    """Each piece of text in the rewritten stream arrives before the backend sends the next."""
+    """Each text of the rewritten stream arrives before the backend sends the next one."""
     pieces = [f"word{number} " for number in range(6)]
     times: list[float] = []
 
@@ -147,7 +147,7 @@ def test_events_arrive_one_by_one(backend: RawBackend, line: Line, ask: Any) -> 
 
 
 class H2Backend:
-    """An HTTP/2 backend that does not stop after its call; over TLS, since mitmproxy has no cleartext HTTP/2 client."""
+    """An HTTP/2 backend that continues after its call; it uses TLS, since mitmproxy has no cleartext HTTP/2 client."""
 
     def __init__(self, certificate: Path) -> None:
         self.sent: list[int] = []
@@ -203,7 +203,7 @@ class H2Backend:
         self.sent.append(0)
         connection.send_headers(number, [(":status", "200"), ("content-type", "text/event-stream")])
         for text in ("Let me look. ", "", CALL, *[" and the weather is fine"] * TALK):
-            # An empty frame in mid-stream is not the end.
+            # An empty frame within the stream is not its end.
             connection.send_data(number, chat_frame(text) if text else b"")
             writer.write(connection.data_to_send())
             self.sent[index] += 1
@@ -214,13 +214,13 @@ class H2Backend:
 
 @pytest.fixture(scope="module")
 def h2_backend(proxy: Mitmdump) -> Iterator[H2Backend]:
-    # Any certificate will do: mitmproxy is configured not to verify it.
+    # Any certificate suffices, since mitmproxy is configured not to verify it.
     with H2Backend(proxy.authority.with_name("mitmproxy-ca.pem")) as backend:
         yield backend
 
 
 def curl(proxy: Mitmdump, body: object, count: int) -> list[bytes]:
-    """Make requests over HTTP/2, one after another on one connection; return their answers."""
+    """Send requests over HTTP/2, one after another on one connection; return their answers."""
     command = ["curl", "-sS", "--http2", "-k", "--max-time", "20"]
     for number in range(count):
         command += ["--next"] * bool(number)
@@ -240,7 +240,7 @@ def curl(proxy: Mitmdump, body: object, count: int) -> list[bytes]:
 
 
 def test_http2_client(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """The same cut for an HTTP/2 client with an HTTP/1 backend; the client's connection stays open."""
+    """A turn of an HTTP/2 client is cut after its call, and the client's connection stays open."""
     backend.play(talks_on)
     for answer in curl(proxy, ask(stream=True), 3):
         assert answer.count(DONE) == 1
@@ -251,9 +251,9 @@ def test_http2_client(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
 
 
 def test_http2_backend(h2_backend: H2Backend, ask: Any) -> None:
-    """On an HTTP/2 backend only the one stream is reset, and the connection stays open.
+    """On an HTTP/2 backend only the stream of the turn is reset, and the connection stays open.
 
-    mitmproxy uses HTTP/2 to a backend only for a client that uses it too.
+    mitmproxy uses HTTP/2 to a backend only for an HTTP/2 client.
     """
     target = f"https://127.0.0.1:{h2_backend.port}"
     with Mitmdump(target, ssl_insecure=True, toolsim_stop_after_tools="on", toolsim_engine="unknown") as proxy:

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: what is under way is finished, or its client learns why not."""
+"""SIGTERM and SIGINT: answers in progress are finished, or their clients receive the reason why not."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RESPONSES_TOOL = {"type": "function", "strict": False, **FUNCTION}
 MESSAGES_TOOL = {"name": "forecast", "input_schema": SCHEMA}
 
 Body = dict[str, Any]
-# Of each API: the path, and the request with these words.
+# The path of each API, and the request with a given text.
 APIS: dict[str, tuple[str, Callable[[str], Body]]] = {
     "chat": (
         "/v1/chat/completions",
@@ -57,7 +57,7 @@ WHY = b"The proxy was stopped before the response was complete."
 
 
 def model(exchange: Exchange) -> Turn:
-    """Answer slowly, or never, as the first words say; the second round of "rounds" is a good call."""
+    """Answer slowly or never, depending on the question; the second round of "rounds" is a valid call."""
     words = next(text for role, text in exchange.transcript if role == "user")
     if "hang" in words:
         return says("Let me ", "see", ending="hang")
@@ -79,7 +79,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def asked(pool: ThreadPoolExecutor, proxy: Mitmdump, api: str, words: str, **more: Any) -> Future[Reply]:
-    """Ask in a thread, on a connection of its own."""
+    """Send a request in a thread, on a separate connection."""
     path, body = APIS[api]
 
     def ask() -> Reply:
@@ -90,16 +90,16 @@ def asked(pool: ThreadPoolExecutor, proxy: Mitmdump, api: str, words: str, **mor
 
 
 def by_socket(proxy: Mitmdump, words: str) -> list[str]:
-    """Ask by WebSocket, and return the types of the events and the close code."""
+    """Send a request by WebSocket, and return the types of its events."""
     with connect(f"ws://127.0.0.1:{proxy.port}/v1/responses") as socket:
         socket.send(json.dumps({"type": "response.create", **APIS["responses"][1](words)}))
         return [str(json.loads(message)["type"]) for message in socket]
 
 
 def test_what_is_under_way_is_finished(backend: TextBackend, pool: ThreadPoolExecutor, tmp_path: Path) -> None:
-    """Streams of each API, a whole answer, one by WebSocket, one in the background: all get to their ends.
+    """During a drain, streams of each API, non-streamed, WebSocket and background answers are completed.
 
-    Meanwhile nobody can connect, a connection that exists is served once more, and the pages say how it is.
+    Meanwhile new connections are refused, an existing connection is served once more, and the pages report the drain.
     """
     backend.play(model)
     store, written = tmp_path / "store.sqlite", tmp_path / "flows"
@@ -123,7 +123,7 @@ def test_what_is_under_way_is_finished(backend: TextBackend, pool: ThreadPoolExe
             proxy.wait_for(r"at \S+ stopped")
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", proxy.port))
-            # Asked after the signal: the listener did not wait for it.
+            # The listener has already closed when this request is sent, after the signal.
             assert monitor.request("GET", "/toolsim/ready").status == 503
             page = monitor.request("GET", "/toolsim/ready")
             assert page.json() == {"ready": False, "backend": "reachable", "store": "reachable", "draining": True}
@@ -135,7 +135,7 @@ def test_what_is_under_way_is_finished(backend: TextBackend, pool: ThreadPoolExe
             assert ENDS[api] in answer.result().body
             assert b"forecast" in answer.result().body
         assert whole.result().json()["choices"][0]["finish_reason"] == "tool_calls"
-        # What is asked while the proxy ends is the last thing on its connection.
+        # An answer during the drain is the last one on its connection.
         assert whole.result().headers["connection"] == "close"
         assert messages.result()[-1] == "response.completed"
         assert proxy.ended() == 0
@@ -149,7 +149,7 @@ def test_what_is_under_way_is_finished(backend: TextBackend, pool: ThreadPoolExe
 
 
 def test_websocket_connections(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
-    """An idle one is closed at once, and one whose client waits for an answer when it has that; both with 1001."""
+    """A drain closes an idle WebSocket connection immediately, and a busy one after its answer, both with code 1001."""
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=30) as proxy:
         url = f"ws://127.0.0.1:{proxy.port}/v1/responses"
         with connect(url) as idle, connect(url) as busy:
@@ -160,14 +160,16 @@ def test_websocket_connections(backend: TextBackend, pool: ThreadPoolExecutor) -
                 idle.recv(timeout=20)
             assert raised.value.rcvd is not None
             assert (raised.value.rcvd.code, raised.value.rcvd.reason) == (1001, "the proxy is stopping")
-            # Iterating ends with a close frame that is no error.
+            # Iterating ends without an exception at this close frame.
             types = [json.loads(message)["type"] for message in busy]
             assert (busy.close_code, types[-1]) == (1001, "response.completed")
         assert proxy.ended() == 0
 
 
 def test_what_takes_too_long_ends_with_an_error(backend: TextBackend, pool: ThreadPoolExecutor, tmp_path: Path) -> None:
-    """The event of each API for a stream, 503 for a whole answer; the log blames nobody else."""
+    """An answer that exceeds the drain timeout ends with an error of its API, and the log does not
+    blame the backend.
+    """
     backend.play(model)
     store = f"sqlite:{tmp_path / 'store.sqlite'}"
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=1, toolsim_store=store) as proxy:
@@ -193,14 +195,16 @@ def test_what_takes_too_long_ends_with_an_error(backend: TextBackend, pool: Thre
         assert time.monotonic() - began < 8
         assert "8 exchanges did not end within 1 s" in proxy.log()
         assert "backend_" not in proxy.log()
-        # Those with a client, and the round of the one in the background.
+        # The answers with a client, and the round of the background answer.
         assert len(re.findall(r'"error": "proxy_stopped"', proxy.log())) == 8
     with Mitmdump(backend.url, toolsim_store=store) as proxy, Line(proxy.url) as line:
         assert line.request("GET", f"/v1/responses/{queued['id']}").json()["status"] == "failed"
 
 
 def test_rounds(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
-    """An answer in several rounds is finished, and one that cannot be ends like any other."""
+    """During a drain, an answer in several rounds is finished; if it takes too long, it ends with an error like any
+    other.
+    """
     backend.play(model)
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=6, toolsim_retry=1) as proxy:
         finished = asked(pool, proxy, "responses", "rounds", stream=True)
@@ -220,7 +224,7 @@ def test_rounds(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
 
 
 def test_a_second_signal_ends_it_at_once(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
-    """As today; and the log says what was cut."""
+    """A second signal ends the proxy immediately, and the log counts the interrupted exchanges."""
     backend.play(model)
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=60) as proxy:
         answer = asked(pool, proxy, "chat", "hang", stream=True)

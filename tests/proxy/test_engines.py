@@ -1,4 +1,4 @@
-"""A backend that is recognised, and one that refuses what was attempted, through a real mitmdump."""
+"""A backend whose engine is detected, and a backend that rejects a feature, through a real mitmdump."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from support.wire import chat_stream, chat_whole
 
 CALL = '{"name": "get_weather", "arguments": {"city": "Bonn"}}'
 NO_JINJA = json.dumps({"error": {"code": 500, "message": "tools param requires --jinja flag"}}).encode()
-# The connection after a refusal: kept, closed with notice, closed without notice, closed when the next request may be
-# there.
+# The fate of the connection after a refusal: kept, closed with or without notice, or closed when the next request might
+# have arrived.
 ENDS = ("kept", "close", "hang up", "hang up late")
 
 
@@ -36,7 +36,7 @@ async def _sends(answer: Answer, text: str) -> None:
 
 
 def refuses(field: str, error: bytes, text: str, end: str = "kept") -> Any:
-    """Return a behaviour: an error for a body with this field, otherwise this text."""
+    """Return a behavior: an error for a body with this field, otherwise an answer with this text."""
 
     async def behave(answer: Answer) -> None:
         if field not in json.loads(answer.asked.body):
@@ -64,7 +64,9 @@ def called(reply: Any, *, stream: bool) -> str:
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_tools_that_are_refused(backend: RawBackend, ask: Any, stream: bool, end: str) -> None:
-    """The client gets one answer, with its call; the next request uses text at once; the log reports it once."""
+    """After tools are rejected, the client receives its call from a text request, later requests use text, and the log
+    reports it once.
+    """
     backend.play(refuses("tools", NO_JINJA, f"<tool_call>{CALL}</tool_call>", end))
     with Mitmdump(backend.url, toolsim_mode="auto") as proxy, Line(proxy.url) as line:
         for _ in range(3):
@@ -77,7 +79,7 @@ def test_tools_that_are_refused(backend: RawBackend, ask: Any, stream: bool, end
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_files_that_are_refused(backend: RawBackend, ask: Any, stream: bool) -> None:
-    """The same request is answered with a line in their place; later ones are not refused; the log says it once."""
+    """After files are rejected, a line replaces them, later requests contain that line, and the log reports it once."""
 
     async def behave(answer: Answer) -> None:
         if b'"type":"file"' in answer.asked.body:
@@ -100,7 +102,7 @@ def test_files_that_are_refused(backend: RawBackend, ask: Any, stream: bool) -> 
 
 
 def test_an_enforced_form_that_is_refused(backend: RawBackend, ask: Any) -> None:
-    """A recognised server that refuses a schema is asked in text instead."""
+    """A detected server that rejects a schema receives the request as text instead."""
 
     async def version(answer: Answer) -> None:
         await answer.whole(b'{"version": "0.11.0"}', Content_Type="application/json")
@@ -116,7 +118,7 @@ def test_an_enforced_form_that_is_refused(backend: RawBackend, ask: Any) -> None
 
 
 def test_an_enforced_form_that_is_accepted(backend: RawBackend, ask: Any) -> None:
-    """The server's JSON is the call."""
+    """If the server enforces the call's form, its JSON is the call."""
 
     async def version(answer: Answer) -> None:
         await answer.whole(b'{"version": "0.12.6"}', Content_Type="application/json")
@@ -140,7 +142,7 @@ def test_an_enforced_form_that_is_accepted(backend: RawBackend, ask: Any) -> Non
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_error_about_something_else(backend: RawBackend, ask: Any, stream: bool) -> None:
-    """The error passes unchanged, and the tools are attempted again."""
+    """An error that does not concern tools passes unchanged, and the next request contains tools again."""
     error = b'{"error":{"message":"The context is full.","type":"too_long"}}'
 
     async def full(answer: Answer) -> None:
@@ -155,7 +157,7 @@ def test_an_error_about_something_else(backend: RawBackend, ask: Any, stream: bo
 
 
 def test_a_backend_that_dies_between(backend: RawBackend, ask: Any) -> None:
-    """If the second request gets no answer, the client gets an error in the API's shape and keeps its connection."""
+    """If the repeated request fails, the client receives an error in the API's format and keeps its connection."""
 
     async def dies(answer: Answer) -> None:
         if "tools" in json.loads(answer.asked.body):

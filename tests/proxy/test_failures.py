@@ -1,4 +1,4 @@
-"""A backend that fails in any way: the client gets a clear error or the rest, and its connection stays usable."""
+"""A backend that fails in any way: the client receives a clear error or the rest, and its connection stays usable."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def stalls_after_the_head(answer: Answer) -> None:
     await answer.wait_until_gone()
 
 
-# name: what the backend does, and what the client reads: the code of an error in a 200 stream, or a status
+# By name: the backend's behavior, and the client's result, which is an error code in a stream or a status.
 STREAMS: dict[str, tuple[Behaviour, str]] = {
     "ends without terminator": (stops_without_terminator, "backend_truncated"),
     "dies in a chunk": (dies_in_a_chunk, "backend_truncated"),
@@ -144,7 +144,7 @@ def proxy(backend: RawBackend) -> Iterator[Mitmdump]:
 
 
 def works(line: Line, backend: RawBackend, ask: Any) -> bool:
-    """Return whether the next request on this connection gets its call."""
+    """Return whether the next request on this connection receives its call."""
     backend.play(stream_of("Let me look. ", CALL))
     whole = line.post("/v1/chat/completions", ask(stream=True)).body
     return b'"tool_calls"' in whole and whole.endswith(DONE)
@@ -159,7 +159,7 @@ def error_of(reply: Reply) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", STREAMS)
 def test_stream_reports_failure_and_connection_stays(name: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """A broken stream ends in an error event, never in a silent success, and the next request works."""
+    """A broken stream ends with an error event, never as a success, and the next request works."""
     behaviour, code = STREAMS[name]
     backend.play(behaviour)
     started = time.monotonic()
@@ -179,7 +179,9 @@ def test_stream_reports_failure_and_connection_stays(name: str, backend: RawBack
 def test_whole_answer_reports_failure_and_connection_stays(
     name: str, backend: RawBackend, line: Line, ask: Any
 ) -> None:
-    """A failed answer that was not yet sent becomes an HTTP error in the API's shape, and the next request works."""
+    """A failed answer of which nothing was sent becomes an HTTP error in the API's format, and the next
+    request works.
+    """
     behaviour, stream, status = WHOLES[name]
     backend.play(behaviour)
     reply = line.post("/v1/chat/completions", ask(stream=stream))
@@ -191,7 +193,7 @@ def test_whole_answer_reports_failure_and_connection_stays(
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_backend_errors_pass(status: int, stream: bool, backend: RawBackend, line: Line, ask: Any) -> None:
-    """The backend's own HTTP errors pass unchanged, Retry-After included, and the next request works."""
+    """The backend's own HTTP errors pass unchanged, including Retry-After, and the next request works."""
     body = json.dumps({"error": {"message": f"no: {status}", "type": "t", "param": None, "code": "c"}}).encode()
 
     async def behave(answer: Answer) -> None:
@@ -204,9 +206,9 @@ def test_backend_errors_pass(status: int, stream: bool, backend: RawBackend, lin
 
 
 def test_backend_that_is_down(tmp_path: Path, ask: Any) -> None:
-    """A refused connection is a 502 in the API's shape, whether we rewrite the request or not.
+    """A refused connection is a 502 in the API's format, whether the request is rewritten or not.
 
-    So it is for a request for its models, which is not a turn: nothing counts it.
+    A request for the backend's models also fails with 502, but is not counted as a turn.
     """
     port = free_port()
     with Mitmdump(f"http://127.0.0.1:{port}", toolsim_capture=str(tmp_path)) as proxy, Line(proxy.url) as line:
@@ -224,7 +226,7 @@ def test_backend_that_is_down(tmp_path: Path, ask: Any) -> None:
 
 
 def test_an_answer_to_head_is_only_a_head() -> None:
-    """A body would be read as the beginning of the next answer on the connection."""
+    """An answer to HEAD has no body, which the client would interpret as the next answer."""
     backend = f"http://127.0.0.1:{free_port()}"
     with (
         Mitmdump(backend, toolsim_backend="chat", toolsim_store="memory") as proxy,
@@ -238,7 +240,7 @@ def test_an_answer_to_head_is_only_a_head() -> None:
 
 
 def test_client_that_leaves_frees_and_stops(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """A client that leaves in mid-stream stops the backend, and its exchange is freed."""
+    """A client that disconnects in the middle of a stream stops the backend, and its exchange is freed."""
 
     async def endless(answer: Answer) -> None:
         await answer.head(Content_Type=SSE)
@@ -259,7 +261,7 @@ def test_client_that_leaves_frees_and_stops(backend: RawBackend, proxy: Mitmdump
 
 
 def test_client_that_leaves_before_an_answer(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """The same before the backend has answered."""
+    """If a client disconnects before the backend has answered, its exchange is freed."""
     backend.play(stalls_at_once)
     with Line(proxy.url, timeout=0.2) as line, pytest.raises(TimeoutError):
         line.begin("POST", "/v1/chat/completions", ask())
@@ -286,7 +288,7 @@ addons = [ToolSim(keepalive=0.2)]
 
 
 def test_keep_alives_while_a_call_is_held_back(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
-    """While a block is buffered, whether data arrives or not, the client gets keep-alives; afterwards the call."""
+    """While a call is buffered, the client receives keep-alives, whether data arrives or not, and then the call."""
     received = b""
 
     def keepalives(data: bytes) -> int:
@@ -317,7 +319,7 @@ def test_keep_alives_while_a_call_is_held_back(backend: RawBackend, tmp_path: Pa
 
 
 def test_slow_backend_is_not_silent(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A backend may take longer than the timeout if it sends something more often."""
+    """A backend can take longer than the idle timeout if it sends data more often."""
 
     async def slow(answer: Answer) -> None:
         await answer.head(Content_Type="application/json")
@@ -352,7 +354,7 @@ addons = [ToolSim(), HoldsBack()]
 
 
 def test_intercepted_flow_is_not_silent(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
-    """The time that someone spends on an intercepted request or answer does not count as the backend's silence."""
+    """The time for which a user intercepts a request or an answer does not count as the backend's silence."""
     backend.play(stream_of("Hi ", CALL))
     script = tmp_path / "holds_back.py"
     script.write_text(HOLDS_BACK)
@@ -362,7 +364,7 @@ def test_intercepted_flow_is_not_silent(backend: RawBackend, tmp_path: Path, ask
             return [line.post("/v1/chat/completions", ask(stream=stream)) for _ in range(2)]
 
     with Mitmdump(backend.url, script=script, toolsim_idle_timeout=1) as proxy, ThreadPoolExecutor() as threads:
-        # Whole and streamed at the same time: nearly all of it is waiting.
+        # Run both kinds in parallel, since nearly all of the time is waiting.
         for replies in threads.map(held_back, [proxy.url] * 2, [False, True]):
             for reply in replies:
                 assert reply.status == 200

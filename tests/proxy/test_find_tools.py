@@ -22,9 +22,9 @@ TOOLS = [
 
 @pytest.mark.slow
 def test_a_lookup_is_a_round_of_its_own(tmp_path: Path) -> None:
-    """The model gets names, then the entry that it asks for, and the client the call; each round replays unchanged.
+    """The model receives tool names, then the entry that it looks up; the client receives the call; each round replays.
 
-    A request with few tools gets the whole catalog as usual.
+    A request with few tools has the complete catalog.
     """
     captured = tmp_path / "captured"
     with (
@@ -42,7 +42,7 @@ def test_a_lookup_is_a_round_of_its_own(tmp_path: Path) -> None:
             text = reply.body.decode()
             assert "find_tools" not in text
             assert "tool_7" in text
-            assert "One m" in text  # In a stream, piece by piece.
+            assert "One m" in text  # In a stream, the text is split into deltas.
             first, second, whole = (str(exchange.transcript) for exchange in backend.exchanges)
             assert "- tool_12: Does it." in first
             assert first.count('"city": <string>') == 0

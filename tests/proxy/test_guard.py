@@ -1,4 +1,4 @@
-"""Exceptions in the hooks of a real mitmdump: what is forwarded, and what the client gets."""
+"""Exceptions in the hooks of a real mitmdump: the forwarded data, and the client's answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.raw_backend import Answer, RawBackend
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 BODY = {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": [TOOL]}
-# What passes unread has passed when the other two are called.
+# For a body that passes unread, the hooks request and response are called too late to matter.
 CASES = {
     "/v1/chat/completions": ("requestheaders", "request", "responseheaders", "response"),
     "/other": ("requestheaders", "responseheaders"),
@@ -25,7 +25,7 @@ async def answer(to: Answer) -> None:
 
 @pytest.mark.parametrize(("path", "hook"), [(path, hook) for path, hooks in CASES.items() for hook in hooks])
 def test_another_script_that_raises(path: str, hook: str, tmp_path: Path) -> None:
-    """If a script that comes first raises, our own hooks are not called: nothing passes unchecked, in any direction."""
+    """If an earlier script raises an exception, so that toolsim's hooks are not called, no data passes unchecked."""
     script = tmp_path / "first.py"
     script.write_text(f"def {hook}(flow):\n    if flow.request.method == 'POST':\n        raise KeyError('first')\n")
     with RawBackend() as backend:

@@ -31,7 +31,7 @@ CALL = {"type": "mcp_call", "id": "mcp_1", "server_label": "docs", "name": "find
 DONE = {**CALL, "arguments": '{"q":1}', "output": "found", "status": "completed"}
 ASKED = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "docs", "name": "drop", "arguments": "{}"}
 BLOCK = '<tool_call>{"name":"f","arguments":{}}</tool_call>'
-# A backend's events, with its own indexes: the steps of two items, an approval, and text with a call.
+# A backend's events with its own indexes: the steps of two items, an approval, and text with a call.
 EVENTS: list[dict[str, Any]] = [
     {"type": "response.output_item.added", "output_index": 0, "item": LIST},
     {"type": "response.mcp_list_tools.in_progress", "output_index": 0, "item_id": "mcpl_1"},
@@ -76,7 +76,9 @@ def proxy(backend: RawBackend, folder: Path) -> Iterator[Mitmdump]:
 def test_the_steps_of_a_hosted_tool_pass_as_they_come(
     backend: RawBackend, proxy: Mitmdump, line: Line, folder: Path
 ) -> None:
-    """One by one, with our numbers; the history goes to the backend; no echo, log or capture holds a secret."""
+    """A hosted tool's events pass one by one, renumbered, the backend receives the history, and no secret is logged or
+    stored.
+    """
     backend.play(streams)
     approval = {"type": "mcp_approval_response", "approval_request_id": "mcpr_0", "approve": True}
     history = [{"role": "user", "content": "hi"}, {**ASKED, "id": "mcpr_0"}, approval]
@@ -130,8 +132,8 @@ async def says_hello(answer: Answer) -> None:
 
 @pytest.mark.slow
 def test_a_tool_that_the_backend_does_not_get_is_named(backend: RawBackend) -> None:
-    """Alone it passes byte for byte. Beside a function a header and the log name it, in rounds too, or there is an
-    error that names the option.
+    """A hosted tool alone passes byte for byte; next to a function, a header and the log name it as dropped, or an
+    error names the option.
     """
     backend.play(says_hello)
     alone = json.dumps({"model": "m", "input": "hi", "tools": [SERVER], "tool_choice": "required"}).encode()
@@ -143,7 +145,7 @@ def test_a_tool_that_the_backend_does_not_get_is_named(backend: RawBackend) -> N
             for stream in (False, True):
                 reply = line.post("/v1/responses", {**both, "stream": stream})
                 assert reply.status == 200
-                # A stream of several rounds begins before it is known what the first one leaves out.
+                # A stream of several rounds begins before the tools that its first round drops are known.
                 assert reply.headers["x-toolsim-dropped-tools"] == ("mcp" if not (stream and options) else None)
             refused = line.post("/v1/responses", {**both, "tool_choice": {"type": "mcp", "server_label": "docs"}})
             assert refused.status == 400

@@ -36,7 +36,7 @@ TURNS = {
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory, ask: Any) -> Iterator[Path]:
-    """A flow file with one exchange of each kind; the prompt is the name of the kind."""
+    """A flow file with one exchange of each kind, whose prompt contains the name of the kind."""
     path = tmp_path_factory.mktemp("flows") / "turns.flow"
     with TextBackend(list(TURNS.values())) as backend:
         with Mitmdump(backend.url, arguments=["-w", str(path)]) as proxy, Line(proxy.url) as line:
@@ -54,7 +54,7 @@ def read(path: Path) -> list[HTTPFlow]:
 
 
 def test_streams_are_stored(recorded: Path) -> None:
-    """The file holds a streamed answer as the client got it, and the backup holds it as the backend sent it."""
+    """The file contains a streamed answer as the client received it, and as the backend sent it in the backup."""
     flow = read(recorded)[0]
     assert flow.response is not None
     sent = flow.response.content or b""
@@ -69,7 +69,7 @@ def test_streams_are_stored(recorded: Path) -> None:
 
 
 def test_refusals_are_stored(recorded: Path) -> None:
-    """The body of a refusal, which passes unchanged, is in the file."""
+    """The file contains the body of a refusal, which passes unchanged."""
     flow = read(recorded)[list(TURNS).index("refused")]
     assert flow.response is not None
     assert b"Slow down." in (flow.response.content or b"")
@@ -98,19 +98,19 @@ RECIPES = [
 
 
 def kinds(flows: Iterable[HTTPFlow]) -> list[str]:
-    """Return the kind of each flow that has one."""
+    """Return the kind of each flow that has a kind."""
     return [name for flow in flows for name in TURNS if f"kind:{name}.".encode() in (flow.request.content or b"")]
 
 
 @pytest.mark.parametrize(("recipe", "found"), RECIPES)
 def test_filter_recipes(recorded: Path, recipe: str, found: list[str]) -> None:
-    """Each recipe of the page finds what it claims, without the addon."""
+    """Each filter of the page finds the documented flows, without the addon."""
     matches = flowfilter.parse(recipe)
     assert kinds(flow for flow in read(recorded) if matches(flow)) == found
 
 
 def test_a_filter_in_mitmdump(recorded: Path, tmp_path: Path) -> None:
-    """A process takes its filter from the command line."""
+    """mitmdump accepts the filter on its command line."""
     matching = tmp_path / "matching.flow"
     command = [sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"]
     recipe, found = next((recipe, found) for recipe, found in RECIPES if "&" in recipe)
@@ -129,7 +129,7 @@ def test_readme_lists_the_recipes() -> None:
 
 
 def test_the_view_in_a_terminal(recorded: Path) -> None:
-    """``mitmdump -nr FILE`` with the addon prints the pages instead of the bytes."""
+    """``mitmdump -nr FILE`` with the addon prints the view's pages instead of the bytes."""
     command = [sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"]
     printed = subprocess.run(
         [
@@ -154,7 +154,7 @@ def test_the_view_in_a_terminal(recorded: Path) -> None:
 
 
 def test_nothing_is_held_back(ask: Any) -> None:
-    """While a stream is recorded, each piece reaches the client as soon as the backend has sent it."""
+    """While a stream is recorded, each delta reaches the client as soon as the backend has sent it."""
     with (
         TextBackend([says(*["word "] * 6, pause=0.3)]) as backend,
         Mitmdump(backend.url) as proxy,

@@ -1,4 +1,4 @@
-"""A greeting in JSON through a real mitmdump: its model is asked once more, and the client gets words."""
+"""A greeting as an undeclared call in JSON, through a real mitmdump: a second round replaces it with plain text."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def backend() -> Iterator[TextBackend]:
 
 
 def model(answer: Turn | str, words: Turn | None = None) -> Rule:
-    """Return a model that answers like this if it is shown tools, and else in words."""
+    """Return a model that gives this answer if its prompt contains tools, and otherwise answers with plain text."""
     first, second = says(answer) if isinstance(answer, str) else answer, words or says(WORDS)
 
     def play(exchange: Exchange) -> Turn:
@@ -80,7 +80,9 @@ WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBackend) -> None:
-    """Streamed and whole are the same, over each API; what is no such greeting is asked about by nobody."""
+    """Streamed and non-streamed answers are equal over each API, and only an undeclared greeting causes
+    a second round.
+    """
     rule, items, rounds = WAYS[way]
     both = []
     for seen, exchanges in whole_and_streamed(rule, api, line, backend):
@@ -96,7 +98,7 @@ def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBacke
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 def test_what_the_backend_is_asked(api: str, line: Line, backend: TextBackend) -> None:
-    """The second request is the client's own without its tools, as streamed as the first."""
+    """The second request is the client's own without its tools, streamed like the first."""
     backend.play(model(GREETING))
     line.post(f"/v1/{api}", body(api, stream=True, temperature=0.8))
     first, second = backend.exchanges
@@ -108,7 +110,7 @@ def test_what_the_backend_is_asked(api: str, line: Line, backend: TextBackend) -
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat/completions", "messages"])
 def test_words_are_streamed_as_they_come(api: str, line: Line, backend: TextBackend) -> None:
-    """The client does not wait for the end of the second answer."""
+    """The client receives the text of the second round while it is written."""
     backend.play(model(GREETING, says("Forty", "-two", ".", pause=0.3)))
     received = list(arrivals(line.begin("POST", f"/v1/{api}", body(api, stream=True))))
     begun = next(when for when, data in received if b"Forty" in data)
@@ -119,7 +121,7 @@ def test_words_are_streamed_as_they_come(api: str, line: Line, backend: TextBack
 
 @pytest.mark.slow
 def test_reasoning_is_not_withheld(line: Line, backend: TextBackend) -> None:
-    """It comes before the words of either answer."""
+    """The reasoning of either round reaches the client before its text."""
     backend.play(model(thinks("Hm.", GREETING), thinks("Well.", WORDS)))
     for stream in (False, True):
         reply = line.post("/v1/responses", body("responses", stream=stream))
@@ -131,7 +133,7 @@ def test_reasoning_is_not_withheld(line: Line, backend: TextBackend) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_stops_the_second_answer(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """The connection to the backend is closed, and there are no further requests."""
+    """If the client disconnects, the second round is stopped, and no more requests are sent."""
     backend.play(model(GREETING, says("Forty", ending="hang")))
     with Line(proxy.url) as line:
         line.send("POST", "/v1/responses", body("responses", stream=stream))
@@ -144,7 +146,9 @@ def test_a_client_that_leaves_stops_the_second_answer(stream: bool, proxy: Mitmd
 
 @pytest.mark.slow
 def test_a_client_that_does_not_read(backend: TextBackend, proxy: Mitmdump) -> None:
-    """The second answer waits for it, and is not collected meanwhile; then all of it comes."""
+    """If the client does not read, the second round is not buffered, and the complete text arrives once the client
+    reads.
+    """
     long = ["many words " * 100] * 20_000
     backend.play(model(GREETING, says(*long)))
     with Line(proxy.url) as line:
@@ -161,7 +165,9 @@ def test_a_client_that_does_not_read(backend: TextBackend, proxy: Mitmdump) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0, 1])
 def test_keep_alives_and_the_end_of_the_proxy(seconds: int, backend: TextBackend, tmp_path: Path) -> None:
-    """A stream that waits for words gets keep-alives; neither a proxy that ends meanwhile hangs, nor its client."""
+    """A stream that waits for the second round sends keep-alives, and stopping the proxy meanwhile
+    hangs neither side.
+    """
     script = tmp_path / "short.py"
     script.write_text("from toolsim.proxy.addon import ToolSim\n\naddons = [ToolSim(keepalive=0.2)]\n")
     with Mitmdump(backend.url, script=script, toolsim_drain_timeout=seconds) as proxy:
@@ -186,7 +192,7 @@ def test_keep_alives_and_the_end_of_the_proxy(seconds: int, backend: TextBackend
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_stored_answers_hold_the_words(stream: bool, backend: TextBackend) -> None:
-    """The next turn continues from them, and the second round is not stored."""
+    """The stored answer contains the text that replaced the call, and the second round is not stored."""
     with Mitmdump(backend.url, toolsim_store="memory", toolsim_backend="chat") as proxy, Line(proxy.url) as line:
         backend.play(model(GREETING))
         for _ in range(2):
@@ -207,7 +213,7 @@ def test_stored_answers_hold_the_words(stream: bool, backend: TextBackend) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_nobody_asks_if_the_bounds_or_the_operator_forbid_it(stream: bool, backend: TextBackend) -> None:
-    """The answer is what the model wrote."""
+    """If the round limit, the option or the profile forbids a second round, the client receives the model's answer."""
     for options in ({"toolsim_max_rounds": 1}, {"toolsim_second_opinion": "off"}, {"toolsim_profiles": "strict-tags"}):
         with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
             backend.play(model(GREETING))
@@ -220,7 +226,7 @@ def test_nobody_asks_if_the_bounds_or_the_operator_forbid_it(stream: bool, backe
 @pytest.mark.parametrize("option", [{"toolsim_retry": 1}, {"toolsim_second_opinion": "on"}])
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_in_rounds_is_asked_for_too(stream: bool, option: dict[str, Any], backend: TextBackend) -> None:
-    """Whatever else takes it there."""
+    """An answer that other options process in rounds also gets its undeclared call replaced with text."""
     with Mitmdump(backend.url, **option) as proxy, Line(proxy.url) as line:
         backend.play(model(GREETING))
         reply = line.post("/v1/responses", body("responses", stream=stream))
@@ -231,7 +237,7 @@ def test_an_answer_in_rounds_is_asked_for_too(stream: bool, option: dict[str, An
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_is_recorded(stream: bool, backend: TextBackend, tmp_path: Path) -> None:
-    """The report names the invented call; both turns are flows, and replay without a difference."""
+    """The report names the undeclared call, and both rounds are recorded as flows that replay without a difference."""
     folder = tmp_path / "captured"
     arguments = ["-w", str(tmp_path / "flows")]
     with Mitmdump(backend.url, toolsim_capture=str(folder), arguments=arguments) as proxy:
@@ -260,7 +266,7 @@ def test_what_is_recorded(stream: bool, backend: TextBackend, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_what_is_recorded_of_rounds(backend: TextBackend, tmp_path: Path) -> None:
-    """The first ends where the model is asked again, and replays so."""
+    """A recorded first round ends where the second one begins, and replays without a difference."""
     with Mitmdump(backend.url, toolsim_retry=1, toolsim_capture=str(tmp_path)) as proxy, Line(proxy.url) as line:
         for stream in (False, True):
             backend.play(model(GREETING), chunk_size=5)
@@ -274,7 +280,7 @@ def test_what_is_recorded_of_rounds(backend: TextBackend, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_built_in_backend(tmp_path: Path) -> None:
-    """Its model is asked once more too."""
+    """An undeclared call of a built-in backend is also replaced with text."""
     script = tmp_path / "greets.py"
     script.write_text(GREETS)
     with Mitmdump(script=script, toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
@@ -287,7 +293,7 @@ def test_a_built_in_backend(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_http2_clients(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """The same words on each stream of one connection, which stays open."""
+    """Each stream of an HTTP/2 connection receives the text, and the connection stays open."""
     backend.play(model(GREETING))
     for answer in curl(proxy, body("chat/completions", stream=stream), 3):
         said = answer.rsplit(b"\n", 1)[0]
@@ -297,7 +303,7 @@ def test_http2_clients(stream: bool, proxy: Mitmdump, backend: TextBackend) -> N
 
 @pytest.mark.slow
 def test_an_http2_client_that_resets_its_stream(proxy: Mitmdump, backend: TextBackend) -> None:
-    """Only the one stream ends, and with it the second answer; the connection serves the next."""
+    """If an HTTP/2 client resets its stream, only that stream and its second round end."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -336,7 +342,7 @@ def test_an_http2_client_that_resets_its_stream(proxy: Mitmdump, backend: TextBa
 
 @pytest.mark.slow
 def test_a_backend_that_goes_meanwhile(ask: Any) -> None:
-    """Whatever it does behind the end of its first answer, the client gets the words."""
+    """Whatever the backend does after the end of its first answer, the client receives the text."""
 
     def ends(how: str) -> Behaviour:
         async def behave(answer: Answer) -> None:
@@ -371,7 +377,7 @@ def test_a_backend_that_goes_meanwhile(ask: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_passes_is_the_same_to_the_byte(stream: bool, backend: TextBackend) -> None:
-    """Prose and other JSON, with the option and without it, except the places at which a stream cuts the text."""
+    """Prose and other JSON are the same with and without the option, apart from the boundaries of deltas."""
     texts = ["Hello!", f"{GREETING} so", '{"name": "Ada", "age": 36}', "```json\n[1]\n```", f"Hm. {GREETING}"]
     answers = []
     for option in ("off", "undeclared"):

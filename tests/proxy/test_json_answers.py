@@ -1,4 +1,4 @@
-"""JSON answers without tools through a real mitmdump: the backend enforces the format, ignores it or rejects it."""
+"""JSON answers without tools, through a real mitmdump, whose backend enforces, ignores or rejects the format."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def post(proxy: Mitmdump, api: ApiName, asked: dict[str, Any]) -> Reply:
 
 
 def model(first: Turn, told: Turn) -> Rule:
-    """Return a model that answers like this, and otherwise if its prompt demands JSON."""
+    """Return a model that gives the answer ``told`` if its prompt requires JSON, and otherwise ``first``."""
     return lambda exchange: told if RULE in str(exchange.transcript) else first
 
 
@@ -94,7 +94,7 @@ WAYS: dict[str, tuple[Rule, str | None, int]] = {
 def test_what_the_client_gets(
     served: ApiName, api: ApiName, way: str, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """Streamed and whole are the same over each pair of APIs: the JSON that was demanded, or an error."""
+    """Streamed and non-streamed answers are equal over each pair of APIs: the required JSON, or an error."""
     rule, text, rounds = WAYS[way]
     for stream in (False, True):
         backend.play(rule, chunk_size=5)
@@ -118,7 +118,7 @@ def test_what_the_client_gets(
 def test_a_backend_that_obeys_is_not_touched(
     api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """Its request and its answer pass byte for byte, streamed and whole."""
+    """If the backend complies, request and answer pass byte for byte, streamed or not."""
     for stream in (False, True):
         backend.play([says(RIGHT)], chunk_size=5)
         sent = json.dumps(body(api, f"obeys {api}", stream=stream), indent=1).encode()
@@ -137,7 +137,7 @@ def test_a_backend_that_obeys_is_not_touched(
 @pytest.mark.slow
 @pytest.mark.parametrize(("api", "stream"), [*product(APIS, (False, True))])
 def test_is_remembered(api: ApiName, stream: bool, proxies: dict[ApiName, Mitmdump], backend: TextBackend) -> None:
-    """A backend that has not complied once gets the demand in the prompt from then on, for that model only."""
+    """If a backend has not complied once, later prompts for that model contain the requirement."""
     for name, rounds in ((f"forgets {api} {stream}", 2), (f"forgets {api} {stream}", 1)):
         backend.play(model(says(PROSE), says(RIGHT)), chunk_size=5)
         reply = post(proxies[api], api, body(api, name, stream=stream))
@@ -154,7 +154,7 @@ def test_is_remembered(api: ApiName, stream: bool, proxies: dict[ApiName, Mitmdu
 def test_a_format_that_the_backend_has_no_field_for(
     api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """The Messages API has no field for any JSON object, so the first prompt demands it."""
+    """The Messages API has no field for the json_object format, so the first prompt contains the requirement."""
     asked = body(api, f"object {api}", stream=False)
     wanted = {"type": "json_object"}
     asked |= {"text": {"format": wanted}} if api == "responses" else {"response_format": wanted}
@@ -169,7 +169,7 @@ def test_a_format_that_the_backend_has_no_field_for(
 def test_an_answer_that_turns_wrong_ends_with_an_error(
     api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
-    """JSON that does not fit has partly passed when that shows: the client must not take it for a success."""
+    """If JSON turns out to be invalid after part of it has been sent, the stream ends with an error."""
     backend.play([says(WRONG)], chunk_size=5)
     reply = post(proxies[api], api, body(api, f"turns {api}", stream=True))
     assert read(api, True, [reply.body]).error in ("invalid_answer", "api_error")
@@ -178,7 +178,7 @@ def test_an_answer_that_turns_wrong_ends_with_an_error(
 @pytest.mark.slow
 @pytest.mark.parametrize(("api", "stream"), [*product(APIS, (False, True))])
 def test_asks_again_within_the_limit(api: ApiName, stream: bool, backend: TextBackend) -> None:
-    """With ``toolsim_retry``, a model that was told is asked again, and sees its own answer."""
+    """With ``toolsim_retry``, a model that does not comply with its prompt is retried, and receives its own answer."""
     with Mitmdump(backend.url, toolsim_backend=api, toolsim_retry=2) as proxy:
         backend.play([says(PROSE), says(WRONG), says(RIGHT)], chunk_size=5)
         reply = post(proxy, api, body(api, "m", stream=stream))
@@ -197,7 +197,7 @@ def test_asks_again_within_the_limit(api: ApiName, stream: bool, backend: TextBa
 @pytest.mark.slow
 @pytest.mark.parametrize("served", ["chat", "responses"])
 def test_a_stored_answer_is_the_right_one(served: ApiName, backend: TextBackend) -> None:
-    """What a later request refers to is the answer that the client has, streamed or not."""
+    """The stored answer is the one that the client received, streamed or not."""
     with Mitmdump(backend.url, toolsim_backend=served, toolsim_store="memory") as proxy:
         for stream in (False, True):
             backend.play(model(says(PROSE), says(FENCED)), chunk_size=5)
@@ -216,7 +216,7 @@ def test_a_stored_answer_is_the_right_one(served: ApiName, backend: TextBackend)
 @pytest.mark.slow
 @pytest.mark.parametrize("served", ["chat", "responses"])
 def test_over_a_websocket(served: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend) -> None:
-    """The same over a connection: the right answer, or an error."""
+    """A request over a WebSocket connection also receives the required JSON or an error."""
     client = pytest.importorskip("websockets.sync.client", reason="needs the extra [clients]")
     for told, expected in ((says(RIGHT), "response.completed"), (says(PROSE), "response.failed")):
         backend.play(model(says(PROSE), told), chunk_size=5)

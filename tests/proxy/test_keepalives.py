@@ -1,4 +1,4 @@
-"""Keep-alives: no client of a stream waits in silence, before or after the head of its backend's answer."""
+"""Keep-alives: no client of a stream waits in silence, before or after the headers of its backend's answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.wire import DONE, chat_frame
 
 SSE = "text/event-stream"
 PATHS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
-# One that the clients of each API count as activity.
+# Keep-alives that the clients of each API count as activity.
 SIGNS = {"chat": b": keepalive\n", "responses": b'"type":"keepalive"', "messages": b"event: ping"}
 STARTS = {"chat": b'"role":"assistant"', "responses": b"response.created\n", "messages": b"message_start\n"}
 SCRIPT = "from toolsim.proxy.addon import ToolSim\n\naddons = [ToolSim(keepalive=0.3)]\n"
@@ -28,7 +28,7 @@ Play = Callable[[Answer], Awaitable[None]]
 
 @pytest.fixture
 def impatient(tmp_path: Path) -> Path:
-    """The addon with a limit of 0.3 s instead of 10."""
+    """The addon with a keep-alive interval of 0.3 s instead of 10."""
     script = tmp_path / "impatient.py"
     script.write_text(SCRIPT)
     return script
@@ -41,7 +41,7 @@ def line(backend: RawBackend, impatient: Path) -> Iterator[Line]:
 
 
 def body(api: str) -> dict[str, Any]:
-    """Return a streamed request with a tool, in the form of each API."""
+    """Return a streamed request with a tool, in the format of an API."""
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     messages = [{"role": "user", "content": "Weather?"}]
     match api:
@@ -53,7 +53,8 @@ def body(api: str) -> dict[str, Any]:
     return {"messages": messages, "max_tokens": 100, "tools": [{"name": "get_weather", "input_schema": schema}]}
 
 
-# What the client has received: a head, and two keep-alives. The backends wait for it, however slow this machine is.
+# Events that are set when the client has received headers, and two keep-alives; the backends wait for them, so the
+# machine's speed does not matter.
 HEAD, SIGNED = threading.Event(), threading.Event()
 
 
@@ -71,21 +72,21 @@ def asked(line: Line, api: str) -> tuple[int, bytes]:
 
 
 async def until(event: threading.Event) -> None:
-    """Wait for the client, which reads in another thread."""
+    """Wait for an event that the client sets in another thread."""
     end = time.monotonic() + 20
     while not event.is_set() and time.monotonic() < end:
         await asyncio.sleep(0.05)
 
 
 async def late_head(answer: Answer) -> None:
-    """The model reads its prompt: not even a head arrives for a while."""
+    """Send nothing, not even headers, until the client has received two keep-alives."""
     await until(SIGNED)
     await answer.head(Content_Type=SSE)
     await called(answer)
 
 
 async def late_body(answer: Answer) -> None:
-    """The same, by a server that sends its head at once, and comments that are no events."""
+    """Send headers immediately, then comments until the client has received two keep-alives."""
     await answer.head(Content_Type=SSE)
     while not SIGNED.is_set():
         await answer.send(b": reading the prompt\n\n")
@@ -94,7 +95,7 @@ async def late_body(answer: Answer) -> None:
 
 
 async def late_whole(answer: Answer) -> None:
-    """A server that cannot stream."""
+    """Send a non-streamed answer after the client has received two keep-alives."""
     await until(SIGNED)
     await whole(answer)
 
@@ -115,7 +116,9 @@ async def called(answer: Answer) -> None:
 @pytest.mark.parametrize("api", PATHS)
 @pytest.mark.parametrize("play", [late_head, late_body, late_whole])
 def test_no_client_waits_in_silence(api: str, play: Play, backend: RawBackend, line: Line) -> None:
-    """It gets keep-alives in the form of its API, and then the call; the answer is one answer."""
+    """While the backend is silent, the client receives keep-alives in the format of its API, and finally a single
+    answer.
+    """
     backend.play(play)
     status, data = asked(line, api)
     assert status == 200
@@ -127,7 +130,7 @@ def test_no_client_waits_in_silence(api: str, play: Play, backend: RawBackend, l
 
 @pytest.mark.parametrize("api", PATHS)
 def test_a_late_error_is_the_event_of_its_api(api: str, backend: RawBackend, line: Line) -> None:
-    """After an early 200 there is no status left to tell it by; its words and its code reach the client."""
+    """An error after an early 200 becomes an event of the client's API, with the backend's message and code."""
 
     async def fails(answer: Answer) -> None:
         await until(HEAD)
@@ -151,7 +154,7 @@ async def called_at_once(answer: Answer) -> None:
 
 @pytest.mark.parametrize("api", PATHS)
 def test_a_client_that_leaves_before_the_head(api: str, backend: RawBackend, impatient: Path) -> None:
-    """What the backend sends afterwards reaches nobody, and the backend is stopped; the next turn is right."""
+    """If the client disconnects before the backend's headers, the backend is stopped, and the next turn works."""
     left = threading.Event()
 
     async def late(answer: Answer) -> None:
@@ -165,7 +168,8 @@ def test_a_client_that_leaves_before_the_head(api: str, backend: RawBackend, imp
             response = leaver.begin("POST", PATHS[api], {"model": "m", "stream": True, **body(api)})
             assert response.status == 200
             response.close()
-        # Otherwise, on a busy machine, the answer can be complete before the proxy sees that the client has left.
+        # Otherwise, on a busy machine, the answer can be complete before the proxy detects that the client has
+        # disconnected.
         proxy.wait_for(r'"error": "aborted"')
         left.set()
         assert backend.asked[0].gone.wait(10)
@@ -180,7 +184,7 @@ def test_a_client_that_leaves_before_the_head(api: str, backend: RawBackend, imp
 
 @pytest.mark.parametrize("api", PATHS)
 def test_a_backend_that_dies_late(api: str, backend: RawBackend, line: Line) -> None:
-    """The same for a connection that breaks before a head."""
+    """A connection that breaks before the backend's headers becomes an error event after an early 200."""
 
     async def dies(answer: Answer) -> None:
         await until(HEAD)
@@ -193,7 +197,7 @@ def test_a_backend_that_dies_late(api: str, backend: RawBackend, line: Line) -> 
 
 
 def test_an_early_error_keeps_its_status(backend: RawBackend, line: Line) -> None:
-    """An error that arrives before the client has waited long is an HTTP error, as ever."""
+    """An error that arrives before the first keep-alive is an HTTP error with the backend's status."""
 
     async def refuses(answer: Answer) -> None:
         await answer.whole(b'{"error": {"message": "no"}}', 429, Content_Type="application/json")
@@ -203,7 +207,7 @@ def test_an_early_error_keeps_its_status(backend: RawBackend, line: Line) -> Non
 
 
 def test_a_refused_path_after_an_early_head(impatient: Path) -> None:
-    """The request is sent in the next API, and its answer continues the stream that has begun."""
+    """After a refused path, the request is sent in the next API, and its answer continues the stream that has begun."""
 
     async def slow_404(answer: Answer) -> None:
         await until(HEAD)
@@ -224,7 +228,7 @@ def test_a_refused_path_after_an_early_head(impatient: Path) -> None:
 
 
 def test_a_whole_answer_has_no_early_head(backend: RawBackend, line: Line) -> None:
-    """Without streaming there is nothing to send."""
+    """A non-streamed answer has no keep-alives, so its headers are not sent early."""
 
     async def late(answer: Answer) -> None:
         await asyncio.sleep(1.0)
@@ -236,7 +240,7 @@ def test_a_whole_answer_has_no_early_head(backend: RawBackend, line: Line) -> No
 
 
 def test_a_late_first_round(backend: RawBackend, impatient: Path) -> None:
-    """Answers that may take several rounds begin early too, and the error of their first round is an event."""
+    """A stream that can take several rounds also begins early, and an error of its first round is an event."""
     with (
         Mitmdump(backend.url, script=impatient, toolsim_backend="chat", toolsim_retry=1) as proxy,
         Line(proxy.url) as line,
@@ -257,7 +261,7 @@ def test_a_late_first_round(backend: RawBackend, impatient: Path) -> None:
 
 
 def test_without_tools_bytes_pass(backend: RawBackend, impatient: Path) -> None:
-    """A stream that has nothing to do with tools is the backend's, byte for byte, comments included."""
+    """A stream without tools passes byte for byte, including comments."""
 
     async def comments(answer: Answer) -> None:
         await answer.head(Content_Type=SSE)

@@ -1,4 +1,4 @@
-"""Loading, reloading, installing, configuring: the life cycle of the addon in mitmdump."""
+"""The life cycle of the addon in mitmdump: loading, reloading, installing, and configuring."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.wire import DONE, chat_frame
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    """A copy of the script that may be touched; the package is the installed one."""
+    """A copy of the script that can be modified; the package is the installed one."""
     copy = tmp_path / "toolsim.py"
     shutil.copy(ADDON, copy)
     return copy
@@ -32,7 +32,7 @@ def touch(script: Path) -> None:
 
 
 def test_live_reload(script: Path, backend: RawBackend, ask: Any) -> None:
-    """A touched script is reloaded: settings stay, a stream in flight is finished, later requests work."""
+    """After the script is reloaded, settings are kept, a stream in progress is finished, and later requests work."""
     import asyncio
 
     may_continue = asyncio.Event()
@@ -63,7 +63,7 @@ def test_live_reload(script: Path, backend: RawBackend, ask: Any) -> None:
 
 
 def test_reload_restarts_the_builtin_backend(script: Path, ask: Any) -> None:
-    """The scripted backend stops and starts with the script."""
+    """Reloading the script restarts the scripted backend."""
     with Mitmdump(script=script, toolsim_backend="scripted") as proxy:
         proxy.wait_for("scripted backend answers")
         touch(script)
@@ -74,7 +74,7 @@ def test_reload_restarts_the_builtin_backend(script: Path, ask: Any) -> None:
 
 
 def test_removed_script_leaves_a_plain_proxy(script: Path, backend: RawBackend, ask: Any) -> None:
-    """Without the script mitmproxy works as before: requests pass unchanged."""
+    """After the script is removed, mitmproxy forwards requests unchanged."""
     with Mitmdump(backend.url, script=script) as proxy, Line(proxy.url) as line:
         backend.play(stream_of(CALL))
         assert b'"get_weather"' in line.post("/v1/chat/completions", ask(stream=True)).body
@@ -85,7 +85,7 @@ def test_removed_script_leaves_a_plain_proxy(script: Path, backend: RawBackend, 
 
 
 def test_predecessors_flags(backend: RawBackend, ask: Any) -> None:
-    """The predecessor's environment variables set defaults; a warning names an invalid one."""
+    """The predecessor's environment variables set defaults; a warning names an invalid variable."""
     environment = {"PROXY_OUTPUT_MODE": "obsidian-xml", "PROXY_TOOL_BLOCK_MAX": "many", "PROXY_STOP_AFTER_TOOLS": "1"}
     backend.play(stream_of("Hi ", CALL, " tail"))
     with Mitmdump(backend.url, environment=environment) as proxy, Line(proxy.url) as line:
@@ -95,13 +95,13 @@ def test_predecessors_flags(backend: RawBackend, ask: Any) -> None:
         assert "PROXY_TOOL_BLOCK_MAX='many' is ignored" in proxy.log()
 
 
-# A choice, an address and a number; tests/unit/proxy/options has the others.
+# A choice, a URL and a number; tests/unit/proxy/options has the other options.
 BAD_OPTIONS = {"toolsim_backend": "gpt", "toolsim_upstream": "127.0.0.1:80", "toolsim_max_tool_bytes": "0"}
 
 
 @pytest.mark.parametrize("name", BAD_OPTIONS)
 def test_bad_option_ends_the_start(name: str) -> None:
-    """mitmdump exits on an invalid value, with a line that names the option."""
+    """mitmdump exits if an option has an invalid value, with a line that names the option."""
     proxy = Mitmdump("http://127.0.0.1:9", **{name: BAD_OPTIONS[name]})
     assert proxy.exit_code() == 1
     assert name in proxy.log()
@@ -109,7 +109,7 @@ def test_bad_option_ends_the_start(name: str) -> None:
 
 
 def test_stop_is_clean(backend: RawBackend, ask: Any) -> None:
-    """A stop in the middle of a stream takes effect at once and without errors."""
+    """A stop in the middle of a stream takes effect immediately and without errors."""
 
     async def hangs(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")
@@ -126,7 +126,8 @@ def test_stop_is_clean(backend: RawBackend, ask: Any) -> None:
 def test_absolute_path_from_another_folder(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
     """The script works from any folder, in a Python without the package installed."""
     backend.play(stream_of(CALL))
-    # -S and an explicit path: the packages that toolsim needs, but not its own editable install.
+    # With -S and an explicit path, Python finds the packages that toolsim needs, but not the editable installation of
+    # toolsim.
     packages = next(path for path in sys.path if path.endswith("site-packages"))
     code = f"import sys; sys.path.append({packages!r}); from mitmproxy.tools.main import mitmdump; mitmdump()"
     command = (sys.executable, "-u", "-I", "-S", "-c", code)

@@ -1,4 +1,4 @@
-"""Loops across turns through a real mitmdump: the line in the prompt, and the answer that ends them."""
+"""Loops across turns, through a real mitmdump: the hint in the prompt, and the answer that ends the loop."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def backend() -> Iterator[TextBackend]:
 
 
 def body(api: ApiName, outputs: list[str], *, stream: bool = False) -> dict[str, Any]:
-    """Return a request with so many calls of one tool, with these outputs."""
+    """Return a request whose history has a repeated call with each of these outputs."""
     items: list[dict[str, Any]] = [{"role": "user", "content": "Is it dry in Bonn?"}]
     for number, output in enumerate(outputs):
         call_id = f"call_{number}"
@@ -57,7 +57,9 @@ def body(api: ApiName, outputs: list[str], *, stream: bool = False) -> dict[str,
 @pytest.mark.slow
 @pytest.mark.parametrize(("api", "served"), [*product(APIS, APIS)])
 def test_what_a_loop_leads_to(api: ApiName, served: ApiName, backend: TextBackend) -> None:
-    """One line at the third time, which stays where it is; at the sixth an answer without the model."""
+    """The third repetition adds a hint to the prompt, which keeps its position; the sixth is answered without the
+    model.
+    """
     with Mitmdump(backend.url, toolsim_backend=served) as proxy, Line(proxy.url) as line:
         prompts: list[str] = []
         for count in (2, 3, 4, 5):
@@ -87,7 +89,7 @@ def test_what_a_loop_leads_to(api: ApiName, served: ApiName, backend: TextBacken
 @pytest.mark.parametrize("options", [{"toolsim_mode": "native"}, {"toolsim_retry": 1}, {"toolsim_loop_limit": 0}])
 @pytest.mark.parametrize("api", APIS)
 def test_other_ways(api: ApiName, options: dict[str, Any], backend: TextBackend) -> None:
-    """A loop ends over native tools and in rounds too; with the option at 0 it never does."""
+    """A loop also ends with native tools and with retries, but never if the limit is 0."""
     with Mitmdump(backend.url, toolsim_backend=api, **options) as proxy, Line(proxy.url) as line:
         for stream in (False, True):
             backend.play(lambda _: says(WORDS))

@@ -1,4 +1,4 @@
-"""``make run`` in this checkout: the commands it prints can be pasted and work, and a page shows the same ones."""
+"""``make run`` in this checkout: the printed commands work when pasted, and a page shows the same commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.raw_backend import Answer, RawBackend
 
 pytestmark = [
     pytest.mark.skipif(not shutil.which("make"), reason="needs make"),
-    # `make run` serves from the checkout's own environment, and would create it.
+    # `make run` uses the checkout's own environment, and would create it.
     pytest.mark.skipif(not (ROOT / ".venv/.addon").exists(), reason="needs an environment made by make"),
 ]
 
@@ -31,7 +31,7 @@ CURL = re.compile(r"^curl .*?'$(?!\n  )", re.MULTILINE | re.DOTALL)
 
 @contextmanager
 def make_run(tmp_path: Path, *variables: str) -> Iterator[tuple[int, str]]:
-    """Run ``make run``; yield the port and what it printed before mitmdump's own output."""
+    """Run ``make run``; yield the port, and the output that precedes mitmdump's own."""
     port = free_port()
     log = tmp_path / "log"
     with log.open("wb") as file:
@@ -57,7 +57,7 @@ def make_run(tmp_path: Path, *variables: str) -> Iterator[tuple[int, str]]:
 
 
 def test_make_run_and_what_it_prints(tmp_path: Path) -> None:
-    """Both printed commands work unchanged: the first gets a call, the second a text about the output."""
+    """Both printed commands work unchanged: the first results in a call, the second in a text about its output."""
     with make_run(tmp_path) as (_, printed):
         store = tmp_path / "state/toolsim/answers.sqlite"
         ask, answer = CURL.findall(printed)
@@ -74,7 +74,7 @@ def test_make_run_and_what_it_prints(tmp_path: Path) -> None:
 
 
 def test_make_run_before_a_real_backend(tmp_path: Path) -> None:
-    """BACKEND may be a URL with a path; what is not the API goes there too."""
+    """BACKEND can be a URL with a path; requests that are not for an API are also sent to that backend."""
 
     async def behave(answer: Answer) -> None:
         await answer.whole(b"{}", Content_Type="application/json")
@@ -92,7 +92,7 @@ def test_make_run_before_a_real_backend(tmp_path: Path) -> None:
 
 
 def refused(*variables: str) -> str:
-    """Return what ``make run`` prints when it does not start."""
+    """Return the output of ``make run`` if it does not start."""
     command = ["make", "-s", "run", *variables]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode
@@ -100,7 +100,7 @@ def refused(*variables: str) -> str:
 
 
 def test_make_run_says_what_is_wrong() -> None:
-    """It prints one line, with a hint, before it prints any commands to paste."""
+    """If an option is wrong, ``make run`` prints one line with a hint, and no commands."""
     assert refused("BACKEND=localhost:11434") == (
         "BACKEND: got 'localhost:11434', expected scripted, codex or a URL; did you mean http://localhost:11434?\n"
     )
@@ -112,9 +112,9 @@ def test_make_run_says_what_is_wrong() -> None:
 
 
 def test_make_run_names_a_model_of_the_backend(tmp_path: Path) -> None:
-    """The printed commands name the first model: a server that checks names refuses any other.
+    """The printed commands contain the backend's first model, since a server that checks names refuses others.
 
-    Instead of mitmdump we start a script that shows the arguments.
+    Instead of mitmdump, a script runs that prints its arguments.
     """
     (tmp_path / "shows.py").write_text("import sys\nprint('started', *sys.argv[1:])\n")
 
@@ -138,7 +138,7 @@ def test_make_run_names_a_model_of_the_backend(tmp_path: Path) -> None:
 
 
 def test_the_page_of_backends_shows_the_same_commands() -> None:
-    """The commands to paste in the page of backends are those that ``make run`` prints."""
+    """The page of backends contains the commands that ``make run`` prints."""
     page = (ROOT / "addon" / "docs" / "backends.md").read_text()
     recipe = (ROOT / "Makefile").read_text()
     for name in ("ASK", "ANSWER"):

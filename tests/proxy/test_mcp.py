@@ -1,4 +1,4 @@
-"""MCP servers behind a real mitmdump: real servers, the OpenAI client, both backends."""
+"""MCP servers behind a real mitmdump: real servers, the OpenAI client, both kinds of backend."""
 
 from __future__ import annotations
 
@@ -91,7 +91,9 @@ def kinds(response: Any) -> list[str]:
 def test_local_and_remote_servers_in_one_conversation(
     stream: bool, client: openai.OpenAI, backend: TextBackend
 ) -> None:
-    """Both are called in one round, beside a function of the client; the next turn has all of it in its history."""
+    """A local and a remote server are called in one round with a client's function, and the next turn
+    has all outputs.
+    """
     text = ADD + block("web__header", name="x-own") + block("note", text="x")
     tools: Any = [{"type": "function", "name": "note", "parameters": {"type": "object"}}]
 
@@ -125,7 +127,7 @@ def test_local_and_remote_servers_in_one_conversation(
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_chat_client_sees_a_plain_answer(stream: bool, client: openai.OpenAI, backend: TextBackend) -> None:
-    """It declares no tools, and gets only the text."""
+    """A chat client that declares no tools receives only the text, and the MCP call is hidden."""
     backend.play([says("Well.\n", ADD), says("It is 3.")])
     messages: Any = [{"role": "user", "content": "1+2?"}]
     answer: Any = client.chat.completions.create(model="m", messages=messages, stream=stream)
@@ -140,7 +142,7 @@ def test_a_chat_client_sees_a_plain_answer(stream: bool, client: openai.OpenAI, 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_and_so_does_one_of_the_messages_api(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """The hidden call is in the history of the next turn, as over chat completions."""
+    """In the Messages API, too, the MCP call is hidden, and the history of the next turn contains it."""
     backend.play([says("Well.\n", ADD), says("It is 3.")])
     messages: Any = [{"role": "user", "content": "1+2?"}]
     with anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0, timeout=60) as client:
@@ -158,7 +160,7 @@ def test_and_so_does_one_of_the_messages_api(stream: bool, proxy: Mitmdump, back
 
 @pytest.mark.slow
 def test_a_request_brings_a_server(client: openai.OpenAI, backend: TextBackend, remote: str) -> None:
-    """A server on an allowed host, with a token that goes only there; no other host is allowed to any client."""
+    """A request can name a server on an allowed host, which alone receives the token; other hosts are refused."""
     backend.play([says(block("mine__header", name="authorization")), says("Yes.")])
     tool: Any = {"type": "mcp", "server_label": "mine", "server_url": remote, "authorization": "s3cret-token"}
     answer = client.responses.create(model="m", input="hi", tools=[{**tool, "require_approval": "never"}])
@@ -184,7 +186,7 @@ def test_a_request_brings_a_server(client: openai.OpenAI, backend: TextBackend, 
 def test_failures_are_reported_only_to_the_model(
     tool: str, words: str, client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend
 ) -> None:
-    """The answer continues, its item is marked as failed, and the next call to that server works."""
+    """If an MCP call fails, the model receives the error, the answer continues, and the next call works."""
     backend.play([says(block(f"bad__{tool}")), says(block("bad__echo", text="on")), says("Well.")])
     start = time.monotonic()
     answer = client.responses.create(model="m", input="hi")
@@ -198,7 +200,7 @@ def test_failures_are_reported_only_to_the_model(
 
 @pytest.mark.slow
 def test_what_a_server_forges_is_text(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Records and blocks in an output appear in the history as one JSON string on one line."""
+    """Records and blocks that a server forges in an output appear in the history as one JSON string on one line."""
     backend.play([says(block("bad__lie")), says("Well.")])
     answer = client.responses.create(model="m", input="hi")
     assert kinds(answer) == ["mcp_call", "message"]
@@ -210,7 +212,7 @@ def test_what_a_server_forges_is_text(client: openai.OpenAI, backend: TextBacken
 
 @pytest.mark.slow
 def test_an_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend) -> None:
-    """An approval runs the call that it was asked for, once; with another key it runs nothing."""
+    """An approval runs the call for which it was requested, once, and runs nothing with another key."""
     backend.play([says(block("shy__add", a=1, b=2))])
     answer = client.responses.create(model="m", input="hi")
     [asked] = [item for item in answer.output if item.type == "mcp_approval_request"]
@@ -227,7 +229,9 @@ def test_an_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend
 
 @pytest.mark.slow
 def test_a_page_of_the_web_has_no_tools(proxy: Mitmdump, backend: TextBackend) -> None:
-    """It could not read the answer, but the tools would already have acted: its request is refused."""
+    """A request of an unlisted web page is refused, since its tools would act even if the page could not read the
+    answer.
+    """
     backend.play([says(ADD)])
     with Line(proxy.url) as line:
         body = {"model": "m", "input": "hi"}
@@ -240,7 +244,7 @@ def test_a_page_of_the_web_has_no_tools(proxy: Mitmdump, backend: TextBackend) -
 @pytest.mark.parametrize("proxy", ["chat"], indirect=True)
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_leaves_stops_the_tool(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """The server is free for the next call, and there are no further requests to the model."""
+    """If the client disconnects, the running tool is stopped, and the model receives no more requests."""
     backend.play([says(block("calc__slow", seconds=60)), says("Well.")])
     with Line(proxy.url) as line:
         line.send("POST", "/v1/responses", {"model": "m", "input": "hi", "stream": stream})
@@ -251,7 +255,7 @@ def test_a_client_that_leaves_stops_the_tool(stream: bool, proxy: Mitmdump, back
     with Line(proxy.url) as line:
         reply = line.post("/v1/responses", {"model": "m", "input": "hi"})
     assert b'"output":"3"' in reply.body
-    # Without its end the tool would have gone on up to its time limit, and the model been asked again.
+    # Otherwise the tool would have run up to its time limit, and the model would have received its output.
     assert time.monotonic() - left < SECONDS - 2
     assert len(backend.exchanges) == 2
 
@@ -260,7 +264,9 @@ def test_a_client_that_leaves_stops_the_tool(stream: bool, proxy: Mitmdump, back
 def test_no_secret_is_left_anywhere(
     client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend, folder: Path, remote: str
 ) -> None:
-    """No secret is in the log, flows of rounds, comments or captures; a client's own request may hold its secrets."""
+    """No secret is in the log, flows of rounds, comments or recordings; only the client's own request contains its
+    secrets.
+    """
     backend.play([says(block("mine__add", a=1, b=2)), says("It is 3.")])
     tool: Any = {"type": "mcp", "server_label": "mine", "server_url": remote, "authorization": "s3cret-token"}
     client.responses.create(model="m", input="hi", tools=[{**tool, "require_approval": "never"}])
@@ -279,7 +285,7 @@ def test_no_secret_is_left_anywhere(
 
 @pytest.mark.slow
 def test_servers_end_with_the_proxy(backend: TextBackend, folder: Path) -> None:
-    """Servers that run here end with the proxy, and no process is left, though one and a supervisor were killed."""
+    """When the proxy ends, its servers and supervisors end, even if one of each was killed before."""
     with Mitmdump(backend.url, toolsim_mcp_config=str(folder / "mcp.json")) as proxy:
         backend.play([says(block("bad__environment")), says("Well.")])
         client = openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k")
@@ -297,7 +303,7 @@ def test_servers_end_with_the_proxy(backend: TextBackend, folder: Path) -> None:
 
 
 def servers_of(parent: int) -> list[int]:
-    """Return the children of a process that run a server or guard one."""
+    """Return the child processes that run or supervise an MCP server."""
     line = ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(parent)]
     listed = subprocess.run(line, capture_output=True, text=True, check=True).stdout.splitlines()
     return [int(child.split()[0]) for child in listed if re.search(r"(bad|official)_mcp\.py", child)]
@@ -305,9 +311,10 @@ def servers_of(parent: int) -> list[int]:
 
 @pytest.mark.slow
 def test_an_approval_over_a_store_and_a_shared_key(backend: TextBackend, tmp_path: Path) -> None:
-    """An approval request is stored, and valid only for the client that got it, though the backend sees a shared key.
+    """An approval request is stored, and valid only for the client that received it, even if the backend's key is
+    shared.
 
-    The same holds for background answers, which run calls too.
+    The same holds for background answers, which can also run calls.
     """
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"shy": BAD}}))
     options: dict[str, Any] = {"toolsim_store": "memory", "toolsim_mcp_config": str(tmp_path / "mcp.json")}
@@ -333,7 +340,7 @@ def test_an_approval_over_a_store_and_a_shared_key(backend: TextBackend, tmp_pat
 
 @pytest.mark.slow
 def test_tools_that_are_looked_up_before_they_are_run(backend: TextBackend, tmp_path: Path) -> None:
-    """A catalog that starts with names contains those of a server, and a lookup precedes their call."""
+    """A catalog that starts with names includes MCP tools, which are looked up before they are called."""
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | NEVER}}))
     options: dict[str, Any] = {"toolsim_mcp_config": str(tmp_path / "mcp.json"), "toolsim_catalog_budget": 100}
     with Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy:
@@ -353,7 +360,7 @@ def test_tools_that_are_looked_up_before_they_are_run(backend: TextBackend, tmp_
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to another process than the first")
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=lambda sign: sign.name)
 def test_children_that_escaped_end_with_the_proxy(sign: signal.Signals, backend: TextBackend, tmp_path: Path) -> None:
-    """A server, and its child in another session whose parent is gone, outlive no end of the proxy."""
+    """A server's orphaned child in another session ends with the proxy, even if the proxy is killed."""
     pids = tmp_path / "pids"
     program = (
         "import os, subprocess, sys\n"

@@ -1,4 +1,4 @@
-"""The Messages API through a real mitmdump: keys, errors, other hosts, several turns, and a backend that speaks it."""
+"""The Messages API through a real mitmdump: keys, errors, other hosts, retries, and a backend with this API."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def text_backend() -> Iterator[TextBackend]:
 
 
 def test_the_key(text_backend: TextBackend) -> None:
-    """It comes in a header of this API's, counts as any other, and the operator's is not passed on."""
+    """The key in the Messages API's header is accepted, and the operator's key is not passed on."""
     with Mitmdump(text_backend.url, toolsim_api_key="k") as proxy, Line(proxy.url) as line:
         refused = line.post("/v1/messages", asked(), **{"x-api-key": "wrong"})
         assert (refused.status, refused.json()["type"]) == (401, "error")
@@ -52,7 +52,7 @@ def test_the_key(text_backend: TextBackend) -> None:
 
 
 def test_several_turns_and_errors_of_them(text_backend: TextBackend) -> None:
-    """A call that breaks is asked for again; the client gets one answer, or an error in its own shape."""
+    """A malformed call is retried, and the client receives one answer, or an error in the API's format."""
     with Mitmdump(text_backend.url, toolsim_retry=1) as proxy, Line(proxy.url) as line:
         for stream in (False, True):
             text_backend.play([says('<tool_call>{"name":"get_weather","arguments":{oops</tool_call>'), says(CALL)])
@@ -74,7 +74,7 @@ def test_several_turns_and_errors_of_them(text_backend: TextBackend) -> None:
 
 
 def test_other_hosts_are_left_alone() -> None:
-    """Through a proxy that is not in front of a backend, the API's own server gets what its client has sent."""
+    """A forward proxy without a backend passes a Messages request to its own host unchanged."""
 
     async def answers(answer: Answer) -> None:
         await answer.whole(b'{"mine": true}', Content_Type="application/json")
@@ -88,7 +88,7 @@ def test_other_hosts_are_left_alone() -> None:
 
 
 def test_a_backend_gets_the_key_that_it_knows() -> None:
-    """Also where only its models are asked for: a Bearer token over chat, its own header over this API."""
+    """A backend receives the key in the header of its API, also with requests for its models."""
 
     async def answers(answer: Answer) -> None:
         await answer.whole(b'{"object":"list","data":[{"id":"m1"}]}', Content_Type="application/json")
@@ -112,7 +112,9 @@ def test_a_backend_gets_the_key_that_it_knows() -> None:
 
 @pytest.mark.parametrize("options", [{"mode": "auto"}, {"mode": "native", "tool_allowlist": ["!get_time"]}])
 def test_a_backend_with_tools_of_its_own(options: dict[str, Any]) -> None:
-    """It gets what its client has sent, less what the operator masks; calls that it left in the text count."""
+    """A backend with the Messages API receives the request without the masked tools; a call in its text is still
+    recognized.
+    """
 
     async def answers(answer: Answer) -> None:
         made = MessagesAnswer(counts=usage("messages", 3, 4))
@@ -133,7 +135,7 @@ def test_a_backend_with_tools_of_its_own(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("options", [{"mode": "auto"}, {"mode": "native", "tool_allowlist": ["!get_time"]}, {}])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_reasoning_that_its_backend_has_signed(stream: bool, options: dict[str, Any]) -> None:
-    """It reaches the client with its signature, and the backend as it was: Anthropic's refuses any other."""
+    """Signed reasoning passes to the client and back to the backend unchanged, as Anthropic's server requires."""
     signed = [
         {"type": "thinking", "thinking": "Bonn, \u00fcber all.", "signature": "EqQB+/8="},
         {"type": "thinking", "thinking": "", "signature": "EmwK="},
@@ -169,7 +171,7 @@ def test_reasoning_that_its_backend_has_signed(stream: bool, options: dict[str, 
 
 
 def as_stream(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the events of a whole message, as Anthropic's server sends them."""
+    """Yield the events of a complete message, as Anthropic's server sends them."""
     yield {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
     for index, block in enumerate(message["content"]):
         empty = {
@@ -192,7 +194,7 @@ def as_stream(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def joined(stream: bytes) -> list[dict[str, Any]]:
-    """Return the blocks of a streamed message, put together by Anthropic's own SDK."""
+    """Return the blocks of a streamed message, as accumulated by Anthropic's SDK."""
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(200, content=stream, headers={"content-type": "text/event-stream"})
@@ -206,7 +208,7 @@ def joined(stream: bytes) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 def test_a_backend_that_speaks_it(client: str, stream: bool, ask: Any) -> None:
-    """With toolsim_backend=messages it is asked in this API, for clients of any."""
+    """With toolsim_backend=messages, the backend receives Messages requests from clients of any API."""
 
     async def answers(answer: Answer) -> None:
         made = MessagesAnswer(counts=usage("messages", 3, 4))
@@ -236,7 +238,9 @@ def test_a_backend_that_speaks_it(client: str, stream: bool, ask: Any) -> None:
 
 
 def test_all_around_an_answer(tmp_path: Path) -> None:
-    """Its turn ends early, its secrets are hidden in the recording, which replays; headers, log and metrics name it."""
+    """A Messages turn ends early, its recording contains no secrets and replays, and headers, log and metrics name the
+    API.
+    """
     call = CALL.replace("Bonn", "sk-proj-PLANTEDopenai0123456789")
 
     async def talks_on(answer: Answer) -> None:
@@ -274,7 +278,7 @@ def test_all_around_an_answer(tmp_path: Path) -> None:
 
 
 def test_what_only_anthropic_runs_is_refused(text_backend: TextBackend) -> None:
-    """Claude Code asks for a search of the web by itself: over another API it is told that there is none."""
+    """Claude Code's request for Anthropic's web search is refused over another API, with the type of the tool."""
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
     with Mitmdump(text_backend.url) as proxy, Line(proxy.url) as line:
         refused = line.post("/v1/messages", asked(tools=[search]))
@@ -283,7 +287,7 @@ def test_what_only_anthropic_runs_is_refused(text_backend: TextBackend) -> None:
 
 
 def test_a_backends_error(text_backend: TextBackend) -> None:
-    """Its status and its words, in the client's shape; one about the length of the prompt as Claude Code knows it."""
+    """A backend's error has the client's format; for a prompt that is too long it begins as Claude Code expects."""
     with RawBackend() as backend, Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         error = {"error": {"message": "the request exceeds the available context size", "code": 400}}
 
@@ -298,7 +302,7 @@ def test_a_backends_error(text_backend: TextBackend) -> None:
 
 
 def test_a_whole_answer_without_tools(text_backend: TextBackend) -> None:
-    """A request that has nothing to do with tools is translated all the same, and so is one to stream it."""
+    """A request without tools is translated to the backend's API and back, streamed or not."""
 
     async def answers(answer: Answer) -> None:
         await answer.whole(chat_whole("Hello."), Content_Type="application/json")

@@ -1,4 +1,4 @@
-"""The metrics of a real mitmdump, checked by Prometheus' own tools; the dashboard's queries over a real scrape."""
+"""The metrics of a real mitmdump, checked by Prometheus's own tools; the dashboard's queries over a real scrape."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ TURNS = (
 
 
 def talk(line: Line, backend: TextBackend, **headers: str) -> None:
-    """Have one turn of each kind, over both APIs, streamed and whole."""
+    """Run one turn of each kind, over both APIs, streamed and not."""
     for stream in (True, False):
         backend.play(TURNS)
         for _ in TURNS:
@@ -59,7 +59,7 @@ def scrape(line: Line, **headers: str) -> str:
 
 
 def problems(text: str) -> str:
-    """Return the output of Prometheus' own check."""
+    """Return the output of Prometheus's own check."""
     checked = subprocess.run(
         [str(PROMTOOL), "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
     )
@@ -75,7 +75,7 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.mark.parametrize("labels", ["", "model,tool"])
 def test_promtool_finds_nothing(backend: TextBackend, labels: str) -> None:
-    """The metrics are clean before the first event and after many; the configured labels are there."""
+    """promtool finds no problems before the first event and after many, and the configured labels are present."""
     with Mitmdump(backend.url, toolsim_metrics_labels=labels) as proxy, Line(proxy.url) as line:
         before = scrape(line)
         assert problems(before) == ""
@@ -85,7 +85,7 @@ def test_promtool_finds_nothing(backend: TextBackend, labels: str) -> None:
     assert ('tool="get_weather"' in after, 'model="m"' in after) == (bool(labels), bool(labels))
     if not labels:
         new = series(after) - series(before)
-        # These values cannot be known beforehand: how a model may go wrong, and with which status a backend refuses.
+        # These series are not known in advance: kinds of model failures, and status codes of backend errors.
         assert {name.split("{")[0] for name in new} <= UNKNOWN, new
 
 
@@ -97,7 +97,7 @@ def series(text: str) -> set[str]:
 
 
 class Prometheus:
-    """A real Prometheus that scrapes one target each second, with a key."""
+    """A real Prometheus that scrapes one target every second, with a key."""
 
     def __init__(self, folder: Path, target: str, key: str) -> None:
         self._address = f"127.0.0.1:{free_port()}"
@@ -127,7 +127,7 @@ class Prometheus:
         self._log.close()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """Return the series of an instant query."""
+        """Return the series that result from an instant query."""
         url = f"http://{self._address}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
         with urllib.request.urlopen(url, timeout=10) as answer:
             reply = json.load(answer)
@@ -147,7 +147,7 @@ class Prometheus:
 
 
 def queries() -> list[tuple[str, str]]:
-    """Return title and expression of the queries of all panels, with the variables filled in as Grafana does."""
+    """Return titles and expressions of the queries of all panels, with the variables replaced as Grafana does."""
     board = json.loads(DASHBOARD.read_text())
     return [
         (panel["title"], target["expr"].replace("$__rate_interval", "1m").replace("$client", ".*"))
@@ -157,14 +157,14 @@ def queries() -> list[tuple[str, str]]:
 
 
 def test_each_query_of_the_dashboard_has_an_answer(backend: TextBackend, tmp_path: Path) -> None:
-    """Over a real scrape of real turns: no panel is empty, none shows NaN, and each metric has its panel."""
+    """With real turns, no panel of the dashboard is empty or shows NaN, and each metric has a panel."""
     profiles = tmp_path / "profiles"
     profiles.mkdir()
     (profiles / "mine.toml").write_text('models = ["m"]\n')
     keys = tmp_path / "keys"
     keys.write_text("alice key-of-alice\n")
     headers = {"Authorization": "Bearer key-of-alice"}
-    # All that adds metrics is in use.
+    # All features that add metrics are enabled.
     options = {"toolsim_store": "memory", "toolsim_profiles": str(profiles), "toolsim_api_key": f"file:{keys}"}
     with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
         prometheus = Prometheus(tmp_path, proxy.url.removeprefix("http://"), "key-of-alice")
@@ -172,7 +172,7 @@ def test_each_query_of_the_dashboard_has_an_answer(backend: TextBackend, tmp_pat
             prometheus.wait_for("count_over_time(toolsim_exchanges_in_progress[1m]) >= 2")
             talk(line, backend, **headers)
             prometheus.wait_for("sum(toolsim_exchanges_total) == 28")
-            # The rate of a series needs two scrapes, that of repairs and the like after its first event.
+            # The rate of a series needs two scrapes, and a series of repairs starts only with its first event.
             talk(line, backend, **headers)
             prometheus.wait_for("sum(toolsim_exchanges_total) == 56")
             found = {(title, query): prometheus.query(query) for title, query in queries()}
@@ -191,7 +191,7 @@ def test_each_query_of_the_dashboard_has_an_answer(backend: TextBackend, tmp_pat
 
 
 def test_the_variables_and_panels_of_the_dashboard() -> None:
-    """The variables in the queries are those that the board declares, and panel ids are unique."""
+    """The queries use exactly the variables that the dashboard declares, and panel ids are unique."""
     board = json.loads(DASHBOARD.read_text())
     declared = {variable["name"] for variable in board["templating"]["list"]}
     used = set(re.findall(r"\$\{?([a-z]+)\}?", DASHBOARD.read_text()))

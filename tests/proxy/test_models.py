@@ -41,7 +41,7 @@ def server() -> Iterator[TextBackend]:
 
 @pytest.fixture
 def file(tmp_path: Path, small: TextBackend, server: TextBackend) -> Path:
-    """Return a file with a renamed model at one backend, and the client's own names at the other."""
+    """Return a file with a renamed model at one backend, and unchanged names at the other."""
     for backend in (small, server):
         backend.play([])
         backend.rejected, backend.models, backend.list_headers = [], ["text-model"], []
@@ -63,7 +63,7 @@ url = "{server.url}/v1"
 
 
 def write(file: Path, text: str) -> Path:
-    """Write a file as an editor does, in another one's place."""
+    """Write a file as an editor does, by replacing the old file with a new one."""
     new = file.with_suffix(".new")
     new.write_text(text)
     new.rename(file)
@@ -81,7 +81,7 @@ def proxied(file: Path, target: str | None = None, **options: Any) -> Iterator[t
 
 
 def model_of(client: str, reply: Any) -> str:
-    """Return the model that an answer names, whole or streamed."""
+    """Return the model that an answer names, streamed or not."""
     if not reply.headers.get("content-type", "").startswith("text/event-stream"):
         return str(reply.json()["model"])
     events = [event for event in reply.events() if event != "[DONE]"]
@@ -101,7 +101,9 @@ def model_of(client: str, reply: Any) -> str:
 def test_each_model_has_its_backend(
     file: Path, small: TextBackend, server: TextBackend, client: str, stream: bool
 ) -> None:
-    """With tools and without, in each client's API, whatever APIs the backends have: found out for each of them."""
+    """Each model's requests reach its backend, with or without tools, from clients of any API, whose
+    API is detected.
+    """
     with proxied(file) as (proxy, line):
         for backend, asked, sent, key in (
             (small, "haiku-4.5", QWEN, "Bearer sk-small"),
@@ -126,7 +128,7 @@ def test_each_model_has_its_backend(
 
 
 def test_bytes_pass_without_another_name(file: Path, server: TextBackend) -> None:
-    """A request without tools to a backend of the client's API passes byte for byte, as its answer does."""
+    """A request without tools passes byte for byte to a backend of the client's API, if the model is not renamed."""
     server.play([says("Sunny.")])
     body = b'{ "input" : "Hi",\n "model":"gpt-5" , "stream":true}'
     with proxied(file) as (_, line):
@@ -138,7 +140,7 @@ def test_bytes_pass_without_another_name(file: Path, server: TextBackend) -> Non
 
 @pytest.mark.parametrize("client", APIS)
 def test_an_unknown_model(file: Path, small: TextBackend, server: TextBackend, client: str) -> None:
-    """Without a default backend it is a 404 in the API's format, which names the models; no backend is asked."""
+    """Without a default backend, an unknown model is a 404 in the client's format that lists the models."""
     with proxied(file) as (_, line):
         for stream in (False, True):
             reply = line.post(PATHS[client], request(client, model="Haiku", stream=stream), **KEYS)
@@ -159,7 +161,9 @@ def test_an_unknown_model(file: Path, small: TextBackend, server: TextBackend, c
 
 @pytest.mark.parametrize("way", ["reverse", "upstream", "scripted"])
 def test_a_default_backend(file: Path, small: TextBackend, server: TextBackend, way: str) -> None:
-    """It gets all other models, and requests that name none; its key is for nobody else."""
+    """The default backend receives requests for all other models, or without a model, and its key is
+    sent only to it.
+    """
     options: dict[str, Any] = {"toolsim_upstream_key": "sk-default"}
     options |= {"toolsim_upstream": f"{server.url}/v1"} if way == "upstream" else {}
     options |= {"toolsim_backend": "scripted"} if way == "scripted" else {}
@@ -172,7 +176,7 @@ def test_a_default_backend(file: Path, small: TextBackend, server: TextBackend, 
             body = request(client, model="other")
             key = "input" if client == "responses" else "messages"
             body[key][0]["content"] = "What is the weather in Bonn?"
-            # The scripted model also writes words.
+            # The scripted model also writes text.
             assert b"get_weather" in line.post(PATHS[client], body, **KEYS).body
     assert {exchange.headers["authorization"] for exchange in small.exchanges} == {"Bearer clients-own"}
     assert {exchange.body["model"] for exchange in small.exchanges} == {QWEN}
@@ -185,7 +189,7 @@ def test_a_default_backend(file: Path, small: TextBackend, server: TextBackend, 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("client", APIS)
 def test_all_requests_of_a_turn(file: Path, small: TextBackend, server: TextBackend, client: str, stream: bool) -> None:
-    """Retries, second opinions and plain-text answers ask the same backend, under its name for the model."""
+    """Retries, second opinions and plain-text rounds go to the same backend, under its name for the model."""
     greeting = '{"name": "greet", "arguments": {"message": "Hello!"}}'
     required = {"type": "any"} if client == "messages" else "required"
     with proxied(file, toolsim_retry=1, toolsim_second_opinion="on") as (_, line):
@@ -205,7 +209,7 @@ def test_all_requests_of_a_turn(file: Path, small: TextBackend, server: TextBack
 
 
 def test_what_a_backend_rejects(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """It is remembered for the model of that backend, whatever a client calls it; the other backend is tried itself."""
+    """A rejected feature is remembered per backend and model, regardless of the client's name for the model."""
 
     def rule(exchange: Exchange) -> Any:
         return refuses(400, "tools are not supported") if "tools" in exchange.body else says(CALL)
@@ -228,7 +232,7 @@ def test_what_a_backend_rejects(file: Path, small: TextBackend, server: TextBack
 
 @pytest.mark.parametrize("renamed", [False, True])
 def test_counts_and_compaction(file: Path, small: TextBackend, server: TextBackend, renamed: bool) -> None:
-    """They concern the model of the turn, at its backend."""
+    """Token counts and compaction use the backend of the request's model."""
     name = f'model = "{QWEN}"' if renamed else ""
     write(file, f'[[models]]\nnames = "big"\nurl = "{server.url}/v1"\n{name}\n')
     server.counted, server.count = [], 4321
@@ -248,7 +252,7 @@ def test_counts_and_compaction(file: Path, small: TextBackend, server: TextBacke
 
 
 def test_profiles_are_those_of_the_backends_model(file: Path, small: TextBackend, tmp_path: Path) -> None:
-    """A profile describes the model that answers."""
+    """The profile is selected by the backend's name for the model."""
     folder = tmp_path / "profiles"
     folder.mkdir()
     (folder / "q.toml").write_text('models = ["qwen2.5*"]\n[options]\ntoolsim_manifest = "typescript"\n')
@@ -260,7 +264,7 @@ def test_profiles_are_those_of_the_backends_model(file: Path, small: TextBackend
 
 
 def test_a_large_body(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """A worker finds its model, behind other keys of that name; a compressed one is read too."""
+    """A worker finds the model of a large body after other keys of that name, and in a compressed body."""
     small.play([says(CALL)] * 2)
     body = request("chat", model="haiku")
     del body["model"]
@@ -293,7 +297,7 @@ def ended(line: Line, id: str, **headers: str) -> Any:
 
 
 def test_stored_answers_belong_to_the_key(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """What one model has answered is the context of the other; another key has no part in it, whatever the model."""
+    """An answer of one model can be continued with another, but not with another key."""
     other = {"authorization": "Bearer others"}
     with proxied(file, toolsim_store="memory") as (_, line):
         small.play([says("My word is KIWI.")])
@@ -318,7 +322,9 @@ def test_stored_answers_belong_to_the_key(file: Path, small: TextBackend, server
 
 
 def test_a_websocket(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """Each request on a connection goes to the backend of its model; an unknown one is an error, and it goes on."""
+    """Each request on a WebSocket connection goes to the backend of its model; an unknown model is an error in the
+    stream.
+    """
     small.play([says(CALL)])
     server.play([says("Sunny.")])
     with proxied(file) as (proxy, _):
@@ -354,7 +360,7 @@ def listed(line: Line, **headers: str) -> list[str]:
 
 
 def test_the_list(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """It has the literal names, and those models of the backends that can be reached by their names."""
+    """The list contains the literal names, and the backends' models that a pattern matches."""
     small.models, server.models = [QWEN, "haiku-x", "gpt-5-small"], ["gpt-5", "gpt-4", "haiku-y", "gpt-5-mini"]
     with proxied(file) as (_, line):
         assert listed(line, **KEYS) == ["claude-haiku-4-5", "gpt-5", "gpt-5-mini"]
@@ -376,7 +382,7 @@ def test_the_list(file: Path, small: TextBackend, server: TextBackend) -> None:
 
 
 def test_a_list_without_backends(file: Path, small: TextBackend) -> None:
-    """A backend that is silent or away costs at most the time limit, and the others' lists and all names stay."""
+    """The banner at startup might also request the lists, without a client's key."""
     small.models = ["big-1"]
     with RawBackend() as silent:
         silent.behaviour = lambda request: Answer(pause=30)
@@ -392,7 +398,7 @@ def test_a_list_without_backends(file: Path, small: TextBackend) -> None:
 
 
 def test_a_list_that_leads_back(file: Path) -> None:
-    """A file that names the proxy itself does not have it list itself for ever."""
+    """A file that names the proxy itself as a backend does not make it list its own models endlessly."""
     with proxied(file) as (proxy, line):
         write(file, f'[[models]]\nnames = "a"\nurl = "{proxy.url}/v1"\n')
         assert listed(line) == ["a"]
@@ -404,7 +410,9 @@ def test_a_list_that_leads_back(file: Path) -> None:
 
 
 def test_a_broken_file_while_it_serves(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """Streams go on, new requests are answered as before, and the log says once what is wrong, and where."""
+    """If the file is broken while serving, streams continue, the old file stays in use, and the log reports the problem
+    once.
+    """
     small.play([says(*"Slowly, but surely.", pause=0.1), says(CALL), says(CALL)])
     with proxied(file) as (proxy, line), Line(proxy.url) as other:
         response = line.begin("POST", PATHS["chat"], request("chat", has_tool=False, model="haiku", stream=True))
@@ -426,7 +434,7 @@ def test_a_broken_file_while_it_serves(file: Path, small: TextBackend, server: T
 
 @pytest.mark.parametrize("client", APIS)
 def test_a_removed_pattern(file: Path, small: TextBackend, server: TextBackend, client: str) -> None:
-    """The turns that have begun go on, with all of their rounds, at the backend that they began with."""
+    """A turn in progress continues with all its rounds at its backend after its pattern is removed from the file."""
     greeting = '{"name": "greet", "arguments": {"message": "Hello!"}}'
     small.play([says(*greeting, pause=0.02), says("Hel", "lo.")])
     with proxied(file, toolsim_store="memory") as (proxy, line), Line(proxy.url) as other:
@@ -444,7 +452,7 @@ def test_a_removed_pattern(file: Path, small: TextBackend, server: TextBackend, 
 
 
 def test_many_streams_while_the_file_changes(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """Each request is answered by one of the backends that its model had, whole, whatever is written meanwhile."""
+    """While the file changes repeatedly, each request is answered completely by a backend that its model had."""
     small.play(lambda exchange: says(*"small one", pause=0.01))
     server.play(lambda exchange: says(*"large one", pause=0.01))
     versions = [
@@ -490,7 +498,7 @@ def test_many_streams_while_the_file_changes(file: Path, small: TextBackend, ser
 
 
 def test_a_mistake_at_the_start(tmp_path: Path) -> None:
-    """mitmdump does not start, and says where the mistake is."""
+    """With a mistake in the file, mitmdump does not start, and prints the file and line of the mistake."""
     file = write(tmp_path / "models.toml", '[[models]]\nnames = "a"\nurl = "localhost:1"\n')
     proxy = Mitmdump(None, toolsim_models=str(file))
     assert proxy.exit_code() == 1
@@ -515,7 +523,7 @@ def test_a_recorded_exchange(file: Path, small: TextBackend, tmp_path: Path) -> 
 
 
 def test_real_clients(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """The SDKs use one base URL for all models, and raise their own exceptions for an unknown one."""
+    """The SDKs use one base URL for all models, and raise their own exceptions for an unknown model."""
     openai, anthropic = pytest.importorskip("openai"), pytest.importorskip("anthropic")
     small.play([says("Small.")] * 2)
     server.play([says("Large.")] * 2)
@@ -535,7 +543,7 @@ def test_real_clients(file: Path, small: TextBackend, server: TextBackend) -> No
 
 
 def test_the_overview(file: Path, small: TextBackend) -> None:
-    """It names the file, and the models that can be asked for."""
+    """The overview page names the file and lists the models."""
     with proxied(file, small.url) as (_, line):
         page = line.request("GET", "/toolsim/", accept="application/json").json()
     assert page["models"] == ["claude-haiku-4-5", "text-model"]

@@ -36,7 +36,9 @@ RESPONSES_TOOL = {"type": "function", "name": "get_weather", "parameters": WEATH
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_scripted_backend_over_both_apis(host: str, stream: bool, scripted: Mitmdump, ask: Any) -> None:
-    """One option is enough: requests to the listener are answered, with and without tools."""
+    """One option is enough to have requests to the listener answered by the scripted backend, with and
+    without tools.
+    """
     with Line(f"http://{host}:{scripted.port}") as line:
         response = line.post("/v1/responses", {"input": QUESTION, "tools": [RESPONSES_TOOL], "stream": stream})
         assert b'"function_call"' in response.body
@@ -49,7 +51,7 @@ def test_scripted_backend_over_both_apis(host: str, stream: bool, scripted: Mitm
 
 @pytest.mark.parametrize("path", ["/other", "/v1/embeddings", "/favicon.ico"])
 def test_other_paths_of_the_listener(path: str, scripted: Mitmdump) -> None:
-    """A request to the proxy itself that is not for an API gets a short 404 in the API's shape."""
+    """A request to the listener for a path that is not an API's is a 404 in the API's format."""
     with Line(scripted.url) as line:
         for method in ("GET", "POST"):
             reply = line.request(method, path, {} if method == "POST" else None)
@@ -66,7 +68,7 @@ def test_proxy_without_a_backend(ask: Any) -> None:
 
 # -- toolsim_upstream --
 
-# toolsim_upstream's path, the client's path, the path at the backend
+# The path in toolsim_upstream, the client's path, and the path at the backend.
 JOINS = [
     ("", "/v1/chat/completions", "/v1/chat/completions"),
     ("/", "/v1/chat/completions?a=1", "/v1/chat/completions?a=1"),
@@ -78,7 +80,7 @@ JOINS = [
 
 @pytest.mark.parametrize(("base", "asked", "expected"), JOINS)
 def test_upstream_paths(base: str, asked: str, expected: str, backend: RawBackend, ask: Any) -> None:
-    """The upstream's path replaces what precedes the endpoint; without one the client's path is unchanged."""
+    """The upstream's path replaces the part before the endpoint; without an upstream path the client's is unchanged."""
     backend.play(answers)
     with Mitmdump(toolsim_upstream=backend.url + base) as proxy, Line(proxy.url) as line:
         assert line.post(asked, ask()).json()["choices"][0]["message"]["tool_calls"]
@@ -97,7 +99,7 @@ def through(proxy: Mitmdump) -> httpx.Client:
 
 
 def test_host_that_does_not_exist(intercepting: Mitmdump, backend: RawBackend, ask: Any) -> None:
-    """A client whose base URL is an https host that does not exist is served, whole and streamed, and gets models."""
+    """A client is served even if the https host in its base URL does not exist, streamed or not."""
     base = "https://api.nowhere.invalid"
     with through(intercepting) as client:
         backend.play(answers)
@@ -112,7 +114,7 @@ def test_host_that_does_not_exist(intercepting: Mitmdump, backend: RawBackend, a
 
 
 def test_openai_client_whose_host_does_not_exist(intercepting: Mitmdump, backend: RawBackend) -> None:
-    """The same with the real client, two turns."""
+    """The OpenAI SDK works with a nonexistent host, in a loop of two turns."""
     import openai
 
     backend.play(answers)
@@ -132,7 +134,7 @@ def test_openai_client_whose_host_does_not_exist(intercepting: Mitmdump, backend
 
 
 def test_other_hosts_are_left_alone(intercepting: Mitmdump, backend: RawBackend) -> None:
-    """What is not the API goes to its target, even a page of a website with such a name."""
+    """Requests that are not for an API reach their own host, even if the path resembles an API's."""
     backend.play(answers)
     with RawBackend() as site, through(intercepting) as client:
 
@@ -147,7 +149,7 @@ def test_other_hosts_are_left_alone(intercepting: Mitmdump, backend: RawBackend)
 
 
 def test_upstream_that_is_down(ask: Any) -> None:
-    """An upstream that is down is a 502 in the API's shape, within the intercepted connection."""
+    """An upstream that is down is a 502 in the API's format, within the intercepted connection."""
     with Mitmdump(toolsim_upstream="http://127.0.0.1:9") as proxy, through(proxy) as client:
         for _ in range(2):
             reply = client.post("https://api.nowhere.invalid/v1/chat/completions", json=ask())

@@ -39,7 +39,7 @@ class Elements(HTMLParser):
 
 
 def test_a_builtin_backend() -> None:
-    """The page is also at ``/``; it has the base URLs, the models, a snippet and the outcome of the last turns."""
+    """The page, also at ``/``, shows the base URLs, the models, a snippet, and the outcomes of the last turns."""
     with Mitmdump(toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
         line.post("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "secret words"}]})
         page = line.request("GET", "/", Accept="text/html,application/xhtml+xml,*/*")
@@ -48,7 +48,7 @@ def test_a_builtin_backend() -> None:
         for text in (__version__, f"{proxy.url}/v1", "a scripted model", "toolsim-scripted", "✓ m · chat", "curl -s"):
             assert text in shown.text, text
         assert "secret" not in shown.text
-        # Nothing is loaded from elsewhere, and nothing runs.
+        # The page loads no resources and runs no scripts.
         assert {tag for tag, _ in shown.found} & {"script", "link", "img", "iframe", "form"} == set()
         assert not any({"src", "href"} & attributes.keys() for _, attributes in shown.found)
         assert "default-src 'none'" in page.headers["content-security-policy"]
@@ -62,7 +62,7 @@ def test_a_builtin_backend() -> None:
 
 
 def test_in_front_of_a_backend() -> None:
-    """``/`` is the backend's; what the backend and clients write is shown as text; the backend is asked once."""
+    """``/`` belongs to the backend, text of the backend and clients is escaped, and the models are requested once."""
 
     async def behave(answer: Answer) -> None:
         path = answer.asked.path
@@ -84,7 +84,7 @@ def test_in_front_of_a_backend() -> None:
 
 
 def test_a_backend_that_is_down() -> None:
-    """The page says so, and is there all the same."""
+    """If the backend is down, the page is still served and reports the problem."""
     with Mitmdump("http://127.0.0.1:9") as proxy, Line(proxy.url) as line:
         found = facts(line)
         assert (found["models"], found["backend"]) == ([], "http://127.0.0.1:9/v1")
@@ -93,7 +93,7 @@ def test_a_backend_that_is_down() -> None:
 
 
 def test_with_a_key() -> None:
-    """Without the key: the name and the base URLs. With it: everything."""
+    """Without the key, the page shows only the name and the base URLs."""
     with Mitmdump(toolsim_backend="scripted", toolsim_api_key="k") as proxy, Line(proxy.url) as line:
         public = facts(line)
         assert public == {
@@ -109,7 +109,7 @@ def test_with_a_key() -> None:
 
 
 def test_a_name_that_leads_here_by_a_foreign_resolver() -> None:
-    """A web page whose host name is rebound to this address reads nothing, and no Host header becomes markup."""
+    """A page with a rebound host name cannot read the overview, and a Host header does not become markup."""
     with Mitmdump(toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
         assert line.request("GET", PATH, Host="rebound.example").status == 403
     with Mitmdump(toolsim_backend="scripted", toolsim_api_key="k") as proxy, Line(proxy.url) as line:

@@ -15,7 +15,7 @@ from support.wire import DONE, chat_frame
 
 NO_TOOLS = b'{"model":"m", "messages":[{"role":"user","content":"Say <use_tool><name>x</name></use_tool>"}] }'
 
-# name: method, path, body, headers
+# By name: method, path, body, headers.
 REQUESTS: dict[str, tuple[str, str, bytes | None, dict[str, str]]] = {
     "models": ("GET", "/v1/models?limit=3", None, {}),
     "head": ("HEAD", "/v1/models", None, {}),
@@ -65,7 +65,7 @@ def test_passes_byte_for_byte(name: str, backend: RawBackend, line: Line) -> Non
     [("/events", None), ("/v1/chat/completions", NO_TOOLS), ("/v1/responses", b'{"input":"hi","stream":true}')],
 )
 def test_streams(path: str, body: bytes | None, backend: RawBackend, line: Line) -> None:
-    """The first event of such a stream arrives before the last is sent, and chunks are unchanged."""
+    """The first event of a passed stream arrives before the last one is sent, and chunks are unchanged."""
     frames = [b": ping\r\n\r\n", chat_frame("<tool_call>"), b"data: \xf0\x9f", b"\x98\x80\n\n", DONE]
 
     async def behave(answer: Answer) -> None:
@@ -84,7 +84,7 @@ def test_streams(path: str, body: bytes | None, backend: RawBackend, line: Line)
 
 
 def test_request_bodies_stream(backend: RawBackend) -> None:
-    """A large upload to another path is streamed, not held back."""
+    """A large upload to another path is streamed, not buffered."""
     import socket
 
     seen: list[float] = []
@@ -102,7 +102,7 @@ def test_request_bodies_stream(backend: RawBackend) -> None:
             before = len(backend.asked)
             client.sendall(b"5678")
             assert b"200" in client.recv(100)
-        assert before == 0  # the raw backend only notes whole requests
+        assert before == 0  # The raw backend records only complete requests.
         assert backend.asked[-1].body == b"12345678"
         proxy.wait_for("Streaming request to 127.0.0.1")
 

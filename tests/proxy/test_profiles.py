@@ -1,4 +1,4 @@
-"""Profiles in a real mitmdump: the prompt that a model gets, and who says which profile that was."""
+"""Profiles in a real mitmdump: the model's prompt, and the places that name the profile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ engine = "llama.cpp"
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """The user's folder of configuration, with a profile for the model m."""
+    """The user's configuration folder, with a profile for the model m."""
     (tmp_path / "toolsim" / "profiles").mkdir(parents=True)
     (tmp_path / "toolsim" / "profiles" / "mine.toml").write_text(PROFILE)
     return tmp_path
@@ -44,7 +44,7 @@ def prompt(backend: RawBackend) -> str:
 
 @pytest.mark.slow
 def test_an_answer_says_which_profile_it_had(backend: RawBackend, own: Path, ask: Any) -> None:
-    """In its headers, the log and the metrics; other models and values that were set by hand go without."""
+    """Headers, log and metrics name the profile of an answer; explicitly set options override the profile."""
     environment = {"XDG_CONFIG_HOME": str(own)}
     with Mitmdump(backend.url, environment=environment, toolsim_log="text") as proxy, Line(proxy.url) as line:
         backend.play(whole)
@@ -58,7 +58,7 @@ def test_an_answer_says_which_profile_it_had(backend: RawBackend, own: Path, ask
         assert "<tools>" not in prompt(backend)
         text = line.request("GET", "/toolsim/metrics").body.decode()
         assert 'toolsim_profiles_total{profile="mine"} 2' in text
-        # Once, however often it is used.
+        # The warning is logged once, however often the profile is used.
         assert proxy.log().count("the profile mine is used, but it was measured with toolsim 0.0.1") == 1
     with (
         Mitmdump(backend.url, environment=environment, toolsim_manifest="auto") as proxy,
@@ -71,12 +71,12 @@ def test_an_answer_says_which_profile_it_had(backend: RawBackend, own: Path, ask
 
 @pytest.mark.slow
 def test_a_profile_may_ask_for_a_second_opinion(backend: RawBackend, own: Path, ask: Any) -> None:
-    """Which takes further turns of this model, and of no other."""
+    """A profile can enable second opinions, which cause additional requests to this model only."""
     folder = own / "toolsim" / "profiles"
     (folder / "mine.toml").write_text('models = ["m"]\n[options]\ntoolsim_second_opinion = "on"\n')
 
     async def discreet(answer: Answer) -> None:
-        """Call, refuse the call whenever asked about it, and answer in words without tools."""
+        """Write a call, answer no to each question about it, and then answer with text."""
         turn = len(asked(backend))
         await answer.whole(chat_whole((CALL, "no", "no", "Hello!")[turn - 1]), Content_Type="application/json")
 
@@ -97,7 +97,7 @@ def test_a_profile_may_ask_for_a_second_opinion(backend: RawBackend, own: Path, 
 
 @pytest.mark.slow
 def test_a_broken_profile_stops_the_start(backend: RawBackend, own: Path) -> None:
-    """In one line with the file and the line; unless no profile is wanted."""
+    """A broken profile stops the start with its file and line, unless profiles are disabled."""
     file = own / "toolsim" / "profiles" / "mine.toml"
     file.write_text('models = ["m"]\n[options]\ntoolsim_manifest = "herms"\n')
     environment = {"XDG_CONFIG_HOME": str(own)}
@@ -110,7 +110,7 @@ def test_a_broken_profile_stops_the_start(backend: RawBackend, own: Path) -> Non
 
 @pytest.mark.slow
 def test_a_declared_form_is_read(backend: RawBackend, own: Path, ask: Any) -> None:
-    """In answers of the profile's model, whole and streamed; another model's are text; a mistake stops the start."""
+    """A declared call form is recognized in answers of the profile's model only; an invalid one stops the start."""
     file = own / "toolsim" / "profiles" / "mine.toml"
     file.write_text(PROFILE + '[[forms]]\nopening = "@@CALL"\nclosing = "@@END"\n')
     text = CALL.replace("<tool_call>", "@@CALL").replace("</tool_call>", "@@END")

@@ -37,7 +37,7 @@ def proxy(backend: RawBackend, folder: Path) -> Iterator[Mitmdump]:
 
 
 def recorded_files(folder: Path, before: set[Path], count: int = 1) -> list[Path]:
-    """Wait for and return the files of exchanges that are over for the client."""
+    """Wait for and return the files of exchanges that have ended for the client."""
     end = time.monotonic() + 60
     while len(new := set(folder.glob("*.flow")) - before) < count:
         assert time.monotonic() < end, f"{len(new)} files of {count}"
@@ -55,9 +55,11 @@ def peak(pid: int) -> int:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 @pytest.mark.parametrize("tools", [True, False], ids=["ours", "passing"])
 def test_fifty_megabytes(backend: RawBackend, proxy: Mitmdump, line: Line, folder: Path, ask: Any, tools: bool) -> None:
-    """The first byte arrives before the second is sent, memory stays bounded, and the file notes what is missing."""
+    """While 50 MB are streamed, nothing is delayed, memory stays bounded, and the file states the number of missing
+    bytes.
+    """
     seen_first = threading.Event()
-    piece = chat_frame("word " * 13_000)  # 64 kB
+    piece = chat_frame("word " * 13_000)  # A text of 64 kB.
 
     async def behave(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")
@@ -81,7 +83,7 @@ def test_fifty_megabytes(backend: RawBackend, proxy: Mitmdump, line: Line, folde
     assert size > 49 * MEBIBYTE
     assert meanwhile - start < 30 * MEBIBYTE
     (file,) = recorded_files(folder, before)
-    # At the end up to 4 MiB of each side are joined, cleaned of secrets and written.
+    # At the end, up to 4 MiB of each side are joined, cleaned of secrets and written.
     assert peak(proxy.pid) - start < 80 * MEBIBYTE
     assert file.stat().st_size < 9 * MEBIBYTE
     note = recorded(file)[0].metadata["toolsim_capture"]
@@ -105,7 +107,7 @@ PLANTED = {
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_planted_secrets(backend: RawBackend, line: Line, folder: Path, ask: Any, stream: bool) -> None:
-    """Secrets of many shapes in headers, query, body and answer: none is in the file, whole or in pieces."""
+    """Secrets of many forms in headers, query, body and answer are not in the file, neither complete nor split."""
     arguments = json.dumps({"city": "Bonn", "password": PLANTED["argument"]})
     block = f"<tool_call>{json.dumps({'name': 'get_weather', 'arguments': arguments})}</tool_call>"
     text = f"The key {PLANTED['openai']} and {PLANTED['bearer']}, {PLANTED['jwt']}. {block}"
@@ -168,7 +170,7 @@ def deltas(chunk: dict[str, Any]) -> str:
 
 
 def test_server_replay(backend: RawBackend, line: Line, folder: Path, ask: Any) -> None:
-    """``mitmdump -S FILE`` serves the stored answer to a live client, which gets the same as the first one."""
+    """``mitmdump -S FILE`` sends a live client the same answer that was recorded."""
     backend.play(stream_of("Let me look. ", CALL, CALL, " and a tail"))
     before = set(folder.glob("*.flow"))
     live = line.post("/v1/chat/completions", ask(stream=True))
@@ -189,7 +191,7 @@ def without_ids(reply: Reply) -> list[Any]:
 
 
 def test_replayed_flows(backend: RawBackend, ask: Any, tmp_path: Path) -> None:
-    """A flow that is sent again gets calls again, without "Revert" and without a key; both its sides are new."""
+    """A replayed flow has calls again, without "Revert" and without a key, and both of its sides are new."""
     saved, again, captured = tmp_path / "saved.flow", tmp_path / "again.flow", tmp_path / "captured"
     with Mitmdump(backend.url, arguments=["-w", str(saved)], toolsim_api_key="k") as first, Line(first.url) as line:
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""Refused requests of all kinds through a real mitmdump: a few log lines each, and a metric by reason."""
+"""Refused requests of all kinds, through a real mitmdump: a few log lines each, and a metric by reason."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ UPGRADE = {
 
 
 def refused(proxy: Mitmdump) -> list[dict[str, Any]]:
-    """Return the log lines of refused requests."""
+    """Return the log entries of refused requests."""
     lines = [json.loads(line) for line in proxy.log().splitlines() if line.startswith("{")]
     return [line for line in lines if line.get("message") == "refused"]
 
 
 def counts(proxy: Mitmdump, **headers: str) -> dict[str, int]:
-    """Return the metric by reason, without zeros."""
+    """Return the metric of refused requests by reason, without zeros."""
     with Line(proxy.url) as line:
         text = line.request("GET", "/toolsim/metrics", **headers).body.decode()
     found = re.findall(r'^toolsim_refused_requests_total\{reason="(\w+)"\} (\d+)$', text, re.MULTILINE)
@@ -46,7 +46,7 @@ def connect(port: int, *headers: str) -> bytes:
 
 
 def test_wrong_keys(backend: RawBackend) -> None:
-    """Over all three APIs, other paths, and WebSocket; the right key leaves no line."""
+    """A wrong key is logged and counted for all APIs, other paths and WebSockets; the correct key is not."""
     with Mitmdump(backend.url, toolsim_api_key="k") as proxy:
         with Line(proxy.url) as line:
             for path in ("/v1/chat/completions", "/v1/messages", "/v1/responses"):
@@ -79,7 +79,7 @@ def test_foreign_hosts_and_pages(backend: RawBackend) -> None:
 
 
 def test_tunnels() -> None:
-    """Without the key of a forward proxy, and where there is none."""
+    """A tunnel without the key, or at a proxy that does not forward, is refused, logged and counted."""
     with Mitmdump(toolsim_api_key="k") as proxy:
         assert b" 407 " in connect(proxy.port)
         assert [entry["request"] for entry in refused(proxy)] == ["CONNECT 192.0.2.1:443"]
@@ -93,7 +93,7 @@ def test_tunnels() -> None:
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
 def test_a_loop(path: str) -> None:
-    """The error has the shape of the client's API."""
+    """A request that loops back is logged and counted, and its error has the format of the client's API."""
     port = free_port()
     options = {"toolsim_upstream": f"http://127.1:{port}", "toolsim_engine": "unknown"}
     with Mitmdump(arguments=("--listen-port", str(port)), **options) as proxy, Line(proxy.url) as line:  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ def test_a_loop(path: str) -> None:
 
 
 def test_one_line_in_the_text_log(backend: RawBackend) -> None:
-    """mitmproxy's own two lines are left out."""
+    """In the text log a refused request is one line, without mitmproxy's own two lines."""
     with Mitmdump(backend.url, toolsim_log="text", toolsim_api_key="k") as proxy:
         before = proxy.log()
         with Line(proxy.url) as line:

@@ -1,4 +1,4 @@
-"""Rewritten requests as they reach the backend, for every encoding and framing of the client."""
+"""Rewritten requests as the backend receives them, for every encoding and framing of the client."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def shows_the_manifest(backend: RawBackend) -> bool:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_compressed_bodies(encoding: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """A compressed request is read, and forwarded uncompressed with the right length."""
+    """A compressed request is decoded, and forwarded uncompressed with the correct length."""
     body = ENCODINGS[encoding](json.dumps(ask()).encode())
     reply = line.post("/v1/chat/completions", body, Content_Encoding=encoding, Accept_Encoding="gzip, br, zstd")
     assert reply.json()["choices"][0]["message"]["tool_calls"]
@@ -57,7 +57,7 @@ def test_compressed_bodies(encoding: str, backend: RawBackend, line: Line, ask: 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "rot13"])
 def test_bad_encodings(encoding: str, backend: RawBackend, line: Line) -> None:
-    """A body that is not what its encoding says is a 400 in the API's shape."""
+    """A body that does not match its encoding is a 400 in the API's format."""
     reply = line.post("/v1/chat/completions", b"plain words", Content_Encoding=encoding)
     assert (reply.status, reply.json()["error"]["type"]) == (400, "invalid_request_error")
     assert backend.asked == []
@@ -76,7 +76,7 @@ def test_chunked_body(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
 
 
 def test_http_1_0_client(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
-    """A client without support for chunks gets its stream until the end of the connection."""
+    """A client without support for chunks receives its stream until the end of the connection."""
     backend.play(stream_of("Hi ", CALL))
     body = json.dumps(ask(stream=True)).encode()
     with socket.create_connection(("127.0.0.1", proxy.port)) as client:
@@ -90,14 +90,14 @@ def test_http_1_0_client(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None
 
 
 def test_refused_request(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A malformed declaration is a 400 that names it, and the connection stays usable."""
+    """A malformed tool declaration is a 400 that names the field, and the connection stays usable."""
     reply = line.post("/v1/chat/completions", ask(tools="all"))
     assert (reply.status, reply.json()["error"]["param"]) == (400, "tools")
     assert line.post("/v1/chat/completions", ask()).status == 200
 
 
 def test_query_and_headers_stay(backend: RawBackend, line: Line, ask: Any) -> None:
-    """The query and the client's own headers are forwarded; the header for toolsim is not."""
+    """The query and the client's own headers are forwarded, but the header for toolsim is not."""
     headers = {"Authorization": "Bearer secret", "X_Mine": "1", "X_Proxy_Output_Mode": "obsidian-xml"}
     reply = line.post("/v1/chat/completions?api-version=2", ask(), **headers)
     asked = backend.asked[-1]
@@ -112,7 +112,7 @@ COMPRESSED_ANSWERS = {"whole": False, "stream": True}
 
 @pytest.mark.parametrize("name", COMPRESSED_ANSWERS)
 def test_backend_that_compresses_all_the_same(name: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """The answer of a backend that compresses against our request is decoded; such a stream arrives in one piece."""
+    """A compressed answer is decoded, even if it was not requested; such a stream arrives in one chunk."""
     stream = COMPRESSED_ANSWERS[name]
     plain = chat_frame(CALL) + chat_frame(finish="stop") + DONE if stream else chat_whole(CALL)
 
@@ -128,7 +128,7 @@ def test_backend_that_compresses_all_the_same(name: str, backend: RawBackend, li
 
 
 def test_stream_with_a_length(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A stream with a length is forwarded in chunks, since our length differs."""
+    """A stream with a length is forwarded in chunks, since the rewritten length differs."""
     plain = chat_frame("Hi ") + chat_frame(CALL) + chat_frame(finish="stop") + DONE
 
     async def behave(answer: Answer) -> None:
@@ -143,7 +143,9 @@ def test_stream_with_a_length(backend: RawBackend, line: Line, ask: Any) -> None
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_forms_that_differ(stream: bool, backend: RawBackend, line: Line, ask: Any) -> None:
-    """If a backend streams unasked, or does not stream when asked, the client still gets the form it asked for."""
+    """If a backend streams unasked, or does not stream when asked, the client still receives the form that it
+    requested.
+    """
 
     async def streams(answer: Answer) -> None:
         await stream_of("Hi ", CALL)(answer)
@@ -165,7 +167,7 @@ def limited(backend: RawBackend) -> Iterator[Mitmdump]:
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
 def test_large_bodies_are_still_rewritten(chunked: bool, backend: RawBackend, limited: Mitmdump, ask: Any) -> None:
-    """mitmproxy's stream_large_bodies does not let a large request or answer bypass us."""
+    """mitmproxy's stream_large_bodies does not let a large request or answer bypass toolsim."""
     text = "word " * 2000 + CALL
 
     async def behave(answer: Answer) -> None:
@@ -186,7 +188,7 @@ def test_large_bodies_are_still_rewritten(chunked: bool, backend: RawBackend, li
 
 
 def test_concurrent_flows_share_nothing(backend: RawBackend, proxy: Mitmdump) -> None:
-    """Thirty concurrent streams, each with its own tools and call, get only their own calls."""
+    """Thirty concurrent streams with different tools receive only their own calls."""
     import asyncio
 
     async def behave(answer: Answer) -> None:

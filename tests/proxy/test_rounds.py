@@ -1,4 +1,4 @@
-"""Asking again through a real mitmdump: what the model is asked, what the client gets, what is recorded per round."""
+"""Retries through a real mitmdump: the model's prompts, the client's answer, and the recordings of each round."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DAYS = {
 GOOD = '<tool_call>{"name":"forecast","arguments":{"days":3}}</tool_call>'
 BAD = GOOD.replace("3", '"three"')
 MISFIT = BAD.removeprefix("<tool_call>").removesuffix("</tool_call>")
-# Each fault: the model's first turn, the record that it is then shown, and the reason in it.
+# For each fault: the model's first answer, the record that it then receives, and the reason in that record.
 WAYS: dict[str, tuple[Turn, str, str]] = {
     "schema": (says(BAD), "SCHEMA_MISMATCH name=forecast", "/days: got string, expected integer"),
     "malformed": (says(GOOD.replace(":3", " 3")), "MALFORMED_JSON name=forecast", "one JSON object"),
@@ -121,7 +121,9 @@ def calls_of(reply: Reply, api: str, *, stream: bool) -> list[tuple[str, str]]:
 def test_the_model_is_asked_again_with_the_exact_reason(
     way: str, api: str, stream: bool, line: Line, backend: TextBackend
 ) -> None:
-    """Whatever is wrong with the first call, the model sees its answer and the reason; the client gets a good call."""
+    """After any faulty call, the model receives its answer and the exact reason, and the client receives the corrected
+    call.
+    """
     first, record, reason = WAYS[way]
     backend.play([first, says(GOOD)], chunk_size=5)
     more = {"tool_choice": "required"} if way == "required" else {}
@@ -139,7 +141,7 @@ def test_the_model_is_asked_again_with_the_exact_reason(
 
 @pytest.mark.slow
 def test_a_call_that_was_cut_off_is_continued(line: Line, backend: TextBackend) -> None:
-    """The rest is joined to the beginning, in one stream with one numbering."""
+    """A call that was cut off is continued in a second round, and the client receives one stream with one numbering."""
     backend.play([says(GOOD[:40], ending="length"), says(GOOD[40:])], chunk_size=5)
     reply = line.post("/v1/responses", body("responses", stream=True))
     assert calls_of(reply, "responses", stream=True) == [("forecast", '{"days":3}')]
@@ -151,7 +153,7 @@ def test_a_call_that_was_cut_off_is_continued(line: Line, backend: TextBackend) 
 
 @pytest.mark.slow
 def test_the_bounds_hold_and_sent_text_stays(line: Line, backend: TextBackend) -> None:
-    """After two further rounds the client gets the last error; text that was already sent is not withdrawn."""
+    """After two retries the client receives the last error, and text that was already sent is kept."""
     backend.play([says("Well. ", BAD), says(BAD), says(BAD), says(GOOD)], chunk_size=5)
     reply = line.post("/v1/chat/completions", body("chat/completions", stream=True))
     *deltas, error = reply.events()
@@ -171,7 +173,9 @@ HISTORY = [
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_that_is_not_the_json_demanded(stream: bool, line: Line, backend: TextBackend) -> None:
-    """After a tool's output, and a broken call, the model may call no more: so the backend enforces the format."""
+    """After a tool's output and a faulty call, the model must answer without calls, and the backend enforces the
+    format.
+    """
     form = {"type": "json_schema", "json_schema": {"name": "report", "schema": {"type": "object", "required": ["sky"]}}}
     backend.play([says(BAD), says("It will rain."), says('{"sky":"rain"}')], chunk_size=5)
     asked = body("chat/completions", stream=stream, messages=HISTORY, response_format=form)
@@ -187,7 +191,7 @@ def test_an_answer_that_is_not_the_json_demanded(stream: bool, line: Line, backe
 
 @pytest.mark.slow
 def test_an_empty_answer_after_an_output(line: Line, backend: TextBackend) -> None:
-    """In the second round the model may call no tool, which the end of the prompt says, and its text is the answer."""
+    """After an empty answer, the second prompt forbids calls, and its text is the answer."""
     backend.play([says(""), says("It will rain.")])
     reply = line.post("/v1/chat/completions", body("chat/completions", stream=False, messages=HISTORY))
     assert reply.json()["choices"][0]["message"]["content"] == "It will rain."
@@ -198,7 +202,7 @@ def test_an_empty_answer_after_an_output(line: Line, backend: TextBackend) -> No
 
 @pytest.mark.slow
 def test_a_request_that_is_too_large_is_asked_once(line: Line, backend: TextBackend, proxy: Mitmdump) -> None:
-    """Above 1 MiB there are no further rounds, and the log reports it."""
+    """A request above 1 MiB is not retried, and the log reports it."""
     backend.play([says(MISFIT), says(GOOD)])
     asked = body("chat/completions", stream=False, messages=[{"role": "user", "content": "x" * 1024 * 1024}])
     reply = line.post("/v1/chat/completions", asked)
@@ -209,7 +213,7 @@ def test_a_request_that_is_too_large_is_asked_once(line: Line, backend: TextBack
 
 @pytest.mark.slow
 def test_errors_pass_and_a_failed_round_makes_nothing_worse(line: Line, backend: TextBackend) -> None:
-    """An error in the first round reaches the client unchanged; a second round that fails changes nothing."""
+    """An error in the first round reaches the client unchanged, and a failed second round changes nothing."""
     backend.play([refuses(429, "Slow down.")])
     refused = line.post("/v1/chat/completions", body("chat/completions", stream=True))
     assert (refused.status, refused.json()["error"]["message"]) == (429, "Slow down.")
@@ -223,7 +227,7 @@ def test_errors_pass_and_a_failed_round_makes_nothing_worse(line: Line, backend:
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_stops_the_round(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """The connection to the backend is closed, and there are no further requests."""
+    """If the client disconnects, the current round is stopped, and no more requests are sent."""
     backend.play([says(BAD), says("a ", "b ", ending="hang"), says(GOOD)], chunk_size=5)
     with Line(proxy.url) as line:
         line.send("POST", "/v1/responses", body("responses", stream=stream))
@@ -235,7 +239,7 @@ def test_a_client_that_leaves_stops_the_round(stream: bool, proxy: Mitmdump, bac
 
 @pytest.mark.slow
 def test_text_comes_as_it_is_written(line: Line, backend: TextBackend) -> None:
-    """The text of a round reaches the client before the round is over."""
+    """The text of a round reaches the client before the round has ended."""
     backend.play([says("one ", "two ", "three", pause=0.4)])
     response = line.begin("POST", "/v1/responses", body("responses", stream=True))
     times = [when for when, data in arrivals(response) if b"output_text.delta" in data]
@@ -244,7 +248,7 @@ def test_text_comes_as_it_is_written(line: Line, backend: TextBackend) -> None:
 
 @pytest.mark.slow
 def test_each_round_is_a_flow(backend: TextBackend, tmp_path: Path) -> None:
-    """The client's flow holds its request and answer; each round is a flow that refers to it and can be replayed."""
+    """The client's flow contains its request and answer; each round is a flow that refers to it and replays."""
     with Mitmdump(
         backend.url,
         toolsim_retry=1,
@@ -283,7 +287,7 @@ def test_each_round_is_a_flow(backend: TextBackend, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_builtin_backend_is_asked_again_too() -> None:
-    """Rounds pass its access check, and only admitted clients reach it."""
+    """Rounds can use a built-in backend that requires a key; a client without the key is refused."""
     options: dict[str, Any] = {"toolsim_backend": "scripted", "toolsim_api_key": "k"}
     with Mitmdump(None, toolsim_retry=1, **options) as it, Line(it.url) as line:
         question = {"input": "What is the forecast for 3 days? [badly]"}
@@ -294,7 +298,7 @@ def test_a_builtin_backend_is_asked_again_too() -> None:
 
 @pytest.mark.slow
 def test_large_bodies_and_a_proxy_with_a_password(backend: TextBackend) -> None:
-    """Rounds work for bodies that are rewritten in another process, and for a client that had to authenticate."""
+    """Rounds work for bodies that are rewritten in another process, and for a client with proxy authentication."""
     words = [{"role": "user", "content": "word " * 20_000}]
     long = says("Well. " * 8_000 + BAD)
     with Mitmdump(backend.url, toolsim_retry=1, proxyauth="me:secret") as proxy, Line(proxy.url) as line:
@@ -311,7 +315,9 @@ def test_large_bodies_and_a_proxy_with_a_password(backend: TextBackend) -> None:
 @pytest.mark.parametrize("size", [1_000, 1_000_000])
 @pytest.mark.parametrize("retry", [0, 1])
 def test_a_client_that_reads_nothing_stops_the_backend(retry: int, size: int) -> None:
-    """What waits for it is bounded, in rounds as on the direct path; once it reads, it gets all of it."""
+    """The data for a client that does not read is bounded, with and without rounds; once the client reads, it receives
+    all of it.
+    """
     count = 24_000_000 // size
     piece = chat_frame("x" * size)
 
@@ -331,11 +337,11 @@ def test_a_client_that_reads_nothing_stops_the_backend(retry: int, size: int) ->
                 b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(asked), asked)
             )
             sent, end = -1, time.monotonic() + 60
-            # A busy machine may keep the proxy from reading for a second: that it has nothing to do is what counts.
+            # A busy machine can keep the proxy from reading for a second, so the test waits until the proxy is idle.
             while sent < 1 or sent != backend.asked[0].sent or is_busy(proxy.pid):
                 assert time.monotonic() < end
                 sent = backend.asked[0].sent if backend.asked else -1
-            # Some 6 to 10 MB of it are in the system's buffers between the backend and the proxy.
+            # About 6 to 10 MB are in the system's buffers between the backend and the proxy.
             assert sent * len(piece) < 16_000_000
             received = 0
             while data := client.recv(1 << 20):

@@ -1,4 +1,4 @@
-"""The scripted model behind a real mitmdump: what a client gets for each row of README's table."""
+"""The scripted model behind a real mitmdump: the client's answer for each row of README's table."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def body(question: str, *, strict: bool = False, stream: bool = False) -> dict[s
 
 
 def cities(reply: Any) -> list[Any]:
-    """Return the arguments of each call in a whole chat answer."""
+    """Return the arguments of each call in a non-streamed chat answer."""
     calls = reply.json()["choices"][0]["message"].get("tool_calls") or []
     return [json.loads(call["function"]["arguments"]) for call in calls]
 
 
 def test_two_cities_are_two_calls(scripted: Line) -> None:
-    """The calls follow a text for the user."""
+    """A question about two cities results in a text and two calls."""
     reply = scripted.post("/v1/chat/completions", body(QUESTION))
     assert cities(reply) == [{"city": "Bonn"}, {"city": "Paris"}]
     assert reply.json()["choices"][0]["message"]["content"].startswith("Let me ask get_weather.")
 
 
 def test_hello_is_no_call(scripted: Line) -> None:
-    """Even with tools available, the answer is text."""
+    """A greeting is answered with text, even if tools are available."""
     reply = scripted.post("/v1/chat/completions", body("Hello"))
     assert cities(reply) == []
     assert "get_weather" in reply.json()["choices"][0]["message"]["content"]
@@ -77,14 +77,14 @@ def test_each_stage_direction(word: str, strict: bool, status: int, calls: Any, 
 
 
 def test_a_stream_that_breaks_off_is_an_error(scripted: Line) -> None:
-    """It never looks like a complete answer."""
+    """The stage direction "cut" results in an error in the stream, and never in a complete answer."""
     reply = scripted.post("/v1/chat/completions", body("Hello [cut]", stream=True))
     assert b'"error"' in reply.body
     assert b'"finish_reason":"stop"' not in reply.body
 
 
 def test_it_speaks_at_a_human_pace() -> None:
-    """By default: a short answer takes some tenths of a second, in many pieces."""
+    """By default the scripted model writes slowly: a short answer takes some tenths of a second, in many deltas."""
     with Mitmdump(toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
         proxy.wait_for("scripted backend answers")
         start = time.monotonic()
@@ -94,7 +94,7 @@ def test_it_speaks_at_a_human_pace() -> None:
 
 
 def test_an_unknown_previous_response_is_a_400(scripted: Line) -> None:
-    """The scripted model stores nothing, and the error reports it."""
+    """The scripted model stores no answers, so an unknown previous response is a 400."""
     asked = {"input": "And there?", "previous_response_id": "resp_1"}
     for tools in ([], [{"type": "function", "name": "f"}]):
         reply = scripted.post("/v1/responses", {**asked, "tools": tools})

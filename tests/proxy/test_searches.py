@@ -1,4 +1,4 @@
-"""Searches behind a real mitmdump: of the web by a real MCP server, and of deferred tools; SDKs and stored answers."""
+"""Searches behind a real mitmdump: web searches by a real MCP server, and searches for deferred tools."""
 
 from __future__ import annotations
 
@@ -67,7 +67,9 @@ def responses(proxy: Mitmdump, **more: Any) -> Any:
 
 @pytest.mark.slow
 def test_the_web_is_searched(proxy: Mitmdump, backend: TextBackend) -> None:
-    """The one request has the tool alone, as Claude Code's; the other is continued from the store."""
+    """A web search works in a Messages request with only that tool, and in a Responses turn that is continued from the
+    store.
+    """
     backend.play([says(block("web_search", query="herons")), says("See https://birds.example/heron")])
     answer = messages(proxy, tools=[WEB], tool_choice={"type": "tool", "name": "web_search"})
     assert [each.type for each in answer.content] == ["server_tool_use", "web_search_tool_result", "text"]
@@ -97,7 +99,7 @@ def test_the_web_is_searched(proxy: Mitmdump, backend: TextBackend) -> None:
 @pytest.mark.slow
 @each("choice", ["auto", "required", {"type": "mcp", "server_label": "sums"}])
 def test_servers_in_the_background(proxy: Mitmdump, backend: TextBackend, remote: str, choice: Any) -> None:
-    """A request whose only tools are run here is no different there."""
+    """A background request whose only tools are MCP tools runs them."""
     tools: Any = [{"type": "mcp", "server_label": "sums", "server_url": remote, "require_approval": "never"}]
     backend.play([says(block("sums__add", a=2, b=3)), says("Five.")])
     with openai.OpenAI(base_url=f"{proxy.url}/v1", api_key="k", max_retries=0, timeout=60) as sdk:
@@ -109,7 +111,7 @@ def test_servers_in_the_background(proxy: Mitmdump, backend: TextBackend, remote
 
 @pytest.mark.slow
 def test_a_search_tool_is_no_tool_of_its_own(proxy: Mitmdump, backend: TextBackend) -> None:
-    """It serves web search; the server's other tools are there as usual."""
+    """The MCP tool that serves web searches is not offered under its own name, but the server's other tools are."""
     backend.play([says("Well.")])
     responses(proxy)
     shown = str(backend.exchanges[-1].transcript)
@@ -119,7 +121,7 @@ def test_a_search_tool_is_no_tool_of_its_own(proxy: Mitmdump, backend: TextBacke
 
 @pytest.mark.slow
 def test_what_a_search_may_find(proxy: Mitmdump, backend: TextBackend) -> None:
-    """An output that is too large, and JSON without an end: the model goes on."""
+    """If a search's output is too large or is malformed JSON, the model continues."""
     for query, content in (("huge", "unavailable"), ("nested", None)):
         backend.play([says(block("web_search", query=query)), says("I go on.")])
         answer = messages(proxy, tools=[WEB])
@@ -129,7 +131,7 @@ def test_what_a_search_may_find(proxy: Mitmdump, backend: TextBackend) -> None:
 
 @pytest.mark.slow
 def test_a_search_that_takes_too_long(backend: TextBackend, tmp_path: Path) -> None:
-    """It is given up after the server's timeout, and the model goes on."""
+    """A search that exceeds the server's timeout is aborted, and the model continues."""
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"web": SEARCHER | {"timeout": 1, "require_approval": "never"}}}))
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_mcp_config=str(config)) as proxy:
@@ -140,7 +142,7 @@ def test_a_search_that_takes_too_long(backend: TextBackend, tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_client_that_leaves(proxy: Mitmdump, backend: TextBackend, line: Line) -> None:
-    """The search is given up, and the server answers the next one."""
+    """If the client disconnects, its search is aborted, and the server answers the next search."""
     backend.play([says(block("web_search", query="slow")), says("I go on.")])
     body = {"model": "m", "max_tokens": 9, "messages": HI, "tools": [WEB], "stream": True}
     response = line.begin("POST", "/v1/messages", body)
@@ -154,7 +156,9 @@ def test_a_client_that_leaves(proxy: Mitmdump, backend: TextBackend, line: Line)
 
 @pytest.mark.slow
 def test_deferred_tools(proxy: Mitmdump, backend: TextBackend) -> None:
-    """The stream and the whole answer hold the same blocks, and the next prompt begins as the last one."""
+    """A search for deferred tools has the same blocks streamed or not, and the next prompt begins like the previous
+    one.
+    """
     deferred: Any = {"name": "get_weather", "description": "Weather.", "input_schema": CITY, "defer_loading": True}
     tools: Any = [{"type": f"{SEARCH}_20251119", "name": SEARCH}, deferred]
     turns = [says(block(SEARCH, pattern="weather")), says(block("get_weather", city="Bonn"))]
@@ -175,7 +179,7 @@ def test_deferred_tools(proxy: Mitmdump, backend: TextBackend) -> None:
 
 @pytest.mark.slow
 def test_servers_of_a_messages_request(proxy: Mitmdump, backend: TextBackend, remote: str) -> None:
-    """On a listed host; on another, the 400 names the option."""
+    """A Messages request can use an MCP server on a listed host; for another host, the 400 names the option."""
     server: Any = {"type": "url", "name": "sums", "url": remote}
     toolset: Any = {"type": "mcp_toolset", "mcp_server_name": "sums"}
     backend.play([says(block("sums__add", a=2, b=3)), says("Five.")])
@@ -189,7 +193,7 @@ def test_servers_of_a_messages_request(proxy: Mitmdump, backend: TextBackend, re
 @pytest.mark.slow
 @each("kind", ["web_search_20250305", "web_search_20260209"])
 def test_without_a_searcher(backend: TextBackend, kind: str) -> None:
-    """A request with nothing else is refused, and the message names the key."""
+    """Without a search server, a request with only a web search is refused, and the message names the setting."""
     with Mitmdump(backend.url, toolsim_backend="chat") as proxy:
         sdk = anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0, timeout=60)
         tool: Any = {"type": kind, "name": "web_search"}

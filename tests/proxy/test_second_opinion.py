@@ -1,4 +1,4 @@
-"""A second opinion through a real mitmdump: what the model is asked, what the client gets, what is recorded."""
+"""Second opinions through a real mitmdump: the model's prompts, the client's answer, and the recordings."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def is_question(exchange: Exchange) -> bool:
 
 
 def model(calls: Turn, words: Turn | None = None, **answers: Turn) -> Rule:
-    """Return a model that calls whatever it is offered; ``answers``: its second opinions, by tool."""
+    """Return a model that calls any tool on offer; ``answers``: its second opinions, by tool."""
     words = words or says(WORDS)
 
     def play(exchange: Exchange) -> Turn:
@@ -81,7 +81,7 @@ def model(calls: Turn, words: Turn | None = None, **answers: Turn) -> Rule:
 def whole_and_streamed(
     rule: Rule, api: str, line: Line, backend: TextBackend
 ) -> Iterator[tuple[Seen, Sequence[Exchange]]]:
-    """Ask a model twice, and yield what the client gets, and what the backend was asked for it."""
+    """Send a request twice, streamed and not; yield the client's answer and the backend's requests."""
     for stream in (False, True):
         backend.play(rule, chunk_size=5)
         reply = line.post(f"/v1/{api}", body(api, stream=stream))
@@ -90,7 +90,7 @@ def whole_and_streamed(
 
 
 def words_in(exchanges: Iterable[Exchange]) -> int:
-    """Return how many words the backend was sent, which it counts as tokens."""
+    """Return the number of words in these prompts, which the backend counts as tokens."""
     return sum(len(text.split()) for exchange in exchanges for _, text in exchange.transcript)
 
 
@@ -128,7 +128,9 @@ WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBackend) -> None:
-    """Streamed and whole are the same: only two plain noes refuse a call, and text replaces a call that was alone."""
+    """Only two clear "no" answers refuse a call, text replaces a call without text, and streaming makes
+    no difference.
+    """
     rule, items, rounds = WAYS[way]
     both = []
     for seen, exchanges in whole_and_streamed(rule, api, line, backend):
@@ -144,7 +146,9 @@ def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBacke
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 def test_what_the_backend_is_asked(api: str, line: Line, backend: TextBackend) -> None:
-    """Questions are separate, short requests at temperature 0; after two noes, just the conversation is sent again."""
+    """Each question is a separate short request at temperature 0; after two "no" answers only the conversation is sent
+    again.
+    """
     backend.play(WAYS["no"][0])
     limits = {"max_tokens": 500} if api != "responses" else {"max_output_tokens": 500}
     line.post(f"/v1/{api}", body(api, stream=True, temperature=0.8, **limits))
@@ -164,7 +168,7 @@ def test_what_the_backend_is_asked(api: str, line: Line, backend: TextBackend) -
 @pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 def test_when_no_opinion_is_needed_none_is_asked(api: str, line: Line, backend: TextBackend) -> None:
-    """A required call, and one in the middle of a task, are emitted unchanged, after one round."""
+    """A required call, or a call in the middle of a task, is sent without a second opinion."""
     backend.play(model(says(BONN), get_weather=says("no")))
     history: Any = {
         "messages": [
@@ -203,7 +207,7 @@ def test_when_no_opinion_is_needed_none_is_asked(api: str, line: Line, backend: 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_leaves_stops_the_question(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
-    """The connection to the backend is closed, and there are no further requests."""
+    """If the client disconnects, the question is stopped, and no more requests are sent."""
     backend.play(model(says(BONN), get_weather=says("No", ending="hang")))
     with Line(proxy.url) as line:
         line.send("POST", "/v1/responses", body("responses", stream=stream))
@@ -216,7 +220,7 @@ def test_a_client_that_leaves_stops_the_question(stream: bool, proxy: Mitmdump, 
 
 @pytest.mark.slow
 def test_text_is_sent_while_its_call_waits(line: Line, backend: TextBackend) -> None:
-    """The text before a call is sent at once, and the call, incremental or not, after the verdict."""
+    """The text before a call is sent immediately, and the call after the verdict."""
     backend.play(model(says("Well. ", BONN), get_weather=says("", "yes", pause=0.5)))
     response = line.begin("POST", "/v1/responses", body("responses", stream=True))
     received = list(arrivals(response))
@@ -227,7 +231,7 @@ def test_text_is_sent_while_its_call_waits(line: Line, backend: TextBackend) -> 
 
 @pytest.mark.slow
 def test_what_is_recorded(backend: TextBackend, tmp_path: Path) -> None:
-    """Log, comment and metrics name the refused call; each round is its own flow, and replays unchanged."""
+    """Log, comment and metrics name the refused call, and each round is a separate flow that replays unchanged."""
     folder = tmp_path / "captured"
     arguments = ["-w", str(tmp_path / "flows")]
     with Mitmdump(backend.url, toolsim_second_opinion="on", toolsim_capture=str(folder), arguments=arguments) as proxy:
@@ -257,7 +261,7 @@ def test_what_is_recorded(backend: TextBackend, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_in_the_background_and_over_the_other_api(backend: TextBackend) -> None:
-    """With a background answer over a chat backend, text still replaces the call."""
+    """In a background answer over a chat backend, text also replaces a refused call."""
     backend.play(WAYS["no, behind words"][0])
     options = {"toolsim_second_opinion": "on", "toolsim_store": "memory", "toolsim_backend": "chat"}
     with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:

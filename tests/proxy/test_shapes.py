@@ -1,4 +1,4 @@
-"""Requests in the shape of each API at the paths of the others, through a real mitmdump: request and answer."""
+"""Requests in the format of each API at the paths of the others, through a real mitmdump."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[TextBackend, Mitmdump
 
 @pytest.mark.parametrize(("path", "shape"), CROSSINGS)
 def test_the_answer_is_one_of_the_path(pair: tuple[TextBackend, Mitmdump], path: ApiName, shape: ApiName) -> None:
-    """Streamed and not; the model reads the whole history."""
+    """The answer has the format of the path's API, streamed or not, and the model receives the complete history."""
     backend, proxy = pair
     with Line(proxy.url) as line:
         for stream in (True, False):
@@ -38,7 +38,7 @@ def test_the_answer_is_one_of_the_path(pair: tuple[TextBackend, Mitmdump], path:
 
 
 def test_a_stored_conversation_in_chats_shape() -> None:
-    """It is continued by its id, with all that was said."""
+    """A stored answer to a request in chat's format can be continued by its id, with the complete history."""
     with TextBackend(apis=["chat"]) as backend, Mitmdump(backend.url, toolsim_store="memory") as proxy:
         with Line(proxy.url) as line:
             backend.play([says("Fine.")] * 2)
@@ -51,7 +51,7 @@ def test_a_stored_conversation_in_chats_shape() -> None:
 
 
 def test_a_background_answer_to_chats_shape() -> None:
-    """It is polled like any other."""
+    """A background answer to a request in chat's format can be polled."""
     with TextBackend(apis=["chat"]) as backend, Mitmdump(backend.url, toolsim_store="memory") as proxy:
         backend.play([says("Fine.")])
         with Line(proxy.url) as line:

@@ -1,4 +1,4 @@
-"""Wrong options given to the real programs: the start fails, with one line that names the problem."""
+"""Invalid options given to the real programs: the start fails, with one line that names the problem."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WRONG = "toolsim_idle_timeout: got '5m', expected a whole number, 0 or more"
 
 
 def lines(output: str) -> list[str]:
-    """Return the visible lines, without times and colours."""
+    """Return the visible lines, without times and colors."""
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
     return [re.sub(r"^\[[\d:.]+\]\s*", "", line.strip()) for line in text.splitlines()]
 
@@ -36,7 +36,7 @@ def lines(output: str) -> list[str]:
     ids=["type", "name", "value"],
 )
 def test_mitmdump_does_not_start(options: dict[str, str], line: str) -> None:
-    """One line, no traceback, exit status 1."""
+    """With an invalid option, mitmdump exits with status 1 and a single line, without a traceback."""
     proxy = Mitmdump(toolsim_api_key="k", **options)  # type: ignore[arg-type]
     assert proxy.exit_code() == 1
     assert lines(proxy.log()).count(line) == 1
@@ -64,7 +64,7 @@ def test_a_login_is_not_shared_by_mistake() -> None:
     ids=["mitmdump with config.yaml", "mitmweb", "mitmproxy"],
 )
 def test_no_program_starts(program: str, given: list[str], tmp_path: Path) -> None:
-    """Wherever the value comes from, and even if the log is only on a screen."""
+    """No program starts with an invalid option, regardless of its source, and the reason is visible after the exit."""
     if not given:
         (tmp_path / "config.yaml").write_text("toolsim_idle_timeout: 5m\n")
     command = [sys.executable, "-c", f"from mitmproxy.tools.main import {program}; {program}()"]
@@ -92,5 +92,5 @@ def test_no_program_starts(program: str, given: list[str], tmp_path: Path) -> No
 def _read(screen: FileIO) -> bytes:
     try:
         return screen.read(65536) or b""
-    except OSError:  # The other side is closed.
+    except OSError:  # The other end of the pseudoterminal is closed.
         return b""

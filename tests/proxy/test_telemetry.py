@@ -1,4 +1,4 @@
-"""Reports of an exchange: log line, saved flow, headers, counters. Never argument values."""
+"""Reports of an exchange: log line, saved flow, headers, counters; they never contain argument values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def turn_lines(proxy: Mitmdump) -> list[Any]:
 
 
 def test_each_exchange_is_reported_once(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
-    """One log line, the same in the saved flow beside the client's original request, and in headers and metrics."""
+    """An exchange is one log line; the saved flow, headers and metrics agree with it, and the flow keeps the original
+    request.
+    """
     saved = tmp_path / "saved.flow"
     with Mitmdump(backend.url, arguments=("-w", str(saved))) as proxy, Line(proxy.url) as line:
         backend.play(whole)
@@ -68,21 +70,21 @@ def test_each_exchange_is_reported_once(backend: RawBackend, tmp_path: Path, ask
 
 
 def test_stream_comment_only_on_demand(backend: RawBackend, line: Line, ask: Any) -> None:
-    """Streams hold no comment unless an option enables it."""
+    """Streams contain no telemetry comment unless an option enables it."""
     backend.play(stream_of(CALL))
     assert b"\n:" not in b"\n" + line.post("/v1/chat/completions", ask(stream=True)).body
     with Mitmdump(backend.url, toolsim_sse_telemetry=True) as proxy, Line(proxy.url) as other:
         body = other.post("/v1/chat/completions", ask(stream=True)).body
         comment = json.loads(body.partition(b"\n: ")[2].partition(b"\n")[0])
         assert (comment["tool_call_count"], comment["calls"], comment["mode"]) == (1, ["get_weather"], "openai-json")
-        # The predecessor's fields, by its names.
+        # The predecessor's fields, with their original names.
         assert (comment["tool_call_truncated"], comment["stop_after_tools_mode"]) == (False, "burst")
         assert "blocks" not in comment
 
 
 @pytest.mark.slow
 def test_the_log_is_for_people(backend: RawBackend, ask: Any) -> None:
-    """By default it shows what is served where, and one line per turn, with or without tools; nothing else."""
+    """By default the log contains only the startup lines and one line per turn, with or without tools."""
 
     async def models(answer: Answer) -> None:
         await answer.whole(b'{"data": [{"id": "llama3"}]}', Content_Type="application/json")
@@ -114,10 +116,10 @@ def test_the_log_is_for_people(backend: RawBackend, ask: Any) -> None:
 
 @pytest.mark.slow
 def test_the_log_of_rounds(backend: RawBackend, ask: Any) -> None:
-    """One line per round and one for the answer, and none about their connections."""
+    """An answer in several rounds has one log line per round, and none about connections."""
     backend.play(stream_of(CALL.removesuffix("}</tool_call>")))
     with Mitmdump(backend.url, toolsim_log="text", toolsim_retry=1) as proxy, Line(proxy.url) as line:
-        proxy.wait_for("is this an API")  # The line about the backend at startup may come late.
+        proxy.wait_for("is this an API")  # The line about the backend at startup might be logged late.
         line.post("/v1/chat/completions", ask(stream=True))
         proxy.wait_for("m · chat stream · [^\n]*rounds")
         lines = [re.sub(r"^\[[\d:.]+\]\s*", "", entry) for entry in proxy.log().splitlines()]
@@ -127,7 +129,7 @@ def test_the_log_of_rounds(backend: RawBackend, ask: Any) -> None:
 
 
 def test_the_reason_of_a_backend_error(backend: RawBackend, ask: Any) -> None:
-    """The message of a backend's error is logged, even if we did not rewrite the request."""
+    """The message of a backend's error is logged, even if the request was not rewritten."""
 
     async def refuses(answer: Answer) -> None:
         error = b'{"error": {"message": "model \'m\' not found"}}'
@@ -150,7 +152,7 @@ async def two_calls(answer: Answer) -> None:
 
 @pytest.mark.parametrize(("stop", "cutoff"), [("off", None), ("on", "more than 1 calls")])
 def test_a_capped_answer(backend: RawBackend, ask: Any, stop: str, cutoff: str | None) -> None:
-    """Log, header and metrics report that a call was left out, and that the turn was cut off only if it was."""
+    """Log, header and metrics report a call over the limit, and report a cut only if the turn was cut."""
     options = {"toolsim_stop_after_tools": stop, "toolsim_tool_block_max": 1, "toolsim_log": "json"}
     with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
         backend.play(two_calls)
@@ -170,7 +172,7 @@ def test_a_capped_answer(backend: RawBackend, ask: Any, stop: str, cutoff: str |
 
 
 def test_lost_calls_are_reported_with_their_own_turn(backend: RawBackend, ask: Any, tmp_path: Path) -> None:
-    """If the client goes on without the output of a call, a line names the turn that made it; else there is none."""
+    """If the client continues without a call's output, a warning names the turn that made the call."""
     made = '{"name":"get_weather","arguments":{"city":"Bonn"}}'
     saved = tmp_path / "saved.flow"
 

@@ -1,4 +1,4 @@
-"""Traces of a real mitmdump, sent to a stand-in for a collector: the tree, its parent, its ends, and what it lacks."""
+"""Traces of a real mitmdump, sent to a stand-in for a collector: the tree, its parent, its ends, and its omissions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DAYS = {
     "additionalProperties": False,
 }
 GOOD = '<tool_call>{"name":"forecast","arguments":{"days":3}}</tool_call>'
-# No word of a conversation is short enough to occur by chance in an id, which is random.
+# No text of a conversation is short enough to occur by chance in an id, which is random.
 BAD = GOOD.replace("3", '"thirty-three"')
 ADD = '<tool_call>{"name":"calc__add","arguments":{"a":1234567890123,"b":1}}</tool_call>'
 HEADER = '<tool_call>{"name":"web__header","arguments":{"name":"traceparent"}}</tool_call>'
@@ -78,7 +78,7 @@ def proxy(
 
 @pytest.fixture(autouse=True)
 def nothing_said(collector: OtlpReceiver) -> Iterator[None]:
-    """No test's spans contain text of a conversation, or a key."""
+    """Check that the spans of a test contain no text of a conversation and no key."""
     collector.forget()
     yield
     everything = b"".join(collector.bodies)
@@ -108,7 +108,7 @@ def names(spans: list[Received]) -> list[str]:
 
 
 def check(spans: list[Received], parent: str) -> None:
-    """One trace: the client's turn first, all others directly in it."""
+    """Check that the spans form one trace: the client's turn is first, and the parent of all others."""
     assert {span.trace for span in spans} == {TRACE}
     assert [span.parent for span in spans] == [parent] + [spans[0].id] * (len(spans) - 1)
     assert all(span.began <= span.ended for span in spans)
@@ -121,7 +121,9 @@ def check(spans: list[Received], parent: str) -> None:
 def test_a_turn_with_a_retry_and_two_mcp_calls(
     api: str, stream: bool, proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver
 ) -> None:
-    """The same tree for all APIs, streamed and whole; the trace reaches the backend, and both MCP servers."""
+    """The span tree is the same for all APIs, streamed or not, and the trace context reaches the backend and the MCP
+    servers.
+    """
     backend.play([says(BAD), says(ADD + HEADER), says(GOOD)])
     path, body = ask(api, stream=stream)
     with Line(proxy.url) as line:
@@ -150,7 +152,7 @@ def test_a_turn_with_a_retry_and_two_mcp_calls(
 
 
 def test_the_page_shows_a_tree_as_it_is(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """But for numbers; and the attributes that its table names are there."""
+    """The page shows the real tree, apart from numbers, and its table names only attributes that exist."""
     backend.play([says(BAD), says(ADD + HEADER), says(GOOD)])
     with Line(proxy.url) as line:
         line.post(*ask("responses", stream=True), **TRACED)
@@ -171,7 +173,9 @@ def test_the_page_shows_a_tree_as_it_is(proxy: Mitmdump, backend: TextBackend, c
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_an_invented_call_is_a_turn_of_its_own(stream: bool, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """So are the words that come in its place: one turn after the other, each with its own tokens."""
+    """The round with an undeclared call and the round that replaces it are consecutive spans with separate token
+    counts.
+    """
     backend.play([says('{"name": "greet", "arguments": {}}'), says("Hello", "!", pause=0.2)])
     with Mitmdump(backend.url, environment=collector.environment) as proxy, Line(proxy.url) as line:
         path, body = ask("chat", stream=stream)
@@ -188,7 +192,7 @@ def test_an_invented_call_is_a_turn_of_its_own(stream: bool, backend: TextBacken
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_turn_of_its_own(stream: bool, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """A request without a trace begins one; without tools it passes unread, and is a turn of the model all the same."""
+    """A request without a trace starts a new trace; without tools, it passes unread but still has a model span."""
     backend.play([says("No.")])
     with Mitmdump(backend.url, environment=collector.environment) as proxy, Line(proxy.url) as line:
         path, body = ask("chat", stream=stream)
@@ -201,7 +205,9 @@ def test_a_turn_of_its_own(stream: bool, backend: TextBackend, collector: OtlpRe
 
 
 def test_a_backend_that_dies(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """In the middle of a stream: the head was a 200, and both spans are errors with the log's code."""
+    """If the backend dies in the middle of a stream, both spans are errors with the log's code, despite
+    the status 200.
+    """
     backend.play([says("It ", "is ", ending="eof")])
     path, body = ask("chat", stream=True)
     with Line(proxy.url) as line:
@@ -212,7 +218,7 @@ def test_a_backend_that_dies(proxy: Mitmdump, backend: TextBackend, collector: O
 
 
 def test_a_backend_that_refuses(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """Its status is the error of the model's turn; by the conventions for HTTP a 429 is none of the proxy's."""
+    """A backend's status 429 is an error of the model's span, but by HTTP conventions not of the proxy's span."""
     backend.play([refuses(429, f"Slow down, {KEY}.")])
     path, body = ask("responses", stream=False)
     with Line(proxy.url) as line:
@@ -223,7 +229,7 @@ def test_a_backend_that_refuses(proxy: Mitmdump, backend: TextBackend, collector
 
 
 def test_a_client_that_leaves(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """The model is stopped, and what was under way ends as aborted."""
+    """If the client disconnects, the model is stopped, and both spans end as aborted."""
     backend.play([says("Well, ", *["and "] * 500, pause=0.02)])
     path, body = ask("responses", stream=True)
     with Line(proxy.url) as line:
@@ -234,7 +240,7 @@ def test_a_client_that_leaves(proxy: Mitmdump, backend: TextBackend, collector: 
 
 
 def test_requests_of_a_websocket(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """Each is a turn, in the trace of the upgrade; the connection itself is none."""
+    """Each request on a WebSocket connection is a turn in the trace of the upgrade; the connection has no span."""
     client = pytest.importorskip("websockets.sync.client", reason="needs the extra [clients]: run `make setup`")
     backend.play([says(GOOD), says("It rains.")])
     _, body = ask("responses", stream=True)
@@ -251,7 +257,7 @@ def test_requests_of_a_websocket(proxy: Mitmdump, backend: TextBackend, collecto
 
 
 def test_a_request_that_is_sent_again(backend: TextBackend, collector: OtlpReceiver) -> None:
-    """A backend that refuses tools is asked a second time: each request is a turn of the model, under one client's."""
+    """If a backend rejects tools, each of the two requests is a model span under the client's turn."""
     refusal = refuses(400, "This model does not support tools")
     backend.play(lambda exchange: refusal if "tools" in exchange.body else says(GOOD))
     with (
@@ -273,7 +279,7 @@ def test_a_request_that_is_sent_again(backend: TextBackend, collector: OtlpRecei
 
 
 def test_an_answer_in_the_background(backend: TextBackend, collector: OtlpReceiver) -> None:
-    """Its turns of the model belong to the request that started it, which has ended long before them."""
+    """The model span of a background answer belongs to the request that started it, which has ended before."""
     backend.play([says("It ", "rains.", pause=0.2)])
     path, body = ask("responses", stream=False, background=True)
     with (
@@ -292,7 +298,7 @@ def test_an_answer_in_the_background(backend: TextBackend, collector: OtlpReceiv
 
 @pytest.mark.parametrize("drain", [0, 5])
 def test_the_end_of_the_proxy(drain: int, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """What has not been sent is sent at SIGTERM; what is open then ends with the proxy, or with the drain before it."""
+    """At SIGTERM pending spans are sent, and open spans end with the drain or with the proxy."""
     backend.play([says("Well, ", *["and "] * 10, pause=0.05), says("No.")])
     later = collector.environment | {"OTEL_BSP_SCHEDULE_DELAY": "3600000"}
     with (
@@ -312,7 +318,7 @@ def test_the_end_of_the_proxy(drain: int, backend: TextBackend, collector: OtlpR
 
 @pytest.mark.parametrize("way", ["nobody listens", "errors"])
 def test_a_collector_that_fails(way: str, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """Turns are answered as ever, the log has one line about it, and the proxy ends in time."""
+    """If the collector fails, turns are answered, the log has one line about it, and the proxy ends in time."""
     collector.status = 500
     url = collector.url if way == "errors" else f"http://127.0.0.1:{free_port()}"
     environment = collector.environment | {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
@@ -331,7 +337,7 @@ def test_a_collector_that_fails(way: str, backend: TextBackend, collector: OtlpR
 
 
 def test_content_only_if_asked_for(backend: TextBackend) -> None:
-    """With the conventions' own variable: what the model was shown and what it wrote, without keys."""
+    """With OpenTelemetry's variable for content, the spans contain the prompt and the answer, without keys."""
     with OtlpReceiver() as receiver:
         environment = receiver.environment | {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
         with Mitmdump(backend.url, environment=environment) as proxy, Line(proxy.url) as line:
@@ -357,7 +363,7 @@ def test_content_only_if_asked_for(backend: TextBackend) -> None:
     ],
 )
 def test_nothing_is_loaded_unasked(environment: dict[str, str], tmp_path: Path) -> None:
-    """A proxy whose environment asks for no traces imports nothing of OpenTelemetry."""
+    """A proxy without enabled traces does not import OpenTelemetry."""
     script = tmp_path / "shows.py"
     script.write_text(
         "import sys\n"
@@ -375,7 +381,7 @@ def test_nothing_is_loaded_unasked(environment: dict[str, str], tmp_path: Path) 
 
 
 def test_a_trace_in_the_console() -> None:
-    """Any exporter that is installed can be named, such as the SDK's own for looking."""
+    """Any installed exporter can be used, such as the SDK's console exporter."""
     with (
         Mitmdump(toolsim_backend="scripted", environment={"OTEL_TRACES_EXPORTER": "console"}) as proxy,
         Line(proxy.url) as line,

@@ -1,4 +1,4 @@
-"""Token counts for clients of backends that report none: all pairs of APIs, whole and streamed."""
+"""Token counts for clients of backends that report none: all pairs of APIs, streamed or not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[TextBackend, Mitmdump
 
 
 def counts_of(client: ApiName, reply: Reply, *, stream: bool) -> Any:
-    """Return the input and output tokens that a client gets."""
+    """Return the input and output tokens that a client receives."""
     if not stream:
         counts = reply.json()["usage"]
     elif client == "responses":
@@ -41,7 +41,7 @@ def counts_of(client: ApiName, reply: Reply, *, stream: bool) -> Any:
 
 @pytest.mark.parametrize("client", APIS)
 def test_missing_counts_are_estimated(pair: tuple[TextBackend, Mitmdump], client: ApiName) -> None:
-    """The counts of whole and streamed answers are equal, and those of the counting endpoints; both are marked."""
+    """Missing counts are estimated and marked, and are equal in streamed, non-streamed and counting answers."""
     backend, proxy = pair
     found = []
     with Line(proxy.url) as line:
@@ -49,7 +49,7 @@ def test_missing_counts_are_estimated(pair: tuple[TextBackend, Mitmdump], client
             backend.play([says(f"So: {CALL}")])
             more = {"stream_options": {"include_usage": True}} if client == "chat" and stream else {}
             reply = line.post(PATHS[client], request(client, stream=stream, **more, model=f"m-{client}"))
-            # The first answer tells that this model's answers have no usage.
+            # The first answer shows that this model's answers have no usage.
             assert reply.headers["x-toolsim-usage"] == "estimated"
             found.append(counts_of(client, reply, stream=stream))
             assert found[-1][0] == estimated_tokens(json.loads(backend.exchanges[0].raw))
@@ -61,7 +61,7 @@ def test_missing_counts_are_estimated(pair: tuple[TextBackend, Mitmdump], client
 
 
 def test_a_chat_stream_without_usage(pair: tuple[TextBackend, Mitmdump]) -> None:
-    """A client that did not request usage gets none."""
+    """A chat client that did not request usage receives none."""
     backend, proxy = pair
     with Line(proxy.url) as line:
         backend.play([says("Sunny.")])
@@ -71,7 +71,7 @@ def test_a_chat_stream_without_usage(pair: tuple[TextBackend, Mitmdump]) -> None
 
 
 def test_counts_of_the_backend_pass(pair: tuple[TextBackend, Mitmdump]) -> None:
-    """Counts that the backend reports are not touched, and the header goes away."""
+    """Counts that the backend reports are unchanged, and the header for estimates is no longer sent."""
     backend, proxy = pair
     with Line(proxy.url) as line:
         backend.has_usage = False
@@ -87,7 +87,7 @@ def test_counts_of_the_backend_pass(pair: tuple[TextBackend, Mitmdump]) -> None:
 
 @pytest.mark.parametrize("client", APIS)
 def test_an_answer_of_two_rounds(client: ApiName) -> None:
-    """The counts are the sum of those of the rounds, as with counts that a backend reports."""
+    """The counts of an answer in two rounds are the sums of both rounds' counts."""
     broken = '<tool_call>{"name":"get_weather","arguments":{oops</tool_call>'
     with (
         TextBackend(apis=["chat"]) as backend,

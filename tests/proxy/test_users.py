@@ -1,4 +1,4 @@
-"""A file of keys behind a real mitmdump: names, owners, limits, wrong keys, and changes while it serves."""
+"""A file of keys behind a real mitmdump: names, owners, limits, wrong keys, and changes while serving."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def text_backend() -> Iterator[TextBackend]:
 
 
 def held_while(is_held: Callable[[], bool], *texts: str) -> Behaviour:
-    """Return a stream whose last text arrives when it is held no longer; the others arrive at once."""
+    """Return a stream whose last text is held back while ``is_held`` is true; the others are sent immediately."""
 
     async def behave(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")
@@ -70,7 +70,7 @@ def rows(proxy: Mitmdump) -> list[dict[str, Any]]:
 
 
 def test_names(text_backend: TextBackend, tmp_path: Path) -> None:
-    """The name is in the log and in the metrics, and owns what is stored; the backend does not get the key."""
+    """The user's name is in the log and the metrics and owns stored answers; the backend does not receive the key."""
     keys = written(tmp_path, f"alice {ALICE}\nbob {BOB}\n")
     text_backend.play(lambda _: says("Hello."))
     with Mitmdump(
@@ -96,7 +96,7 @@ def test_names(text_backend: TextBackend, tmp_path: Path) -> None:
 
 
 def test_changes_while_it_serves(backend: RawBackend, tmp_path: Path) -> None:
-    """A stream of a user who is removed goes on; a WebSocket connection of theirs answers no further turn."""
+    """After a user is removed, their stream continues, but their WebSocket connection answers no more turns."""
     keys = written(tmp_path, f"alice {ALICE}\nbob {BOB}\n")
     backend.play(held_while(lambda: keys.read_text().startswith("alice"), "Hel", "lo."))
     body = BODIES["/v1/chat/completions"] | {"stream": True}
@@ -115,14 +115,16 @@ def test_changes_while_it_serves(backend: RawBackend, tmp_path: Path) -> None:
         assert other.post("/v1/chat/completions", body, **bearer(KARL)).status == 200
         client.send(input="Hi")
         assert client.message()["error"]["code"] == "invalid_api_key"
-        # A file that is broken while it serves.
+        # The file is broken while serving.
         keys.write_text(f"karl {KARL} concurent=1\n")
         assert other.post("/v1/chat/completions", body, **bearer(BOB)).status == 200
         proxy.wait_for(r"keys:1: karl: .*; the previous version stays in use")
 
 
 def test_turns_at_once(backend: RawBackend, tmp_path: Path) -> None:
-    """In each API's own shape, with retry-after; over WebSocket an error that leaves the connection open."""
+    """Excess concurrent turns are refused in each API's format with retry-after; over WebSocket the connection stays
+    open.
+    """
     silent = tmp_path / "silent"
     silent.touch()
     backend.play(held_while(silent.exists, "Hel", "lo."))
@@ -158,7 +160,7 @@ def test_turns_at_once(backend: RawBackend, tmp_path: Path) -> None:
 
 
 def test_turns_per_minute(text_backend: TextBackend, tmp_path: Path) -> None:
-    """The SDKs raise it; token counts and the list of models are no turns, and rounds are part of one."""
+    """The SDKs raise an exception for too many turns per minute; counts, model lists and rounds are not turns."""
     keys = written(tmp_path, f"alice {ALICE} per_minute=2\n")
     tool: Any = {"type": "function", "name": "add", "parameters": {"type": "object", "required": ["a"]}}
     text_backend.play(lambda _: says("Hello."))
@@ -200,7 +202,7 @@ def test_a_background_answer_is_a_turn_until_it_has_ended(backend: RawBackend, t
 
 
 def test_many_wrong_keys(text_backend: TextBackend, tmp_path: Path) -> None:
-    """They are refused with 401, then with 429; the log and the memory stay bounded, and known users are served."""
+    """Many wrong keys are refused with 401, then 429; log and memory stay bounded, and known users are served."""
     text_backend.play(lambda _: says("Hello."))
     keys = written(tmp_path, f"alice {ALICE}\nbob {BOB}\n")
     with (
@@ -209,7 +211,7 @@ def test_many_wrong_keys(text_backend: TextBackend, tmp_path: Path) -> None:
     ):
         path, body = "/v1/chat/completions", BODIES["/v1/chat/completions"]
         assert line.post(path, body, **bearer(ALICE)).status == 200
-        # Requests without a key try none.
+        # Requests without a key do not count as attempts.
         assert {line.request("GET", "/toolsim/health").status for _ in range(ATTEMPTS * 2)} == {200}
         assert {line.request("GET", "/toolsim/metrics").status for _ in range(ATTEMPTS * 2)} == {401}
         started = time.monotonic()
@@ -228,7 +230,7 @@ def test_many_wrong_keys(text_backend: TextBackend, tmp_path: Path) -> None:
 
 
 def test_a_forward_proxy_after_a_user_is_removed(tmp_path: Path, text_backend: TextBackend) -> None:
-    """Each request in it is checked."""
+    """A forward proxy checks the key of each request, so a removed user is refused on an open connection."""
     keys = written(tmp_path, f"alice {ALICE}\n")
     target = f"{text_backend.url}/other"
     with Mitmdump(toolsim_api_key=f"file:{keys}") as proxy, Line(proxy.url) as line:

@@ -1,6 +1,6 @@
-"""WebSocket connections through real processes: the Open Responses suite's cases, the door, the limits, the ends.
+"""WebSocket connections through real processes: the Open Responses suite's cases, access, limits, and endings.
 
-The client is the library ``websockets``, or a bare socket where the frames themselves are the subject.
+The client is the library ``websockets``, or a bare socket for tests of frames.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def proxy(request: pytest.FixtureRequest, backend: TextBackend) -> Iterator[Mitm
 
 
 class Client:
-    """A client of one connection, which checks every message against the published schemas.
+    """A client with one connection, which checks every message against the published schemas.
 
-    Those have no items of MCP tools, so there ``is_strict`` has to be false.
+    The schemas have no items of MCP tools, so tests with such tools set ``is_strict`` to false.
     """
 
     def __init__(self, connection: Any) -> None:
@@ -129,7 +129,7 @@ def words(response: dict[str, Any]) -> str:
 
 
 def test_websocket_response_and_sequential_responses(client: Client, backend: TextBackend) -> None:
-    """Each request is answered in its turn, with the events of HTTP."""
+    """Requests on one connection are answered in order, with the same events as over HTTP."""
     backend.play([says("Fir", "st."), says("Second.")])
     client.send(input=[{"type": "message", "role": "user", "content": "Count."}])
     client.send(input="Again.")
@@ -141,7 +141,7 @@ def test_websocket_response_and_sequential_responses(client: Client, backend: Te
 
 
 def test_websocket_continuation(client: Client, backend: TextBackend) -> None:
-    """The second answer sees the first, and names it; also after a call, whose output it gets."""
+    """The second answer continues the first and names it, also after a call, whose output it receives."""
     backend.play([says("OK.", CALL), says("Cobalt."), says("Done.")])
     first = client.ask("Remember cobalt.", tools=[TOOL])
     output = {"type": "function_call_output", "call_id": first["output"][1]["call_id"], "output": "18"}
@@ -154,7 +154,7 @@ def test_websocket_continuation(client: Client, backend: TextBackend) -> None:
 
 
 def test_an_invented_call_is_given_in_words(client: Client, backend: TextBackend) -> None:
-    """And the next answer sees the words alone."""
+    """An undeclared call is replaced with text, and the next prompt contains only that text."""
     backend.play([says('{"name": "greet", "arguments": {}}'), says("Hel", "lo!"), says("Fine.")])
     first = client.ask("Hi!", tools=[TOOL])
     assert words(first) == "Hello!"
@@ -164,7 +164,7 @@ def test_an_invented_call_is_given_in_words(client: Client, backend: TextBackend
 
 
 def test_websocket_reconnect_store_false_recovery(proxy: Mitmdump, backend: TextBackend) -> None:
-    """What was not stored is gone with its connection; a new chain works."""
+    """An answer that was not stored is lost with its connection, and a new conversation works."""
     backend.play([says("OK."), says("Recovered.")])
     with connected(proxy) as client:
         first = client.ask("Remember copper.")
@@ -175,7 +175,7 @@ def test_websocket_reconnect_store_false_recovery(proxy: Mitmdump, backend: Text
 
 
 def test_websocket_failed_continuation_evicts_cache(client: Client, backend: TextBackend) -> None:
-    """An output without its call fails, and then the response is not found; so it is after an error of the backend."""
+    """After an output without its call, or a backend's error, the previous response is not found any more."""
     backend.play([says("OK."), says("OK."), refuses(500, "Out.")])
     for wrong in ([{"type": "function_call_output", "call_id": "call_missing", "output": "x"}], "Go on."):
         first = client.ask("Remember ember.")
@@ -186,7 +186,7 @@ def test_websocket_failed_continuation_evicts_cache(client: Client, backend: Tex
 
 
 def test_websocket_compact_new_chain(client: Client, proxy: Mitmdump, backend: TextBackend) -> None:
-    """The output of the endpoint for compacting begins a conversation here."""
+    """The output of the compaction endpoint can begin a conversation over WebSocket."""
     backend.play([says("The word is slate."), says("Slate.")])
     with Line(proxy.url) as line:
         items = [{"type": "message", "role": "user", "content": "Remember slate."}]
@@ -198,7 +198,7 @@ def test_websocket_compact_new_chain(client: Client, proxy: Mitmdump, backend: T
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_the_cases_of_http(client: Client, proxy: Mitmdump, backend: TextBackend, name: str) -> None:
-    """Each is shown to the model and answered as over HTTP, and its events conform to the schemas."""
+    """The suite's HTTP cases result in the same prompts over WebSocket, and events conform to the schemas."""
     sent, text = REQUESTS[name]
     backend.play(lambda _: says(text))
     answer = client.ask(sent["input"], **{key: value for key, value in sent.items() if key != "input"})
@@ -219,7 +219,7 @@ def test_the_cases_of_http(client: Client, proxy: Mitmdump, backend: TextBackend
 
 
 def test_lanes_and_cancelling(client: Client, backend: TextBackend) -> None:
-    """One lane streams while another is cancelled, which stops its model; the messages say whose they are."""
+    """One stream continues while another on the same connection is canceled; messages carry their stream's id."""
     slow = says(*["word "] * 200, pause=0.05)
     backend.play(lambda exchange: slow if "slow" in str(exchange.transcript) else says("Fast."))
     client.send(input="slow", stream_id="a")
@@ -238,7 +238,7 @@ def test_lanes_and_cancelling(client: Client, backend: TextBackend) -> None:
 
 
 def test_what_is_refused_in_words(client: Client, backend: TextBackend) -> None:
-    """Steering, the background, other messages; the connection goes on."""
+    """Steering, background and invalid messages are refused with an error, and the connection stays open."""
     backend.play([says("OK.")])
     client.connection.send(json.dumps({"type": "response.steer", "previous_response_id": "r", "input": "x"}))
     assert client.message()["error"]["code"] == "steering_not_supported"
@@ -251,7 +251,7 @@ def test_what_is_refused_in_words(client: Client, backend: TextBackend) -> None:
 
 
 def test_the_end_of_a_client_stops_the_model(proxy: Mitmdump, backend: TextBackend) -> None:
-    """With a close frame or without."""
+    """If the client disconnects, with or without a close frame, the model is stopped."""
     for is_rude in (False, True):
         backend.play([says(*["word "] * 500, pause=0.05)])
         with connected(proxy) as client:
@@ -264,7 +264,7 @@ def test_the_end_of_a_client_stops_the_model(proxy: Mitmdump, backend: TextBacke
 
 
 def test_a_dying_backend_is_an_error(client: Client, backend: TextBackend) -> None:
-    """In the middle of an answer, as over HTTP; and the next request is answered."""
+    """If the backend dies in the middle of an answer, the answer has failed, and the next request is answered."""
     backend.play([says("Half", ending="eof"), says("OK.")])
     client.send(input="x", tools=[TOOL])
     assert client.events()[-1]["type"] == "response.failed"
@@ -272,7 +272,9 @@ def test_a_dying_backend_is_an_error(client: Client, backend: TextBackend) -> No
 
 
 def test_limits(proxy: Mitmdump, backend: TextBackend) -> None:
-    """What is too large or not text costs a request or its connection; so does a flood, and nobody else notices."""
+    """A request that is too large fails; binary data and floods close their connection; other clients
+    are not affected.
+    """
     backend.play(lambda _: says("OK."))
     with connected(proxy) as other:
         with connected(proxy) as client:
@@ -286,7 +288,7 @@ def test_limits(proxy: Mitmdump, backend: TextBackend) -> None:
             with pytest.raises(ConnectionClosed):
                 client.message()
         with connected(proxy) as client:
-            # Fewer than the messages that a connection may send at once.
+            # This is less than the number of messages that a connection may send at once.
             for _ in range(600):
                 client.send(input="x")
             ends = [client.events()[-1] for _ in range(600)]
@@ -304,7 +306,9 @@ def test_limits(proxy: Mitmdump, backend: TextBackend) -> None:
 
 
 def test_connections_of_one_key(proxy: Mitmdump, backend: TextBackend) -> None:
-    """One more than the limit is refused in any spelling; another key's is not, and a closed one makes room."""
+    """The limit of connections per key counts all spellings of the key, does not affect other keys, and frees closed
+    ones.
+    """
     backend.play(lambda _: says("OK."))
     spellings = ["Bearer many", "bearer many", "BEARER many", "Bearer  many", "many"]
     with ExitStack() as stack:
@@ -324,7 +328,7 @@ def test_connections_of_one_key(proxy: Mitmdump, backend: TextBackend) -> None:
 
 
 def test_a_proxy_that_stops_says_so(backend: TextBackend) -> None:
-    """In the middle of an answer, and to a client that waits for none; the model is stopped."""
+    """When the proxy stops, answering and idle connections are closed with code 1001, and the model is stopped."""
     backend.play([says(*["word "] * 500, pause=0.05)])
     with Mitmdump(backend.url, toolsim_backend="chat") as proxy, connected(proxy) as idle, connected(proxy) as client:
         client.send(input="x")
@@ -339,7 +343,7 @@ def test_a_proxy_that_stops_says_so(backend: TextBackend) -> None:
 
 
 def frame(payload: bytes, first: int = 0x81) -> bytes:
-    """Return one frame of a client."""
+    """Return a client's frame with this payload."""
     size = len(payload)
     head = bytes([first, 0x80 | size]) if size < 126 else bytes([first, 0xFE]) + struct.pack(">H", size)
     return head + b"\0\0\0\0" + payload
@@ -347,7 +351,7 @@ def frame(payload: bytes, first: int = 0x81) -> bytes:
 
 @contextmanager
 def raw(proxy: Mitmdump) -> Iterator[socket.socket]:
-    """Open a connection and leave its frames to the caller."""
+    """Open a WebSocket connection and leave its frames to the caller."""
     with closing(socket.create_connection(("127.0.0.1", proxy.port), SECONDS)) as connection:
         head = (
             f"GET /v1/responses HTTP/1.1\r\nHost: 127.0.0.1:{proxy.port}\r\nConnection: Upgrade\r\n"
@@ -362,7 +366,9 @@ def raw(proxy: Mitmdump) -> Iterator[socket.socket]:
 
 
 def test_cuts_at_every_frame_and_bad_bytes(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A request in pieces is whole for its backend; half a frame, a bad one and random bytes cost their connection."""
+    """A request in fragments is reassembled; partial or invalid frames and random bytes end only their
+    own connection.
+    """
     backend.play(lambda _: says("OK."))
     text = json.dumps({"type": "response.create", "model": "m", "store": False, "input": "Grüße 🌞"}).encode()
     with raw(proxy) as connection:
@@ -392,7 +398,7 @@ def test_cuts_at_every_frame_and_bad_bytes(proxy: Mitmdump, backend: TextBackend
 
 
 def test_a_client_leaves_after_any_message(proxy: Mitmdump, backend: TextBackend) -> None:
-    """Its model is stopped, and the next client is answered."""
+    """If a client disconnects after any number of messages, its model is stopped, and the next client is answered."""
     backend.play(lambda _: says(*["word "] * 8, pause=0.02))
     for count in range(12):
         with connected(proxy) as client:
@@ -406,7 +412,7 @@ def test_a_client_leaves_after_any_message(proxy: Mitmdump, backend: TextBackend
 
 
 def test_a_backend_that_dies_after_any_byte() -> None:
-    """The answer ends once, with an error unless it was whole; the next one is made on the same connection."""
+    """If the backend dies after any byte, the answer ends once, with an error unless it was complete."""
     frames = [chat_frame("Hel"), chat_frame("lo"), chat_frame(finish="stop"), DONE]
     body = b"".join(b"%x\r\n%s\r\n" % (len(frame), frame) for frame in frames) + b"0\r\n\r\n"
     answer_bytes = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n" + body
@@ -439,7 +445,7 @@ def test_a_backend_that_dies_after_any_byte() -> None:
 
 
 def test_a_client_that_does_not_read(proxy: Mitmdump, backend: TextBackend) -> None:
-    """Its backend is not read either, and others are answered meanwhile."""
+    """If a client does not read, its backend is not read either, and other clients are answered."""
     backend.play(lambda exchange: says(*["x" * 10_000] * 3_000) if "much" in str(exchange.transcript) else says("OK."))
     with raw(proxy) as stalled:
         stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -458,7 +464,7 @@ def test_a_client_that_does_not_read(proxy: Mitmdump, backend: TextBackend) -> N
 
 
 def test_many_answers_for_a_client_that_does_not_read() -> None:
-    """What waits for it is bounded by connection, however many answers it has requested: no backend is read further."""
+    """The data for a client that does not read is bounded per connection, however many answers it has requested."""
     streams, piece = 16, chat_frame("x" * 60_000)
     sent = [0]
 
@@ -490,7 +496,7 @@ def test_many_answers_for_a_client_that_does_not_read() -> None:
 
 
 def test_nothing_is_crossed(proxy: Mitmdump, backend: TextBackend) -> None:
-    """Two connections with marked texts and two lanes each, many turns: each answer and each memory is its own."""
+    """With two connections and two streams each, every answer and every conversation stays separate over many turns."""
 
     def echo(exchange: Any) -> Turn:
         return says("<", exchange.transcript[-1][1], ">")
@@ -528,7 +534,7 @@ def test_nothing_is_crossed(proxy: Mitmdump, backend: TextBackend) -> None:
 
 
 def test_the_door(backend: TextBackend) -> None:
-    """The key is asked for at the upgrade, and each request is still checked; a page of a foreign origin stays out."""
+    """An upgrade requires the key, which the backend does not receive, and websocket=false refuses every upgrade."""
     backend.play(lambda _: says("OK."))
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_api_key="secret") as proxy:
         with pytest.raises(InvalidStatus) as raised, connected(proxy):
@@ -545,7 +551,7 @@ def test_the_door(backend: TextBackend) -> None:
 
 
 def test_foreign_pages_stay_out(proxy: Mitmdump) -> None:
-    """As for any other request."""
+    """An upgrade from a page of an unlisted origin is refused."""
     with pytest.raises(InvalidStatus) as raised, connected(proxy, origin="https://evil.example"):
         pass
     assert raised.value.response.status_code == 403
@@ -554,7 +560,7 @@ def test_foreign_pages_stay_out(proxy: Mitmdump) -> None:
 
 
 def test_a_stored_answer_is_continued_over_http(backend: TextBackend) -> None:
-    """With a store, a client that loses its connection goes on where it was; and nothing is stored twice."""
+    """With a store, a client that loses its connection can continue over HTTP, and nothing is stored twice."""
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_store="memory") as proxy:
         backend.play([says("OK."), says("Cobalt."), says("Cobalt."), says("No.")])
         with connected(proxy) as client:
@@ -574,7 +580,7 @@ def test_a_stored_answer_is_continued_over_http(backend: TextBackend) -> None:
 
 
 def test_rounds_mcp_tools_and_recordings(backend: TextBackend, tmp_path: Path) -> None:
-    """What the model is asked again, and a tool that the proxy runs, are as over HTTP; each request is recorded."""
+    """Retries and MCP tools work as over HTTP, and each request is recorded."""
     servers = {"calc": OFFICIAL | {"require_approval": "never", "timeout": 15}}
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
     strict = {**TOOL, "strict": True, "parameters": {**TOOL["parameters"], "required": ["city"]}}
