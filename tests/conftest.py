@@ -1,4 +1,4 @@
-"""Setup of every test: the ``support`` folder on the path, a clean log, and no silent skips in CI."""
+"""Setup of all tests: the ``support`` folder on the path, a clean log, and no silent skips in CI."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-# No deadlines: the duration of an example on a busy machine proves nothing. ``make test`` and ``make test-unit`` try
+# Hypothesis has no deadlines, since durations on a busy machine prove nothing. ``make test`` and ``make test-unit`` try
 # fewer examples than ``make test-all``, and ``make fuzz`` runs much longer.
 settings.register_profile("quick", deadline=None, max_examples=8)
 settings.register_profile("fast", deadline=None)
 settings.register_profile("deep", deadline=None, max_examples=10_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
-# On a developer's machine a missing program skips its tests; CI installs all of them, so there a skip is a failure.
+# On a developer's machine a missing program skips its tests; CI installs all programs, so a skip is a failure there.
 NEEDED_IN_CI = (
     "needs node",
     "needs codex",
@@ -40,10 +40,10 @@ NEEDED_IN_CI = (
 
 @pytest.fixture(autouse=True, scope="module")
 def garbage_of_the_file() -> Iterator[None]:
-    """Collect garbage at the end of each file, so that a socket that it leaked fails one of its own tests.
+    """Collect garbage at the end of each file, so that a leaked socket fails a test of the file that leaked it.
 
-    Otherwise the ResourceWarning fails the test of another file that happens to trigger the collection. Survivors are
-    frozen: the next file's collection does not visit them again, which makes it take milliseconds.
+    Otherwise the ResourceWarning fails a test of another file that happens to trigger the collection. Surviving objects
+    are frozen, so the next file's collection does not visit them again and takes only milliseconds.
     """
     yield
     gc.collect()
@@ -52,10 +52,10 @@ def garbage_of_the_file() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def log_as_it_was() -> Iterator[None]:
-    """Restore the log's handlers and levels: what a test starts (a mitmproxy Master, the command) changes them."""
+    """Restore the log's handlers and levels, which a test changes if it starts mitmproxy's Master or the command."""
     root = logging.getLogger()
     handlers = root.handlers[:]
-    # Copied at once: another thread may be creating a logger.
+    # Copy the values immediately, since another thread might be creating a logger.
     known = list(root.manager.loggerDict.values())
     loggers = (root, *(logger for logger in known if isinstance(logger, logging.Logger)))
     levels = [(logger, logger.level) for logger in loggers]
@@ -69,13 +69,14 @@ def log_as_it_was() -> Iterator[None]:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "slow: takes seconds, or a real process: not in `make test-unit`")
     config.addinivalue_line("markers", "extended: costs many seconds, for what changes rarely: only in `make test-all`")
-    # mitmproxy's flow filters use deprecated names of pyparsing, and ldap3, which it imports, those of pyasn1.
+    # mitmproxy's flow filters use deprecated names of pyparsing, and ldap3, which mitmproxy imports, uses those of
+    # pyasn1.
     config.addinivalue_line("filterwarnings", "ignore::pyparsing.warnings.PyparsingDeprecationWarning")
     config.addinivalue_line("filterwarnings", "ignore:(tagMap|typeMap) is deprecated:DeprecationWarning")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest, those of real programs, so that no worker is left alone with one."""
+    """Run the slowest files first, which are those with real programs, so that no worker ends up alone with one."""
     items.sort(key=lambda item: "unit" in item.path.parts)
 
 
@@ -96,5 +97,5 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Do the same for a whole module."""
+    """Fail a module in CI that was skipped because a program is missing."""
     return _refuse_skip((yield))

@@ -1,7 +1,7 @@
 """Architecture rules as tests, one per rule; each lists every violation.
 
 ``addon/toolsim`` is one package in layers. Modules import lower layers only. Its upper part consists of optional
-packages: the core, below them, finds them by name (``plugins.py``) and never imports one.
+packages: the core, in the layers below, finds them by name (``plugins.py``) and never imports them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from toolsim import plugins
 ROOT = Path(__file__).parents[1]
 ADDON = ROOT / "addon"
 PACKAGE = ADDON / "toolsim"
-# From bottom to top: modules and packages; the packages of one layer must not import each other. Where a package holds
-# a protocol of the core next to an optional implementation, the protocol's modules have rows of their own.
+# Modules and packages from bottom to top; the packages of a layer must not import each other. If a package contains a
+# protocol of the core and an optional implementation, the protocol's modules have separate rows.
 CORE_LAYERS = (
     ("installation",),
     ("command_line", "plugins", "version"),
@@ -46,7 +46,7 @@ CORE_LAYERS = (
     ("rounds",),
     ("proxy",),
 )
-# Each can be left out, together with the packages above it that use it.
+# Each optional package can be omitted, together with the higher packages that use it.
 OPTIONAL_LAYERS = (
     ("background", "mcp", "pages", "sockets", "stores"),
     ("backends",),
@@ -59,7 +59,7 @@ LAYER = {unit: layer for layer, units in enumerate((*CORE_LAYERS, *OPTIONAL_LAYE
 # Packages whose core modules import each other.
 ONE_CORE = {"mcp", "stores"}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
-# Modules of the core that perform input and output, or depend on time.
+# Modules of the core that perform input or output, or depend on time.
 EDGES = (
     "command_line",
     "core.serial_executor",
@@ -72,7 +72,7 @@ EDGES = (
     "rounds",
     "stores",
 )
-# Input and output, and anything that depends on time or place: none of it in the pure modules.
+# Modules for input and output, or that depend on time or place, which pure modules must not import.
 IMPURE = {"asyncio", "logging", "os", "socket", "subprocess", "threading", "tornado", "mitmproxy", "pathlib", "sys"}
 
 
@@ -86,7 +86,7 @@ def module_of(path: Path) -> str:
 
 
 def unit(module: str) -> str:
-    """Return the row of the layers to which a module belongs: that of its own name, else that of its package."""
+    """Return the row of the layers to which a module belongs: the row of its own name, or else that of its package."""
     parts = module.split(".")
     return next((".".join(parts[:n]) for n in (2, 1) if ".".join(parts[:n]) in LAYER), parts[0])
 
@@ -106,7 +106,7 @@ def tree(path: Path) -> ast.Module:
 
 @cache
 def imports(path: Path) -> frozenset[str]:
-    """Return the full names of all modules that a file imports, inside functions too."""
+    """Return the full names of all modules that a file imports, including imports inside functions."""
     found: set[str] = set()
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
@@ -125,7 +125,9 @@ def top_levels(path: Path) -> set[str]:
 
 
 def own_imports(path: Path) -> set[str]:
-    """Return the modules of this package that a file imports, without ``toolsim.``; no names, no bare packages."""
+    """Return the modules of this package that a file imports, without the prefix ``toolsim.``; names and packages are
+    omitted.
+    """
     found = {module.removeprefix("toolsim.") for module in imports(path) if module.startswith("toolsim.")}
     return {module for module in found if (PACKAGE / f"{module.replace('.', '/')}.py").is_file()}
 
@@ -152,7 +154,7 @@ def test_imports_run_one_way() -> None:
 
 
 def test_the_package_itself_imports_nothing() -> None:
-    """mitmproxy and the pytest plugin import it at every start, so its public names are resolved on demand."""
+    """Importing the package imports no modules, because mitmproxy and the pytest plugin import it at every start."""
     at_once = [node for node in tree(PACKAGE / "__init__.py").body if isinstance(node, ast.Import | ast.ImportFrom)]
     assert {getattr(node, "module", "?") for node in at_once} <= {"__future__", "typing"}
 
@@ -164,25 +166,25 @@ def test_plugins_are_optional_modules() -> None:
     named = fixed | {kind.module for kind in kinds}
     assert [module for module in named if importlib.util.find_spec(module) is None] == []
     assert [module for module in named if LAYER[unit(module.removeprefix("toolsim."))] < len(CORE_LAYERS)] == []
-    # mypy can compare each with the protocol that the core expects only where it is imported.
+    # mypy can only compare these modules with the core's protocols where they are imported.
     assert named - imports(ROOT / "tests" / "support" / "plugins.py") == set()
 
 
 def test_the_pure_part_is_pure() -> None:
-    """Everything between the bytes works without input and output; imports of time and randomness are not checked."""
+    """The pure modules import no modules for input and output; imports of time and randomness are not checked."""
     pure = [path for path in MODULES if is_core(path) and not unit(module_of(path)).startswith(EDGES)]
     impure = {name(path): top_levels(path) & IMPURE for path in pure}
     assert {path: modules for path, modules in impure.items() if modules} == {}
 
 
 def test_only_the_top_layer_of_the_core_knows_mitmproxy() -> None:
-    """Everything below ``proxy`` runs without it."""
+    """All modules of the core below ``proxy`` work without mitmproxy."""
     below = [path for path in MODULES if is_core(path) and unit(module_of(path)) != "proxy"]
     assert [name(path) for path in below if "mitmproxy" in top_levels(path)] == []
 
 
 def test_no_import_cycle() -> None:
-    """Not even inside one package: a cycle means that modules were split in the wrong place."""
+    """No modules import each other in a cycle, not even within a package, since a cycle means a wrong division."""
     files = [*MODULES, *PACKAGE.rglob("__init__.py")]
     modules = {f"toolsim.{module_of(path)}": imports(path) for path in files}
     try:
@@ -193,12 +195,12 @@ def test_no_import_cycle() -> None:
 
 # ─ what the packages' docstrings claim ─
 
-# Names of APIs that decide nothing: the vocabulary of the plan, and the choices of the operator.
+# Modules that name APIs without deciding by them: the vocabulary of the plan, and the choices of the options.
 API_WORDS = ("core/plan.py", "proxy/options/table.py")
 
 
 def decisions(path: Path) -> Iterator[int]:
-    """Yield the lines that name an API in order to decide: comparisons, keys of a table, cases, results."""
+    """Yield the lines that name an API to make a decision: comparisons, keys of a table, cases, results."""
     for node in ast.walk(tree(path)):
         named: list[ast.expr | None] = []
         match node:
@@ -216,9 +218,10 @@ def decisions(path: Path) -> Iterator[int]:
 
 
 def test_only_wire_knows_an_api() -> None:
-    """All others ask the object of the API, so that a third API is one more object (as `wire/__init__.py` claims).
+    """Only ``wire`` makes decisions by API; other modules use the API's object, so that a third API is just one more
+    object.
 
-    ``eval`` acts as a client, and speaks an API as clients do, through the openai package.
+    ``eval`` is a client, and uses the APIs as clients do, through the openai package.
     """
     others = [path for path in MODULES if unit(module_of(path)) not in ("eval", "wire")]
     checked = [path for path in others if name(path) not in API_WORDS]
@@ -227,22 +230,22 @@ def test_only_wire_knows_an_api() -> None:
 
 # -- reliance on internals of libraries --
 
-# The one folder that touches what mitmproxy does not document. Its README has the list.
+# The only folder that uses undocumented parts of mitmproxy. Its README lists them.
 MITMPROXY = PACKAGE / "proxy" / "mitmproxy12"
-# The only other files that use what a library does not document; their own tests check that it is as expected.
+# The only other files that use undocumented parts of a library; their tests check that these are as expected.
 LEANS_ON_INTERNALS = {
     "proxy/paced_client.py": "tornado: the connection of its client, and that it awaits what receiving returns",
     "schema/validator.py": "jsonschema: the resolver of a validator",
 }
 
-# The attributes of flows and messages that mitmproxy documents, and that addons set.
+# The attributes of flows and messages that mitmproxy documents, and that addons can set.
 DOCUMENTED = {
     *("client_conn", "comment", "error", "id", "intercepted", "is_replay", "marked", "metadata", "request", "response"),
     *("authority", "content", "fields", "headers", "host", "http_version", "method", "path", "port", "raw_content"),
     *("reason", "scheme", "server_conn", "status_code", "stream", "text", "timestamp_created", "timestamp_end"),
     *("host_header", "sni", "timestamp_start", "trailers"),
 }
-# Other libraries whose objects are meant to be set by attribute, and where.
+# Objects of other libraries that are meant to be configured by setting attributes, and the files that do so.
 SET_BY_ATTRIBUTE = {
     "backends/local.py": "xllamacpp: the parameters of a server",
     "recordings/result.py": "ElementTree: the text of an element",
@@ -263,14 +266,14 @@ def internals(module: ast.Module) -> set[str]:
 
 
 def test_one_folder_leans_on_internals() -> None:
-    """Private names are used in one folder, and exactly in the other files of the list."""
+    """Private names of other objects are used in only one folder, and in the listed files."""
     leaning = {name(path) for path in MODULES if internals(tree(path)) and not path.is_relative_to(MITMPROXY)}
     assert leaning == set(LEANS_ON_INTERNALS)
 
 
 @cache
 def own_attributes() -> frozenset[str]:
-    """Return the names of all attributes that our classes have."""
+    """Return the names of all attributes of toolsim's classes."""
     found: set[str] = set()
     for path in ADDON.rglob("*.py"):
         for node in ast.walk(tree(path)):
@@ -298,10 +301,10 @@ def _is_self(node: ast.expr) -> bool:
 
 
 def patches(module: ast.Module) -> Iterator[str]:
-    """Yield the places where a file sets or deletes an attribute of an object that may not be ours.
+    """Yield the places where a file sets or deletes an attribute of an object that another library might own.
 
-    Allowed are attributes of our own classes, and those of ``DOCUMENTED``; nothing of what is imported, nor of an
-    argument whose class another library has.
+    Allowed are attributes of toolsim's classes, and those of ``DOCUMENTED``, but not attributes of imported objects, or
+    of an argument whose class belongs to another library.
     """
     imported: set[str] = set()
     foreign: set[str] = set()
@@ -334,7 +337,7 @@ def patches(module: ast.Module) -> Iterator[str]:
 
 
 def test_one_folder_patches_what_is_not_ours() -> None:
-    """Nothing else sets an attribute of a module, or one of another library's object that it does not document."""
+    """No other folder sets an attribute of a module, or an undocumented attribute of another library's object."""
     elsewhere = [path for path in MODULES if not path.is_relative_to(MITMPROXY) and unit(module_of(path)) != "eval"]
     checked = {name(path): path for path in elsewhere if name(path) not in SET_BY_ATTRIBUTE}
     assert [f"{where}:{place}" for where, path in checked.items() for place in patches(tree(path))] == []
@@ -362,11 +365,11 @@ def test_one_folder_patches_what_is_not_ours() -> None:
     ],
 )
 def test_a_planted_patch_is_found(line: str) -> None:
-    """The rule sees each way of setting an attribute."""
+    """The rule detects each way of setting an attribute."""
     assert list(patches(ast.parse(line)))
 
 
-# What a start of the proxy must not import: it is needed by an option, a command, or the first request that uses it.
+# Modules that the start of the proxy must not import, since only an option, a command or a later request needs them.
 ON_DEMAND = (
     *("jsonschema", "mcp", "opentelemetry", "redis", "referencing", "regex", "sqlite3", "tornado", "xml.etree"),
     *("toolsim.eval", "toolsim.otel.tracing"),
@@ -379,7 +382,7 @@ ON_DEMAND = (
 
 
 def test_a_start_imports_no_optional_feature() -> None:
-    """``mitmdump -s addon/toolsim.py`` starts in a quarter of a second more than without."""
+    """Loading the addon imports no module of an optional feature, which keeps the start of mitmdump fast."""
     code = "import runpy, sys; print(len(runpy.run_path('toolsim.py')['addons']), *sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ADDON, capture_output=True, text=True, check=True)
     count, *modules = done.stdout.split()
@@ -388,7 +391,7 @@ def test_a_start_imports_no_optional_feature() -> None:
 
 
 def test_no_module_has_the_name_of_a_stdlib_module() -> None:
-    """With a package folder as working directory, its files would shadow those of the standard library."""
+    """No module has the name of a standard library module, which it would shadow in its own folder."""
     folders = (ADDON, ROOT / "tests")
     paths = [path for folder in folders for path in folder.rglob("*.py") if "node_modules" not in path.parts]
     names = {path.stem for path in paths} | {path.parent.name for path in paths}
@@ -396,7 +399,7 @@ def test_no_module_has_the_name_of_a_stdlib_module() -> None:
 
 
 def test_the_top_level_is_as_agreed() -> None:
-    """Three folders, three files, and dot files."""
+    """The top level of the repository contains only three folders, three files, and dot files."""
     seen = {path.name for path in ROOT.iterdir() if not path.name.startswith(".")}
     built = {"build", "dist", "node_modules"}
     assert seen - built == {"addon", "tests", "flows", "pyproject.toml", "Makefile", "README.md"}

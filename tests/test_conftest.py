@@ -1,4 +1,4 @@
-"""The rules of conftest.py, tried on a small tree of tests: what a missing program means in CI and elsewhere."""
+"""Tests for conftest.py with a small set of tests: the effect of a missing program in CI and elsewhere."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ pytest.skip("needs chromium", allow_module_level=True)
 """
 
 
-# Starting workers takes seconds.
+# Starting worker processes takes seconds.
 @pytest.mark.slow
 @pytest.mark.parametrize(("ci", "workers"), [("true", "0"), ("true", "2"), ("", "0")])
 def test_a_missing_program_fails_in_ci_alone(tmp_path: Path, ci: str, workers: str) -> None:
-    """A test or module skipped for lack of a program fails in CI, in workers too; any other skip stays a skip."""
+    """A test or module that is skipped for a missing program fails in CI, also in worker processes; other skips are
+    allowed.
+    """
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "test_module.py").write_text(MODULE)
@@ -49,7 +51,9 @@ def test_a_missing_program_fails_in_ci_alone(tmp_path: Path, ci: str, workers: s
 
 
 def test_each_case_runs_and_all_that_fail_are_named() -> None:
-    """A single failure is raised as it is, several as a group; cases of two decorators are multiplied."""
+    """All cases run; a single failure is raised unchanged, several as a group, and two decorators
+    multiply their cases.
+    """
     ran: list[tuple[int, str]] = []
 
     @each("number", [1, 2, 3])

@@ -23,7 +23,7 @@ PACKAGE = ROOT / "addon" / "toolsim"
 PAGES = ("README.md", *sorted(str(page.relative_to(ROOT)) for page in (ROOT / "addon" / "docs").glob("*.md")))
 PAGES = (*PAGES, "addon/toolsim/README.md")
 HISTORY = "addon/docs/changes.md"
-"""It names what earlier versions had."""
+"""The changelog, which contains names of earlier versions."""
 
 
 def sources(*folders: str) -> Iterator[Path]:
@@ -38,7 +38,7 @@ QUESTIONS = re.compile(r"(What|Who|Whose|Which|How|Where|When|Why|Whatever|Whoev
 
 
 def test_module_docstrings_are_noun_phrases_or_begin_with_a_verb() -> None:
-    """None begins with a question word."""
+    """No module docstring begins with a question word."""
     docstrings = {path: ast.get_docstring(ast.parse(path.read_text())) or "" for path in sources("addon", "tests")}
     assert [str(path.relative_to(ROOT)) for path, text in docstrings.items() if QUESTIONS.match(text)] == []
 
@@ -47,7 +47,7 @@ def test_module_docstrings_are_noun_phrases_or_begin_with_a_verb() -> None:
 
 MOST_WORDS = 30
 MOST_LONG = 0.08
-"""The largest share of longer sentences on a page."""
+"""Maximum share of sentences on a page that may be longer."""
 
 
 def sentences(page: str) -> list[str]:
@@ -55,7 +55,7 @@ def sentences(page: str) -> list[str]:
     text = re.sub(r"^ *(`{3,}).*?^ *\1\s*$", "", page, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"<!--.*?-->|!\[[^\]]*\]\([^)]*\)", "", text, flags=re.DOTALL)
     text = re.sub(r"<summary>.*?</summary>|</?details>", "\n\n", text)
-    # A list item is a paragraph; so are the lines around a table or a heading.
+    # List items and the lines around a table or a heading are separate paragraphs.
     text = re.sub(r"^\s*(?:\||#).*$", "\n", text, flags=re.MULTILINE)
     text = re.sub(r"^\s*(?:[-*]|\d+\.) ", "\n\n", text, flags=re.MULTILINE)
     found: list[str] = []
@@ -79,7 +79,7 @@ def test_few_sentences_are_long(page: str) -> None:
 
 
 def test_sentences_are_counted_as_people_do() -> None:
-    """Code, tables and headings are left out, and list items are apart."""
+    """Counting omits code, tables and headings, and treats list items as separate sentences."""
     page = "# Head\n\nOne `a b c`. Two.\n\n| a table |\n|---|\n\n```sh\nSome code. More.\n```\n"
     page += "\n- three\n- four, see [a\n  link](x.md#y)\n"
     assert sentences(page) == ["One `code`.", "Two.", "three", "four, see a link"]
@@ -92,7 +92,7 @@ def test_sentences_are_counted_as_people_do() -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != HISTORY])
 def test_files_that_a_page_names_exist(page: str) -> None:
-    """Modules by their path in the package, all other files by their path in the repository."""
+    """Each module or file that a page names exists, relative to the package or to the repository."""
     for name in re.findall(r"`((?:[\w.-]+/)+[\w.-]*\.(?:py|json|yaml|yml|toml|flow|cfg))`", (ROOT / page).read_text()):
         assert (PACKAGE / name).exists() or (ROOT / name).exists() or any(PACKAGE.rglob(name)), name
 
@@ -104,7 +104,7 @@ PLAIN = set(
         "first id, history; client body, backend bytes",
     )
 )
-"""Words of diagrams that name no code."""
+"""Words in diagrams that do not name code."""
 
 
 @pytest.mark.parametrize("page", ["addon/docs/lifecycle.md", "addon/toolsim/README.md"])
@@ -119,7 +119,7 @@ def test_stages_of_a_diagram_exist(page: str) -> None:
 
 
 def test_modules_of_the_mutants_exist() -> None:
-    """Those of ``make mutation``, their tests, and the example in ``make help``."""
+    """The modules and tests of ``make mutation``, and the modules in the example of ``make help``, exist."""
     [example] = re.findall(r'\(MODULES="([\w ]+)"\)', (ROOT / "Makefile").read_text())
     assert set(example.split()) <= set(MUTATED)
     files = [PACKAGE / f"{file}.py" for target in MUTATED.values() for file in target.files]
@@ -137,7 +137,7 @@ def help_texts() -> str:
 
 
 def test_settings_that_help_and_pages_name_exist() -> None:
-    """Each ``toolsim_NAME=VALUE`` is an option, with one of its values."""
+    """Each ``toolsim_NAME=VALUE`` in help texts and pages is an option with one of its values."""
     by_name = {option.full_name: option for option in OPTIONS}
     pages = "\n".join((ROOT / page).read_text() for page in PAGES if page != HISTORY)
     found = re.findall(r"\b(toolsim_[a-z_]+)=([a-z][\w-]*)", f"{help_texts()}\n{pages}")
@@ -184,13 +184,13 @@ BUDGET: dict[str, int] = {
     "as ever": 2,
     "told": 94,
 }
-"""The uses that are left of each word that the glossary or the style guide replaced, by a pattern."""
+"""The remaining uses of each word that the glossary or the style guide replaced, by a pattern."""
 
 EXCEPTIONS = (
-    # Earlier names are its subject.
+    # This file and the changelog are about earlier names.
     "addon/toolsim/proxy/legacy.py",
     HISTORY,
-    # The words themselves.
+    # This file lists the words.
     "tests/test_language.py",
 )
 
@@ -205,6 +205,6 @@ def uses(word: str) -> dict[str, int]:
 
 @pytest.mark.parametrize("word", BUDGET)
 def test_words_do_not_come_back(word: str) -> None:
-    """Their number only falls."""
+    """The number of uses of a replaced word does not exceed its budget."""
     found = uses(word)
     assert sum(found.values()) <= BUDGET[word], found

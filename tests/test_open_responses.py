@@ -1,6 +1,6 @@
-"""The rules of the Open Responses specification, obeyed by ``/v1/responses`` over a backend that only knows chat.
+"""The rules of the Open Responses specification, followed by ``/v1/responses`` over a backend with only the chat API.
 
-Each rule is tested end to end: a client's request is rewritten, a chat backend answers, its bytes are rewritten.
+Each rule is tested end to end: a client's request is rewritten, a chat backend answers, and its answer is rewritten.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OTHER = CALL.replace("get_weather", "other")
 IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}
 USER = {"type": "message", "role": "user", "content": "Hi"}
 
-# The test suite's kinds of request: what the client sends, and how the model answers.
+# The request types of the specification's test suite: the client's request, and the model's answer.
 REQUESTS: dict[str, tuple[dict[str, Any], str]] = {
     "text": ({"input": "Hi"}, "Hello."),
     "instructions": (
@@ -76,7 +76,7 @@ REQUIRED: dict[str, tuple[type, ...]] = {
 
 @dataclass
 class Outcome:
-    """What the client got: the final object, and for a stream its chunks and events."""
+    """The client's result: the final object, and for a stream its chunks and events."""
 
     sent: dict[str, Any]
     plan: Plan
@@ -126,7 +126,7 @@ def test_response_object(outcome: Outcome) -> None:
 
 
 def test_published_schemas(outcome: Outcome) -> None:
-    """The Response of a whole answer, and every event of a stream, conform to the specification's schemas."""
+    """The Response of a non-streamed answer and every event of a stream conform to the specification's schemas."""
     from support.open_responses import check_event, check_response
 
     check_response(outcome.response)
@@ -135,7 +135,7 @@ def test_published_schemas(outcome: Outcome) -> None:
 
 
 def test_what_the_client_sent_is_echoed(outcome: Outcome) -> None:
-    """Instructions, temperature and metadata come back as sent; tools as flat functions with all their keys."""
+    """Instructions, temperature and metadata are echoed unchanged, and tools as flat functions with all their keys."""
     for key in ("instructions", "temperature", "metadata"):
         if key in outcome.sent:
             assert outcome.response[key] == outcome.sent[key]
@@ -145,7 +145,7 @@ def test_what_the_client_sent_is_echoed(outcome: Outcome) -> None:
 
 
 def test_usage(outcome: Outcome) -> None:
-    """The backend's counts, with their details."""
+    """The usage contains the backend's token counts, with their details."""
     usage = outcome.response["usage"]
     assert (usage["input_tokens"], usage["output_tokens"], usage["total_tokens"]) == (3, 4, 7)
     assert usage["input_tokens_details"]["cached_tokens"] == 0
@@ -153,7 +153,7 @@ def test_usage(outcome: Outcome) -> None:
 
 
 def test_items(outcome: Outcome) -> None:
-    """Every item has an id and is completed; ids repeat neither in the answer nor in the conversation."""
+    """Every item is completed and has an id that is unique in the answer and in the conversation."""
     ids = [item["id"] for item in outcome.response["output"]]
     assert len(set(ids)) == len(ids)
     assert all(item["status"] == "completed" for item in outcome.response["output"])
@@ -162,14 +162,16 @@ def test_items(outcome: Outcome) -> None:
 
 
 def test_every_event_is_one_frame_in_one_chunk(streamed: Outcome) -> None:
-    """The event line equals the type, numbers count from 0, and each chunk consists of whole frames."""
+    """The event line equals the type, sequence numbers count from 0, and each chunk consists of complete frames."""
     assert all(name == event["type"] for name, event in streamed.events)
     assert [event["sequence_number"] for _, event in streamed.events] == list(range(len(streamed.events)))
     assert all(chunk.startswith((b"event: ", b"data: [DONE]")) and chunk.endswith(b"\n\n") for chunk in streamed.chunks)
 
 
 def test_order_of_events(streamed: Outcome) -> None:
-    """Created and in progress come first; each item is added, has a delta at least, and is done; completed is last."""
+    """The stream begins with created and in_progress, each item is added, has deltas and is done, and completed is
+    last.
+    """
     kinds = [kind for kind, _ in streamed.events]
     assert kinds[:2] == ["response.created", "response.in_progress"]
     assert kinds[-1] == "response.completed"
@@ -187,7 +189,7 @@ def test_order_of_events(streamed: Outcome) -> None:
     "allowed", [{"type": "function", "name": "get_weather"}, {"type": "function", "function": {"name": "get_weather"}}]
 )
 def test_allowed_tools_are_a_hard_limit(stream: bool, allowed: dict[str, Any]) -> None:
-    """A declared tool outside ``allowed_tools`` is never called, and its text is not lost."""
+    """A declared tool outside ``allowed_tools`` is never called, and the text of such a call is kept."""
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [allowed]}
     sent = {"input": "x", "tools": [WEATHER, {**WEATHER, "name": "other"}], "tool_choice": choice}
     response = ask(sent, f"{OTHER}{CALL}", stream).response
@@ -199,7 +201,7 @@ def test_allowed_tools_are_a_hard_limit(stream: bool, allowed: dict[str, Any]) -
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_parallel_tool_calls_false(stream: bool) -> None:
-    """At most one call."""
+    """With parallel_tool_calls set to false, the answer has at most one call."""
     sent = {"input": "x", "tools": [WEATHER], "parallel_tool_calls": False}
     response = ask(sent, CALL * 2, stream).response
     assert [item["type"] for item in response["output"]] == ["function_call"]
@@ -207,7 +209,7 @@ def test_parallel_tool_calls_false(stream: bool) -> None:
 
 
 def test_unknown_previous_response() -> None:
-    """A response that nobody stored is an error with its own code."""
+    """A previous response that is not stored is an error with a specific code."""
 
     with pytest.raises(BadRequest) as raised:
         ask({"input": "x", "previous_response_id": "resp_1"}, "", False)
@@ -234,7 +236,7 @@ def compact(**sent: Any) -> tuple[int, dict[str, Any]]:
 
 
 def test_compacting() -> None:
-    """The resource and its items have all their keys, and the last item is the compaction."""
+    """A compaction and its items have all required keys, and its last item is of type compaction."""
     texts = ["We agreed to launch on Tuesday and notify support first.", "Understood."]
     roles = zip(("user", "assistant"), texts, strict=True)
     items = [{"type": "message", "role": role, "content": text} for role, text in roles]
@@ -253,6 +255,6 @@ def test_compacting() -> None:
 
 
 def test_compacting_needs_a_model() -> None:
-    """A request without a model is a 400."""
+    """A compaction request without a model is a 400."""
     status, body = compact(input=[{"type": "message", "role": "user", "content": "Compact this."}])
     assert (status, body["error"]["param"]) == (400, "model")

@@ -1,8 +1,8 @@
-"""Loops over what somebody else sends: waiting for what has arrived does not suspend, so each of them pauses.
+"""Loops over a peer's data: awaiting data that has already arrived does not suspend, so each of these loops pauses.
 
-1. Each loop of the proxy that awaits is found by its syntax. It pauses by itself, or it is in ``WITHOUT``, with the
-   reason why it cannot hold the event loop.
-2. The pauses are tested with a slice of no length: then nothing is handled together with what came before it.
+1. Each loop of the proxy that awaits is found by its syntax. Either it pauses, or it is listed in ``WITHOUT`` with the
+   reason why it cannot block the event loop.
+2. The pauses are tested with a time slice of zero: then no two items are handled without a pause between them.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ PAUSES = ("yield_to_others(", "asyncio.sleep(")
 COUNT = 300
 
 WITHOUT = {
-    # Each turn waits for what does not exist yet.
+    # Each iteration waits for data that does not exist yet.
     "backends/codex/server.py::child": "for the child's start",
     "backends/codex/server.py::_cancel_and_wait": "for the end of a task",
     "background/runs.py::_renew": "for seconds, or for a change of its own",
     "proxy/prose_fallback.py::whole": "it takes all events that have arrived, at most 32 (Load)",
-    # A number that is ours.
+    # The number of iterations is toolsim's own.
     "background/background_store.py::end": "MAX_TRIES",
     "background/background_store.py::_replace": "only another proxy's write repeats it",
     "background/endpoints.py::_current": "MAX_TRIES",
@@ -73,7 +73,7 @@ WITHOUT = {
     "sockets/server.py::_send": "the messages of one event",
     "sockets/websocket.py::upgrade": "the head of a request, which h11 limits",
     "sockets/websocket.py::_discard": "pieces of 64 KiB of a buffer of twice that, dropped",
-    # Who produces or consumes it pauses.
+    # The producer or consumer of the data pauses.
     "backends/codex/backend.py::answer": "_write_all of the loopback",
     "backends/local.py::answer": "_write_all of the loopback",
     "background/event_log.py::follow": "answer of rounds/server.py",
@@ -82,11 +82,11 @@ WITHOUT = {
     "sockets/connection.py::_answer": "_deliver",
     "sockets/server.py::run": "messages of websocket.py",
 }
-"""Why a function's loops need no pause."""
+"""The reasons why the loops of these functions need no pause."""
 
 
 def parts_of(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what a node contains, without functions of their own."""
+    """Yield the descendants of a node, except those inside nested functions."""
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             yield child
@@ -112,7 +112,7 @@ def loops() -> Iterator[tuple[str, str]]:
 
 
 def test_each_loop_that_awaits() -> None:
-    """It pauses, or cannot hold the event loop."""
+    """Each loop of the proxy that awaits pauses, or is listed as unable to block the event loop."""
     found = {place for place, code in loops() if not any(pause in code for pause in PAUSES)}
     assert found == WITHOUT.keys()
 
@@ -124,19 +124,21 @@ def no_slice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Counted:
-    """Counts what is handled."""
+    """Counts the handled items."""
 
     def __init__(self) -> None:
         self.count = 0
 
     async def each(self, made: Callable[[], Any]) -> AsyncGenerator[Any]:
-        """Yield, without suspending."""
+        """Yield items without suspending."""
         for _ in range(COUNT):
             self.count += 1
             yield made()
 
     async def together(self, work: Any) -> int:
-        """Do the work; return how many were handled between two turns of the event loop."""
+        """Do the work; return the maximum number of items that were handled between two iterations of the
+        event loop.
+        """
         task, counts = asyncio.ensure_future(work), [0]
         while not task.done():
             await asyncio.sleep(0)
@@ -147,7 +149,7 @@ class Counted:
 
 
 async def test_lines_of_a_server() -> None:
-    """Empty ones, too, of which 8 MiB may come between two requests."""
+    """Reading the lines of an MCP server pauses after each line, even if it is empty."""
     counted, stdout = Counted(), asyncio.StreamReader()
     stdout.feed_data(b"\n" * COUNT)
     stdout.feed_eof()
@@ -160,7 +162,7 @@ async def test_lines_of_a_server() -> None:
 
 
 async def test_pieces_of_an_mcp_server() -> None:
-    """Tiny chunks, and large ones with tiny events in them."""
+    """Reading an MCP server's HTTP answer pauses after each chunk, and after each event within a large chunk."""
     for piece in b"x", b"x" * 4096 * COUNT:
         counted, inner = Counted(), Counted()
 
@@ -191,7 +193,7 @@ async def test_pieces_of_an_mcp_server() -> None:
 
 
 async def all_of(port: int, path: str, headers: dict[str, str]) -> None:
-    """Read an answer to its end."""
+    """Read an answer completely."""
     async with httpx2.AsyncClient(timeout=20, trust_env=False) as client:
         body = {"model": "m", "input": "x", "stream": True}
         assert (await client.post(f"http://127.0.0.1:{port}{path}", json=body, headers=headers)).content
@@ -233,7 +235,7 @@ async def test_frames_of_a_stream_that_exists() -> None:
 
 
 async def test_chunks_of_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page of a backend, of which toolsim asks which server it is."""
+    """Fetching a page to detect a backend's engine pauses after each chunk."""
     counted = Counted()
     client = await page_client()
     from tornado.simple_httpclient import _HTTPConnection

@@ -1,4 +1,4 @@
-"""README and its pages are checked against the code: every option, command and snippet in them."""
+"""Checks README and its pages against the code: every option, command and snippet in them."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from toolsim.response.rewrite import ResponseRewriter
 README = (ROOT / "README.md").read_text()
 DOCS = ROOT / "addon" / "docs"
 PAGES = ("README.md", *sorted(str(page.relative_to(ROOT)) for page in DOCS.glob("*.md")))
-"""README and the pages that it links to."""
+"""README and the pages that it links."""
 TEXT = "\n".join((ROOT / page).read_text() for page in PAGES)
 MAKEFILE = (ROOT / "Makefile").read_text()
 NODE = ROOT / "tests" / "clients" / "node"
 SVG = "{http://www.w3.org/2000/svg}"
-# Seconds for a snippet. On a busy machine the imports of some clients take longer than a minute.
+# Maximum seconds for a snippet; on a busy machine, importing some clients takes more than a minute.
 PATIENCE = 240
 
 
 def section(name: str) -> str:
-    """Return what is between two marks, on whichever page they are."""
+    """Return the text between two markers, regardless of the page."""
     return TEXT.split(f"<!-- {name} -->")[1].split(f"<!-- /{name} -->")[0]
 
 
@@ -93,7 +93,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Logs, metrics, recordings": ("log", "metrics_labels", "sse_telemetry", "capture"),
     "Limits": ("max_body_bytes", "max_tool_bytes", "connect_timeout", "idle_timeout", "drain_timeout"),
 }
-"""The sections of the page of options, by the names of the options."""
+"""The groups of the options page, with the names of their options."""
 
 
 def default_of(option: Option) -> str:
@@ -148,7 +148,7 @@ The environment variables of toolsim's predecessor change some defaults: `{varia
 
 
 def test_the_file_of_settings_is_one(tmp_path: Path) -> None:
-    """What the page shows is a command line that is taken."""
+    """The settings file on the page is equivalent to a valid command line."""
     file = tmp_path / "toolsim.toml"
     file.write_text(re.findall(r"^```toml\n(.*?)^```", (DOCS / "backends.md").read_text(), re.MULTILINE | re.DOTALL)[0])
     words = ["serve", "--config", str(file)]
@@ -158,7 +158,7 @@ def test_the_file_of_settings_is_one(tmp_path: Path) -> None:
 
 
 def test_the_file_of_keys_of_the_page(tmp_path: Path) -> None:
-    """The example has a user with a key and one with its digest."""
+    """The key file on the page has a user with a key and a user with a digest."""
     (example,) = re.findall(
         r"^```text\n(# NAME KEY.*?)^```", (DOCS / "security.md").read_text(), re.MULTILINE | re.DOTALL
     )
@@ -175,7 +175,7 @@ def test_every_option_is_in_one_group() -> None:
 
 
 def test_every_option_is_documented() -> None:
-    """The page of options is generated from them (python test_readme.py writes it); README names six."""
+    """The options page equals the generated one (python test_readme.py writes it), and README names six options."""
     assert OPTIONS_PAGE.read_text() == options_page()
     known = {option.full_name for option in OPTIONS} | {PREFIX + name for name in RENAMED} | {"toolsim_replay"}
     assert hasattr(pytest_plugin, "toolsim_replay")
@@ -196,13 +196,13 @@ def test_every_option_is_documented() -> None:
 
 
 def test_readme_fits_on_a_page() -> None:
-    """What needs more room has a page of its own, to which README links."""
+    """README has at most 250 lines, and links to every page."""
     assert len(README.splitlines()) <= 250
     assert {page for page in PAGES if page != "README.md"} <= set(re.findall(r"\]\(([^)#]+)", README))
 
 
 def test_options_are_set_as_they_can_be() -> None:
-    """Each setting on the pages names an option, with one of its choices if it has any."""
+    """Each setting on the pages names an option, with one of its choices if it has choices."""
     by_name = {option.full_name: option for option in OPTIONS}
     settings = re.findall(r"--set (toolsim_\w+)=(\S+?)`?(?=[\s,.:])", TEXT)
     assert settings
@@ -211,7 +211,7 @@ def test_options_are_set_as_they_can_be() -> None:
 
 
 def test_every_stage_direction_is_documented() -> None:
-    """The page of backends lists what the scripted model can play, and nothing else."""
+    """The page of backends lists exactly the stage directions that the scripted model supports."""
     rows = re.findall(r"^\| `\[(\w+)\]` \| (.*) \|$", section("directions"), re.MULTILINE)
     assert dict(rows) == DIRECTIONS
 
@@ -224,7 +224,7 @@ def test_every_make_target_is_documented() -> None:
 
 
 def test_renamed_make_targets_keep_working() -> None:
-    """Each earlier name is an alias of a target that exists, and says so."""
+    """Each earlier name of a make target is an alias for an existing target, and prints the current name."""
     [renamed] = re.findall(r"^RENAMED := (.*)$", MAKEFILE, re.MULTILINE)
     for name in renamed.split():
         done = subprocess.run(["make", "-n", name], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -259,7 +259,7 @@ def test_files_and_anchors_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_what_unfolds_is_closed(page: str) -> None:
-    """Each <details> ends before the next heading; otherwise it would swallow the rest of the page."""
+    """Each <details> is closed before the next heading; otherwise it would hide the rest of the page."""
     for part in re.split(r"^#+ ", (ROOT / page).read_text(), flags=re.MULTILINE):
         assert part.count("<details>") == part.count("</details>"), part.partition("\n")[0]
 
@@ -278,7 +278,7 @@ ARCHITECTURE = (PACKAGE / "README.md").read_text()
 
 
 def test_the_architecture_page_names_what_is_there() -> None:
-    """The files that it names exist, in the package or the repository, and so do the functions and classes."""
+    """The files, functions and classes that the architecture page names exist."""
     for name in re.findall(r"`([\w/.]+(?:\.py|\.json|/))`", ARCHITECTURE):
         assert (PACKAGE / name).exists() or (ROOT / name).exists() or any(PACKAGE.rglob(name)), name
     source = "\n".join(path.read_text() for path in PACKAGE.parent.rglob("*.py"))
@@ -287,7 +287,7 @@ def test_the_architecture_page_names_what_is_there() -> None:
 
 
 def test_the_architecture_page_has_the_layers() -> None:
-    """Its table lists the layers that the architecture test enforces."""
+    """The table on the architecture page lists the layers that the architecture test enforces."""
     table = ARCHITECTURE.split("<!-- layers -->")[1].split("<!-- /layers -->")[0]
     rows = re.findall(r"^\| \d+ \| ([^|]+) \|", table, re.MULTILINE)
     layers = tuple(tuple(re.findall(r"`([\w.]+)`", row)) for row in rows)
@@ -319,14 +319,14 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("line", commands())
 def test_every_command_line_is_accepted(line: str, tmp_path: Path) -> None:
-    """The command's own parser accepts it, with options that exist and values that they accept."""
+    """The command's parser accepts each command line on the pages, with existing options and valid values."""
     # Placeholders for the reader's own values.
     (tmp_path / "model.gguf").touch()
     (tmp_path / "models.toml").write_text('[[models]]\nnames = "m"\nurl = "http://127.0.0.1:9"\n')
     line = line.replace("=models.toml", f"={tmp_path / 'models.toml'}")
     meant = {"URL": "http://127.0.0.1:9", "model.gguf": str(tmp_path / "model.gguf"), "PROGRAM": "codex"}
     words = [meant.get(word, word) for word in shlex.split(line)[1:]]
-    # The changelog of an earlier version has the names of its time.
+    # The changelog of an earlier version contains the names of that version.
     words[0] = RENAMED_COMMANDS.get(words[0], words[0])
     if words[0] == "claude" and "--run" in words:
         words = ["launch", "claude", *(word for word in words[1:] if word != "--run")]
@@ -344,13 +344,13 @@ def test_every_command_line_is_accepted(line: str, tmp_path: Path) -> None:
     elif words[0] in ("addon-path", "options"):
         assert parser().parse_args(words).command == words[0]
     else:
-        # What follows -- is for the program that the command runs.
+        # Arguments after -- are for the program that the command runs.
         args = parser().parse_args(words[: words.index("--")] if "--" in words else words)
         check_settings(args.set, host=args.host)
 
 
 def test_there_is_a_recipe_for_each_common_backend() -> None:
-    """One command for each common backend; each listens on this machine only."""
+    """The page has one command for each common backend, and each listens on this machine only."""
     rows = re.findall(r"^\| ([^|]+) \| `(toolsim [^`]+)` \|", section("recipes"), re.MULTILINE)
     assert [name for name, _ in rows] == [
         "your Codex login",
@@ -366,14 +366,14 @@ def test_there_is_a_recipe_for_each_common_backend() -> None:
 
 
 def test_every_mitmproxy_command_listens_here() -> None:
-    """Commands that people start by hand listen on this machine only; those that only read a file do not listen."""
+    """Each mitmproxy command on the pages listens on this machine only, or just reads a file."""
     lines = re.findall(r"^ *(mitm(?:dump|web|proxy) -.*)$", TEXT, re.MULTILINE)
     assert lines
     assert [line for line in lines if "--listen-host 127.0.0.1" not in line and " -nr " not in line] == []
 
 
 def test_the_picture_is_true() -> None:
-    """The left side of the first picture, as a model's answer, is rewritten to the right side."""
+    """The left side of the first image, taken as a model's answer, is rewritten to the right side."""
     picture = ElementTree.parse(ROOT / "tests/cli/screenshots/before-after.svg")
     left, right = ("\n".join("".join(text.itertext()) for text in group) for group in picture.iter(f"{SVG}g"))
     asked = {
@@ -412,9 +412,9 @@ def aimed(snippet: str, url: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("snippet", [snippet for snippet in blocks("python") if "toolsim" not in snippet])
 def test_python_snippets(snippet: str, scripted: str) -> None:
-    """Each Python snippet of a client works as it stands and prints what the model says.
+    """Each Python snippet of a client runs unchanged and prints the model's answer.
 
-    Those of the library run in ``unit/test_parsing.py`` and ``clients/test_fastapi.py``.
+    The snippets of the library run in ``unit/test_parsing.py`` and ``clients/test_fastapi.py``.
     """
     command = [sys.executable, "-W", "ignore", "-c", aimed(snippet, scripted)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -424,7 +424,7 @@ def test_python_snippets(snippet: str, scripted: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("snippet", blocks("js"))
 def test_javascript_snippets(snippet: str, scripted: str, tmp_path: Path) -> None:
-    """Each JavaScript snippet does too."""
+    """Each JavaScript snippet of a client runs unchanged and prints the model's answer."""
     node = shutil.which("node")
     if node is None or not (NODE / "node_modules").is_dir():
         pytest.skip("needs node and its clients (make test-clients)")

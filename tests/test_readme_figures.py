@@ -1,4 +1,4 @@
-"""The tables of figures, in README and on their own page, agree with the committed reports."""
+"""The tables of figures, in README and on the page of benchmarks, agree with the committed reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cells(report: str) -> Iterator[Mapping[str, Any]]:
 
 
 def table(heading: str) -> list[list[str]]:
-    """Return the rows of the table with this heading, cell by cell."""
+    """Return the cells of each row in the table with this heading."""
     assert PAGES.count(f"\n{heading}") == 1
     lines = PAGES.split(f"\n{heading}")[1].split("\n\n")[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -35,7 +35,7 @@ def of(ok: int, runs: int) -> str:
 
 
 def test_figures_by_model_and_way() -> None:
-    """Each row agrees with its model's report, interval included, and the last one is the sum."""
+    """Each row agrees with its model's report, including the interval, and the last row is the sum."""
     report: dict[tuple[str, str], str] = {}
     sums: dict[str, list[int]] = {}
     seen = 0
@@ -58,7 +58,9 @@ def test_figures_by_model_and_way() -> None:
 
 
 def test_figures_of_calls_as_text() -> None:
-    """Answers in which a client finds a call as text; and those to irrelevance that are right and hold none."""
+    """The figures of answers with calls as text, and of correct irrelevance answers without them, agree with the
+    reports.
+    """
     as_text, clean = {}, {}
     for model, size in MODELS.items():
         report, short = OF_MODELS[size], model.rpartition("-")[2]
@@ -92,7 +94,7 @@ def test_figures_of_calls_as_text() -> None:
 
 
 def test_readme_sums_up_what_the_page_says() -> None:
-    """Each model's row is the sum under its name on the page."""
+    """README's row for each model equals the model's sum on the page."""
     sums: dict[str, list[str]] = {}
     model = ""
     for name, *figures in table("| cases | toolsim | the server's `tools` |"):
@@ -103,7 +105,7 @@ def test_readme_sums_up_what_the_page_says() -> None:
 
 
 def test_readme_opens_with_a_figure_of_the_table() -> None:
-    """Its sentence for newcomers quotes one model's cases, right through toolsim and with the server's own tools."""
+    """README's first figures quote one model's cases from the table, with toolsim and with the server's own tools."""
     [(model, right, cases, native)] = re.findall(
         r"(\S+)\s+got (\d+) of (\d+)\s+cases\s+right.*?, but\s+only\s+(\d+)", PAGES
     )
@@ -112,7 +114,7 @@ def test_readme_opens_with_a_figure_of_the_table() -> None:
 
 
 def test_figures_before_and_after() -> None:
-    """The figures from before the manifest had forms, and the current ones, are those of the joined report."""
+    """The figures from before the manifest had forms, and the current figures, agree with the joined report."""
     report = {
         (cell["suite"], cell["model"], cell["setting"]): of(cell["ok"], cell["runs"])
         for cell in cells("before-and-after")
@@ -124,7 +126,7 @@ def test_figures_before_and_after() -> None:
 
 @pytest.mark.parametrize("model", ["0.5B", "1.5B"])
 def test_figures_of_the_forms(model: str) -> None:
-    """Each form's figures are those in that model's report on forms."""
+    """Each form's figures agree with the model's report on forms."""
     report = {
         (cell["setting"].removeprefix("toolsim_manifest=") or "calls", cell["suite"]): of(cell["ok"], cell["runs"])
         for cell in cells(f"forms-{model.lower()}")
@@ -136,7 +138,7 @@ def test_figures_of_the_forms(model: str) -> None:
 
 
 def test_figures_of_the_second_opinion() -> None:
-    """With and without the option: from the committed reports of the same cases, and of cases in no other report."""
+    """The figures with and without second opinions agree with the reports of the same cases and of unseen cases."""
     asked = {"toolsim_second_opinion=on"}
     off, on = cells("qwen2.5-coder-1.5b"), list(cells("second-opinion-1.5b"))
     before = {cell["suite"]: of(cell["ok"], cell["runs"]) for cell in off if cell["way"] == "toolsim"}
@@ -154,7 +156,7 @@ def test_figures_of_the_second_opinion() -> None:
 
 
 def test_the_other_cases_are_in_no_other_report() -> None:
-    """No other report has these cases, as the page claims."""
+    """The cases of the report on unseen cases are in no other report, as the page claims."""
     runs = {
         path.parent.name: {json.loads(line)["case"] for line in path.read_text(encoding="utf-8").splitlines()}
         for path in REPORTS.glob("*/runs.jsonl")
@@ -164,7 +166,7 @@ def test_the_other_cases_are_in_no_other_report() -> None:
 
 
 def test_figures_of_which_output_is_whose() -> None:
-    """Each row sums the runs of one model, for outputs in the order of their calls or in another one."""
+    """Each row is the sum of one model's runs, with outputs in the order of their calls or in another order."""
     runs = (REPORTS / "which-output" / "runs.jsonl").read_text(encoding="utf-8").splitlines()
     found: dict[tuple[str, str, str], list[bool]] = {}
     for run in map(json.loads, runs):
@@ -180,7 +182,7 @@ def test_figures_of_which_output_is_whose() -> None:
 
 
 def test_figures_of_a_demanded_call() -> None:
-    """The first column agrees with the model's own reports, the others with the report on both demands."""
+    """The first column agrees with the model's own reports, the other columns with the report on required calls."""
     free = {
         cell["suite"]: of(cell["ok"], cell["runs"])
         for report in ("qwen2.5-coder-0.5b", "questions-0.5b")

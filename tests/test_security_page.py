@@ -1,7 +1,7 @@
 """The claims of addon/docs/security.md: each sentence with the tests that prove it.
 
-The tests are named by file (below ``tests/``) and function, and run where they are: this file proves only that none of
-them is missing, that no promise is made without one, and that each number is that of the code.
+The tests are named by file (below ``tests/``) and function, and are run there. This file checks that no named test is
+missing, that no claim lacks a test, and that each number equals the code's.
 """
 
 from __future__ import annotations
@@ -469,7 +469,7 @@ Captures (`toolsim_capture`)
     unit/recordings/test_redact.py::test_secret_in_pieces
     proxy/test_recording.py::test_planted_secrets
 """
-"""Each sentence by how it begins, and below it the tests that prove it."""
+"""The beginning of each sentence, followed by the tests that prove it."""
 
 EXPLAINS = (
     "Clients without a key",
@@ -517,7 +517,7 @@ EXPLAINS = (
     "A neighbor can reach",
     "Check them before",
 )
-"""Sentences that introduce others, say what is possible, or give advice."""
+"""Sentences that introduce others, describe possibilities, or give advice."""
 
 KIB, MIB = 1024, 1024 * 1024
 SLICES = (round(time_slice.SLICE_SECONDS * 1000), round(time_slice.PAUSE_SECONDS * 1000))
@@ -554,10 +554,10 @@ NUMBERS: dict[str, tuple[float, ...]] = {
     "Between two requests": (stdio.MAX_BETWEEN_BYTES / MIB, stdio.MAX_BETWEEN_MESSAGES),
     "It is valid once": (approvals.MAX_SECONDS / 3600,),
 }
-"""The numbers in a sentence, in their order, as the code has them."""
+"""The values in the code for the numbers in a sentence, in order."""
 
 MEASURED = ("Smaller ones take", "Schemas and patterns are measured", "The limits are 40 ms")
-"""Sentences with times and sizes that were measured."""
+"""Sentences with measured times and sizes."""
 
 NUMERALS = {"five": 5, "six": 6, "ten": 10, "sixty": 60, "hour": 1}
 NUMBER = re.compile(rf"(?<![\w.])[\d,]*\d\b(?!\.\d)|\b(?:{'|'.join(NUMERALS)})\b")
@@ -565,7 +565,7 @@ STATUS = re.compile(r"\b(?:404|429|500|503)\b|127\.0\.0\.1|IPv\d")
 
 
 def claims() -> dict[str, list[str]]:
-    """Return the names of the tests by how a sentence begins."""
+    """Return the names of the tests by the beginning of their sentence."""
     found: dict[str, list[str]] = {}
     sentence = ""
     for line in CLAIMS.strip().splitlines():
@@ -578,7 +578,7 @@ def claims() -> dict[str, list[str]]:
 
 
 def sentences() -> list[str]:
-    """Return the sentences of the two sections that promise something."""
+    """Return the sentences of the two sections that make claims."""
     text = PAGE.split("## Not trusted")[1].split("## How this")[0]
     found: list[str] = []
     for block in re.split(r"\n\n|\n(?=- )", text):
@@ -596,7 +596,7 @@ def functions_of(file: str) -> frozenset[str]:
 
 
 def test_each_sentence_has_its_tests() -> None:
-    """Every sentence is in one of the two tables, and they have no others."""
+    """Every sentence is in one of the two tables, and the tables contain no other sentences."""
     known = [*claims(), *EXPLAINS]
     unknown = [each for each in sentences() if not any(map(each.startswith, known))]
     assert unknown == []
@@ -604,20 +604,20 @@ def test_each_sentence_has_its_tests() -> None:
 
 
 def test_each_named_test_exists() -> None:
-    """By file and function."""
+    """Each test in the table exists in its file."""
     assert all(claims().values())
     named = {each for tests in claims().values() for each in tests}
     assert sorted(each for each in named if each.split("::")[1] not in functions_of(each.split("::")[0])) == []
 
 
 def numbers_of(sentence: str) -> tuple[float, ...]:
-    """Return the numbers in a sentence, except those in names and the codes of HTTP."""
+    """Return the numbers in a sentence, except numbers in names and HTTP status codes."""
     found = NUMBER.findall(STATUS.sub("", re.sub(r"`[^`]*`", "", sentence)))
     return tuple(NUMERALS[word] if word in NUMERALS else int(word.replace(",", "")) for word in found)
 
 
 def test_each_number_is_that_of_the_code() -> None:
-    """The reader can rely on limits by their numbers, too."""
+    """Each number on the page equals the value in the code."""
     found = {}
     for sentence in sentences():
         if (numbers := numbers_of(sentence)) and not sentence.startswith(MEASURED):

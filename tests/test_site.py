@@ -1,4 +1,4 @@
-"""The pages as a site, built as ``make docs`` does."""
+"""The pages as a site, built like ``make docs``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
-    """Every link, anchor, picture and page is found; a page that the contents lack would be a warning."""
+    """The site builds without warnings: every link, anchor, image and page is found and listed in the contents."""
     pytest.importorskip("myst_parser", reason="needs the extra [docs] (make docs)")
     command = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", "-c", "addon/docs/website"]
     built = subprocess.run(
