@@ -1,4 +1,4 @@
-"""A backend's bytes rewritten by toolsim, and a client's bytes as the real client libraries read them."""
+"""Rewrites a backend's bytes by toolsim, and reads the client's bytes with the real client libraries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from toolsim.wire.apis import APIS
 
 
 def rewrite(plan: Plan, content_type: str, body: bytes, cut: int = 0) -> tuple[ResponseRewriter, list[bytes]]:
-    """Return the rewriter and its chunks for a backend's body that arrives in pieces of ``cut`` bytes (0: at once)."""
+    """Return the rewriter and its chunks for a backend's body that arrives in chunks of ``cut`` bytes (0: in one
+    chunk).
+    """
     rewriter = ResponseRewriter(plan, Report(), content_type=content_type)
     chunks: list[bytes] = []
     for start in range(0, len(body), cut or len(body) or 1):
@@ -42,7 +44,7 @@ def tool(name: str, strict: bool = False, **properties: str) -> Tool:
 
 
 def plan(client: ApiName, backend: ApiName, stream: bool, tools: Sequence[Tool] = (), **fields: Any) -> Plan:
-    """Return a plan; ``policy`` may be a dict of policy fields."""
+    """Return a plan; ``policy`` can be a dict of policy fields."""
     policy = Policy(**fields.pop("policy", {}))
     echo = {"tools": [], "tool_choice": "auto", "parallel_tool_calls": True, "metadata": {}, "temperature": 1.0}
     form = AnswerForm(
@@ -63,7 +65,7 @@ def plan(client: ApiName, backend: ApiName, stream: bool, tools: Sequence[Tool] 
 
 @dataclass
 class Seen:
-    """An answer as the client read it: texts and calls in order, how it ended, the ids of its calls."""
+    """An answer as read by the client: texts and calls in order, the finish reason, and the ids of the calls."""
 
     items: list[list[Any]] = field(default_factory=list)
     finish: str = ""
@@ -93,7 +95,9 @@ def _client(status: int, content_type: str, chunks: Sequence[bytes]) -> openai.O
 
 
 def read(api_name: ApiName, stream: bool, chunks: Sequence[bytes], status: int = 200) -> Seen:
-    """Read a client's bytes with the real client; for streams, with its accumulator, which checks the order."""
+    """Read a client's bytes with the real client library; for a stream, with its accumulator, which
+    checks the order.
+    """
     kind = "text/event-stream" if stream else "application/json"
     if api_name == "messages":
         return _read_messages(status, kind, chunks)
@@ -105,7 +109,7 @@ def read(api_name: ApiName, stream: bool, chunks: Sequence[bytes], status: int =
 
 
 def _read_messages(status: int, content_type: str, chunks: Sequence[bytes]) -> Seen:
-    """Read with Anthropic's own SDK. A streamed call's arguments are the very text of its deltas."""
+    """Read an answer with Anthropic's SDK. A streamed call's arguments are the exact text of its deltas."""
 
     def answer(_: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(status, headers={"content-type": content_type}, content=iter(chunks))
@@ -150,7 +154,7 @@ def _read_responses(client: openai.OpenAI, stream: bool) -> Seen:
         with client.responses.stream(model="m", input="x") as events:
             received = list(events)
         assert [event.sequence_number for event in received] == list(range(len(received)))
-        # The helper itself returns a final response only for `response.completed`.
+        # The SDK's helper returns a final response only for `response.completed`.
         ends = ("response.completed", "response.incomplete")
         (response,) = [event.response for event in received if event.type in ends]
     else:
@@ -170,7 +174,7 @@ def _read_responses(client: openai.OpenAI, stream: bool) -> Seen:
 
 
 def completion(stream: bool, chunks: Sequence[bytes]) -> Any:
-    """Return the chat completion that the real client builds from a client's bytes."""
+    """Return the chat completion that the real client library builds from a client's bytes."""
     with _client(200, "text/event-stream" if stream else "application/json", chunks) as client:
         return _completion(client, stream)
 

@@ -1,6 +1,7 @@
-"""An MCP server on stdio that misbehaves on purpose, with one tool per fault; it needs only Python.
+"""An MCP server on stdio that misbehaves deliberately, with one tool per fault; it needs only Python.
 
-A tool does what its name says. ``echo`` returns its arguments, ``meta``, which it does not list, what came beside them.
+Each tool is named after its behavior. ``echo`` returns its arguments; ``meta``, which is not listed, returns the
+request's metadata.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-from bad_mcp_ways import FORGED  # Beside this file, which runs as a program.
+from bad_mcp_ways import FORGED  # This module is in the same folder, since this file runs as a program.
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 NAMES = (

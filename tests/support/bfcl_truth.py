@@ -1,4 +1,4 @@
-"""Correct answers from BFCL's own list: the oracle for its judge."""
+"""Correct answers from BFCL's own list, as the oracle for its judge."""
 
 from __future__ import annotations
 
@@ -59,6 +59,6 @@ def _call(line: str, functions: Mapping[str, Mapping[str, Any]]) -> Decoded:
 
 
 def load(category: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the entries of a category and its answers by id; there are none if no call is correct."""
+    """Return the entries of a category and its answers by id, which are empty if no call is correct."""
     none = "irrelevance" in category
     return bfcl_package.load_entries(category), {} if none else bfcl_package.load_answers(category)

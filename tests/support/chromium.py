@@ -1,6 +1,6 @@
-"""A headless Chromium, driven by the DevTools protocol over a pair of pipes: no driver, no WebSocket, no package.
+"""A headless Chromium, controlled by the DevTools protocol over a pair of pipes, without driver, WebSocket or package.
 
-Protocol: https://chromedevtools.github.io/devtools-protocol/, messages end with a zero byte.
+Protocol: https://chromedevtools.github.io/devtools-protocol/; messages end with a zero byte.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _FLAGS = (
     "--force-color-profile=srgb",
     "--remote-debugging-pipe",
 )
-# A machine that runs other tests at the same time is slow.
+# Seconds, which are generous because other tests can slow the machine down.
 _SECONDS = 60.0
 
 
 class Chromium:
-    """One browser with one page, as a context manager."""
+    """A browser with one page, as a context manager."""
 
     def __init__(self, *, width: int = 1280, height: int = 900) -> None:
         assert CHROMIUM is not None
@@ -51,7 +51,7 @@ class Chromium:
     def __enter__(self) -> Self:
         child_in, self._write = os.pipe()
         self._read, child_out = os.pipe()
-        # The browser expects the pipes as its descriptors 3 and 4; subprocess keeps numbers, bash renumbers.
+        # The browser expects the pipes as descriptors 3 and 4; subprocess keeps the numbers, so bash renumbers them.
         renumber = f'exec "$0" "$@" 3<&{child_in} 4>&{child_out}'
         command = ["bash", "-c", renumber, str(CHROMIUM), *_FLAGS, f"--user-data-dir={self._folder}", "about:blank"]
         with (self._folder / "log").open("wb") as log:
@@ -134,7 +134,7 @@ class Chromium:
         self.run(f"{find}.click()")
 
     def screenshot(self, path: Path, *, x: int = 0, y: int = 0, width: int, height: int) -> None:
-        """Write a part of the page as PNG."""
+        """Write a part of the page as a PNG file."""
         clip = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
         picture = self.call("Page.captureScreenshot", format="png", clip=clip)
         path.write_bytes(base64.b64decode(picture["data"]))

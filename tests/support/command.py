@@ -1,4 +1,4 @@
-"""The command ``toolsim`` as users run it: a real process with a home of its own."""
+"""The command ``toolsim`` as users run it: a real process with a separate home folder."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from support.mitmdump import CRASHES
 TOOLSIM = (sys.executable, "-m", "toolsim")
 START_SECONDS = 60.0
 BASE_URL = r"base URL for clients +(http://[^/\s]+)/v1"
-"""The line of the startup banner that names the listener."""
+"""A pattern of the line in the startup banner that contains the listener's URL."""
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return an environment with another home, so that no setting of this machine applies."""
+    """Return an environment with a different home folder, so that no setting of this machine applies."""
     return {**os.environ, "HOME": str(home), "PYTHONUNBUFFERED": "1"}
 
 
 @contextlib.contextmanager
 def running(tmp_path: Path, *arguments: str, program: Sequence[str] = TOOLSIM) -> Iterator[tuple[str, Path]]:
-    """Start a command that serves; yields its listener's URL and its log. It has to end well on Ctrl-C."""
+    """Start a command that serves; yield its listener's URL and its log. It must exit cleanly on Ctrl-C."""
     with started([*program, *arguments, "--port", "0"], tmp_path, environment(tmp_path)) as found:
         yield found
 
@@ -36,7 +36,7 @@ def running(tmp_path: Path, *arguments: str, program: Sequence[str] = TOOLSIM) -
 def started(
     command: Sequence[str], cwd: Path, env: Mapping[str, str], *, banner: str = BASE_URL
 ) -> Iterator[tuple[str, Path]]:
-    """Do the same for any command line; ``banner``: a pattern of its output whose first group is yielded."""
+    """Start any command line, and yield the first group of the pattern ``banner`` in its output, and its log."""
     log = Path(env["HOME"]) / "log"
     with log.open("wb") as file:
         process = subprocess.Popen(
@@ -45,7 +45,7 @@ def started(
     try:
         yield wait_for(log, banner, process)[1], log
     finally:
-        # Like a terminal, to all processes of the command line.
+        # Signal all processes of the command line, as a terminal does.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGINT)
         code = process.wait(20)
@@ -64,5 +64,5 @@ def wait_for(log: Path, pattern: str, process: subprocess.Popen[bytes] | None = 
 
 
 def log_lines(text: str) -> list[str]:
-    """Return the lines without times and seconds."""
+    """Return the lines without timestamps and durations."""
     return [re.sub(r"^\[[\d:.]+\]\s*|[\d.]+ s$", "", line) for line in text.splitlines()]

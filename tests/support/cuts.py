@@ -1,4 +1,4 @@
-"""Places to cut a text or a stream at, for tests that hold wherever it is cut."""
+"""Positions for splitting a text or a stream, for tests that must hold at any position."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
-# As few as `make test` can try and still see each kind of place.
+# `make test` tries as few positions as possible while covering each kind of position.
 _IS_QUICK = os.environ.get("HYPOTHESIS_PROFILE") == "quick"
 
 
 def places(start: int, stop: int) -> range:
-    """Return places from ``start`` up to, but without, ``stop``: every one, or in `make test` each seventh."""
+    """Return the positions from ``start`` up to, but excluding, ``stop``: all of them, or in `make
+    test` every seventh.
+    """
     return range(start, stop, 7 if _IS_QUICK else 1)
 
 
 def step(size: int) -> int:
-    """Return the distance of places where each costs a turn of a real proxy: ``size``, in `make test` three times that.
+    """Return the distance between positions that each cost a turn of a real proxy: ``size``, or in `make test` three
+    times that.
 
-    ``CUTS=1`` tries every place, which takes minutes.
+    ``CUTS=1`` tries every position, which takes minutes.
     """
     return int(os.environ.get("CUTS", "0")) or (3 * size if _IS_QUICK else size)
 

@@ -1,4 +1,6 @@
-"""Cases of one test without an item for each: collecting, starting and reporting an item costs more than most cases."""
+"""Runs the cases of a test in a single item, since collecting, starting and reporting an item costs more than most
+cases.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ def each(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Call the test once per case, as ``pytest.mark.parametrize`` would, but as a single item.
 
-    All cases run, and all that fail are reported. If each case is skipped, so is the test. Only for tests that leave
-    nothing behind, since their fixtures are shared.
+    All cases run, and all failures are reported. If every case is skipped, so is the test. Suitable only for tests
+    without side effects, since the cases share their fixtures.
     """
     keys = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     values: list[dict[str, Any]] = []

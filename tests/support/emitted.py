@@ -1,4 +1,4 @@
-"""Answers of backends that emit calls themselves, with arguments in pieces, besides texts and reasoning."""
+"""Answers of backends that emit structured calls, with arguments in deltas, in addition to texts and reasoning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.wire import DONE, Json, event_frame, frame
 
 @dataclass(frozen=True)
 class Emitted:
-    """A call as a backend emits it: its arguments in pieces of ``size`` characters."""
+    """A structured call from a backend, with its arguments in deltas of ``size`` characters."""
 
     name: str
     arguments: str
@@ -31,7 +31,7 @@ class Emitted:
 
 @dataclass(frozen=True)
 class Thought:
-    """Reasoning, in one piece."""
+    """Reasoning, in a single delta."""
 
     text: str
 
@@ -40,7 +40,7 @@ Step = str | Thought | Emitted
 
 
 def chat_body(steps: Sequence[Step], finish: str, *, interleaved: bool = False) -> bytes:
-    """Return a chat stream; the pieces of adjacent calls may be ``interleaved``."""
+    """Return a chat stream; the deltas of adjacent calls can be ``interleaved``."""
     frames: list[bytes] = []
     queues: list[list[Json]] = []
     calls = 0
@@ -68,7 +68,7 @@ def chat_body(steps: Sequence[Step], finish: str, *, interleaved: bool = False) 
 
 
 def chat_whole(steps: Sequence[Step], finish: str) -> bytes:
-    """Return the same answer as a whole chat completion."""
+    """Return the answer as a non-streamed chat completion."""
     calls = [step for step in steps if isinstance(step, Emitted)]
     message = {
         "role": "assistant",
@@ -83,7 +83,7 @@ def chat_whole(steps: Sequence[Step], finish: str) -> bytes:
 
 
 def responses_body(steps: Sequence[Step], finish: str, *, interleaved: bool = False) -> bytes:
-    """Return a Responses stream; the items may be ``interleaved``."""
+    """Return a Responses stream; the items can be ``interleaved``."""
     queues = [list(_item_events(steps, index, finish)) for index in range(len(steps))]
     frames = [event_frame(event) for event in _in_turns(queues, interleaved)]
     status = "incomplete" if finish == "length" else "completed"
@@ -91,7 +91,7 @@ def responses_body(steps: Sequence[Step], finish: str, *, interleaved: bool = Fa
 
 
 def responses_whole(steps: Sequence[Step], finish: str) -> bytes:
-    """Return the same answer as a whole Response object."""
+    """Return the answer as a non-streamed Response object."""
     return json.dumps(_response(steps, finish)).encode()
 
 
@@ -130,7 +130,7 @@ def _response(steps: Sequence[Step], finish: str) -> Json:
 
 
 def _in_turns(queues: Sequence[Sequence[Any]], interleaved: bool) -> Iterator[Any]:
-    """Yield the entries of the queues: queue by queue, or the first entry of each, then the second of each."""
+    """Yield the entries of the queues: queue by queue, or interleaved, with the first entries of all queues first."""
     for entries in zip_longest(*queues) if interleaved else queues:
         yield from filter(None, entries)
 

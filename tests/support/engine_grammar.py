@@ -1,6 +1,6 @@
-"""The grammar engine of vLLM and SGLang (xgrammar) as an oracle: which answers would our grammars accept?
+"""The grammar engine of vLLM and SGLang (xgrammar) as an oracle for the answers that toolsim's grammars accept.
 
-Its package requires torch, numpy and transformers, which the parts used here never call: empty modules replace them
+The package requires torch, numpy and transformers, which the parts used here never call, so empty modules replace them
 during the import. Install it without them: ``pip install --no-deps xgrammar==0.2.8 apache-tvm-ffi==0.1.15.post2``.
 """
 
@@ -49,21 +49,21 @@ def _acceptor(grammar: Any) -> Callable[[str], bool]:
 
 
 def gbnf(text: str) -> Callable[[str], bool]:
-    """Return whether a grammar in llama.cpp's notation accepts a whole answer."""
+    """Return a function that decides whether a grammar in llama.cpp's notation accepts a complete answer."""
     return _acceptor(_xgrammar().Grammar.from_ebnf(text))
 
 
 def structural_tag(form: Mapping[str, Any]) -> Callable[[str], bool]:
-    """Return whether a structural tag accepts a whole answer; first validate it with the engine's own model."""
+    """Return a function that decides whether a structural tag accepts a complete answer; first validate the tag."""
     xgrammar = _xgrammar()
     return _acceptor(xgrammar.Grammar.from_structural_tag(xgrammar.StructuralTag.model_validate(dict(form))))
 
 
 def structural_tag_model() -> Any:
-    """Return the engine's own model of a structural tag."""
+    """Return the engine's model class of a structural tag."""
     return _xgrammar().StructuralTag
 
 
 def json_schema(schema: Mapping[str, Any]) -> Callable[[str], bool]:
-    """Return whether an engine that enforces a schema accepts a whole answer."""
+    """Return a function that decides whether an engine that enforces this schema accepts a complete answer."""
     return _acceptor(_xgrammar().Grammar.from_json_schema(dict(schema)))

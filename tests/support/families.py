@@ -1,4 +1,4 @@
-"""The table of model families, generated: what is known of each family's forms, and what of it is read.
+"""The generated table of model families: the known call forms of each family, and the forms that toolsim recognizes.
 
 ``make families`` writes ``addon/docs/families.md`` and raises the floors in ``tests/cases/malformed_floors.json``.
 """
@@ -29,25 +29,27 @@ REPORTED: list[dict[str, Any]] = load("reported")["cases"]
 
 
 def wanted(case: dict[str, Any]) -> dict[str, Any]:
-    """Return the calls and the prose that toolsim should find: those of the report, unless it decided differently."""
+    """Return the calls and the prose that toolsim should find: those of the report, unless toolsim
+    decided differently.
+    """
     return case.get("decision", case)  # type: ignore[no-any-return]
 
 
 def calls_wanted(case: dict[str, Any]) -> list[str]:
-    """Return the wanted calls as text with sorted keys, in which 1 differs from 1.0 and from true."""
+    """Return the expected calls as text with sorted keys, in which 1 differs from 1.0 and from true."""
     return [json.dumps(call, sort_keys=True) for call in wanted(case)["calls"]]
 
 
 def calls(parsed: Parsed) -> list[str]:
-    """Return the calls of an answer in the same form."""
+    """Return the calls of an answer as text with sorted keys."""
     return [json.dumps([call.name, json.loads(call.arguments)], sort_keys=True) for call in parsed.calls]
 
 
 def is_right(case: dict[str, Any], parsed: Parsed) -> bool:
-    """Return whether an answer has the wanted calls and prose; without a call the prose is the text itself."""
+    """Return whether an answer has the expected calls and prose; without calls the prose is the text itself."""
     if not wanted(case)["calls"]:
         return not parsed.calls and parsed.prose == case["text"]
-    # Whitespace next to a call is not part of the report.
+    # Whitespace next to a call is not compared, since it is not part of the report.
     return calls(parsed) == calls_wanted(case) and parsed.prose.split() == wanted(case)["prose"].split()
 
 
@@ -58,7 +60,7 @@ def measured() -> dict[str, dict[str, Counter[str]]]:
 
 
 def floors() -> dict[str, dict[str, dict[str, int]]]:
-    """Return what is reached now: of each form and kind of change, the texts with each outcome that counts."""
+    """Return the current floors: by form and kind of change, the number of texts with each outcome that counts."""
     return {
         form: {
             change: {name: found[name] for name in ("right", "part", "other")} for change, found in by_change.items()
@@ -68,7 +70,7 @@ def floors() -> dict[str, dict[str, dict[str, int]]]:
 
 
 def raised(old: dict[str, dict[str, dict[str, int]]]) -> dict[str, dict[str, dict[str, int]]]:
-    """Return the floors as they are now, none lower than it was: more texts right, fewer in part or read as others."""
+    """Return the current floors, none worse than before: more texts correct, fewer read in part or as other calls."""
     new = floors()
     for form, changes in new.items():
         for change, floor in changes.items():
@@ -197,7 +199,7 @@ def _share(results: list[bool]) -> str:
 
 @cache
 def _own() -> list[tuple[str, bool]]:
-    """Return the names of the cases of call forms, each with whether its calls are read."""
+    """Return the names of the call form cases, each with whether its calls are recognized."""
     found: list[tuple[str, bool]] = []
     for case in load("call_forms")["cases"]:
         expected = [[item[1], item[2]] for item in case["items"] if item[0] == "call"]
@@ -283,7 +285,7 @@ def _malformed() -> str:
 
 
 def main() -> None:
-    """Write the page, and the floors, which never sink."""
+    """Write the page, and the floors, which never get worse."""
     old = json.loads(FLOORS.read_text(encoding="utf-8")) if FLOORS.exists() else {}
     FLOORS.write_text(dumped(raised(old)), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")

@@ -9,14 +9,16 @@ from time import process_time
 # Four times the input takes four times as long if the task is linear, sixteen times if it is quadratic.
 LINEAR = 10.0
 _FEWEST, _MOST = 2, 12
-"""How often both sizes are measured. A busy machine only adds time, so further measurements correct a slow one."""
+"""Minimum and maximum number of measurements of each size. A busy machine only adds time, so more measurements correct
+a slow one.
+"""
 
 
 def growth(work: Callable[[int], object], size: int) -> float:
-    """Return the ratio of the processor times of ``work`` with four times ``size`` and with ``size``.
+    """Return the processor time of ``work`` with four times ``size``, divided by its time with ``size``.
 
-    Compares the shortest times, and measures again while they do not look linear: other processes on the machine
-    disturb caches and timeouts, but never make a run shorter. Garbage collections are off, since they would add the
+    The shortest times are compared, and measured again while they do not look linear: other processes on the machine
+    disturb caches and timeouts, but never make a run shorter. Garbage collection is disabled, since it would add the
     heap of the test process.
     """
     was_enabled = gc.isenabled()

@@ -1,4 +1,4 @@
-"""The parsing library as tests use it: streamed answers, and the proxy's answer to the same text."""
+"""The parsing library as used by tests: streamed answers, and the proxy's answer to the same text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Tools = list[dict[str, Any]]
 
 
 def streamed(pieces: Sequence[str], tools: Tools, *, cut: bool = False) -> Parsed:
-    """Return the answer that arrives in pieces, adjacent prose joined."""
+    """Return the answer that is streamed in these deltas, with adjacent prose joined."""
     parser = StreamParser(tools)
     parts: list[Part] = []
     for part in [part for piece in pieces for part in parser.feed(piece)] + parser.finish(cut=cut):
@@ -33,14 +33,14 @@ def streamed(pieces: Sequence[str], tools: Tools, *, cut: bool = False) -> Parse
 
 
 def pieces(text: str, seed: str, most: int = 12) -> list[str]:
-    """Return the text split at up to ``most`` random places, the same for each ``seed``."""
+    """Return the text split at up to ``most`` random positions, which depend only on ``seed``."""
     random = Random(seed)
     places = sorted({0, len(text), *(random.randint(0, len(text)) for _ in range(random.randint(1, most)))})
     return [text[start:end] for start, end in pairwise(places)]
 
 
 def items(parsed: Parsed) -> list[list[Any]] | str:
-    """Return an answer as the list of its texts and calls, or the code of its error."""
+    """Return an answer as a list of its texts and calls, or the code of its error."""
     if parsed.error is not None:
         return "invalid_tool_call"
     return [["text", part.text] if isinstance(part, Prose) else ["call", part.name, part.arguments]
@@ -48,7 +48,7 @@ def items(parsed: Parsed) -> list[list[Any]] | str:
 
 
 def plan_of(api: ApiName, tools: Tools, *, stream: bool, **policy: Any) -> Plan:
-    """Return the plan of a client's request with these tools, which are declared as for Responses."""
+    """Return the plan of a client's request with these tools, which are declared as for the Responses API."""
     prompt: dict[str, Any] = {"input": "x"} if api == "responses" else {"messages": [{"role": "user", "content": "x"}]}
     if api == "chat":
         tools = [
@@ -74,9 +74,9 @@ def plan_of(api: ApiName, tools: Tools, *, stream: bool, **policy: Any) -> Plan:
 def by_proxy(
     api: ApiName, tools: Tools, text: Sequence[str], *, stream: bool, finish: str = "stop", cut: int = 0, **policy: Any
 ) -> Seen:
-    """Return what an official client reads of a text that a chat backend streams in these pieces.
+    """Return an official client's reading of a text that a chat backend streams in these deltas.
 
-    ``cut``: the backend's bytes arrive in pieces of this length, 0: all at once.
+    ``cut``: the backend's bytes arrive in chunks of this length, or in one chunk if it is 0.
     """
     the_plan = plan_of(api, tools, stream=stream, **policy)
     kind, body = backend_answer("chat", True, [piece for piece in text if piece], finish)

@@ -1,4 +1,4 @@
-"""One client connection, which is never reopened silently: a closed one is an error."""
+"""A client connection that is never silently reopened: using a closed connection is an error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Reply:
         return json.loads(self.body)
 
     def events(self) -> list[Any]:
-        """The JSON of each event of a stream, and ``[DONE]`` verbatim."""
+        """Return the JSON of each event of a stream, and ``[DONE]`` unchanged."""
         lines = [line[6:] for line in self.body.decode().split("\n") if line.startswith("data: ")]
         return [line if line == "[DONE]" else json.loads(line) for line in lines]
 
@@ -47,7 +47,7 @@ class Line:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the last answer was the end of the connection."""
+        """Whether the connection was closed after the last answer."""
         return self._connection.sock is None
 
     def post(self, path: str, body: object, **headers: str) -> Reply:
@@ -63,13 +63,13 @@ class Line:
         return self._connection.getresponse()
 
     def send(self, method: str, path: str, body: object = None, **headers: str) -> None:
-        """Send a request, and wait for nothing."""
+        """Send a request without waiting for its answer."""
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         sent = {"Content-Type": "application/json"} if data is not None else {}
         self._connection.request(method, path, data, sent | {n.replace("_", "-"): v for n, v in headers.items()})
 
 
 def arrivals(response: http.client.HTTPResponse) -> Iterator[tuple[float, bytes]]:
-    """Yield data as it arrives, each with the time."""
+    """Yield data as it arrives, each with the current time."""
     while data := response.read1(65536):
         yield time.monotonic(), data

@@ -1,6 +1,7 @@
-"""Malformed markers: each form of a call with one marker doubled, dropped, halved or misspelled, or whitespace moved.
+"""Malformed markers: each form of a call with a marker doubled, dropped, halved or misspelled, or with other
+whitespace.
 
-``tests/cases/marker_forms.json`` has the forms. One change per text; values stay as they are, and so does the
+``tests/cases/marker_forms.json`` has the forms. Each text has one change; values are unchanged, and so is the
 whitespace next to values and names.
 """
 
@@ -31,12 +32,12 @@ CHANGES = (
 """All kinds of change, in the order of the tables."""
 
 Outcome = Literal["right", "leftover", "part", "text", "other"]
-"""All calls and nothing else; all calls and markup as text; some of several calls; only text; any other call."""
+"""All calls and nothing else; all calls, and markup as text; some of several calls; only text; any other call."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """One documented form: its texts with one call and with two, and its markers."""
+    """A documented form: its texts with one call and with two, and its markers."""
 
     form: str
     families: list[str]
@@ -46,18 +47,18 @@ class Form:
     text: str
     two: str
     cases: list[str] = field(default_factory=list)
-    """How the names of its cases in ``call_forms.json`` begin."""
+    """The prefixes of the names of its cases in ``call_forms.json``."""
 
     @property
     def markers(self) -> re.Pattern[str]:
-        """The pattern of its markers; the longest first, since some begin with others."""
+        """The pattern of its markers, longest first, since some markers begin with others."""
         found = sorted([*self.opening, *self.closing], key=len, reverse=True)
         return re.compile("|".join(map(re.escape, found)) or r"(?!)")
 
 
 @dataclass(frozen=True)
 class Malformed:
-    """A text with one change, and the calls that it should have."""
+    """A text with one change, and the calls that it should result in."""
 
     form: str
     change: str
@@ -108,31 +109,31 @@ def _changes(form: Form, text: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _gaps(form: Form, text: str) -> Iterator[tuple[int, int]]:
-    """Yield the places where whitespace is no part of a value or a name, each as its start and end."""
+    """Yield the gaps where whitespace is not part of a value or a name, as start and end."""
     spans = [(0, 0), *((found.start(), found.end()) for found in form.markers.finditer(text)), (len(text), len(text))]
     for (_, start), (end, _) in pairwise(spans):
         between = text[start:end]
         if not between.strip():
             yield start, end
-        elif form.body not in ("pairs", "fence"):  # A fence's lines are Markdown's.
+        elif form.body not in ("pairs", "fence"):  # The lines of a fence belong to Markdown.
             left, right = len(between) - len(between.lstrip()), len(between.rstrip())
             yield start, start + left
             yield start + right, end
 
 
 def outcome(case: Malformed, parsed: Parsed) -> Outcome:
-    """Return what became of a malformed text."""
+    """Return the outcome of parsing a malformed text."""
     calls = [[call.name, json.loads(call.arguments)] for call in parsed.calls]
     if calls == list(case.calls):
         return "leftover" if parsed.prose.strip() else "right"
     if not calls:
-        # Byte for byte, or it would be a third thing.
+        # Text that differs from the original in any byte would be another outcome.
         return "text" if parsed.prose == case.text else "other"
     return "part" if len(calls) == 1 and calls[0] in case.calls and len(case.calls) > 1 else "other"
 
 
 def rates(form: Form) -> dict[str, Counter[str]]:
-    """Return how often each kind of change of one form had which outcome."""
+    """Return the number of outcomes for each kind of change of one form."""
     found: dict[str, Counter[str]] = {}
     for case in malformed(form):
         found.setdefault(case.change, Counter())[outcome(case, parse(case.text, TOOLS))] += 1
@@ -140,7 +141,7 @@ def rates(form: Form) -> dict[str, Counter[str]]:
 
 
 def is_read(form: Form) -> bool:
-    """Return whether the form is read at all, without any change."""
+    """Return whether the form is recognized without any change."""
     cases = ((form.text, [FIRST]), (form.two, [FIRST, SECOND]))
     return all(
         [[call.name, json.loads(call.arguments)] for call in parse(text, TOOLS).calls] == calls

@@ -1,4 +1,4 @@
-"""A server with as many tools as its argument says, each with a long description; over stdio."""
+"""An MCP server over stdio with a given number of tools, each with a long description."""
 
 from __future__ import annotations
 

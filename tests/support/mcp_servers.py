@@ -1,4 +1,4 @@
-"""MCP servers for tests: one built with the official package, and one that misbehaves."""
+"""MCP servers for tests: a server built with the official package, and a server that misbehaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schemas published by the Open Responses specification, as the models on PyPI."""
+"""The published schemas of the Open Responses specification, as a package of models on PyPI."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ types = pytest.importorskip("openresponses_types", reason="needs the extra [clie
 
 
 def check_response(response: Mapping[str, Any]) -> None:
-    """Raise for a Response object, or a compaction, that its schema does not allow."""
+    """Raise an exception if a Response object or a compaction does not conform to its schema."""
     kinds = {"response": types.ResponseResource, "response.compaction": types.CompactResource}
     kinds[response["object"]].model_validate_json(json.dumps(response), strict=True)
 
 
 def check_event(event: Mapping[str, Any]) -> None:
-    """Raise for an event of a stream that no schema allows."""
+    """Raise an exception if an event of a stream does not conform to its schema."""
     _events()[event["type"]].model_validate_json(json.dumps(event), strict=True)
 
 

@@ -1,6 +1,6 @@
 """A stand-in for a collector: receives OTLP over HTTP as protobuf, decoded with the package of its definitions.
 
-It is not a collector: it checks nothing of what the specification demands of a sender beyond what the package decodes.
+Unlike a collector, it checks only what the package decodes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Received:
-    """A span as it arrived. Ids are in hexadecimal, ``parent`` is "" for a root; times are in nanoseconds."""
+    """A received span. Ids are hexadecimal, ``parent`` is "" for a root span, and times are in nanoseconds."""
 
     name: str
     kind: str
@@ -41,7 +41,9 @@ class Received:
 
 
 class OtlpReceiver:
-    """The server, as a context manager. ``status``: what it answers; ``bodies``: all bytes that have arrived."""
+    """The receiving server, as a context manager. ``status``: the status of its answers; ``bodies``: all received
+    bodies.
+    """
 
     def __init__(self) -> None:
         self.status = 200
@@ -70,7 +72,7 @@ class OtlpReceiver:
             "OTEL_EXPORTER_OTLP_ENDPOINT": self.url,
             "OTEL_BSP_SCHEDULE_DELAY": "50",
         }
-        """The variables that make a proxy send its spans here, soon."""
+        """The variables that make a proxy send its spans to this server with little delay."""
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -81,11 +83,11 @@ class OtlpReceiver:
         self._server.server_close()
 
     def forget(self) -> None:
-        """Forget what has arrived."""
+        """Discard all received spans and bodies."""
         self.bodies, self._spans = [], []
 
     def spans(self, count: int = 1, seconds: float = 15.0) -> list[Received]:
-        """Return the spans in the order of their beginnings, once there are so many."""
+        """Return the spans in the order of their starts, once ``count`` spans have arrived."""
         end = time.monotonic() + seconds
         while len(self._spans) < count and time.monotonic() < end:
             time.sleep(0.02)
@@ -115,19 +117,19 @@ def decoded(body: bytes) -> Iterator[Received]:
 
 
 def value(given: AnyValue) -> Any:
-    """Return an attribute's value as Python's."""
+    """Return an attribute's value as a Python value."""
     kind = given.WhichOneof("value")
     found = getattr(given, kind) if kind else None
     return [value(each) for each in found.values] if kind == "array_value" else found
 
 
-# What the outline shows of a span.
+# The attributes of a span that the tree shows.
 SHOWN = ("error.type", "http.response.status_code", "toolsim.rounds", "toolsim.calls", "toolsim.retries")
 SHOWN += ("gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens", "network.transport")
 
 
 def tree(spans: list[Received]) -> str:
-    """Return spans as an indented tree, with some of their attributes."""
+    """Return spans as an indented tree with some of their attributes."""
     known = {span.id for span in spans}
 
     def lines(parent: str, depth: int) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""Each optional module next to the protocol that the core expects, for mypy, which cannot follow an import by name.
+"""Compares each optional module with the core's protocol in mypy, which cannot follow an import by name.
 
-Nothing here is executed.
+This code is never executed.
 """
 
 from __future__ import annotations

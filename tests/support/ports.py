@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 import socket
 
-# Below the range from which systems assign ports to connections and to servers that ask for any: one of those could
-# take a free port before the server that is to use it.
+# These ports are below the range from which systems assign ports automatically; such a port could be assigned to
+# another process before the server uses it.
 _PORTS = range(20_000, 32_000)
 
 
 def free_port() -> int:
-    """Return a free port of this machine that nobody else is likely to take meanwhile."""
-    # Not the module's own generator: Hypothesis seeds that one, and two workers would draw the same port.
+    """Return a free port of this machine that another process is unlikely to use in the meantime."""
+    # Hypothesis seeds the module's own generator, so two workers would draw the same port from it.
     draw = random.SystemRandom()
     while True:
         port = draw.choice(_PORTS)

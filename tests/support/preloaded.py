@@ -1,7 +1,7 @@
-"""``mitmdump`` as a fork of a process that has imported it and the addon: most of a start is imports.
+"""``mitmdump`` as a fork of a process that has imported it and the addon, since imports take most of a start.
 
-It is the same program with the same arguments, in a process of its own. A test whose subject is the start, its time or
-its memory runs a command instead.
+It is the same program with the same arguments, in a separate process. A test of the start, its time or its memory runs
+a command instead.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-# Installed modules only: the server of forks imports them before it knows the path of the tests.
+# Only installed modules, since the fork server imports them before it has the path of the tests.
 _IMPORTED = (
     "jsonschema",
     "mcp",
@@ -32,7 +32,7 @@ _CONTEXT.set_forkserver_preload(list(_IMPORTED))
 
 
 def start(arguments: Sequence[str], log: Path, cwd: Path, environment: Mapping[str, str]) -> BaseProcess:
-    """Start ``mitmdump`` with these arguments; what it prints goes to ``log``."""
+    """Start ``mitmdump`` with these arguments; its output is written to ``log``."""
     process = _CONTEXT.Process(target=_mitmdump, args=(list(arguments), log, cwd, dict(environment)), daemon=True)
     process.start()
     return process

@@ -1,4 +1,4 @@
-"""Processes that are not children of the tests: one that escapes, and what has become of one."""
+"""Processes that are not children of the tests: a program that escapes, and functions to observe processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ESCAPING = (
     "import os, signal, time\n"
     "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     "os.setsid()\n"
-    # Its parent is gone before anyone could look for that parent's children.
+    # The parent exits before its children could be listed.
     "if os.fork(): os._exit(0)\n"
     "print(os.getpid(), file=open(os.environ['PIDS'], 'a'), flush=True)\n"
     "time.sleep(600)\n"
@@ -18,7 +18,7 @@ ESCAPING = (
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process exists and is not merely waiting to be forgotten (Linux)."""
+    """Return whether a process exists and is not a zombie (Linux)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     except (FileNotFoundError, ProcessLookupError):
@@ -26,7 +26,9 @@ def is_running(pid: int) -> bool:
 
 
 def is_busy(pid: int, seconds: float = 1.0) -> bool:
-    """Watch a process for so long; return whether it ran, or wanted to, for more than a twentieth of that (Linux)."""
+    """Observe a process for ``seconds``; return whether it ran, or was ready to run, for more than 5 % of that time
+    (Linux).
+    """
 
     def busy() -> float:
         ran, waited, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
@@ -38,7 +40,7 @@ def is_busy(pid: int, seconds: float = 1.0) -> bool:
 
 
 def members(session: int) -> list[str]:
-    """Return the command lines of the processes of a session that are running (Linux)."""
+    """Return the command lines of the running processes of a session (Linux)."""
     found = []
     for folder in Path("/proc").iterdir():
         try:

@@ -1,4 +1,4 @@
-"""A backend that misbehaves on purpose: raw HTTP/1.1 over a socket; a coroutine writes each answer byte by byte."""
+"""A backend that misbehaves deliberately: raw HTTP/1.1 over a socket; a coroutine writes each answer byte by byte."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.wire import DONE, chat_frame
 
 @dataclass
 class Asked:
-    """One request as it arrived, and the fate of its answer."""
+    """A received request, and the outcome of its answer."""
 
     method: str
     path: str
@@ -23,7 +23,7 @@ class Asked:
     body: bytes
     connection: int
     sent: int = 0
-    """The number of body pieces that could be written."""
+    """Number of body writes that succeeded."""
     gone: threading.Event = field(default_factory=threading.Event)
     """Set when the proxy closed the connection during the answer."""
 
@@ -41,7 +41,9 @@ class Answer:
         self._chunked = False
 
     async def head(self, status: int = 200, length: int | None = None, **headers: str) -> None:
-        """Send the head: chunked unless a length is given; -1 for a body that ends with the connection."""
+        """Send the status line and headers; ``length``: -1 for a body that ends with the connection, None for a chunked
+        one.
+        """
         lines = [f"HTTP/1.1 {status} Whatever"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         if length is None:
@@ -60,7 +62,7 @@ class Answer:
             await self.raw(b"0\r\n\r\n")
 
     async def raw(self, data: bytes) -> None:
-        # Nothing else is sent to us during an answer: all that can be read is the end of the connection.
+        # The proxy sends no data during an answer, so the only thing to read is the end of the connection.
         if self._reader.at_eof() or self._writer.is_closing():
             self.asked.gone.set()
             raise ConnectionResetError
@@ -77,7 +79,7 @@ class Answer:
         await self.send(body)
 
     async def wait_until_gone(self) -> None:
-        """Send nothing until the proxy hangs up."""
+        """Send nothing until the proxy closes the connection."""
         await self._reader.read()
         self.asked.gone.set()
 
@@ -85,23 +87,23 @@ class Answer:
         self._writer.close()
 
     def reset(self) -> None:
-        """Reset the connection, as if the process had been killed: data in flight may be lost."""
+        """Reset the connection, as if the process had been killed, which can lose data in flight."""
         linger = struct.pack("ii", 1, 0)
         self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self._writer.close()
 
 
 PAGES = ("/props", "/version", "/server_info", "/get_server_info", "/api/v0/models", "/api/ps", "/api/show")
-"""Pages by which servers are recognised, or say their context windows.
+"""Paths by which engines are detected or report their context windows.
 
-They are 404 unless a behaviour is set for that exact path, and not in ``asked``.
+They return 404 unless a behavior is set for that exact path, and are not in ``asked``.
 """
 
 Behaviour = Callable[[Answer], Awaitable[None]]
 
 
 class RawBackend:
-    """Serves in its own thread. ``play`` sets how requests are answered, for all paths or by prefix."""
+    """A server in a separate thread. ``play`` sets its behavior, for all paths or by prefix."""
 
     def __init__(self, port: int = 0) -> None:
         self._asked_port = port
@@ -116,7 +118,7 @@ class RawBackend:
         return f"http://127.0.0.1:{self.port}"
 
     def play(self, behaviour: Behaviour, path: str = "") -> None:
-        """Answer requests whose path starts with ``path`` like this; forget earlier requests."""
+        """Answer requests whose path starts with ``path`` with this behavior; discard earlier requests."""
         self._behaviours[path] = behaviour
         self.asked = []
 
@@ -178,7 +180,7 @@ class RawBackend:
 
 
 def stream_of(*pieces: str, ended: bool = True) -> Behaviour:
-    """A well-behaved chat stream of these pieces of text."""
+    """Return a well-behaved chat stream of these texts."""
 
     async def behave(answer: Answer) -> None:
         await answer.head(Content_Type="text/event-stream")

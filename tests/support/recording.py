@@ -1,4 +1,4 @@
-"""Recorded exchanges for tests, made without a network, and the addon's context that replaying needs."""
+"""Recorded exchanges for tests, created without a network, and the context of the addon that replaying needs."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def question(*, stream: bool = False, path: str = "/v1/chat/completions", **more
 
 
 def chat_answer(text: str) -> tuple[str, bytes]:
-    """Return a whole answer: its content type and its body."""
+    """Return the content type and the body of a non-streamed answer."""
     return "application/json", wire.chat_whole(text)
 
 
 def chat_stream(*texts: str, ended: bool = True) -> tuple[str, bytes]:
-    """Return a streamed answer."""
+    """Return the content type and the body of a streamed answer."""
     return "text/event-stream", wire.chat_stream(*texts, ended=ended)
 
 
 def exchange(flow: HTTPFlow, kind: str, body: bytes, status: int = 200, **headers: str) -> HTTPFlow:
-    """Answer a live request through the hooks, in the order of the entry."""
+    """Answer a live request by calling the hooks, in the order of the addon script."""
     addon, capture = ToolSim(alone=True), Capture()
     for listed in (addon, capture):
         listed.configure({"toolsim_backend"})

@@ -1,4 +1,4 @@
-"""A real redis-server on a free port of 127.0.0.1, in its own folder; it can be killed and started again."""
+"""A real redis-server on a free port of 127.0.0.1, in a separate folder; it can be killed and restarted."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Records when the text and the calls of an answer are released, so that nothing is held back longer.
+"""Records when the text and the calls of an answer are released, so that no change delays them.
 
-``make releases`` writes ``tests/cases/releases.json``. Each row is a text, read letter by letter and in deltas of four
-characters. What each delta releases is written as runs:
+``make releases`` writes ``tests/cases/releases.json``. Each row is a text, parsed letter by letter and in deltas of
+four characters. The characters that each delta releases are written as runs:
 
-    12      with each of so many deltas, their own text and no more
-    -5      with so many deltas, nothing
-    +7      with one delta, so many characters that it did not bring alone
-    +0!!    with one delta, two calls
+    12      for 12 deltas, exactly their own text
+    -5      for 5 deltas, nothing
+    +7      for one delta, 7 characters, including earlier ones
+    +0!!    for one delta, two calls
 
 The last delta is the end of the text.
 """
@@ -55,12 +55,12 @@ PROSE = {
     "text between calls": "list()\n\nand\n\n<tool_call>{\"name\": \"list\"}</tool_call>\nthen\n```\nlist()\n```\n",
     "two calls": '{"name": "list", "arguments": {}}\n{"name": "write", "arguments": {"path": "a"}}\n\nDone.\n',
 }  # fmt: skip
-"""Texts without calls, near misses, and calls in company; the other rows are those of the tables of cases."""
+"""Texts without calls, near misses, and calls within other text; the other rows are from the tables of cases."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One text; ``is_incremental``: arguments are streamed, and count like text."""
+    """A text to parse; ``is_incremental``: whether arguments are streamed, and count like text."""
 
     name: str
     text: str
@@ -90,7 +90,9 @@ def _load(table: str) -> dict[str, Any]:
 
 
 def steps(case: Case, size: int) -> list[tuple[int, int, int]]:
-    """Return how many characters arrive with each delta, how many are emitted, and how many calls; last the end."""
+    """Return the number of characters that arrive with each delta, of those emitted, and of calls; the last row is the
+    end.
+    """
     tools = [Tool(tool["name"], tool["name"], parameters=tool.get("parameters")) for tool in case.tools]
     policy = {"stop_after_tools": "off", "stream_arguments": "incremental" if case.is_incremental else "buffered"}
     answer = Answer(plan("responses", "chat", True, tools, policy=policy), Report())
@@ -109,7 +111,7 @@ def steps(case: Case, size: int) -> list[tuple[int, int, int]]:
 
 
 def releases(case: Case, size: int) -> str:
-    """Return how a text is released in deltas of ``size`` characters."""
+    """Return the releases of a text in deltas of ``size`` characters."""
     marks = [
         f"+{emitted}{'!' * calls}" if calls or emitted not in (0, arrived) else "" if emitted else "-"
         for arrived, emitted, calls in steps(case, size)
@@ -122,7 +124,7 @@ def releases(case: Case, size: int) -> str:
 
 
 def curve(released: str, case: Case, size: int) -> list[tuple[int, int]]:
-    """Return how many characters and calls have been emitted after each delta of a text."""
+    """Return the total number of characters and calls emitted after each delta of a text."""
     arrived = [min(size, len(case.text) - at) for at in range(0, len(case.text), size)]
     found: list[tuple[int, int]] = []
     for run in released.split():
@@ -136,13 +138,13 @@ def curve(released: str, case: Case, size: int) -> list[tuple[int, int]]:
 
 
 def recorded() -> dict[str, list[str]]:
-    """Return what ``make releases`` has recorded."""
+    """Return the releases that ``make releases`` has recorded."""
     found: dict[str, list[str]] = json.loads(RELEASES.read_text(encoding="utf-8"))
     return found
 
 
 def dumped() -> str:
-    """Return the table as it is now."""
+    """Return the current table of releases as JSON."""
     rows = {case.name: [releases(case, size) for size in SIZES] for case in cases()}
     lines = (f"{json.dumps(name, ensure_ascii=False)}: {json.dumps(row)}" for name, row in rows.items())
     return "{\n" + ",\n".join(lines) + "\n}\n"

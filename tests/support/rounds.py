@@ -1,4 +1,4 @@
-"""Rounds without a proxy: each is rewritten, answered by a script, and its events collected, as the proxy does it."""
+"""Rounds without a proxy: each is rewritten, answered by a script, and its events are collected as in the proxy."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from toolsim.wire.json_codec import dump
 
 @dataclass
 class Script:
-    """The model's answer in each round: a text, one that was cut off if ``|length`` follows it, or None for an error.
+    """The model's answer in each round: a text, which is cut off if it ends with ``|length``, or None for an error.
 
-    Bytes are the stream of a backend that emits calls itself (``emitted``). ``asked``: the messages of each round as
-    the backend got them. ``size``: of the pieces of text.
+    Bytes are the stream of a backend that emits structured calls (``emitted``). ``asked``: the messages of each round
+    that the backend received. ``size``: the length of text deltas.
     """
 
     texts: Sequence[str | bytes | None]
@@ -84,7 +84,7 @@ class Script:
 
 
 def body_of(api_name: ApiName, stream: bool, **more: Any) -> dict[str, Any]:
-    """Return a request with a strict tool ``add`` and another one, ``echo``."""
+    """Return a request with a strict tool ``add`` and another tool ``echo``."""
     number = {"type": "object", "properties": {"a": {"type": "number"}}, "required": ["a"]}
     number["additionalProperties"] = False
     tools: list[dict[str, Any]] = [
@@ -103,7 +103,7 @@ def body_of(api_name: ApiName, stream: bool, **more: Any) -> dict[str, Any]:
 def job_of(
     script: Script, api_name: ApiName, stream: bool, policy: Policy, bounds: RoundLimits, **more: Any
 ) -> RunnerJob:
-    """Return the job of such a request."""
+    """Return the job of a request with the tools of ``body_of``."""
     api, body = APIS[api_name], body_of(api_name, stream, **more)
     policy = replace(policy, backend=script.backend)
     return RunnerJob(
@@ -132,7 +132,7 @@ def play(
     bounds: RoundLimits | None = None,
     **more: Any,
 ) -> tuple[Seen, Script, RunnerJob]:
-    """Return the answer as the client reads it, the script and the job."""
+    """Return the answer as read by the client, the script, and the job."""
     script = Script(texts, backend)
     job = job_of(script, client, stream, policy, bounds or RoundLimits(), **more)
     status, chunks = asyncio.run(run(job))

@@ -1,7 +1,7 @@
-"""A text model that knows the answers to `toolsim tune`'s questions, and gives them under certain settings only.
+"""A text model with the answers to `toolsim tune`'s questions, which it only gives under certain settings.
 
-It sees what any backend sees: the setting shows in the body that it gets. Under a setting that it is not good at, it
-answers in words where calls are wanted.
+It derives the setting from the request body, like any backend could. Under a setting that it is not good at, it answers
+with text where calls are expected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORDS = "I would rather talk about something else."
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a request shows of the setting: the form of its tools, how calls are enforced, how history is shown."""
+    """The setting as visible in a request: the form of its tools, how calls are enforced, and how history is shown."""
 
     form: str
     enforced: str
@@ -31,13 +31,13 @@ class Seen:
 
 
 Good = Callable[[Seen, Question], bool]
-"""Whether the model answers a question rightly under a setting."""
+"""A function that returns whether the model answers a question correctly under a setting."""
 Fault = Callable[[int], tuple[int, Mapping[str, str]] | None]
-"""What is wrong with the request of a number, from 1: a status and headers; None if nothing is."""
+"""A function that returns the fault of the request with a given number, counted from 1: status and headers, or None."""
 
 
 def seen(body: Mapping[str, Any]) -> Seen:
-    """Return the setting that a body shows."""
+    """Return the setting that is visible in a body."""
     shown = "\n".join(str(message.get("content")) for message in body["messages"])
     if "tools" in body:
         form = "native"
@@ -56,10 +56,10 @@ def seen(body: Mapping[str, Any]) -> Seen:
 
 
 class ScriptedModel:
-    """Serves it over chat completions, in its own threads.
+    """Serves the model over chat completions, in separate threads.
 
-    ``needless``: whether it calls where no call is wanted; asked about such a call, it says no. ``engine``: llama.cpp
-    or none.
+    ``needless``: whether it calls where no call is expected; asked about such a call, it answers no. ``engine``:
+    llama.cpp or none.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class ScriptedModel:
         self._server.server_close()
 
     def answer(self, body: Mapping[str, Any], key: str) -> tuple[int, Mapping[str, Any], Mapping[str, str]]:
-        """Return a status, a body and headers."""
+        """Return the status, body and headers of an answer."""
         with self._lock:
             self.requests += 1
             self.keys.add(key)
@@ -155,7 +155,7 @@ class ScriptedModel:
             (call["name"], {name: values[0] for name, values in call["arguments"].items()}) for call in question.calls
         ]
         if not question.calls and is_shown and (self._needless or not is_right):
-            # Its client gets it, whatever the setting: the arguments fit.
+            # The client receives this call under any setting, since its arguments fit.
             calls, is_right = [(question.tools[0].name, _any(question.tools[0].parameters))], True
         if not calls or not is_right:
             return {"content": f"{WORDS} {' '.join(question.says) if is_right else ''}"}
@@ -177,7 +177,7 @@ class ScriptedModel:
         }
 
     def _question(self, messages: list[dict[str, Any]]) -> Question:
-        """Return the question that a conversation ends with."""
+        """Return the question at the end of a conversation."""
         said = [str(message["content"]) for message in messages if message["role"] == "user"]
         for text in reversed(said):
             for key, question in self._by_text.items():

@@ -1,6 +1,6 @@
-"""A server that searches a small web, built with the official package; over stdio.
+"""An MCP server over stdio that searches a small web, built with the official package.
 
-Some queries are special: ``slow`` takes a minute, ``huge`` finds a megabyte, ``nested`` is JSON of 2,000 levels.
+Some queries are special: ``slow`` takes a minute, ``huge`` returns a megabyte, ``nested`` is JSON of 2,000 levels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A model behind the Codex app-server: a Responses SSE server that records its requests, and who left early."""
+"""A model behind the Codex app-server: a Responses SSE server that records its requests and early disconnects."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ stream_max_retries = 0
 
 @dataclass(slots=True)
 class Reply:
-    """The stub's answer to one request: an HTTP error, or pieces of text ``delay`` seconds apart.
+    """The stub's answer to a request: an HTTP error, or texts ``delay`` seconds apart.
 
-    ``end``: the name of the terminal event without "response."; "" closes the connection without one. ``reason``: of an
-    incomplete answer, ``error``: of ``response.failed``. ``reasoning`` pieces are a summary before the text. ``calls``
-    are whole output items.
+    ``end``: the name of the terminal event without "response."; "" closes the connection without a terminal event.
+    ``reason``: of an incomplete answer, ``error``: of ``response.failed``. ``reasoning`` texts are a summary before the
+    text. ``calls`` are complete output items.
     """
 
     pieces: list[str] = field(default_factory=lambda: ["Hello"])
@@ -69,7 +69,7 @@ def echo(body: dict[str, Any]) -> Reply:
 
 
 class StubModel:
-    """The server; ``reply`` decides each answer, ``requests`` and ``left`` record what happened."""
+    """The server; ``reply`` returns each answer, ``requests`` and ``left`` record requests and early disconnects."""
 
     def __init__(self, reply: Callable[[dict[str, Any]], Reply] = echo) -> None:
         self.reply = reply
@@ -88,7 +88,7 @@ class StubModel:
         self._server.add_sockets(sockets)
 
     async def stop(self) -> None:
-        """Close everything."""
+        """Close the server and its connections."""
         self._server.stop()
         await self._server.close_all_connections()
 

@@ -1,8 +1,8 @@
-"""A text-only model server for tests: all three APIs or some of them, no support for tools.
+"""A text-only model server for tests, with all three APIs or some of them, and without support for tools.
 
-It reads only messages: ``tools`` are ignored, and an item that is not a message (a ``function_call``, a role ``tool``)
-is a 400, as with any server without tools. The test scripts its answers; its requests, and how much of each answer it
-could send, are recorded for assertions. It deliberately shares no code with toolsim.
+It accepts only messages: ``tools`` are ignored, and an item that is not a message (a ``function_call``, a role
+``tool``) is a 400, as with any server without tools. The test scripts its answers; its requests, and the sent part of
+each answer, are recorded for assertions. It deliberately shares no code with toolsim.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ from tornado.web import Application, RequestHandler
 
 Ending = Literal["stop", "length", "error", "eof", "hang"]
 """How an answer ends: properly; cut by the token limit; by an error event; by the end of the stream without a
-terminator (a whole answer: by closing the socket in the middle); or not at all, until the client leaves."""
+terminator (a non-streamed answer: by closing the socket in the middle); or not at all, until the client disconnects.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One answer: ``pieces`` of text, ``pause`` seconds before each; an HTTP error if ``status`` is not 200.
+    """An answer: ``pieces`` of text, ``pause`` seconds before each; an HTTP error if ``status`` is not 200.
 
-    ``thought``: reasoning before the text; ``item``: an output item of one of the backend's own tools, in the Responses
+    ``thought``: reasoning before the text; ``item``: an output item of a tool that the backend runs, in the Responses
     API.
     """
 
@@ -60,12 +61,12 @@ class Turn:
 
 
 def says(*pieces: str, pause: float = 0.0, ending: Ending = "stop") -> Turn:
-    """Return a turn that writes these pieces."""
+    """Return a turn that writes these texts."""
     return Turn(pieces, pause=pause, ending=ending)
 
 
 def thinks(thought: str, *pieces: str, item: tuple[tuple[str, str], ...] = ()) -> Turn:
-    """Return a turn that emits reasoning, and then writes these pieces."""
+    """Return a turn that emits reasoning, and then writes these texts."""
     return Turn(pieces, thought, item)
 
 
@@ -76,7 +77,7 @@ def refuses(status: int, message: str) -> Turn:
 
 @dataclass(slots=True)
 class Exchange:
-    """One request as it arrived, and how much of its answer was sent."""
+    """A received request, and the sent part of its answer."""
 
     path: str
     headers: dict[str, str]
@@ -90,13 +91,13 @@ class Exchange:
     chunks: list[bytes] = field(default_factory=list)
     """All writes that the socket accepted."""
     over: threading.Event = field(default_factory=threading.Event)
-    """Set when the answer has been sent, or can no longer be."""
+    """Set when the answer has been sent, or can no longer be sent."""
     whole: bool = False
-    """Whether the answer was sent to its end."""
+    """Whether the answer was sent completely."""
 
     @property
     def has_tool_output(self) -> bool:
-        """Whether a user message holds the record of a tool output."""
+        """Whether a user message contains the record of a tool output."""
         return any(
             role == "user" and re.search(r"^\[function_call_output ", text, re.MULTILINE)
             for role, text in self.transcript
@@ -107,18 +108,19 @@ Rule = Callable[[Exchange], Turn]
 
 
 def until_output(calls: Turn, words: Turn) -> Rule:
-    """Return the rule "call until the transcript shows a tool output, then answer in words"."""
+    """Return the rule "call until the transcript contains a tool output, then answer with text"."""
     return lambda exchange: words if exchange.has_tool_output else calls
 
 
 class TextBackend:
-    """The server, in its own thread, as a context manager; ``url`` is its root, without ``/v1``.
+    """The server, in a separate thread, as a context manager; ``url`` is its root, without ``/v1``.
 
-    ``script`` is a list of turns, one per request, or a rule. ``chunk_size`` cuts the text into deltas of that many
-    characters (None: the turn's own pieces), ``split`` the bytes of each SSE frame into writes of that many. ``count``:
-    the answer of its counting endpoints, None if it has none; ``counted``: the requests to them. ``models``: its list,
-    ``list_headers``: those of the requests for it. ``apis``: those that it has; ``rejected``: the paths of the others,
-    as they were requested, with the status ``no_path``. ``has_usage``: whether its answers report token counts.
+    ``script`` is a list of turns, one per request, or a rule. ``chunk_size`` splits the text into deltas of that many
+    characters (None: the turn's own texts), ``split`` splits the bytes of each SSE frame into writes of that size.
+    ``count``: the answer of its counting endpoints, None if it has none; ``counted``: the requests to these endpoints.
+    ``models``: its model list, ``list_headers``: the headers of requests for the list. ``apis``: its APIs;
+    ``rejected``: the requested paths of other APIs, which return the status ``no_path``. ``has_usage``: whether its
+    answers report token counts.
     """
 
     def __init__(
@@ -146,14 +148,14 @@ class TextBackend:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="text backend")
 
     def play(self, script: Sequence[Turn] | Rule, *, chunk_size: int | None = None, split: int | None = None) -> None:
-        """Forget earlier exchanges, and answer by this script from now on."""
+        """Discard earlier exchanges, and answer by this script from now on."""
         self.exchanges = []
         self.chunk_size = chunk_size
         self.split = split
         self._script = script if callable(script) else list(script)
 
     def wait_for(self, count: int) -> None:
-        """Wait until it has been asked so many times."""
+        """Wait until ``count`` requests have arrived."""
         end = time.monotonic() + 60
         while len(self.exchanges) < count:
             assert time.monotonic() < end, f"asked {len(self.exchanges)} times, not {count}"
@@ -222,7 +224,7 @@ class _Counts(RequestHandler):
 
 
 class _Handler(RequestHandler):
-    """The part shared by both APIs: read, record, pace, send, end."""
+    """The common part of all APIs: read, record, pace, send, end."""
 
     api_name: ApiName
 
@@ -259,7 +261,7 @@ class _Handler(RequestHandler):
             else:
                 await self.answer_whole()
         except StreamClosedError:
-            pass  # the client has left; `sent` shows how far we got
+            pass  # The client has disconnected; `sent` contains the deltas sent so far.
         finally:
             self.exchange.over.set()
 
@@ -270,7 +272,7 @@ class _Handler(RequestHandler):
         self.exchange.over.set()
 
     def begin(self) -> BackendAnswer:
-        """Return the answer to send, with its counts: words for tokens."""
+        """Return the answer to send, with its counts, which are words instead of tokens."""
         body, exchange, turn = self.exchange.body, self.exchange, self.turn
         words_in = sum(len(text.split()) for _, text in exchange.transcript)
         counts = usage(self.api_name, words_in, len(turn.text.split())) if self.backend.has_usage else None
@@ -331,7 +333,7 @@ class _Handler(RequestHandler):
                 self.exchange.whole = True
 
     async def deltas(self) -> AsyncIterator[str]:
-        """Yield the text as the model writes it, and note what was accepted."""
+        """Yield the text as the model writes it, and record the accepted deltas."""
         for delta in self.backend._deltas(self.turn):
             if self.turn.pause:
                 await asyncio.wait({self.gone}, timeout=self.turn.pause)
@@ -339,7 +341,7 @@ class _Handler(RequestHandler):
             self.exchange.sent.append(delta)
 
     async def send(self, data: bytes) -> None:
-        # Tornado never completes the flush if the connection closes meanwhile: wait for either.
+        # Tornado never completes the flush if the connection closes meanwhile, so wait for either.
         self.write(data)
         flushed = asyncio.ensure_future(self.flush())
         await asyncio.wait({flushed, self.gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -350,7 +352,7 @@ class _Handler(RequestHandler):
         self.exchange.chunks.append(data)
 
     def hang_up(self) -> None:
-        self._finished = True  # otherwise Tornado would end the answer properly
+        self._finished = True  # Otherwise Tornado would end the answer properly.
         assert isinstance(self.request.connection, HTTP1Connection)
         self.request.connection.stream.close()
 

@@ -1,4 +1,4 @@
-"""A language model of a few kilobytes, as a GGUF file: random weights, which llama.cpp loads and runs like any others.
+"""A language model of a few kilobytes, as a GGUF file with random weights, which llama.cpp can load and run.
 
 The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 _UINT32, _FLOAT32, _STRING, _ARRAY, _INT32 = 4, 6, 8, 9, 5
 _ALIGNMENT = 32
 _WIDTH, _HIDDEN = 32, 64
-# The first three are special; then each byte, so that any text can be written.
+# The first three tokens are special; then each byte, so that any text can be written.
 _TOKENS = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581"]
 _UNKNOWN, _CONTROL, _NORMAL, _BYTE = 2, 3, 1, 6
 _KINDS = [_UNKNOWN, _CONTROL, _CONTROL, *[_BYTE] * 256, _NORMAL]
@@ -57,7 +57,7 @@ def _metadata() -> dict[str, bytes]:
 
 
 def _tensors() -> Iterable[tuple[str, tuple[int, ...]]]:
-    """Yield the names and dimensions, the fastest one first."""
+    """Yield the names and dimensions of the tensors, fastest dimension first."""
     square, vocabulary = (_WIDTH, _WIDTH), (_WIDTH, len(_TOKENS))
     yield "token_embd.weight", vocabulary
     yield "output_norm.weight", (_WIDTH,)
@@ -69,7 +69,7 @@ def _tensors() -> Iterable[tuple[str, tuple[int, ...]]]:
 
 
 def write_tiny_model(file: Path) -> None:
-    """Write the model."""
+    """Write the model to a file."""
     metadata, tensors = _metadata(), list(_tensors())
     head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
     head += b"".join(_text(name) + value for name, value in metadata.items())

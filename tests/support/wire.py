@@ -1,9 +1,9 @@
-"""Builds the bytes that backends send: fake answers in every API, streamed and not.
+"""Builds the bytes that backends send: simulated answers in every API, streamed or not.
 
-It deliberately shares no code with toolsim: what toolsim reads in a test was not written by toolsim. An answer is built
+It deliberately shares no code with toolsim, so that toolsim does not read its own output in tests. An answer is built
 step by step; each step returns its frames, so that a server can pace them, and ``whole`` returns the same answer as one
-document. Chat is written in ASCII with escapes, like Python servers do, Responses in UTF-8, like OpenAI: cuts fall into
-both. The shapes are those of OpenAI's own API; the faults of other backends are in the tests of the readers.
+document. Chat is written in ASCII with escapes, as Python servers do, Responses in UTF-8, as OpenAI does, so tests
+split both encodings. The format is that of OpenAI's API; the faults of other backends are in the tests of the readers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ApiName = Literal["chat", "responses", "messages"]
 DONE = b"data: [DONE]\n\n"
 CREATED = 1764967971
 
-# What a Response object repeats of its request: the fields that OpenAI's own answers always have.
+# The request fields that a Response object repeats, as OpenAI's own answers always do.
 FULL_RESPONSE: Json = {
     "background": False,
     "completed_at": None,
@@ -76,7 +76,7 @@ def event_frame(data: Json) -> bytes:
 
 
 class ChatAnswer:
-    """One answer of a chat backend. ``counts``: its usage object, None if it sends none."""
+    """An answer of a chat backend. ``counts``: its usage object, or None."""
 
     api_name: ApiName = "chat"
 
@@ -113,12 +113,12 @@ class ChatAnswer:
         return [self.chunk({"content": piece})]
 
     def begin_call(self, name: str) -> list[bytes]:
-        """Start the one call that this backend emits itself; its arguments follow in pieces."""
+        """Start the only structured call of this answer; its arguments follow in deltas."""
         self._call = {"id": "call_c", "type": "function", "function": {"name": name, "arguments": ""}}
         return [self.chunk({"tool_calls": [{"index": 0, **self._call}]})]
 
     def add_arguments(self, piece: str) -> list[bytes]:
-        """Add a piece to the arguments of the call."""
+        """Add a delta to the arguments of the call."""
         self._arguments.append(piece)
         return [self.chunk({"tool_calls": [{"index": 0, "function": {"arguments": piece}}]})]
 
@@ -146,7 +146,7 @@ class ChatAnswer:
 
 
 class ResponsesAnswer:
-    """One answer of a Responses backend. ``fields`` are more of its Response object, such as ``FULL_RESPONSE``."""
+    """An answer of a Responses backend. ``fields``: more fields of its Response object, such as ``FULL_RESPONSE``."""
 
     api_name: ApiName = "responses"
 
@@ -196,17 +196,17 @@ class ResponsesAnswer:
         return self._event("response.output_item.done", output_index=len(self._output) - 1, item=item)
 
     def item(self, item: Json) -> list[bytes]:
-        """Add a whole item, such as a call."""
+        """Add a complete item, such as a call."""
         return [*self._end_thought(), self._added(item), self._done(item)]
 
     def begin_call(self, name: str) -> list[bytes]:
-        """Open a call; its arguments follow in pieces."""
+        """Start a call; its arguments follow in deltas."""
         names = {"id": f"fc_{self._id}", "call_id": f"call_{self._id}", "name": name}
         self._call, self._arguments = {"type": "function_call", **names}, []
         return [*self._end_thought(), self._added({**self._call, "arguments": "", "status": "in_progress"})]
 
     def add_arguments(self, piece: str) -> list[bytes]:
-        """Add a piece to the arguments of the call."""
+        """Add a delta to the arguments of the call."""
         self._arguments.append(piece)
         at = {"item_id": self._call["id"], "output_index": len(self._output)}
         return [self._event("response.function_call_arguments.delta", **at, delta=piece)]
@@ -218,7 +218,7 @@ class ResponsesAnswer:
         return [done, self._done({**self._call, "arguments": text, "status": "completed"})]
 
     def add_reasoning(self, piece: str) -> list[bytes]:
-        """Add a piece to a reasoning summary."""
+        """Add a delta to a reasoning summary."""
         frames: list[bytes] = []
         if self._thought is None:
             self._thought = []
@@ -246,7 +246,7 @@ class ResponsesAnswer:
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
     def begin_message(self) -> list[bytes]:
-        """Open the message; ``add_text`` does so too if no message is open."""
+        """Start the message; ``add_text`` also starts it if no message is open."""
         frames = self._end_thought()
         self._text = []
         frames.append(self._added(self._message("in_progress", [])))
@@ -282,11 +282,11 @@ class ResponsesAnswer:
         return [*frames, self._event(f"response.{status}", response=self._response(status, self._output, **details))]
 
     def error(self, error: Json) -> list[bytes]:
-        """Send an error event, as a backend does that fails in mid-stream."""
+        """Return an error event, like a backend that fails in the middle of a stream."""
         return [self._event("error", **error)]
 
     def failed(self, error: Json) -> list[bytes]:
-        """End as failed."""
+        """End the answer as failed."""
         return [self._event("response.failed", response=self._response("failed", [], error=error))]
 
     def fail(self, error: Json) -> list[bytes]:
@@ -304,7 +304,7 @@ class ResponsesAnswer:
 
 
 class MessagesAnswer:
-    """One answer of a Messages backend. ``counts``: its usage object, None if it sends none."""
+    """An answer of a Messages backend. ``counts``: its usage object, or None."""
 
     api_name: ApiName = "messages"
     REASONS: Mapping[str, str] = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
@@ -353,7 +353,7 @@ class MessagesAnswer:
         return frames
 
     def begin_call(self, name: str) -> list[bytes]:
-        """Start a call; its arguments follow in pieces."""
+        """Start a call; its arguments follow in deltas."""
         frames = self._block("tool_use", id=f"toolu_b{len(self._content)}", name=name, input={})
         self._arguments: list[str] = []
         return frames
@@ -391,7 +391,7 @@ ANSWERS: dict[ApiName, type[BackendAnswer]] = {
 
 
 def backend_answer(api_name: ApiName, stream: bool, pieces: Sequence[str], finish: str = "stop") -> tuple[str, bytes]:
-    """Return content type and body of a text backend that writes ``pieces``, with 3 tokens in and 4 out."""
+    """Return the content type and body of a text backend that writes ``pieces``, with 3 input and 4 output tokens."""
     answer = ANSWERS[api_name](counts=usage(api_name, 3, 4))
     frames = [*answer.begin(), *answer.begin_message()]
     for piece in pieces:
@@ -410,14 +410,14 @@ def chat_frame(content: str | None = None, finish: str | None = None, index: int
 
 
 def chat_whole(content: str) -> bytes:
-    """Return a whole chat answer without counts."""
+    """Return a non-streamed chat answer without counts."""
     answer = ChatAnswer()
     answer.add_text(content)
     return json.dumps(answer.whole()).encode()
 
 
 def chat_stream(*texts: str, ended: bool = True) -> bytes:
-    """Return a whole chat stream without counts, or one that breaks off after its texts."""
+    """Return a complete chat stream without counts, or a stream that ends after its texts without a terminator."""
     answer = ChatAnswer()
     frames = [frame for text in texts for frame in answer.add_text(text)]
     return b"".join([*frames, *(answer.end() if ended else [])])

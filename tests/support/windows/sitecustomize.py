@@ -1,8 +1,8 @@
 """Simulates Windows in the Python processes whose ``PYTHONPATH`` contains this folder.
 
-The interpreter imports it at startup. It removes what Windows lacks: modules of Unix, signals, functions of ``os``, and
-signal handlers of the event loop. The standard library keeps what it has imported for itself. It does not simulate
-paths, file locking or how Windows starts programs.
+The interpreter imports it at startup. It removes features that Windows lacks: Unix modules, signals, functions of
+``os``, and signal handlers of the event loop. Objects that the standard library has already imported are not affected.
+Paths, file locking and the start of programs are not simulated.
 """
 
 import asyncio
