@@ -125,9 +125,7 @@ def top_levels(path: Path) -> set[str]:
 
 
 def own_imports(path: Path) -> set[str]:
-    """Return the modules of this package that a file imports, without the prefix ``toolsim.``; names and packages are
-    omitted.
-    """
+    """Return the modules of this package that a file imports, without the prefix ``toolsim.``, names or packages."""
     found = {module.removeprefix("toolsim.") for module in imports(path) if module.startswith("toolsim.")}
     return {module for module in found if (PACKAGE / f"{module.replace('.', '/')}.py").is_file()}
 

@@ -29,9 +29,7 @@ pytest.skip("needs chromium", allow_module_level=True)
 @pytest.mark.slow
 @pytest.mark.parametrize(("ci", "workers"), [("true", "0"), ("true", "2"), ("", "0")])
 def test_a_missing_program_fails_in_ci_alone(tmp_path: Path, ci: str, workers: str) -> None:
-    """A test or module that is skipped for a missing program fails in CI, also in worker processes; other skips are
-    allowed.
-    """
+    """A test or module that is skipped for a missing program fails in CI, also in workers; other skips do not."""
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "test_module.py").write_text(MODULE)
@@ -51,9 +49,7 @@ def test_a_missing_program_fails_in_ci_alone(tmp_path: Path, ci: str, workers: s
 
 
 def test_each_case_runs_and_all_that_fail_are_named() -> None:
-    """All cases run; a single failure is raised unchanged, several as a group, and two decorators
-    multiply their cases.
-    """
+    """All cases run; a single failure is raised unchanged, several as a group, and two decorators multiply."""
     ran: list[tuple[int, str]] = []
 
     @each("number", [1, 2, 3])

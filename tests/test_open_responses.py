@@ -169,9 +169,7 @@ def test_every_event_is_one_frame_in_one_chunk(streamed: Outcome) -> None:
 
 
 def test_order_of_events(streamed: Outcome) -> None:
-    """The stream begins with created and in_progress, each item is added, has deltas and is done, and completed is
-    last.
-    """
+    """The stream begins with created and in_progress, each item has deltas and is done, and completed is last."""
     kinds = [kind for kind, _ in streamed.events]
     assert kinds[:2] == ["response.created", "response.in_progress"]
     assert kinds[-1] == "response.completed"

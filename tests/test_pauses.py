@@ -136,9 +136,7 @@ class Counted:
             yield made()
 
     async def together(self, work: Any) -> int:
-        """Do the work; return the maximum number of items that were handled between two iterations of the
-        event loop.
-        """
+        """Do the work; return the maximum number of items handled between two iterations of the event loop."""
         task, counts = asyncio.ensure_future(work), [0]
         while not task.done():
             await asyncio.sleep(0)

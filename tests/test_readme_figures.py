@@ -58,9 +58,7 @@ def test_figures_by_model_and_way() -> None:
 
 
 def test_figures_of_calls_as_text() -> None:
-    """The figures of answers with calls as text, and of correct irrelevance answers without them, agree with the
-    reports.
-    """
+    """The figures of calls as text, and of correct irrelevance answers without them, agree with the reports."""
     as_text, clean = {}, {}
     for model, size in MODELS.items():
         report, short = OF_MODELS[size], model.rpartition("-")[2]

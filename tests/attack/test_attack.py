@@ -86,9 +86,7 @@ def test_a_backend_that_comes_back() -> None:
     ],
 )
 def test_a_proxy_that_is_its_own_upstream(host: str, status: int, code: str) -> None:
-    """If a proxy is its own upstream, the loop is detected on the second pass, and the next request receives the same
-    error.
-    """
+    """If a proxy is its own upstream, the loop is detected on the second pass, also for the next request."""
     port = free_port()
     arguments = ("--listen-port", str(port))
     # mitmproxy logs connections only with toolsim_log=off, and detecting the engine would open more connections.

@@ -19,9 +19,7 @@ _CHUNK = backend_answer("chat", True, ["abcd"])[1].split(b"\n\n")[1].removeprefi
 
 
 def pace(runs: int = 9) -> float:
-    """Return the ratio of the time for a chunk's JSON on this machine to that on the machine for which the goals were
-    set.
-    """
+    """Return the time for a chunk's JSON, divided by its time on the machine for which the goals were set."""
     times = []
     for _ in range(runs):
         start = time.process_time_ns()

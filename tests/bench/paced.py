@@ -168,9 +168,7 @@ async def streams(side: Mitmdump, api: str, case: Case) -> Run:
 
 
 class Reader(asyncio.Protocol):
-    """A protocol that sends a request, and records when each delta of its answer was written and read,
-    in nanoseconds.
-    """
+    """A protocol that sends a request, and records when each delta was written and read, in nanoseconds."""
 
     def __init__(self, request: bytes) -> None:
         self._request = request

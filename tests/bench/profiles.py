@@ -16,9 +16,7 @@ PROCESSES = 5
 
 
 def measure(proxies: Proxies, quick: bool) -> Iterator[Row]:
-    """Yield the rows of a streamed turn and of a non-streamed turn. The matching profile does not
-    change the request.
-    """
+    """Yield the rows of streamed and non-streamed turns. The matching profile does not change the request."""
     with tempfile.TemporaryDirectory() as folder:
         for number in range(PROFILES):
             pattern = "prose-*" if number == 0 else f"model-{number}-*"

@@ -33,9 +33,7 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        """``ok``, ``MISSED``, or ``scaled`` for a time that only meets the goal of a slower machine; ""
-        without a goal.
-        """
+        """``ok``, ``MISSED``, ``scaled`` for a time that only meets a slower machine's goal, or "" without a goal."""
         if self.goal is None:
             return ""
         if self.value <= self.goal:

@@ -1,6 +1,4 @@
-"""The throughput of non-streamed answers, and the memory of the proxy with many open streams and
-after many requests.
-"""
+"""The throughput of non-streamed answers, and the memory of the proxy with many streams and many requests."""
 
 from __future__ import annotations
 

@@ -49,9 +49,7 @@ def test_what_is_published_is_published_here_alone(compose: Any) -> None:
 
 
 def test_what_is_copied_is_there(compose: Any) -> None:
-    """Each file that the container copies exists and is not excluded from the build; services use each
-    other's names.
-    """
+    """Each file that the container copies exists and is part of the build; services use each other's names."""
     copied = re.findall(r"^COPY (.*) \S+$", CONTAINERFILE, re.MULTILINE)
     sources = [source for line in copied for source in line.split()]
     kept = (ROOT / ".dockerignore").read_text().splitlines()
@@ -68,9 +66,7 @@ def test_what_is_copied_is_there(compose: Any) -> None:
 
 
 def test_proxies_that_share_a_store() -> None:
-    """The proxies' command lines are accepted, and the load balancer's configuration is valid and contains both
-    proxies.
-    """
+    """The proxies' command lines are accepted, and the load balancer's configuration is valid and names both."""
     services = YAML(typ="safe").load((DEPLOY / "shared.yaml").read_text())["services"]
     for name in "one", "two":
         words = services[name]["command"]
@@ -86,9 +82,7 @@ def test_proxies_that_share_a_store() -> None:
 
 
 def test_kubernetes_manifests() -> None:
-    """The manifests match the API's schemas, the command line is accepted, and a stopping pod has time to finish
-    answers.
-    """
+    """The manifests match the API's schemas, the command line is accepted, and a pod has time to drain."""
     documents = list(YAML(typ="safe").load_all((DEPLOY / "kubernetes.yaml").read_text()))
     for document in documents:
         kubernetes_validate.validate(document, "1.34", strict=True)
@@ -130,9 +124,7 @@ def seconds(value: str) -> int:
 
 
 def test_who_stops_it_waits_for_its_answers(compose: Any) -> None:
-    """Each deployment waits longer than the drain timeout before it kills the proxy, and has a health check without a
-    key.
-    """
+    """Each deployment waits longer than the drain timeout before a kill, and has a health check without a key."""
     shared = YAML(typ="safe").load((DEPLOY / "shared.yaml").read_text())["services"]
     services = [compose["services"]["toolsim"], shared["one"], shared["two"]]
     drain = next(int(str(option.default)) for option in OPTIONS if option.name == "drain_timeout")

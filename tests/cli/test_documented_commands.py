@@ -179,9 +179,7 @@ def check_call(url: str, *, proxy: str = "") -> None:
 
 
 def serves(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Start the server, wait for its banner, and request a call; a model with random weights only has to write any
-    text.
-    """
+    """Start the server, wait for its banner, and request a call, or any text if the model has random weights."""
     folder = tmp_path / "work"
     folder.mkdir()
     line = ours(line, backend).replace(" DIR ", " recordings ")
@@ -239,9 +237,7 @@ QUESTIONS = {"codex": "exec --skip-git-repo-check Hello", "claude": "-p Hello"}
 
 
 def launches(line: str, backend: TextBackend, scripted: str, tmp_path: Path, env: Mapping[str, str]) -> None:
-    """Start the program with a question, unless the page provides one; without a URL, through the toolsim that is
-    running.
-    """
+    """Start the program with a question, unless the page has one; without a URL, use the running toolsim."""
     name = line.split()[2]
     if (codex() if name == "codex" else agent(name)) is None:
         pytest.skip(f"needs {name}: run `make test-clients`")

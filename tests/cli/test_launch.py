@@ -79,9 +79,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 def launch(
     env: dict[str, str], *arguments: str, do: str = "ask 0", starts: bool = True
 ) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
-    """Run the command until it exits; return the completed process, and the arguments and environment
-    of the program.
-    """
+    """Run the command until it exits; return the process, and the arguments and environment of the program."""
     command = [*TOOLSIM, "launch", "codex", *arguments, "--", "DO", *do.split()]
     process = subprocess.Popen(
         command,
@@ -262,9 +260,7 @@ def test_ctrl_c(is_running_before: bool, backend: TextBackend, env: dict[str, st
 
 
 def test_interrupted_before_the_program_starts(env: dict[str, str], tmp_path: Path) -> None:
-    """A command that is interrupted while it waits for a silent backend exits without a traceback or remaining
-    processes.
-    """
+    """A command that is interrupted while it waits for a silent backend exits cleanly, without child processes."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
         log = tmp_path / "log"

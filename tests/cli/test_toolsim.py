@@ -62,9 +62,7 @@ def test_the_demo(tmp_path: Path) -> None:
     ["demo --port 0", "demo --port 0 --web --set web_open_browser=false --set web_port=0", f"replay {ROOT / 'flows'}"],
 )
 def test_an_output_without_a_reader(words: str, unbuffered: str, tmp_path: Path) -> None:
-    """If its output is closed, as by ``head``, the command exits without a traceback; each line is
-    written immediately.
-    """
+    """If its output is closed, as by ``head``, the command exits without a traceback; lines are not buffered."""
     process = subprocess.Popen(
         [*TOOLSIM, *words.split()],
         cwd=tmp_path,

@@ -103,9 +103,7 @@ print("free")
 
 
 def test_a_worker_that_takes_too_long(tmp_path: Path) -> None:
-    """Without the system's CPU limit, the proxy ends a worker that takes too long, and the next job runs in a new
-    worker.
-    """
+    """If the system has no CPU limit, the proxy ends a worker that takes too long, and starts a new one."""
     program = """
 import asyncio
 from toolsim.core.plan import Policy

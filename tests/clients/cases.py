@@ -180,9 +180,7 @@ over_responses = pytest.mark.parametrize("stage", ["responses"], ids=["over_resp
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of one prompt as the client sees it: the calls that it ran, their ids, and the final
-    text or an error.
-    """
+    """The client's result of one prompt: the calls that it ran, their ids, and the final text or an error."""
 
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
@@ -192,9 +190,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A client's view of a backend: ``base_url`` is the proxy's, and the ``backend`` behind it has the API
-    ``api_name``.
-    """
+    """A client's view of a backend: ``base_url`` is the proxy's, and ``api_name`` is the API of ``backend``."""
 
     backend: TextBackend
     base_url: str
@@ -227,9 +223,7 @@ class Stage:
         assert len(self.backend.exchanges) == 1
 
     def compare_backend(self, case: Case) -> None:
-        """Check that the backend received one request per turn, in its API and with text only, and with the tools'
-        outputs.
-        """
+        """Check that the backend received one text-only request per turn, and finally the tools' outputs."""
         assert len(self.backend.exchanges) == len(case.turns)
         ending = "/v1/responses" if self.api_name == "responses" else "/v1/chat/completions"
         for exchange in self.backend.exchanges:

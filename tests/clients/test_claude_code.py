@@ -185,9 +185,7 @@ def over_servers(backend: TextBackend, folder: Path, **servers: Any) -> Mitmdump
 
 
 def test_a_search_of_the_web_by_a_server(text_backend: TextBackend, tmp_path: Path) -> None:
-    """With an MCP search server, toolsim runs Claude Code's web search, and the model receives the links and the
-    summary.
-    """
+    """With an MCP search server, toolsim runs Claude Code's web search, and the model receives the results."""
     with over_servers(text_backend, tmp_path, web=SEARCHER | {"allowed_tools": []}) as proxy:
         claude = Claude(proxy.url, tmp_path)
         claude.environment["ENABLE_TOOL_SEARCH"] = "false"
@@ -205,9 +203,7 @@ def test_a_search_of_the_web_by_a_server(text_backend: TextBackend, tmp_path: Pa
 
 
 def test_deferred_tools_keep_the_prompt_small(text_backend: TextBackend, tmp_path: Path) -> None:
-    """With 60 deferred tools, the prompt contains only the tool that was searched for, and begins like the previous
-    prompt.
-    """
+    """With 60 deferred tools, the prompt contains only the tool that was found, and its beginning is constant."""
     many = {"command": sys.executable, "args": [str(Path(__file__).parents[1] / "support" / "many_mcp.py"), "60"]}
     (tmp_path / "many.json").write_text(json.dumps({"mcpServers": {"many": many}}))
     name, sizes = "mcp__many__operation_7", dict[str, list[int]]()
@@ -251,9 +247,7 @@ def test_the_context(tmp_path: Path) -> None:
 
 
 async def test_a_loop_by_a_codex_login(tmp_path: Path) -> None:
-    """A tool loop works with a real Codex app-server as the backend: the call and its output pass
-    through it as text.
-    """
+    """A tool loop works with a real Codex app-server as the backend: call and output pass through it as text."""
     program = codex()
     if program is None:
         pytest.skip("needs codex: run `make test-clients`")

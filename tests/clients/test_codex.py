@@ -184,9 +184,7 @@ def test_custom_tool(stage: Stage, codex: Codex) -> None:
 
 @over_responses
 def test_namespace_tool(stage: Stage, codex: Codex) -> None:
-    """A call of an MCP tool runs; Codex declares such tools as a namespace and accepts only calls with
-    that namespace.
-    """
+    """A call of an MCP tool runs; Codex declares such tools as a namespace, which calls must contain."""
     play(stage, says(call("mcp__weather__get_weather", {"city": "Paris"})), says("Clear."))
     printed = codex.run(stage.base_url, "text-model")
     (used,) = printed.of("mcp_tool_call")
@@ -264,9 +262,7 @@ def test_failing_turn(stage: Stage, codex: Codex, turn: Turn, message: str) -> N
 
 @pytest.mark.parametrize("is_refused", [False, True], ids=["websocket", "websocket_refused"])
 def test_one_line(text_backend: TextBackend, codex: Codex, is_refused: bool) -> None:
-    """Configured by a single line, Codex treats toolsim as OpenAI: its loop runs over a WebSocket connection or over
-    HTTP.
-    """
+    """Configured by a single line, Codex treats toolsim as OpenAI, over a WebSocket connection or over HTTP."""
     arguments = ("--set", "websocket=false") if is_refused else ()
     with Mitmdump(text_backend.url, toolsim_backend="chat", arguments=arguments) as proxy:
         stage = Stage(text_backend, f"{proxy.url}/v1", "chat")
@@ -282,9 +278,7 @@ NO_SUMMARY = says("I go on.\n", call("exec_command", LIST))
 
 
 def test_web_search(text_backend: TextBackend, codex: Codex, tmp_path: Path) -> None:
-    """An MCP server runs the web search; Codex sends back only the query, but the next prompt still contains the
-    results.
-    """
+    """An MCP server runs the web search; Codex returns only the query, but the next prompt has the results."""
     servers = {"mcpServers": {"web": SEARCHER | {"allowed_tools": []}}}
     (tmp_path / "servers.json").write_text(json.dumps(servers))
     with Mitmdump(text_backend.url, toolsim_backend="chat", toolsim_mcp_config=str(tmp_path / "servers.json")) as proxy:

@@ -74,9 +74,7 @@ def ask(client: openai.OpenAI, *tools: Any) -> Any:
 
 
 def test_calls_and_prose(client: openai.OpenAI, backend: TextBackend) -> None:
-    """Calls and prose are parsed from a stream in chunks of three characters, and the model's prompt
-    contains the tool.
-    """
+    """Calls and prose are parsed from deltas of three characters, and the model's prompt contains the tool."""
     backend.play([says(f"Let me look.\n{CALL}{CALL.replace('Oslo', 'Bonn')}")], chunk_size=3)
     choice = ask(client)
     assert (choice.finish_reason, choice.message.content.strip()) == ("tool_calls", "Let me look.")

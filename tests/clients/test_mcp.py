@@ -49,9 +49,7 @@ def published(text_backend: TextBackend, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
 def test_published_servers(stream: bool, published: tuple[Mitmdump, Path], text_backend: TextBackend) -> None:
-    """Text, images, errors and allowed or denied files of reference servers are returned; a writing tool requires
-    approval.
-    """
+    """Reference servers return text, images, errors and allowed files; a writing tool requires approval."""
     proxy, folder = published
     calls = [
         block("all__get-sum", a=2, b=3),
@@ -153,9 +151,7 @@ async def test_the_agents_sdk(mode: str, mcp_context: Mitmdump, remote: str, tex
 async def test_approvals_in_the_agents_sdk(
     approve: bool, mode: str, mcp_context: Mitmdump, remote: str, text_backend: TextBackend
 ) -> None:
-    """The person is asked to approve the call; an approved call runs, and a refusal with its reason is in the next
-    prompt.
-    """
+    """The person is asked to approve the call; if it is refused, the next prompt contains the reason."""
     text_backend.play([says(block("calc__add", a=1, b=2)), says("Well.")])
     result, asked = await run(mcp_context, remote, mode, approve)
     assert asked == [{"a": 1, "b": 2}]

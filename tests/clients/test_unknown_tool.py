@@ -46,9 +46,7 @@ def get_weather(city: str) -> str:
 
 
 async def test_pydantic_ai_tells_the_model(served: tuple[str, str], backend: TextBackend) -> None:
-    """pydantic-ai answers an undeclared call with an error, which the model corrects; as text, it is
-    the final answer.
-    """
+    """pydantic-ai answers an undeclared call with an error, which the model corrects, and accepts text as final."""
     way, url = served
     backend.play([says(MARKUP), says(ANSWER)])
     async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
@@ -60,9 +58,7 @@ async def test_pydantic_ai_tells_the_model(served: tuple[str, str], backend: Tex
 
 
 async def test_the_agents_sdk_raises_or_tells_the_model(served: tuple[str, str], backend: TextBackend) -> None:
-    """The Agents SDK raises an exception for an undeclared call by default; if configured to, it returns an error to
-    the model.
-    """
+    """The Agents SDK raises an exception for an undeclared call, or returns an error to the model if configured to."""
     way, url = served
     set_tracing_disabled(True)
     async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:

@@ -99,9 +99,7 @@ async def test_the_prompt_is_our_text_and_nothing_else(
 async def test_what_the_user_configured_for_codex_itself_stays_out(
     codex: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Instructions and programs (MCP servers, notify) in the user's config have no effect, and the file
-    is unchanged.
-    """
+    """Instructions and programs (MCP servers, notify) in the user's config have no effect and remain there."""
     stub = StubModel()
     await stub.start()
     home = tmp_path / "home"
@@ -157,9 +155,7 @@ async def test_half_an_emoji_is_no_hang(stage: Any) -> None:
 
 
 async def test_what_codex_cannot_read_is_no_hang(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request line that Codex never answers times out and leaves no thread, and other requests are
-    served meanwhile.
-    """
+    """A request that Codex never answers times out and leaves no thread; others are served meanwhile."""
     monkeypatch.setattr(codex_backend, "_ACCEPT_TIMEOUT", 1.0)
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(200):
@@ -181,9 +177,7 @@ async def test_a_refused_request_leaves_no_thread(stage: Any) -> None:
 
 
 async def test_twenty_at_once_are_not_mixed_up(stage: Any) -> None:
-    """One child process runs twenty turns concurrently, each with the correct answer, and a slow turn
-    blocks no others.
-    """
+    """One child process runs twenty turns concurrently, each with the correct answer, next to a slow turn."""
     stage.stub.reply = lambda body: Reply(
         [f"<{last_text(body)}> "] * 5, delay=1.0 if last_text(body) == "slow" else 0.02
     )
@@ -228,9 +222,7 @@ async def test_a_client_that_leaves_before_the_turn_has_begun_leaves_nothing(sta
 
 
 async def test_a_killed_child_fails_its_requests_and_the_next_one_works(stage: Any) -> None:
-    """If the child process is killed, streams end with response.failed and other requests with 502; the next request
-    works.
-    """
+    """If the child process is killed, its requests fail with response.failed or 502, and the next request works."""
     stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
     streamed = asyncio.create_task(stream(stage, input="a"))
     whole = asyncio.create_task(stage.post(input="b"))
@@ -317,9 +309,7 @@ async def test_turn_errors_have_openais_shape(stage: Any, reply: Reply, status: 
 @each("pieces", [["half"], []], ids=["half", "nothing"])
 @each(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
 async def test_an_answer_that_is_cut_is_incomplete(stage: Any, pieces: list[str], finish: Any, reason: str) -> None:
-    """A truncated answer is incomplete and keeps its text, even if it is empty; it is not an error that
-    clients retry.
-    """
+    """A truncated answer is incomplete and keeps its text, even if it is empty, so that clients do not retry it."""
     stage.stub.reply = lambda body: Reply(pieces, end="incomplete", reason=finish)
     answer = (await stage.post(input="x")).json()
     assert answer["status"] == "incomplete", answer
@@ -345,7 +335,7 @@ async def test_a_long_conversation_is_never_summarised(stage: Any, model: str) -
 
 
 async def test_a_model_that_calls_a_tool_all_the_same_is_not_asked_forever(stage: Any) -> None:
-    """If the model calls Codex's tools, which makes Codex ask again, the turn ends at the first text or at a limit."""
+    """If the model calls an unknown tool, so that Codex asks again, the turn ends at the first text or at a limit."""
     call = {"type": "function_call", "name": "shell", "call_id": "c1", "arguments": "{}"}
     stage.stub.reply = lambda body: Reply(["said"], calls=[call])
     assert await stage.text("x") == "said"

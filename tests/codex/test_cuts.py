@@ -42,9 +42,7 @@ STEP = step(97)
 
 @dataclass(frozen=True)
 class Tape:
-    """The output of a child process: its lines, and the offsets where the handshake, a call and the
-    turn were complete.
-    """
+    """The output of a child: its lines, and the offsets where the handshake, a call and the turn were complete."""
 
     lines: list[bytes]
     greeted: int
@@ -74,9 +72,7 @@ def tape_of(output: bytes) -> Tape:
 
 
 class Player(asyncio.SubprocessTransport):
-    """A simulated child process that replays the tape, each response after its request, and dies after
-    ``size`` bytes.
-    """
+    """A simulated child that replays the tape, each response after its request, and dies after ``size`` bytes."""
 
     def __init__(self, tape: Tape, size: int) -> None:
         super().__init__()
@@ -187,9 +183,7 @@ def output() -> Iterator[bytearray]:
 
 @pytest.fixture
 async def tape(output: bytearray, stage: Any, monkeypatch: pytest.MonkeyPatch) -> Tape:
-    """The output of the real Codex for one turn with a call, from its start; from this point on no
-    process is killed.
-    """
+    """The output of the real Codex for one turn with a call; no process is killed after this fixture."""
     stage.stub.reply = lambda body: Reply(WORDS)
     assert CALL in await stage.text("hi")
     async with asyncio.timeout(20):

@@ -19,9 +19,7 @@ from support.stub_model import Reply, StubModel, echo, last_text, texts
 
 @pytest.mark.slow
 async def test_a_conversation_by_previous_response_id(codex: str, tmp_path: Path) -> None:
-    """A conversation by previous_response_id works, streamed or not: the model receives the complete
-    history in order.
-    """
+    """A conversation by previous_response_id works: the model receives the complete history in order."""
     asked: list[str] = []
 
     def reply(body: dict[str, Any]) -> Reply:
@@ -55,9 +53,7 @@ async def test_a_conversation_by_previous_response_id(codex: str, tmp_path: Path
 
 @pytest.mark.slow
 async def test_an_answer_in_the_background(codex: str, tmp_path: Path) -> None:
-    """A background answer can be produced and continued; canceling one interrupts Codex's turn, and the
-    next one works.
-    """
+    """A background answer can be continued; canceling one interrupts Codex's turn, and the next one works."""
     stub = StubModel(lambda body: Reply(["On and on "] * 500, delay=0.05) if last_text(body) == "Long?" else echo(body))
     await stub.start()
     stub.write_config(tmp_path / "home")
@@ -87,9 +83,7 @@ async def test_an_answer_in_the_background(codex: str, tmp_path: Path) -> None:
 
 @dataclass
 class Stage:
-    """A proxy with a store over a Codex whose model answers by ``script``; ``shown``: the model's prompts, turn by
-    turn.
-    """
+    """A proxy with a store over a Codex whose model answers by ``script``; ``shown``: the model's prompts."""
 
     base_url: str = ""
     script: list[str] = field(default_factory=list)
@@ -130,9 +124,7 @@ async def test_clients_that_send_only_what_is_new(stage: Stage) -> None:
 
 @pytest.mark.slow
 async def test_counting_and_compacting(stage: Stage) -> None:
-    """Token counts are estimates, since Codex cannot count in advance, and compaction asks Codex's
-    model for a summary.
-    """
+    """Token counts are estimates, since Codex cannot count in advance; its model writes the summary."""
     stage.script = ["It rains.", "Rain was spoken of.", "Yes."]
     async with openai.AsyncOpenAI(base_url=stage.base_url, api_key="none", max_retries=0, timeout=60) as client:
         count = await client.responses.input_tokens.count(model="stub-1", input="How is the weather today?")

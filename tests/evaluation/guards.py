@@ -48,9 +48,7 @@ def scripts() -> dict[str, Script]:
 
 
 def _executed(*expected: str, final: str | None = DONE) -> Callable[[Outcome, Workspace], Verdict]:
-    """Return a check of the calls that ran, as ``name`` for a success and ``name CODE`` for a failure, and of the final
-    text.
-    """
+    """Return a check of the calls that ran, as ``name`` or ``name CODE`` for a failure, and of the final text."""
 
     def check(outcome: Outcome, workspace: Workspace) -> Verdict:
         ran = tuple(f"{execution.call.name} {execution.result.code}".strip() for execution in outcome.executions)

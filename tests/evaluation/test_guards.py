@@ -44,9 +44,7 @@ async def play(methods: Methods, scenario: Scenario, cell: Cell = CELL) -> Run:
 
 
 def test_no_prompt_is_a_part_of_another() -> None:
-    """No scenario's prompt contains another's, since the provider finds a scenario by its prompt
-    anywhere in the text.
-    """
+    """No scenario's prompt contains another's, since the provider finds a scenario by its prompt."""
     prompts = [scenario.prompt for scenario in BY_ID.values()]
     assert len(scripts()) == len(GUARDS)
     assert all(a is b or a not in b for a in prompts for b in prompts)

@@ -73,9 +73,7 @@ def learner(tmp_path: Path) -> Iterator[Learner]:
 
 
 def test_the_whole_loop(learner: Learner) -> None:
-    """A model that calls tools for greetings gets a profile with a second opinion, and a proxy with that profile uses
-    it.
-    """
+    """A model that calls tools for greetings gets a profile with a second opinion, which the proxy then uses."""
     with ScriptedModel(needless=True, engine="llama.cpp") as model:
         code, printed = learner.run(model)
         assert code == 0, printed
@@ -118,9 +116,7 @@ def test_the_whole_loop(learner: Learner) -> None:
 
 @pytest.mark.extended
 def test_a_backend_that_goes_down(learner: Learner) -> None:
-    """If the backend fails midway, the earlier decisions are kept in a partial profile, and the next
-    session resumes.
-    """
+    """If the backend fails midway, the decisions so far are kept in a partial profile; the next session resumes."""
 
     def fault(number: int) -> tuple[int, dict[str, str]] | None:
         return (500, {}) if number > 70 else None
@@ -215,9 +211,7 @@ def recorded(folder: Path, count: int) -> Path:
 
 
 def test_recorded_turns(learner: Learner) -> None:
-    """One half of the recorded turns chooses the setting, the other half confirms it; the profile
-    contains no content.
-    """
+    """One half of the recorded turns chooses the setting, the other confirms it; the profile quotes no turn."""
     turns = recorded(learner.folder, 60)
     with ScriptedModel(lambda seen, question: not question.calls or seen.form == "hermes") as model:
         code, printed = learner.run(model, "--from", str(turns), "--only", "form")

@@ -206,9 +206,7 @@ def wait_for_lines(out: Path, count: int, process: subprocess.Popen[str]) -> Non
 def test_an_interrupted_evaluation_finishes_with_the_same_totals(
     server: Server, uninterrupted: Any, tmp_path: Path
 ) -> None:
-    """An evaluation that is interrupted, terminated and killed keeps each finished run, repeats none, and has the same
-    totals.
-    """
+    """An evaluation that is interrupted, terminated and killed keeps each finished run and has the same totals."""
     arguments: tuple[str, ...] = ("--base-url", server.url, *SLOW)
     interruptions = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
     for number in interruptions:
@@ -257,9 +255,7 @@ def _state(process: str) -> str:
 
 @pytest.mark.slow
 def test_the_predecessors_variables_alone(server: Server, tmp_path: Path) -> None:
-    """The predecessor's variables alone determine the server, the key and the trials; the server's default models are
-    used.
-    """
+    """The predecessor's variables determine server, key and trials; the server's default models are used."""
     asked = {"BASE_URL": server.url, "API_KEY": KEY, "TRIALS": "2", "SCENARIOS": "chat_only", "CLIENT_TIMEOUT": "0"}
     variables = {f"OPENROUTER_{name}": value for name, value in asked.items()}
     command = [*COMMAND, "--out", str(tmp_path), "--method", "native"]

@@ -62,9 +62,7 @@ def test_it_fits_the_window_and_unfolds(width: int, tmp_path: Path) -> None:
 
 
 def test_the_picture_of_a_report(tmp_path: Path) -> None:
-    """Screenshot of a report: with TOOLSIM_SCREENSHOTS=FOLDER README's image of a real report, else of
-    the runs above.
-    """
+    """Take a screenshot of a report: README's image if TOOLSIM_SCREENSHOTS names a folder, else of the runs above."""
     folder = os.environ.get("TOOLSIM_SCREENSHOTS", "")
     page = Path(folder) / "report.html" if folder else tmp_path / "report.html"
     if not folder:

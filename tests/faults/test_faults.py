@@ -35,9 +35,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_function_that_fails_once(name: str, place: World) -> None:
-    """If a function fails once, the turn is correct or fails cleanly, no raw data is forwarded, and the next turn is
-    correct.
-    """
+    """If a function fails once, the turn is correct or fails cleanly, and the next turn is correct."""
     draw = random.Random(f"{SEED} {name}")
     functions = place.functions(SCENARIOS[name])
     outermost = [function for function in functions if any(place in function for place in OUTERMOST)]

@@ -102,9 +102,7 @@ class World:
         return Result(scenario.name, function, error, outcome, why)
 
     def _learn(self, scenario: Scenario) -> None:
-        """Create the stored answer that the scenario continues, and record the turn's correct answer and backend
-        requests.
-        """
+        """Create the stored answer to continue, and record the turn's correct answer and backend requests."""
         previous = ""
         if scenario.is_continued:
             first = json.loads(self._send(scenario, scenario.body | {"stream": False}).body)

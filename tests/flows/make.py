@@ -51,9 +51,7 @@ TWO = says(call("get_weather", PARIS), "\n", call("get_weather", ROME))
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A run to record. ``ask`` receives the base URL; ``keep``: numbers of the exchanges to store; the first has the
-    plain name.
-    """
+    """A run to record. ``ask`` receives the base URL; ``keep``: numbers of the exchanges to store."""
 
     name: str
     ask: Callable[[str], object]

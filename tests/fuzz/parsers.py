@@ -1,6 +1,4 @@
-"""Fuzzes the parsers, guided by branch coverage (libFuzzer, through atheris); hypothesis only
-generates random inputs.
-"""
+"""Fuzzes the parsers, guided by branch coverage (libFuzzer, through atheris), unlike hypothesis."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ def _dictionary() -> str:
 
 
 def main() -> None:
-    """Fuzz for the number of seconds in the first argument, starting from the seeds; write findings to the current
-    folder.
-    """
+    """Fuzz for the seconds in the first argument, starting from the seeds; findings go to the current folder."""
     folder = Path(tempfile.mkdtemp(prefix="toolsim-fuzz-"))
     corpus, dictionary = folder / "corpus", folder / "words"
     corpus.mkdir()

@@ -48,9 +48,7 @@ type _Outcome = tuple[str, list[str], str]
 
 
 def sse(data: bytes, step: int) -> None:
-    """Check that splitting does not change the events, and that a repeated frame expands to the
-    contents of its bytes.
-    """
+    """Check that splitting does not change the events, and that a repeated frame expands to its contents."""
     whole, cut, repeats = SSEDecoder(), SSEDecoder(), RepeatDecoder()
     events = whole.feed(data) + whole.feed(b"") if data else []
     pieces = [event for piece in _pieces(data, step) for event in cut.feed(piece)]
@@ -129,9 +127,7 @@ def words(data: bytes, step: int) -> None:
 
 
 def strict_words(data: bytes, step: int) -> None:
-    """Check that splitting does not change the result of a text with a strict tool, whose failed calls
-    end the answer.
-    """
+    """Check that splitting does not change the result of a text with a strict tool, where failed calls are errors."""
     text = data.decode("utf-8", "replace")
     whole = _answer(Policy(), text, len(text) + 1, _TOOLS)
     assert _answer(Policy(), text, step, _TOOLS) == whole, "the cut made a difference"
@@ -155,9 +151,7 @@ def marked_call(data: bytes, step: int) -> None:
 
 
 def native_call(data: bytes, step: int) -> None:
-    """Check that a backend's structured call, its name and arguments separated by NUL, is repaired only before it is
-    announced.
-    """
+    """Check that a structured call, its name and arguments separated by NUL, is not repaired once announced."""
     name, _, arguments = data.decode("utf-8", "replace").partition("\0")
     judge = Judge(Plan("chat", "chat", AnswerForm(True, "m"), tools=_TOOLS, any_strict=True), Report())
     for verdict in StructuredCalls(judge).verdicts(StructuredCall(name, arguments), is_announced=step % 2 == 0):

@@ -28,9 +28,7 @@ Loop = Callable[[str, bool], Awaitable[list[Outcome]]]
 
 
 def check(outcomes: list[Outcome], shown: str) -> None:
-    """Check that each answer has its call and text, and that the last prompt, ``shown``, contains everything once, in
-    order.
-    """
+    """Check that each answer has its call and text, and that the prompt ``shown`` has everything once, in order."""
     assert [(outcome.text, outcome.calls) for outcome in outcomes] == [
         (text, [("get_weather", {"city": "Paris"})]) for text in ("Clear.", "Yes.")
     ]

@@ -58,9 +58,7 @@ class Gate:
 
 
 def test_an_answer_is_polled(client: openai.OpenAI, backend: TextBackend) -> None:
-    """A background answer is queued, is produced without a reader, and becomes the same object as a
-    foreground answer.
-    """
+    """A background answer is queued, is produced without a reader, and equals a foreground answer."""
     backend.play([says("Hello ", "there.")])
     queued = start(client, input="Hello", metadata={"a": "b"})
     assert (queued.status, queued.background, queued.output, queued.usage) == ("queued", True, [], None)

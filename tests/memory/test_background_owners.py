@@ -123,9 +123,7 @@ def test_a_redis_that_is_restarted(backend: TextBackend) -> None:
 
 
 def test_no_key_takes_what_another_waits_for(backend: TextBackend) -> None:
-    """A single key can use all slots, but the next slot that becomes free goes to another key that has
-    requested one.
-    """
+    """A single key can use all slots, but the next free slot goes to another key that has requested one."""
     backend.play([NEVER, NEVER, NEVER])
     with (
         Mitmdump(backend.url, toolsim_backend="chat", toolsim_store="memory?background=2") as running,

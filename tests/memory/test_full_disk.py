@@ -29,9 +29,7 @@ LONG = "word " * 50_000
 
 @dataclass
 class Disk:
-    """The disk of the store. ``command`` starts a mitmdump on it; ``fill`` and ``free`` exhaust and
-    release its space.
-    """
+    """The disk of the store. ``command`` starts a mitmdump on it; ``fill`` and ``free`` change its free space."""
 
     folder: Path
     command: tuple[str, ...] | None
@@ -93,9 +91,7 @@ def refused(client: openai.OpenAI, request: Callable[[], object], words: str) ->
 
 
 def test_a_full_disk(disk: Disk, backend: TextBackend) -> None:
-    """A turn that cannot be stored reports this, stored turns can be continued, and a turn of a conversation fails with
-    503.
-    """
+    """A turn that cannot be stored reports this, stored turns can be continued, and conversations fail with 503."""
     backend.play(lambda exchange: says("Fine."))
     with proxy_on(disk, backend) as proxy, connect(proxy) as client:
         first = ask(client, False, input="Hello")

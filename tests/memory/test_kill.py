@@ -79,9 +79,7 @@ class Talker:
 
 
 def test_kill_9(backend: TextBackend, tmp_path: Path) -> None:
-    """After SIGKILL and a restart, each completely received answer is stored and can be continued; the
-    file is intact.
-    """
+    """After SIGKILL and a restart, each completely received answer is stored and can be continued."""
     random, path, talkers = Random(7), tmp_path / "store", [Talker(number) for number in range(CLIENTS)]
     backend.play(answer, chunk_size=4)
     for _ in range(KILLS):

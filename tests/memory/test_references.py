@@ -41,9 +41,7 @@ def shown(backend: TextBackend) -> str:
 
 @both_modes
 def test_a_conversation_by_previous_response_id(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """In three turns that each name only the previous one, the model receives all turns; the client receives its own
-    turn.
-    """
+    """In three turns that each name only the previous one, the model receives all turns, the client only its own."""
     backend.play([says("I look.\n", CALL), says("18 degrees."), says("Rain.")])
     first = ask(client, stream, input="Weather in Bonn?", tools=TOOLS, instructions="Be brief.")
     (call,) = [item for item in first.output if item.type == "function_call"]
@@ -66,9 +64,7 @@ def test_a_conversation_by_previous_response_id(client: openai.OpenAI, backend: 
 
 @both_modes
 def test_items_by_reference(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """An id can refer to any item of any answer, including calls; an item that is already in the context is not
-    repeated.
-    """
+    """An id can refer to any item of any answer, including calls; an item already in the context is not repeated."""
     backend.play([says("Apples.", CALL), says("Pears."), says("Fine."), says("Once.")])
     first = ask(client, stream, input="Fruit?", tools=TOOLS)
     other = ask(client, stream, input="More fruit?")

@@ -52,9 +52,7 @@ def test_input_items_are_paged(client: openai.OpenAI, backend: TextBackend) -> N
 
 
 def test_what_cannot_be_done(client: openai.OpenAI, backend: TextBackend, proxy: Mitmdump) -> None:
-    """Canceling or streaming a foreground answer, a wrong method, and an unknown id each result in the
-    API's own error.
-    """
+    """Canceling or streaming a foreground answer, a wrong method, and an unknown id are errors of the API."""
     backend.play([says("One.")])
     given = ask(client, False, input="Hello")
     with pytest.raises(openai.BadRequestError, match="Cannot cancel a synchronous response"):
@@ -99,9 +97,7 @@ def test_conversations_are_stored(client: openai.OpenAI, proxy: Mitmdump) -> Non
 
 @both_modes
 def test_turns_of_a_conversation(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
-    """Each turn of a conversation adds its input and output, including calls, and the next prompt
-    contains all of them.
-    """
+    """Each turn of a conversation adds its input and output, including calls, to the next prompt."""
     backend.play([says("I look.", CALL), says("18 degrees."), says("Rain.")])
     conversation = client.conversations.create(items=[{"role": "user", "content": "I am in Bonn."}])
     first = ask(client, stream, input="Weather?", tools=TOOLS, conversation=conversation.id)
@@ -142,9 +138,7 @@ def test_concurrent_writers_lose_nothing(client: openai.OpenAI, backend: TextBac
 
 
 def test_a_conversation_that_is_deleted_meanwhile(client: openai.OpenAI, backend: TextBackend) -> None:
-    """If a conversation is deleted during a turn, a non-streamed answer becomes a 503, and a stream
-    ends with an error.
-    """
+    """If a conversation is deleted during a turn, the answer becomes a 503, or its stream ends with an error."""
     conversations: list[str] = []
 
     def rule(exchange: object) -> Any:

@@ -29,9 +29,7 @@ def asking(backend: TextBackend, file: Path) -> Iterator[Mitmdump]:
 
 @both_modes
 def test_a_call_that_was_asked_for_again(asking: Mitmdump, backend: TextBackend, stream: bool) -> None:
-    """The corrected call is stored, the faulty one is in no later request, and conversations continue over several
-    turns.
-    """
+    """The corrected call is stored, the faulty one is in no later request, and the conversation continues."""
     bad = CALL.replace('"Bonn"', "5")
     backend.play([says("I look. ", bad), says(CALL), says("18 degrees."), says("Rain.")])
     with connect(asking) as client:

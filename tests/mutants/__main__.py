@@ -30,9 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Target:
-    """``files`` to mutate; the few ``tests`` that mutmut runs for each mutant; ``package``: the folder
-    with all tests.
-    """
+    """``files`` to mutate; the few ``tests`` that mutmut runs; ``package``: the folder with all tests."""
 
     files: tuple[str, ...]
     tests: tuple[str, ...]

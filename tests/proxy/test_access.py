@@ -114,9 +114,7 @@ def test_preflight(origin: str, listed: bool, backend: RawBackend, line: Line) -
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models"])
 def test_answers_and_errors_may_be_read(path: str, backend: RawBackend, line: Line, ask: Any) -> None:
-    """Pages of a listed origin can read all answers: streamed or not, passed through, and errors of the backend or
-    toolsim.
-    """
+    """Pages of a listed origin can read all answers: rewritten, passed through, and errors."""
 
     async def refuse(answer: Answer) -> None:
         await answer.whole(b"{}", 429, Content_Type="application/json", Vary="Accept")
@@ -145,9 +143,7 @@ def test_backend_with_its_own_rule(backend: RawBackend, line: Line, ask: Any) ->
 
 
 def test_unlisted_page_cannot_use_the_builtin_backend(ask: Any) -> None:
-    """A built-in backend does not answer requests from unlisted web pages, although pages could not read the answer
-    anyway.
-    """
+    """A built-in backend does not answer unlisted web pages, although they could not read the answer anyway."""
     with Mitmdump(toolsim_backend="scripted", toolsim_cors_origins="https://chat.example") as proxy:
         proxy.wait_for("scripted backend answers")
         with Line(proxy.url) as line:
@@ -227,9 +223,7 @@ def known_names(port: int) -> list[str]:
 
 
 def test_known_names(backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
-    """Requests are accepted for an address, localhost, this machine's name, and listed pages' hosts, or
-    without a Host.
-    """
+    """Requests are accepted for an address, localhost, this machine's name, listed hosts, or without a Host."""
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
         for name in known_names(storing.port):
@@ -425,9 +419,7 @@ def test_key_of_an_api_request_through_a_forward_proxy(locked_forward: Mitmdump,
 
 
 def test_mitmproxys_own_authentication(site: RawBackend, backend: RawBackend) -> None:
-    """mitmproxy's option proxyauth also protects the forward proxy, and an API request additionally needs toolsim's
-    key.
-    """
+    """mitmproxy's proxyauth also protects the forward proxy, and an API request additionally needs toolsim's key."""
     basic = f"Proxy-Authorization: Basic {base64.b64encode(b'u:p').decode()}"
     with Mitmdump(toolsim_upstream=backend.url, toolsim_api_key="k", proxyauth="u:p") as proxy:
         assert said(proxy.port, absolute(site.port)).startswith(b"HTTP/1.1 407 ")

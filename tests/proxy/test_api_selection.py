@@ -71,9 +71,7 @@ def backend() -> Iterator[TextBackend]:
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", APIS)
 def test_each_pair(backend: TextBackend, client: str, only: ApiName) -> None:
-    """The first request finds the backend's API, no other path is tried afterwards, and the log and a metric report it
-    once.
-    """
+    """The first request finds the backend's API, no other path is tried afterwards, and this is reported once."""
     backend.apis, backend.rejected, backend.counted = [only], [], []
     tried = ORDERS[client][: ORDERS[client].index(only)]
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
@@ -135,9 +133,7 @@ def test_each_backend_over_a_websocket(backend: TextBackend, only: ApiName) -> N
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", ["responses", "messages"])
 def test_each_count(backend: TextBackend, client: str, only: ApiName) -> None:
-    """Token counts are the backend's if it has the same API, and estimates otherwise, before and after
-    the first turn.
-    """
+    """Token counts are the backend's if it has the same API, and otherwise estimates, before and after a turn."""
     backend.apis, backend.rejected = [only], []
     path = {"responses": "/v1/responses/input_tokens", "messages": "/v1/messages/count_tokens"}[client]
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
@@ -175,9 +171,7 @@ def test_a_backend_that_alternates(backend: TextBackend) -> None:
 
 
 def test_a_backend_without_any_api(backend: TextBackend) -> None:
-    """If a backend has no API, the client receives that error on every request, and the log lists the
-    tried paths once.
-    """
+    """If a backend has no API, every request fails with its error, and the log lists the tried paths once."""
     backend.apis, backend.rejected = [], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         for client in ("responses", "chat", "responses"):

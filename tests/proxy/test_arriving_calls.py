@@ -59,9 +59,7 @@ def argument_pieces(client: openai.OpenAI, api: str) -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_pieces_arrive_while_the_backend_waits(api: str, proxy: Mitmdump, backend: RawBackend) -> None:
-    """The client receives the first part of a call before the backend has sent the rest, and finally
-    the complete call.
-    """
+    """The client receives the first part of a call before the backend has sent the rest of it."""
     is_received = threading.Event()
 
     async def waits(answer: Answer) -> None:

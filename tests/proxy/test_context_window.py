@@ -135,9 +135,7 @@ ERRORS = {
 @pytest.mark.parametrize("options", [{}, {"toolsim_retry": 1}], ids=["one turn", "rounds"])
 @pytest.mark.parametrize("served", ["chat", "responses", "messages"])
 def test_an_error_has_the_code(served: str, options: dict[str, Any]) -> None:
-    """A prompt that is too long has the specific error code, for each pair of APIs, streamed or not, with and without
-    tools.
-    """
+    """A prompt that is too long has a specific error code, for each pair of APIs, with and without tools."""
     with RawBackend() as backend, Mitmdump(backend.url, toolsim_backend=served, **options) as proxy:
         for name, (status, error) in ERRORS.items():
 

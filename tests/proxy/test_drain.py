@@ -167,9 +167,7 @@ def test_websocket_connections(backend: TextBackend, pool: ThreadPoolExecutor) -
 
 
 def test_what_takes_too_long_ends_with_an_error(backend: TextBackend, pool: ThreadPoolExecutor, tmp_path: Path) -> None:
-    """An answer that exceeds the drain timeout ends with an error of its API, and the log does not
-    blame the backend.
-    """
+    """An answer that exceeds the drain timeout ends with an error of its API that does not blame the backend."""
     backend.play(model)
     store = f"sqlite:{tmp_path / 'store.sqlite'}"
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=1, toolsim_store=store) as proxy:
@@ -202,9 +200,7 @@ def test_what_takes_too_long_ends_with_an_error(backend: TextBackend, pool: Thre
 
 
 def test_rounds(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
-    """During a drain, an answer in several rounds is finished; if it takes too long, it ends with an error like any
-    other.
-    """
+    """During a drain, an answer in several rounds is finished, or ends with an error if it takes too long."""
     backend.play(model)
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=6, toolsim_retry=1) as proxy:
         finished = asked(pool, proxy, "responses", "rounds", stream=True)

@@ -64,9 +64,7 @@ def called(reply: Any, *, stream: bool) -> str:
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("stream", [False, True])
 def test_tools_that_are_refused(backend: RawBackend, ask: Any, stream: bool, end: str) -> None:
-    """After tools are rejected, the client receives its call from a text request, later requests use text, and the log
-    reports it once.
-    """
+    """After tools are rejected, the client receives its call from a text request, as in all later requests."""
     backend.play(refuses("tools", NO_JINJA, f"<tool_call>{CALL}</tool_call>", end))
     with Mitmdump(backend.url, toolsim_mode="auto") as proxy, Line(proxy.url) as line:
         for _ in range(3):

@@ -179,9 +179,7 @@ def test_stream_reports_failure_and_connection_stays(name: str, backend: RawBack
 def test_whole_answer_reports_failure_and_connection_stays(
     name: str, backend: RawBackend, line: Line, ask: Any
 ) -> None:
-    """A failed answer of which nothing was sent becomes an HTTP error in the API's format, and the next
-    request works.
-    """
+    """A failed answer of which nothing was sent becomes an HTTP error, and the next request works."""
     behaviour, stream, status = WHOLES[name]
     backend.play(behaviour)
     reply = line.post("/v1/chat/completions", ask(stream=stream))

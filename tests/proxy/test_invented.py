@@ -80,9 +80,7 @@ WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBackend) -> None:
-    """Streamed and non-streamed answers are equal over each API, and only an undeclared greeting causes
-    a second round.
-    """
+    """Streamed or not, over each API, only an undeclared greeting causes a second round."""
     rule, items, rounds = WAYS[way]
     both = []
     for seen, exchanges in whole_and_streamed(rule, api, line, backend):
@@ -146,9 +144,7 @@ def test_a_client_that_leaves_stops_the_second_answer(stream: bool, proxy: Mitmd
 
 @pytest.mark.slow
 def test_a_client_that_does_not_read(backend: TextBackend, proxy: Mitmdump) -> None:
-    """If the client does not read, the second round is not buffered, and the complete text arrives once the client
-    reads.
-    """
+    """If the client does not read, the second round is not buffered; once it reads, the text arrives completely."""
     long = ["many words " * 100] * 20_000
     backend.play(model(GREETING, says(*long)))
     with Line(proxy.url) as line:
@@ -165,9 +161,7 @@ def test_a_client_that_does_not_read(backend: TextBackend, proxy: Mitmdump) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0, 1])
 def test_keep_alives_and_the_end_of_the_proxy(seconds: int, backend: TextBackend, tmp_path: Path) -> None:
-    """A stream that waits for the second round sends keep-alives, and stopping the proxy meanwhile
-    hangs neither side.
-    """
+    """A stream that waits for the second round sends keep-alives, and the proxy can stop meanwhile."""
     script = tmp_path / "short.py"
     script.write_text("from toolsim.proxy.addon import ToolSim\n\naddons = [ToolSim(keepalive=0.2)]\n")
     with Mitmdump(backend.url, script=script, toolsim_drain_timeout=seconds) as proxy:

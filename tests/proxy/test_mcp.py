@@ -91,9 +91,7 @@ def kinds(response: Any) -> list[str]:
 def test_local_and_remote_servers_in_one_conversation(
     stream: bool, client: openai.OpenAI, backend: TextBackend
 ) -> None:
-    """A local and a remote server are called in one round with a client's function, and the next turn
-    has all outputs.
-    """
+    """A local and a remote server are called in one round with a client's function; the next turn has all outputs."""
     text = ADD + block("web__header", name="x-own") + block("note", text="x")
     tools: Any = [{"type": "function", "name": "note", "parameters": {"type": "object"}}]
 
@@ -229,9 +227,7 @@ def test_an_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend
 
 @pytest.mark.slow
 def test_a_page_of_the_web_has_no_tools(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A request of an unlisted web page is refused, since its tools would act even if the page could not read the
-    answer.
-    """
+    """An unlisted web page is refused, since its tools would act even if it could not read the answer."""
     backend.play([says(ADD)])
     with Line(proxy.url) as line:
         body = {"model": "m", "input": "hi"}
@@ -264,9 +260,7 @@ def test_a_client_that_leaves_stops_the_tool(stream: bool, proxy: Mitmdump, back
 def test_no_secret_is_left_anywhere(
     client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend, folder: Path, remote: str
 ) -> None:
-    """No secret is in the log, flows of rounds, comments or recordings; only the client's own request contains its
-    secrets.
-    """
+    """No secret is in the log, flows of rounds, comments or recordings; the client's own request keeps its own."""
     backend.play([says(block("mine__add", a=1, b=2)), says("It is 3.")])
     tool: Any = {"type": "mcp", "server_label": "mine", "server_url": remote, "authorization": "s3cret-token"}
     client.responses.create(model="m", input="hi", tools=[{**tool, "require_approval": "never"}])

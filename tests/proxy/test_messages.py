@@ -112,9 +112,7 @@ def test_a_backend_gets_the_key_that_it_knows() -> None:
 
 @pytest.mark.parametrize("options", [{"mode": "auto"}, {"mode": "native", "tool_allowlist": ["!get_time"]}])
 def test_a_backend_with_tools_of_its_own(options: dict[str, Any]) -> None:
-    """A backend with the Messages API receives the request without the masked tools; a call in its text is still
-    recognized.
-    """
+    """A backend with the Messages API does not receive masked tools; a call in its text is still recognized."""
 
     async def answers(answer: Answer) -> None:
         made = MessagesAnswer(counts=usage("messages", 3, 4))
@@ -238,9 +236,7 @@ def test_a_backend_that_speaks_it(client: str, stream: bool, ask: Any) -> None:
 
 
 def test_all_around_an_answer(tmp_path: Path) -> None:
-    """A Messages turn ends early, its recording contains no secrets and replays, and headers, log and metrics name the
-    API.
-    """
+    """A Messages turn ends early, its recording replays without secrets, and headers, log and metrics name the API."""
     call = CALL.replace("Bonn", "sk-proj-PLANTEDopenai0123456789")
 
     async def talks_on(answer: Answer) -> None:

@@ -101,9 +101,7 @@ def model_of(client: str, reply: Any) -> str:
 def test_each_model_has_its_backend(
     file: Path, small: TextBackend, server: TextBackend, client: str, stream: bool
 ) -> None:
-    """Each model's requests reach its backend, with or without tools, from clients of any API, whose
-    API is detected.
-    """
+    """Each model's requests reach its backend, with or without tools, from clients of any API."""
     with proxied(file) as (proxy, line):
         for backend, asked, sent, key in (
             (small, "haiku-4.5", QWEN, "Bearer sk-small"),
@@ -161,9 +159,7 @@ def test_an_unknown_model(file: Path, small: TextBackend, server: TextBackend, c
 
 @pytest.mark.parametrize("way", ["reverse", "upstream", "scripted"])
 def test_a_default_backend(file: Path, small: TextBackend, server: TextBackend, way: str) -> None:
-    """The default backend receives requests for all other models, or without a model, and its key is
-    sent only to it.
-    """
+    """The default backend receives requests for all other models or without a model; only it receives its key."""
     options: dict[str, Any] = {"toolsim_upstream_key": "sk-default"}
     options |= {"toolsim_upstream": f"{server.url}/v1"} if way == "upstream" else {}
     options |= {"toolsim_backend": "scripted"} if way == "scripted" else {}
@@ -322,9 +318,7 @@ def test_stored_answers_belong_to_the_key(file: Path, small: TextBackend, server
 
 
 def test_a_websocket(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """Each request on a WebSocket connection goes to the backend of its model; an unknown model is an error in the
-    stream.
-    """
+    """Each request on a WebSocket connection goes to the backend of its model; an unknown model is an error."""
     small.play([says(CALL)])
     server.play([says("Sunny.")])
     with proxied(file) as (proxy, _):
@@ -410,9 +404,7 @@ def test_a_list_that_leads_back(file: Path) -> None:
 
 
 def test_a_broken_file_while_it_serves(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """If the file is broken while serving, streams continue, the old file stays in use, and the log reports the problem
-    once.
-    """
+    """If the file is broken while serving, the old one stays in use, and the log reports the problem once."""
     small.play([says(*"Slowly, but surely.", pause=0.1), says(CALL), says(CALL)])
     with proxied(file) as (proxy, line), Line(proxy.url) as other:
         response = line.begin("POST", PATHS["chat"], request("chat", has_tool=False, model="haiku", stream=True))

@@ -36,9 +36,7 @@ RESPONSES_TOOL = {"type": "function", "name": "get_weather", "parameters": WEATH
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_scripted_backend_over_both_apis(host: str, stream: bool, scripted: Mitmdump, ask: Any) -> None:
-    """One option is enough to have requests to the listener answered by the scripted backend, with and
-    without tools.
-    """
+    """One option is enough to have requests answered by the scripted backend, with and without tools."""
     with Line(f"http://{host}:{scripted.port}") as line:
         response = line.post("/v1/responses", {"input": QUESTION, "tools": [RESPONSES_TOOL], "stream": stream})
         assert b'"function_call"' in response.body

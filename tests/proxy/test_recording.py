@@ -55,9 +55,7 @@ def peak(pid: int) -> int:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 @pytest.mark.parametrize("tools", [True, False], ids=["ours", "passing"])
 def test_fifty_megabytes(backend: RawBackend, proxy: Mitmdump, line: Line, folder: Path, ask: Any, tools: bool) -> None:
-    """While 50 MB are streamed, nothing is delayed, memory stays bounded, and the file states the number of missing
-    bytes.
-    """
+    """While 50 MB are streamed, nothing is delayed, memory stays bounded, and the file counts missing bytes."""
     seen_first = threading.Event()
     piece = chat_frame("word " * 13_000)  # A text of 64 kB.
 

@@ -143,9 +143,7 @@ def test_stream_with_a_length(backend: RawBackend, line: Line, ask: Any) -> None
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 def test_forms_that_differ(stream: bool, backend: RawBackend, line: Line, ask: Any) -> None:
-    """If a backend streams unasked, or does not stream when asked, the client still receives the form that it
-    requested.
-    """
+    """Whether the backend streams or not, the client receives the form that it requested."""
 
     async def streams(answer: Answer) -> None:
         await stream_of("Hi ", CALL)(answer)

@@ -121,9 +121,7 @@ def calls_of(reply: Reply, api: str, *, stream: bool) -> list[tuple[str, str]]:
 def test_the_model_is_asked_again_with_the_exact_reason(
     way: str, api: str, stream: bool, line: Line, backend: TextBackend
 ) -> None:
-    """After any faulty call, the model receives its answer and the exact reason, and the client receives the corrected
-    call.
-    """
+    """After any faulty call, the model receives its answer and the exact reason, and the client a valid call."""
     first, record, reason = WAYS[way]
     backend.play([first, says(GOOD)], chunk_size=5)
     more = {"tool_choice": "required"} if way == "required" else {}
@@ -173,9 +171,7 @@ HISTORY = [
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_that_is_not_the_json_demanded(stream: bool, line: Line, backend: TextBackend) -> None:
-    """After a tool's output and a faulty call, the model must answer without calls, and the backend enforces the
-    format.
-    """
+    """After an output and a faulty call, the model must answer without calls, and the format is enforced."""
     form = {"type": "json_schema", "json_schema": {"name": "report", "schema": {"type": "object", "required": ["sky"]}}}
     backend.play([says(BAD), says("It will rain."), says('{"sky":"rain"}')], chunk_size=5)
     asked = body("chat/completions", stream=stream, messages=HISTORY, response_format=form)
@@ -315,9 +311,7 @@ def test_large_bodies_and_a_proxy_with_a_password(backend: TextBackend) -> None:
 @pytest.mark.parametrize("size", [1_000, 1_000_000])
 @pytest.mark.parametrize("retry", [0, 1])
 def test_a_client_that_reads_nothing_stops_the_backend(retry: int, size: int) -> None:
-    """The data for a client that does not read is bounded, with and without rounds; once the client reads, it receives
-    all of it.
-    """
+    """The data for a client that does not read is bounded; once the client reads, it receives everything."""
     count = 24_000_000 // size
     piece = chat_frame("x" * size)
 

@@ -67,9 +67,7 @@ def responses(proxy: Mitmdump, **more: Any) -> Any:
 
 @pytest.mark.slow
 def test_the_web_is_searched(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A web search works in a Messages request with only that tool, and in a Responses turn that is continued from the
-    store.
-    """
+    """A web search works in a Messages request with only that tool, and in a stored Responses turn."""
     backend.play([says(block("web_search", query="herons")), says("See https://birds.example/heron")])
     answer = messages(proxy, tools=[WEB], tool_choice={"type": "tool", "name": "web_search"})
     assert [each.type for each in answer.content] == ["server_tool_use", "web_search_tool_result", "text"]
@@ -156,9 +154,7 @@ def test_a_client_that_leaves(proxy: Mitmdump, backend: TextBackend, line: Line)
 
 @pytest.mark.slow
 def test_deferred_tools(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A search for deferred tools has the same blocks streamed or not, and the next prompt begins like the previous
-    one.
-    """
+    """A search for deferred tools has equal blocks streamed or not, and the next prompt begins like the last one."""
     deferred: Any = {"name": "get_weather", "description": "Weather.", "input_schema": CITY, "defer_loading": True}
     tools: Any = [{"type": f"{SEARCH}_20251119", "name": SEARCH}, deferred]
     turns = [says(block(SEARCH, pattern="weather")), says(block("get_weather", city="Bonn"))]

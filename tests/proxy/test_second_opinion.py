@@ -128,9 +128,7 @@ WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBackend) -> None:
-    """Only two clear "no" answers refuse a call, text replaces a call without text, and streaming makes
-    no difference.
-    """
+    """Only two clear "no" answers refuse a call, and text replaces a refused call that was alone."""
     rule, items, rounds = WAYS[way]
     both = []
     for seen, exchanges in whole_and_streamed(rule, api, line, backend):
@@ -146,9 +144,7 @@ def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBacke
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 def test_what_the_backend_is_asked(api: str, line: Line, backend: TextBackend) -> None:
-    """Each question is a separate short request at temperature 0; after two "no" answers only the conversation is sent
-    again.
-    """
+    """Each question is a short request at temperature 0; after two "no" answers the conversation is sent again."""
     backend.play(WAYS["no"][0])
     limits = {"max_tokens": 500} if api != "responses" else {"max_output_tokens": 500}
     line.post(f"/v1/{api}", body(api, stream=True, temperature=0.8, **limits))

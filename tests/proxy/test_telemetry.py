@@ -28,9 +28,7 @@ def turn_lines(proxy: Mitmdump) -> list[Any]:
 
 
 def test_each_exchange_is_reported_once(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
-    """An exchange is one log line; the saved flow, headers and metrics agree with it, and the flow keeps the original
-    request.
-    """
+    """An exchange is one log line, which agrees with the saved flow, headers and metrics."""
     saved = tmp_path / "saved.flow"
     with Mitmdump(backend.url, arguments=("-w", str(saved))) as proxy, Line(proxy.url) as line:
         backend.play(whole)

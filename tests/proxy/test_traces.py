@@ -121,9 +121,7 @@ def check(spans: list[Received], parent: str) -> None:
 def test_a_turn_with_a_retry_and_two_mcp_calls(
     api: str, stream: bool, proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver
 ) -> None:
-    """The span tree is the same for all APIs, streamed or not, and the trace context reaches the backend and the MCP
-    servers.
-    """
+    """The span tree is the same for all APIs; the trace context reaches the backend and the MCP servers."""
     backend.play([says(BAD), says(ADD + HEADER), says(GOOD)])
     path, body = ask(api, stream=stream)
     with Line(proxy.url) as line:
@@ -173,9 +171,7 @@ def test_the_page_shows_a_tree_as_it_is(proxy: Mitmdump, backend: TextBackend, c
 
 @pytest.mark.parametrize("stream", [True, False])
 def test_an_invented_call_is_a_turn_of_its_own(stream: bool, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """The round with an undeclared call and the round that replaces it are consecutive spans with separate token
-    counts.
-    """
+    """A round with an undeclared call and its replacement are consecutive spans with separate token counts."""
     backend.play([says('{"name": "greet", "arguments": {}}'), says("Hello", "!", pause=0.2)])
     with Mitmdump(backend.url, environment=collector.environment) as proxy, Line(proxy.url) as line:
         path, body = ask("chat", stream=stream)
@@ -205,9 +201,7 @@ def test_a_turn_of_its_own(stream: bool, backend: TextBackend, collector: OtlpRe
 
 
 def test_a_backend_that_dies(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
-    """If the backend dies in the middle of a stream, both spans are errors with the log's code, despite
-    the status 200.
-    """
+    """If the backend dies in the middle of a stream, both spans are errors, despite the status 200."""
     backend.play([says("It ", "is ", ending="eof")])
     path, body = ask("chat", stream=True)
     with Line(proxy.url) as line:

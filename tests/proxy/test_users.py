@@ -122,9 +122,7 @@ def test_changes_while_it_serves(backend: RawBackend, tmp_path: Path) -> None:
 
 
 def test_turns_at_once(backend: RawBackend, tmp_path: Path) -> None:
-    """Excess concurrent turns are refused in each API's format with retry-after; over WebSocket the connection stays
-    open.
-    """
+    """Excess concurrent turns are refused with retry-after; over WebSocket the connection stays open."""
     silent = tmp_path / "silent"
     silent.touch()
     backend.play(held_while(silent.exists, "Hel", "lo."))

@@ -272,9 +272,7 @@ def test_a_dying_backend_is_an_error(client: Client, backend: TextBackend) -> No
 
 
 def test_limits(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A request that is too large fails; binary data and floods close their connection; other clients
-    are not affected.
-    """
+    """A request that is too large fails; binary data and floods close their connection, and no other one."""
     backend.play(lambda _: says("OK."))
     with connected(proxy) as other:
         with connected(proxy) as client:
@@ -306,9 +304,7 @@ def test_limits(proxy: Mitmdump, backend: TextBackend) -> None:
 
 
 def test_connections_of_one_key(proxy: Mitmdump, backend: TextBackend) -> None:
-    """The limit of connections per key counts all spellings of the key, does not affect other keys, and frees closed
-    ones.
-    """
+    """The limit of connections per key applies to all spellings of the key, and closed ones no longer count."""
     backend.play(lambda _: says("OK."))
     spellings = ["Bearer many", "bearer many", "BEARER many", "Bearer  many", "many"]
     with ExitStack() as stack:
@@ -366,9 +362,7 @@ def raw(proxy: Mitmdump) -> Iterator[socket.socket]:
 
 
 def test_cuts_at_every_frame_and_bad_bytes(proxy: Mitmdump, backend: TextBackend) -> None:
-    """A request in fragments is reassembled; partial or invalid frames and random bytes end only their
-    own connection.
-    """
+    """A request in fragments is reassembled; partial or invalid frames and random bytes end their connection."""
     backend.play(lambda _: says("OK."))
     text = json.dumps({"type": "response.create", "model": "m", "store": False, "input": "Grüße 🌞"}).encode()
     with raw(proxy) as connection:

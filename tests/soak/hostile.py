@@ -59,9 +59,7 @@ CROSSED = "crossed"
 """The outcome of an attack that receives any data of the good client."""
 MAX_RATIO = 2.0
 MAX_GROWTH = 1.0
-"""Maximum growth in MiB per minute, over the last half of a run of at least ten minutes; shorter runs have other
-reasons to grow.
-"""
+"""Maximum growth in MiB per minute, over the last half of a run of ten minutes or more."""
 _MAX_CALLS = 1_100
 _PERIOD = 10.0
 _GRACE = 20.0
@@ -145,9 +143,7 @@ def compare(
 
 @dataclass(frozen=True)
 class _Good:
-    """The good client: its URL, the seconds per measurement, the number of conversations, and the size of large
-    requests.
-    """
+    """The good client: its URL, seconds per measurement, number of conversations, and size of large requests."""
 
     url: str
     seconds: float

@@ -32,9 +32,7 @@ _ENDINGS = {"chat": "/v1/chat/completions", "responses": "/v1/responses"}
 
 @dataclass
 class Outcome:
-    """The result of a run. ``wrong``: descriptions of failures. ``memory``: seconds, and the proxy's resident MiB at
-    that time.
-    """
+    """The result of a run. ``wrong``: failures. ``memory``: seconds, and the proxy's resident MiB then."""
 
     done: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)

@@ -16,9 +16,7 @@ pytestmark = [
 
 
 def test_a_rolling_restart_loses_nothing() -> None:
-    """In a rolling restart every turn is answered completely; ``make soak`` and ``python -m soak.restart`` use more
-    clients.
-    """
+    """In a rolling restart every turn is answered completely; ``make soak`` uses more clients."""
     found = restart(clients=10, seconds=3)
     counts = cast("Counter[str]", found["counts"])
     assert set(counts) == {"answered"}

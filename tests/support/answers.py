@@ -19,9 +19,7 @@ from toolsim.wire.apis import APIS
 
 
 def rewrite(plan: Plan, content_type: str, body: bytes, cut: int = 0) -> tuple[ResponseRewriter, list[bytes]]:
-    """Return the rewriter and its chunks for a backend's body that arrives in chunks of ``cut`` bytes (0: in one
-    chunk).
-    """
+    """Return the rewriter and its chunks for a backend's body in chunks of ``cut`` bytes (0: one chunk)."""
     rewriter = ResponseRewriter(plan, Report(), content_type=content_type)
     chunks: list[bytes] = []
     for start in range(0, len(body), cut or len(body) or 1):
@@ -95,9 +93,7 @@ def _client(status: int, content_type: str, chunks: Sequence[bytes]) -> openai.O
 
 
 def read(api_name: ApiName, stream: bool, chunks: Sequence[bytes], status: int = 200) -> Seen:
-    """Read a client's bytes with the real client library; for a stream, with its accumulator, which
-    checks the order.
-    """
+    """Read a client's bytes with the real client library; its accumulator checks the order of a stream."""
     kind = "text/event-stream" if stream else "application/json"
     if api_name == "messages":
         return _read_messages(status, kind, chunks)

@@ -12,9 +12,7 @@ _IS_QUICK = os.environ.get("HYPOTHESIS_PROFILE") == "quick"
 
 
 def places(start: int, stop: int) -> range:
-    """Return the positions from ``start`` up to, but excluding, ``stop``: all of them, or in `make
-    test` every seventh.
-    """
+    """Return the positions from ``start`` to before ``stop``: all, or in `make test` every seventh."""
     return range(start, stop, 7 if _IS_QUICK else 1)
 
 

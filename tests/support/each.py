@@ -1,6 +1,4 @@
-"""Runs the cases of a test in a single item, since collecting, starting and reporting an item costs more than most
-cases.
-"""
+"""Runs the cases of a test in a single item, since the overhead of an item exceeds the cost of most cases."""
 
 from __future__ import annotations
 

@@ -29,9 +29,7 @@ REPORTED: list[dict[str, Any]] = load("reported")["cases"]
 
 
 def wanted(case: dict[str, Any]) -> dict[str, Any]:
-    """Return the calls and the prose that toolsim should find: those of the report, unless toolsim
-    decided differently.
-    """
+    """Return the calls and the prose that toolsim should find: the report's, unless toolsim decided differently."""
     return case.get("decision", case)  # type: ignore[no-any-return]
 
 

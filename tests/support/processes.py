@@ -26,9 +26,7 @@ def is_running(pid: int) -> bool:
 
 
 def is_busy(pid: int, seconds: float = 1.0) -> bool:
-    """Observe a process for ``seconds``; return whether it ran, or was ready to run, for more than 5 % of that time
-    (Linux).
-    """
+    """Observe a process for ``seconds``; return whether it ran or was ready for more than 5 % of them (Linux)."""
 
     def busy() -> float:
         ran, waited, _ = Path(f"/proc/{pid}/schedstat").read_text().split()

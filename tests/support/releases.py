@@ -90,9 +90,7 @@ def _load(table: str) -> dict[str, Any]:
 
 
 def steps(case: Case, size: int) -> list[tuple[int, int, int]]:
-    """Return the number of characters that arrive with each delta, of those emitted, and of calls; the last row is the
-    end.
-    """
+    """Return for each delta the number of characters that arrive and are emitted, and of calls; last, the end."""
     tools = [Tool(tool["name"], tool["name"], parameters=tool.get("parameters")) for tool in case.tools]
     policy = {"stop_after_tools": "off", "stream_arguments": "incremental" if case.is_incremental else "buffered"}
     answer = Answer(plan("responses", "chat", True, tools, policy=policy), Report())

@@ -39,9 +39,7 @@ async def opened(background_store: BackgroundStore) -> Lease:
 
 
 async def test_a_life(background_store: BackgroundStore, memory: ResponseStore) -> None:
-    """An answer is queued, in progress, then completed; its lease is renewed meanwhile, and deleting removes all its
-    records.
-    """
+    """An answer is queued, in progress, then completed; deleting it removes all its records."""
     lease = await opened(background_store)
     entry = await background_store.read("p", "resp_1")
     assert entry is not None
@@ -99,8 +97,8 @@ async def test_what_is_deleted_does_not_come_back(background_store: BackgroundSt
 
 
 async def test_a_lease_that_is_over(background_store: BackgroundStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer with an expired lease counts as abandoned, but its producer can continue until it is marked
-    as failed.
+    """An answer with an expired lease counts as abandoned, but its producer can renew it until it is
+    marked as failed.
     """
     lease = await opened(background_store)
     monkeypatch.setattr(background_store_module, "LEASE_SECONDS", -1.0)
@@ -140,8 +138,8 @@ async def test_a_write_that_was_too_late(
 
 
 async def test_a_conversation(background_store: BackgroundStore, memory: ResponseStore) -> None:
-    """An answer's items are added to its conversation despite concurrent writes; if the conversation is gone, nothing
-    is written.
+    """Items are added to the conversation despite concurrent writes; if the conversation is gone,
+    nothing is written.
     """
     await memory.write("p", [Record("conv_1", b'{"conversation":{},"items":[{"id":"i0"}]}')], {})
     lease = await opened(background_store)
@@ -169,9 +167,7 @@ async def test_a_conversation(background_store: BackgroundStore, memory: Respons
 
 
 async def test_events_on_the_way(background_store: BackgroundStore, memory: ResponseStore) -> None:
-    """Events are stored with the lease once a follower has requested them, and at the end, unless the answer was
-    deleted.
-    """
+    """Events are stored once a follower has requested them, and at the end, unless the answer was deleted."""
     lease = await opened(background_store)
     assert not await background_store.events_requested(lease)
     await background_store.request_events("p", "resp_1")

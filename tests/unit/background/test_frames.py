@@ -52,9 +52,7 @@ def test_events_that_are_kept() -> None:
 
 
 def test_the_event_of_an_error() -> None:
-    """An error event contains its message both at the top level and nested, since each client reads only one
-    of them.
-    """
+    """An error event contains its message at the top level and nested, since each client reads only one of them."""
     answered = json.loads(error_frame(LEFT_ALONE, 7).partition(b"data: ")[2])
     assert (answered["type"], answered["message"], answered["sequence_number"]) == ("error", LEFT_ALONE.message, 7)
     assert answered["error"]["message"] == LEFT_ALONE.message

@@ -175,9 +175,7 @@ async def test_a_lease_that_was_taken(setup: Setup, monkeypatch: pytest.MonkeyPa
 
 
 async def test_an_answer_that_is_followed_elsewhere(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once an answer has a follower, its events are stored as they arrive, and the last ones even after a
-    lost lease.
-    """
+    """Once an answer has a follower, its events are stored as they arrive, even the last ones after a lost lease."""
     monkeypatch.setattr(runs_module, "RENEW_SECONDS", 0.02)
     monkeypatch.setattr(runs_module, "FOLLOW_SECONDS", 0.02)
     run, round_ = await setup.begin(Opened(), TextDelta("Hel"), STALL)
@@ -216,9 +214,7 @@ async def test_a_proxy_that_stops(setup: Setup) -> None:
 
 
 class Down:
-    """A store that fails to write an answer ``times`` times, and then works. ``failed`` is set after the
-    first failure.
-    """
+    """A store that fails to write an answer ``times`` times. ``failed`` is set after the first failure."""
 
     def __init__(self, memory: ResponseStore, times: int) -> None:
         self.times, self.put = times, memory._put
@@ -236,9 +232,7 @@ class Down:
 async def test_a_store_that_is_down_at_the_end(
     setup: Setup, times: int, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A failed write of the result is retried, and the stream stays open; if the store stays down, the stream ends as
-    failed.
-    """
+    """A failed write of the result is retried; if the store stays down, the stream ends as failed."""
     monkeypatch.setattr(runs_module, "RETRY_SECONDS", 0.001)
     run, _ = await setup.begin(*WORDS)
     monkeypatch.setattr(setup.memory, "_put", Down(setup.memory, times))

@@ -57,9 +57,7 @@ def test_half_for_each_of_two() -> None:
 
 
 def test_whoever_asked_lately_counts() -> None:
-    """A key that was last refused a while ago and holds no slot reserves none; a key with an answer does,
-    however old.
-    """
+    """A key that was last refused a while ago and holds no slot reserves none; a key with an answer does."""
     proxy = Proxy(4)
     assert proxy.begin("b")
     proxy.now += 2 * LATELY_SECONDS
@@ -76,9 +74,7 @@ def test_whoever_asked_lately_counts() -> None:
 
 
 def test_many_keys_are_not_remembered() -> None:
-    """Only two of the keys that requested a slot are remembered, which is enough: at least one of them is
-    another key.
-    """
+    """Only two of the keys that requested a slot are remembered, since at least one of them is another key."""
     proxy = Proxy(4)
     for number in range(1000):
         assert proxy.places.refusal(str(number), 4) is None

@@ -98,9 +98,7 @@ def test_outputs_go_back_to_the_model() -> None:
 
 
 def test_nothing_of_a_run_is_left_behind() -> None:
-    """The package stores its simulated programs in globals; a case removes its programs, so that each run starts
-    afresh.
-    """
+    """A case removes its simulated programs from the package's globals, so that each run starts afresh."""
     from bfcl_eval.eval_checker.multi_turn_eval import multi_turn_utils
 
     turns = bfcl_truth.right_turns(BY_ID[CASES[0].id], ANSWERS[CASES[0].id])

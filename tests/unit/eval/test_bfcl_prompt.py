@@ -1,6 +1,4 @@
-"""Tests for BFCL's prompt: its wording, calls and outputs of the history as text, and the texts that its parser
-accepts.
-"""
+"""Tests for BFCL's prompt: its wording, the history as text, and the texts that its parser accepts."""
 
 from __future__ import annotations
 

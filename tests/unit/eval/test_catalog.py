@@ -41,9 +41,7 @@ def test_ids_are_unique() -> None:
     ],
 )
 def test_words_select(words: str, expected: list[str]) -> None:
-    """Exact ids, base ids, providers and tags select models; a word that is not in the catalog is a model name at the
-    server.
-    """
+    """Exact ids, base ids, providers and tags select models; any other word is a model name at the server."""
     assert ids(words) == expected
 
 
@@ -78,9 +76,7 @@ def test_selection_by_word() -> None:
 
 
 def test_what_the_server_lists() -> None:
-    """Patterns also match the server's models; catalog models that the server lacks are missing, unless named by exact
-    id.
-    """
+    """Patterns also match the server's models; selected models that the server lacks are reported as missing."""
     served = ["google/gemini-9", "google/gemini-2.5-pro", "x/y:free"]
     assert [model.id for model in select("*:free", served)][-1] == "x/y:free"
     assert [model.id for model in select("google/gemini-*", served)][-1] == "google/gemini-9"
@@ -89,9 +85,7 @@ def test_what_the_server_lists() -> None:
 
 
 def test_differences_from_a_stored_list() -> None:
-    """The differences name the models that only the server or only the catalog lists; ``:nitro``
-    variants do not count.
-    """
+    """The differences name models that only the server or only the catalog lists, apart from ``:nitro`` variants."""
     hosted = [model.id for model in CATALOG if "local" not in model.tags and not model.id.endswith(":nitro")]
     served = [*(id for id in hosted if id != "openai/gpt-5.2"), "new/model-b", "new/model-a"]
     assert differences(served).splitlines() == [

@@ -53,9 +53,7 @@ def test_what_is_given_again_replaces_what_was_saved(given: list[str], options: 
 
 
 def test_the_earlier_name_of_a_flag_keeps_working(capsys: pytest.CaptureFixture[str]) -> None:
-    """The earlier name of a flag works in both spellings, with one line on standard error that gives
-    the current name.
-    """
+    """The earlier name of a flag works in both spellings, and standard error shows the current name."""
     for arguments in (["--way", "native", "-q"], ["--way=native", "-q"]):
         current = flags.with_current_names(arguments)
         assert flags.parser({}).parse_args(current).method == "native"

@@ -21,9 +21,7 @@ def outcome(
 
 
 def test_right_is_right() -> None:
-    """A conversation is correct if the goal is reached and the final text matches, apart from
-    surrounding whitespace.
-    """
+    """A conversation is correct if the goal is reached and the final text matches, apart from whitespace."""
     assert diagnose(outcome(" Done.\n"), None).ok
 
 

@@ -143,9 +143,7 @@ async def test_answers_that_hold_a_call_as_text_are_counted() -> None:
 
 
 async def test_recordings_are_matched_with_their_questions() -> None:
-    """Each recording is matched with its question: the prompt is stored once, and repairs and untagged calls are
-    counted.
-    """
+    """Each recording is matched with its question; the prompt is stored once, and repairs are counted."""
 
     async def send(request: Request) -> Answer:
         return Answer("Hi.")

@@ -33,9 +33,7 @@ def folder(path: Path, own: Sequence[Run], settings: dict[str, object] | None = 
 
 
 def test_only_what_all_ways_answered_counts() -> None:
-    """Only cases that all methods of a suite and model have answered count, so a method that is further along has no
-    advantage.
-    """
+    """Only cases that all methods have answered count, so a method that is further along has no advantage."""
     kept = shared_runs(
         [
             *runs("toolsim", "abc"),
@@ -55,9 +53,7 @@ def test_only_what_all_ways_answered_counts() -> None:
 
 
 def test_trials_are_matched_one_by_one() -> None:
-    """Trials are matched by number: if one method has only one trial of a case, other trials of that
-    case are left out.
-    """
+    """If one method has only one trial of a case, the other methods' additional trials are left out."""
     native = [replace(entry, trial=trial) for trial in (0, 1) for entry in runs("native", "a")]
     assert [entry.trial for entry in shared_runs([*runs("toolsim", "a"), *native])] == [0, 0]
 

@@ -27,9 +27,7 @@ def shown(capsys: pytest.CaptureFixture[str], verbosity: int, *, quiet: bool = F
 
 
 def test_without_a_terminal_it_prints_what_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a terminal, the verbosity adds a line per run, then the reason for a failure; quiet
-    overrides verbosity.
-    """
+    """Without a terminal, the verbosity adds a line per run, then the reason for a failure; quiet hides both."""
     assert shown(capsys, 0) == ""
     assert "scenarios happy_path · qwen · default · toolsim · chat: WRONG no_call" in shown(capsys, 1)
     assert "nothing [bold]was[/bold] called" in shown(capsys, 2)

@@ -16,9 +16,7 @@ from toolsim.recordings.child import StartFailed
 
 @pytest.mark.slow
 async def test_it_serves_the_path_of_the_target_and_goes_away() -> None:
-    """Each user and set of options has one proxy, which serves the target's path and leaves nothing behind when
-    stopped.
-    """
+    """Each user and set of options has one proxy, which serves the target's path and is removed when stopped."""
     async with aclosing(Proxies("http://127.0.0.1:9/api/v1")) as started:
         proxy = await started.get("m", ("toolsim_repair=off",))
         assert await started.get("m", ("toolsim_repair=off",)) is proxy

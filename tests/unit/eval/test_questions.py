@@ -46,9 +46,7 @@ def first_right(calls: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, An
 
 
 def test_there_are_as_many_as_agreed() -> None:
-    """The suites have the agreed number of questions with one, two and no calls, and no question offers more than four
-    tools.
-    """
+    """The suites have the agreed numbers of questions with one, two and no calls, and of tools per question."""
     counts = {
         suite: [sum(len(question["calls"]) == number for question in document["questions"]) for number in (1, 2, 0)]
         for suite, document in DOCUMENTS.items()

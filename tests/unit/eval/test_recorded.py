@@ -30,9 +30,7 @@ async def test_a_recording_tells_what_the_model_saw_and_wrote(file: Path, tmp_pa
 
 
 async def test_each_recording_is_returned_once_and_in_order(tmp_path: Path) -> None:
-    """Each recording is returned once, oldest first regardless of its name; recordings of an abandoned
-    run are skipped.
-    """
+    """Each recording is returned once, oldest first; recordings of an abandoned run are skipped."""
     captures = Captures(tmp_path)
     shutil.copy(FLOWS[0], tmp_path / "left-0001.flow")
     captures.forget()

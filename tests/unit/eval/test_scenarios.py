@@ -61,9 +61,7 @@ async def test_a_type_error_has_to_be_made_and_fixed() -> None:
 
 
 async def test_long_arguments_are_refused_and_shortened() -> None:
-    """The scenario passes only if the model first sends the entire text, which is too long, and then a
-    shortened one.
-    """
+    """The scenario passes only if the model first sends the entire text, which is too long, and then shortens it."""
     long = patch("/draft/body", BY_ID["long_arguments_guard"].prompt.partition("this text: ")[2].partition("\n")[0])
     short = patch("/draft/body", "The quarter went well and the team grew in every region that we serve.", "3")
     assert (await play("long_arguments_guard", (long,), (short,), "Done.")).ok

@@ -156,9 +156,7 @@ def test_a_base_url_holds_no_secrets(url: str) -> None:
 
 
 def test_a_key_goes_only_where_its_owner_meant_it() -> None:
-    """OPENROUTER_API_KEY is sent only to OpenRouter and OPENROUTER_BASE_URL; other servers receive the key in
-    --key-env.
-    """
+    """OPENROUTER_API_KEY is sent only to OpenRouter and OPENROUTER_BASE_URL; --key-env names another server's key."""
     key = {"OPENROUTER_API_KEY": "sk-or"}
     own = {**key, "OPENROUTER_BASE_URL": "http://mine/v1"}
 
@@ -208,9 +206,7 @@ def test_a_tool_choice_of_ones_own(arguments: tuple[str, ...]) -> None:
     ],
 )
 async def test_a_tool_choice_that_no_case_offers(suite: str, choice: str, offered: str) -> None:
-    """A tool choice that no selected case offers is refused with the names on offer, instead of failing
-    each question.
-    """
+    """A tool choice that no selected case offers is refused, with the names on offer, before any question is sent."""
     chosen = ("--suite", suite, "--tool-choice")
     with pytest.raises(UsageError, match=f"no selected case has a tool {choice}; .*{offered}"):
         await check_tool_choice(live(*chosen, choice))

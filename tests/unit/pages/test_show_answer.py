@@ -31,9 +31,7 @@ JSON = st.recursive(
 def exchange(
     text: str, *, api_name: ApiName = "responses", stream: bool = True, tools: Sequence[Tool] = (LAX,), **policy: Any
 ) -> tuple[bytes, bytes, dict[str, Any]]:
-    """Rewrite an answer that contains ``text``; return the bytes from the backend, the bytes for the client, and the
-    report.
-    """
+    """Rewrite an answer that contains ``text``; return the backend's bytes, the client's bytes, and the report."""
     kind, received = backend_answer(api_name, stream, [text[at : at + 7] for at in range(0, len(text), 7)])
     report = Report(client=api_name, backend=api_name, model="m", stream=stream)
     plan = plan_for(api_name, api_name, stream, tools, policy=policy)
@@ -115,9 +113,7 @@ def test_the_same_text_is_shown_once():
 
 
 def test_one_side_alone():
-    """The model's answer alone is shown with verdicts if there is a report; without a report, blocks are
-    found by tags.
-    """
+    """The model's answer alone is shown with the report's verdicts; without a report, blocks are found by tags."""
     received, sent, report = exchange(f"a {CALL}")
     own = show_answer(received, AnswerFacts(report=report, own=True))
     assert "THE MODEL WROTE" in own

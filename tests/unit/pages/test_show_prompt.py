@@ -42,9 +42,7 @@ def test_the_catalog_is_unfolded() -> None:
 
 
 def test_a_request_that_was_not_rewritten() -> None:
-    """A request that was not rewritten is shown with its calls and outputs; a body that is not a request is
-    unchanged.
-    """
+    """A request that was not rewritten is shown with its calls and outputs, and any other body unchanged."""
     shown = show_prompt(json.dumps(BODY).encode())
     assert shown.startswith("▌system\nBe terse.\n \n▌user\n  one\n \n\ttwo\n \n▌call\n→ get_weather   c1\n")
     assert shown.endswith("▌output\n← c1\nRain.\n")

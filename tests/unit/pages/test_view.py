@@ -60,9 +60,7 @@ def show(flow: HTTPFlow, message: object, name: str = "auto") -> tuple[str | Non
 
 
 def test_it_is_chosen_for_our_exchanges():
-    """The view is the default for both bodies of an exchange, and each page also uses the other side's
-    original body.
-    """
+    """The view is the default for both bodies of an exchange, and also uses the original of the other side."""
     flow = exchanged()
     name, request = show(flow, flow.request)
     assert name == "toolsim"

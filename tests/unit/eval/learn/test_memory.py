@@ -1,6 +1,4 @@
-"""Tests for the stored answers of a tuning session, which is resumed, locked, and discarded when
-its settings change.
-"""
+"""Tests for the stored answers of a tuning session: resumed, locked, and discarded when its settings change."""
 
 from __future__ import annotations
 

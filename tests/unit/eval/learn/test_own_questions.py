@@ -42,9 +42,7 @@ def test_halves_by_conversation(folder: Path) -> None:
 
 
 def test_the_request_and_the_right_answer(folder: Path) -> None:
-    """A question repeats the recorded conversation with its tools, and only the recorded calls, correctly typed, are
-    correct.
-    """
+    """A question repeats a recorded conversation, and only the recorded calls, with correct types, are correct."""
     with context():
         recording(folder, messages=said("Weather in Paris?"))
     own = own_questions([folder])

@@ -55,9 +55,7 @@ def test_no_two_models_share_a_file(tmp_path: Path) -> None:
 
 
 def test_what_justifies_it() -> None:
-    """A profile contains the figures of each comparison, the cost of the session, and whether the
-    session was complete.
-    """
+    """A profile contains the figures of each comparison, the cost of the session, and whether it was complete."""
     text = profile_file.text("m", "vllm", course(), SPENT, datetime(2026, 11, 25, tzinfo=UTC))
     learned = tomllib.loads(text)["tuned"]
     choices = learned.pop("choices")

@@ -43,9 +43,7 @@ def reckoned_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def compared(chance: Random, better: float, worse: float, questions: int = QUESTIONS) -> str | None:
-    """Return the verdict on a challenger that is correct with probability ``better``, against an incumbent with
-    ``worse``.
-    """
+    """Return the verdict on a challenger that is correct with probability ``better``; the incumbent's is ``worse``."""
     comparison = Comparison(CHALLENGERS)
     for left in reversed(range(questions)):
         comparison.add(chance.random() < better, chance.random() < worse)

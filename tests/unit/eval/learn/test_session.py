@@ -1,6 +1,4 @@
-"""Tests for complete tuning sessions with functions as models: the best setting is found, and
-chance decides nothing.
-"""
+"""Tests for complete tuning sessions with functions as models: the best setting is found, even with noise."""
 
 from __future__ import annotations
 

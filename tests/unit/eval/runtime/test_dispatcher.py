@@ -60,9 +60,7 @@ async def test_the_mask_comes_first(name: str) -> None:
 
 
 async def test_oversized_arguments_never_run() -> None:
-    """Arguments beyond the size limit, in bytes of UTF-8, are refused before they are parsed; a call at
-    the limit runs.
-    """
+    """Arguments above the size limit, in bytes of UTF-8, are refused unparsed; a call at the limit runs."""
     ran = Ran()
     text = '{"workspace_id": "ä"}'
     assert (await dispatcher(ran, max_tool_args_bytes=len(text.encode())).dispatch(call(text))).ok
@@ -128,9 +126,7 @@ def endless(arguments: Mapping[str, Any]) -> Any:
 
 @pytest.mark.parametrize("tool", [raising, raising_late, unwritable, endless])
 async def test_a_broken_tool_is_a_result(tool: Any) -> None:
-    """A tool that raises an exception or returns a value that is not JSON has failed; the model does not see the
-    reason.
-    """
+    """A tool that raises an exception or returns a value that is not JSON has failed; the reason stays hidden."""
     registry = ToolRegistry()
     registry.add(Tool("broken", "", {"type": "object"}), tool)
     result = await ToolDispatcher(registry).dispatch(call("{}", "broken"))

@@ -101,9 +101,7 @@ FAILS, WORKS = calls("{}", name="fail"), calls("{}")
     ids=["one that works", "one that fails", "a later one fails", "another one works"],
 )
 async def test_the_failure_policy_of_enforced(answers: tuple[Answer, ...], fatal: str, tolerated: str) -> None:
-    """Under fatal, the last result of each tool must be a success; under tolerated, one result must be. Failures never
-    end the loop.
-    """
+    """Under fatal, the last result of each tool must be a success; under tolerated, one success is sufficient."""
     for policy, stop in (("fatal", fatal), ("tolerated", tolerated)):
         outcome = await run(Model(*answers, Answer(".")), tool_use_mode="enforced", tool_failure_policy=policy)
         assert (outcome.stop, len(outcome.executions)) == (stop, len(answers))
@@ -119,9 +117,7 @@ async def test_a_tool_that_recovers_is_no_failure() -> None:
 
 @pytest.mark.parametrize("policy", ["fatal", "tolerated"])
 async def test_the_failure_policy_of_other_modes(policy: str) -> None:
-    """The failure policy has no effect in other modes: relaxed keeps its retry without tools, and disabled runs no
-    calls.
-    """
+    """The failure policy affects no other mode: relaxed keeps its retry without tools, and disabled runs no calls."""
     relaxed = await run(Model(FAILS, Answer(".")), tool_use_mode="relaxed", tool_failure_policy=policy)
     assert (relaxed.stop, len(relaxed.executions)) == ("answer", 1)
     disabled = await run(Model(FAILS), tool_use_mode="disabled", tool_failure_policy=policy)
@@ -132,9 +128,7 @@ async def test_the_failure_policy_of_other_modes(policy: str) -> None:
 
 
 async def test_enforced_asks_for_a_call_until_there_is_one() -> None:
-    """Enforced mode requires a call in the first request and makes it optional afterwards; text without any call is a
-    failure.
-    """
+    """Enforced mode requires a call in the first request only; an answer without any call is a failure."""
     model = Model(calls("{}"), Answer("Done."))
     assert (await run(model, tool_use_mode="enforced")).stop == "answer"
     assert [request.tool_choice for request in model.requests] == ["required", "auto"]
@@ -169,9 +163,7 @@ async def test_no_answer_in_time_is_not_asked_again() -> None:
 
 
 async def test_an_empty_final_answer_is_asked_for_again() -> None:
-    """After an empty final answer, the model is asked once more for text, without tools; the empty
-    answer is dropped.
-    """
+    """After an empty final answer, the model is asked once more, without tools; the empty answer is dropped."""
     model = Model(calls("{}"), Answer(" "), Answer("Done."))
     outcome = await run(model)
     assert outcome.text == "Done."

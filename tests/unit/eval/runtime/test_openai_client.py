@@ -151,9 +151,7 @@ async def body_of(api: Api, request: Request = REQUEST) -> dict[str, Any]:
 
 
 async def test_what_is_asked_by_chat() -> None:
-    """A chat request contains the messages unchanged, options at the top level, and no tool fields if there are no
-    tools.
-    """
+    """A chat request contains the messages unchanged, options at the top level, and no empty tool fields."""
     declared = {"name": "echo", "description": "Say it again.", "parameters": TOOL.parameters}
     assert await body_of("chat") == {
         "model": "any",
@@ -168,9 +166,7 @@ async def test_what_is_asked_by_chat() -> None:
 
 
 async def test_what_is_asked_by_responses() -> None:
-    """A Responses request contains calls and outputs as items, and switches off strict, which that API enables by
-    default.
-    """
+    """A Responses request contains calls and outputs as items, and disables strict, which is on by default."""
     body = await body_of("responses")
     assert body["input"] == [
         {"role": "system", "content": "Be kind."},

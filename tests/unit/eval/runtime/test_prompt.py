@@ -38,9 +38,7 @@ async def test_transforms_run_in_order_on_both_ways() -> None:
 
 
 def test_a_fingerprint_covers_all_that_the_model_gets() -> None:
-    """Equal prompts have equal fingerprints, and any change alters the fingerprint; the order of keys
-    does not matter.
-    """
+    """Equal prompts have equal fingerprints, and any change alters the fingerprint, except the order of keys."""
     same = Request(({"content": "Hello", "role": "user"},), REQUEST.tools)
     assert fingerprint(same) == fingerprint(REQUEST)
     changed = [
