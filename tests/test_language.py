@@ -1,7 +1,7 @@
 """Language of code, pages and help: docstrings, lengths of sentences, names that exist, and words of the glossary.
 
-The glossary is on the contributor's page (addon/docs/develop.md). The words that it replaced have a budget each: the
-number of uses that are left. Lower a budget when you remove uses; never raise one.
+The glossary is on the contributor's page (addon/docs/develop.md). Each word that it replaced has a budget: the number
+of its remaining uses. Lower a budget when you remove uses; never raise it.
 """
 
 from __future__ import annotations

@@ -16,12 +16,10 @@ TURNS = 100
 def rows(
     group: str, name: str, goal: float, model: str, pairs: Iterable[tuple[Mitmdump, Mitmdump]], *, stream: bool
 ) -> Iterator[Row]:
-    """Yield rows of elapsed time, its 99th percentile, and CPU time.
+    """Yield rows of elapsed time, its 99th percentile, and CPU time, for turns through both kinds of proxies.
 
-    ``pairs``: proxies without and with the feature, not yet started.
-
-    Several processes of each kind are needed, since two of the same kind already differ by a quarter of a millisecond
-    per turn.
+    ``pairs``: proxies without and with the feature, not yet started. Several processes of each kind are needed, since
+    two of the same kind already differ by a quarter of a millisecond per turn.
     """
     waited: list[tuple[float, float]] = []
     worked: list[tuple[float, float]] = []

@@ -72,7 +72,7 @@ _ROW, _LEFT, _SCALE = 22, 470, 220
 
 
 def picture(rows: Sequence[Row]) -> str:
-    """Return a bar for each row with a goal, as a share of that goal, which is drawn as a line."""
+    """Return a chart with a bar for each row with a goal, as a share of that goal, which is drawn as a line."""
     height = _ROW * (len(rows) + 2)
     width = _LEFT + 3 * _SCALE + 90
     parts = [

@@ -99,7 +99,7 @@ CASES = (
         calls=(("list_cities", {}),),
         words="Paris and Rome – è tutto.",
         chunk_size=5,
-        split=17,  # cuts frames, lines and characters
+        split=17,  # splits frames, lines and characters
     ),
     Case(
         "words after the call",  # A Responses answer can contain text after a call; a chat message cannot.

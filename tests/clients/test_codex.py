@@ -1,7 +1,7 @@
 """Codex CLI as a Responses client: ``codex exec`` runs its own function, custom and namespace tools.
 
-The model's name decides which tools it declares: gpt-5.5 gets a custom ``apply_patch``, gpt-6-sol gets all its tools as
-namespaces in an ``additional_tools`` item, and a name that Codex does not know gets MCP servers as namespaces.
+The tools that Codex declares depend on the model's name: a custom ``apply_patch`` for gpt-5.5, all tools as namespaces
+in an ``additional_tools`` item for gpt-6-sol, and MCP servers as namespaces for a name that Codex does not know.
 """
 
 from __future__ import annotations

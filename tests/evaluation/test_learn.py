@@ -211,7 +211,9 @@ def recorded(folder: Path, count: int) -> Path:
 
 
 def test_recorded_turns(learner: Learner) -> None:
-    """One half of the recorded turns chooses the setting, the other confirms it; the profile quotes no turn."""
+    """One half of the recorded turns chooses the setting, the other half confirms it; no text of them is in the
+    profile.
+    """
     turns = recorded(learner.folder, 60)
     with ScriptedModel(lambda seen, question: not question.calls or seen.form == "hermes") as model:
         code, printed = learner.run(model, "--from", str(turns), "--only", "form")

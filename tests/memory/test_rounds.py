@@ -51,7 +51,7 @@ def test_a_call_that_was_asked_for_again(asking: Mitmdump, backend: TextBackend,
 
 @both_modes
 def test_a_store_that_fails(backend: TextBackend, tmp_path: Path, stream: bool) -> None:
-    """An answer of several rounds that cannot be stored reports this."""
+    """If an answer of several rounds cannot be stored, the answer reports that."""
     backend.play([says(CALL.replace('"Bonn"', "5")), says(CALL)])
     options: dict[str, Any] = {"toolsim_retry": 1, "toolsim_store": f"sqlite:{tmp_path / 'store'}"}
     with Mitmdump(backend.url, toolsim_backend="chat", **options) as proxy, connect(proxy) as client:

@@ -19,7 +19,7 @@ OBSIDIAN = "app://obsidian.md"
 
 
 def own_address() -> str:
-    """Return an address of this machine that is not loopback; skip if there is none."""
+    """Return an address of this machine other than loopback, or skip the test if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # Connecting a UDP socket sends nothing.

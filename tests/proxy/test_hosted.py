@@ -130,7 +130,7 @@ async def says_hello(answer: Answer) -> None:
 
 @pytest.mark.slow
 def test_a_tool_that_the_backend_does_not_get_is_named(backend: RawBackend) -> None:
-    """A hosted tool alone passes unchanged; next to a function it is dropped and named, or refused with a hint."""
+    """A hosted tool alone passes unchanged; next to a function it is dropped and reported, or refused with a hint."""
     backend.play(says_hello)
     alone = json.dumps({"model": "m", "input": "hi", "tools": [SERVER], "tool_choice": "required"}).encode()
     both = {"model": "m", "input": "hi", "tools": [FUNCTION, SERVER]}

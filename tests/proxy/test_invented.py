@@ -220,7 +220,7 @@ def test_nobody_asks_if_the_bounds_or_the_operator_forbid_it(stream: bool, backe
 @pytest.mark.parametrize("option", [{"toolsim_retry": 1}, {"toolsim_second_opinion": "on"}])
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_in_rounds_is_asked_for_too(stream: bool, option: dict[str, Any], backend: TextBackend) -> None:
-    """An answer that other options process in rounds also gets its undeclared call replaced with text."""
+    """An undeclared call is also replaced with text if other options already process the answer in rounds."""
     with Mitmdump(backend.url, **option) as proxy, Line(proxy.url) as line:
         backend.play(model(GREETING))
         reply = line.post("/v1/responses", body("responses", stream=stream))

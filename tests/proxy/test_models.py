@@ -358,7 +358,7 @@ def test_the_list(file: Path, small: TextBackend, server: TextBackend) -> None:
     small.models, server.models = [QWEN, "haiku-x", "gpt-5-small"], ["gpt-5", "gpt-4", "haiku-y", "gpt-5-mini"]
     with proxied(file) as (_, line):
         assert listed(line, **KEYS) == ["claude-haiku-4-5", "gpt-5", "gpt-5-mini"]
-        # The banner at the start may list the models as well, without a client's key.
+        # The banner at startup might also request the lists, without a client's key.
         assert {headers.get("authorization") for headers in small.list_headers} == {"Bearer sk-small"}
         assert {headers.get("authorization") for headers in server.list_headers} - {None} == {"Bearer clients-own"}
         one = line.request("GET", "/v1/models/claude-haiku-4-5").json()
@@ -376,7 +376,9 @@ def test_the_list(file: Path, small: TextBackend, server: TextBackend) -> None:
 
 
 def test_a_list_without_backends(file: Path, small: TextBackend) -> None:
-    """The banner at startup might also request the lists, without a client's key."""
+    """A backend that is silent or down delays the model list only up to the time limit, and loses only
+    its own models.
+    """
     small.models = ["big-1"]
     with RawBackend() as silent:
         silent.behaviour = lambda request: Answer(pause=30)

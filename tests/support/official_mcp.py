@@ -26,7 +26,7 @@ async def slow(seconds: float) -> str:
 
 @server.tool()
 def header(context: Context[Any, Any], name: str) -> str:
-    """Return a header of the request, "" where it has none."""
+    """Return a header of the request, or "" if the header is missing."""
     return context.request_context.request.headers.get(name, "")
 
 

@@ -97,9 +97,7 @@ async def test_what_is_deleted_does_not_come_back(background_store: BackgroundSt
 
 
 async def test_a_lease_that_is_over(background_store: BackgroundStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An answer with an expired lease counts as abandoned, but its producer can renew it until it is
-    marked as failed.
-    """
+    """An answer with an expired lease counts as abandoned, but can be renewed until it is marked as failed."""
     lease = await opened(background_store)
     monkeypatch.setattr(background_store_module, "LEASE_SECONDS", -1.0)
     entry = await background_store.read("p", "resp_1")
@@ -138,9 +136,7 @@ async def test_a_write_that_was_too_late(
 
 
 async def test_a_conversation(background_store: BackgroundStore, memory: ResponseStore) -> None:
-    """Items are added to the conversation despite concurrent writes; if the conversation is gone,
-    nothing is written.
-    """
+    """Items are added to the conversation despite concurrent writes; if it is gone, nothing is written."""
     await memory.write("p", [Record("conv_1", b'{"conversation":{},"items":[{"id":"i0"}]}')], {})
     lease = await opened(background_store)
     find = memory.last

@@ -53,7 +53,7 @@ def test_all_forms_read_the_same(data):
 
 
 def test_choices_reasoning_and_usage():
-    """Choices, and reasoning and text, are kept apart; the two halves of a split character are joined."""
+    """Different choices, and reasoning and text, stay separate; the two halves of a split character are joined."""
     usage = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4}}
     answer = read_answer(
         sse(
