@@ -182,9 +182,7 @@ def test_only_the_top_layer_of_the_core_knows_mitmproxy() -> None:
 
 
 def test_no_import_cycle() -> None:
-    """No modules import each other in a cycle, not even within a package, since modules then have the
-    wrong boundaries.
-    """
+    """No modules import each other in a cycle, since a cycle means that their boundaries are wrong."""
     files = [*MODULES, *PACKAGE.rglob("__init__.py")]
     modules = {f"toolsim.{module_of(path)}": imports(path) for path in files}
     try:

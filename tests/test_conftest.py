@@ -29,7 +29,7 @@ pytest.skip("needs chromium", allow_module_level=True)
 @pytest.mark.slow
 @pytest.mark.parametrize(("ci", "workers"), [("true", "0"), ("true", "2"), ("", "0")])
 def test_a_missing_program_fails_in_ci_alone(tmp_path: Path, ci: str, workers: str) -> None:
-    """A test or module that is skipped for a missing program fails in CI, also in workers; other skips do not."""
+    """A test or module that is skipped for a missing program fails in CI, also in workers; other skips are allowed."""
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "test_module.py").write_text(MODULE)

@@ -253,6 +253,6 @@ def test_compacting() -> None:
 
 
 def test_compacting_needs_a_model() -> None:
-    """A compaction request without a model is a 400."""
+    """A compaction request without a model fails with 400."""
     status, body = compact(input=[{"type": "message", "role": "user", "content": "Compact this."}])
     assert (status, body["error"]["param"]) == (400, "model")

@@ -19,9 +19,9 @@ from support.mitmdump import Mitmdump
 class Case:
     """A kind of stream. ``model``: see `backend.py`.
 
-    ``processes``: the number of pairs of new proxies to measure. The cost of two equal processes differs constantly, by
-    a tenth of the cost of a stream with eight events per write. ``tls``: whether the backend uses TLS, where every
-    delta passes through mitmproxy's layers.
+    ``processes``: the number of pairs of new proxies to measure. Two equal processes differ permanently, by a tenth of
+    the cost of a stream with eight events per write. ``tls``: whether the backend uses TLS, where every delta passes
+    through mitmproxy's layers.
     """
 
     model: str

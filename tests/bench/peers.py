@@ -29,9 +29,7 @@ from support.mitmdump import ROOT
 from support.ports import free_port
 
 PROSE, CALL = "prose-8000-4-1", "object-400-4-1"
-"""Models of the backend (``backend.py``): 2,000 deltas of prose, and a call with an object as arguments in Hermes's
-form.
-"""
+"""Models of the backend (``backend.py``): 2,000 deltas of prose, and a Hermes call whose arguments are an object."""
 FOLDER = Path(os.environ.get("TOOLSIM_PEERS") or Path.home() / ".cache" / "toolsim-peers")
 PAGE = ROOT / "addon" / "docs" / "figures.md"
 _BARE = "a bare mitmdump"

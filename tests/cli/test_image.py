@@ -104,7 +104,7 @@ def container(image: str) -> Iterator[str]:
 
 
 def test_it_answers_a_turn_of_each_kind(container: str) -> None:
-    """The image runs the demo as its user, started as in the Containerfile."""
+    """The image runs the demo as its own user, started as in the Containerfile."""
     shown = buildah("run", "--isolation", "chroot", container, "--", "toolsim", "demo", "--once", "--port", "0")
     assert "played 14 turns" in shown
     assert buildah("run", "--isolation", "chroot", container, "--", "sh", "-c", "echo $HOME") == "/home/toolsim"

@@ -108,7 +108,7 @@ async def run(proxy: Mitmdump, remote: str, mode: str, approve: bool | None) -> 
 
     @function_tool
     def note(text: str) -> str:
-        """Note a text."""
+        """Save a note."""
         return f"noted {text}"
 
     config: Any = {"type": "mcp", "server_label": "calc", "server_url": remote}

@@ -211,8 +211,8 @@ def recorded(folder: Path, count: int) -> Path:
 
 
 def test_recorded_turns(learner: Learner) -> None:
-    """One half of the recorded turns chooses the setting, the other half confirms it; no text of them is in the
-    profile.
+    """One half of the recorded turns chooses the setting, the other confirms it; the profile contains no text of
+    theirs.
     """
     turns = recorded(learner.folder, 60)
     with ScriptedModel(lambda seen, question: not question.calls or seen.form == "hermes") as model:

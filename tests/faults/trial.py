@@ -173,7 +173,7 @@ def _judge(
     if _RAW.search(reply.body):
         return "forwarded raw", _shown(reply)
     if not reply.is_whole:
-        # Before the headers of an answer, a failure must always be a status.
+        # Until the headers of an answer have been sent, a failure must result in an error status.
         if reply.status == right.status == 200:
             return "closed", ""
         return "wrong content", "closed " + _shown(reply)

@@ -138,7 +138,7 @@ def test_concurrent_writers_lose_nothing(client: openai.OpenAI, backend: TextBac
 
 
 def test_a_conversation_that_is_deleted_meanwhile(client: openai.OpenAI, backend: TextBackend) -> None:
-    """If a conversation is deleted during a turn, the answer becomes a 503, or its stream ends with an error."""
+    """If a conversation is deleted during a turn, the turn fails with 503, or its stream ends with an error."""
     conversations: list[str] = []
 
     def rule(exchange: object) -> Any:

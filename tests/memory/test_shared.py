@@ -1,4 +1,4 @@
-"""Two proxies behind a load balancer with one Redis: each can continue any conversation while the others restart.
+"""Two proxies behind a load balancer with one Redis: conversations continue although a proxy and Redis are killed.
 
 The model answers with the conversation that it received and its length, so that any loss or mix-up is detected
 immediately. ``TOOLSIM_CONVERSATIONS`` sets the number of conversations.

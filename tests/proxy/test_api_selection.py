@@ -229,7 +229,7 @@ def test_a_404_about_the_request(error: dict[str, Any], has_tool: bool) -> None:
 
 
 def test_a_backend_that_dies_is_not_asked_again() -> None:
-    """A backend that dies is not retried, because it might have run the turn; only an error for the path is."""
+    """A backend that dies is not retried, because it might have run the turn; only an error for the path is retried."""
 
     async def die(answer: Answer) -> None:
         await answer.head(404, 100, Content_Type="application/json")

@@ -204,7 +204,7 @@ def test_backend_errors_pass(status: int, stream: bool, backend: RawBackend, lin
 
 
 def test_backend_that_is_down(tmp_path: Path, ask: Any) -> None:
-    """A refused connection is a 502 in the API's format, whether the request is rewritten or not.
+    """A refused connection results in a 502 in the API's format, whether the request is rewritten or not.
 
     A request for the backend's models also fails with 502, but is not counted as a turn.
     """

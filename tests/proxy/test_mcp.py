@@ -260,7 +260,7 @@ def test_a_client_that_leaves_stops_the_tool(stream: bool, proxy: Mitmdump, back
 def test_no_secret_is_left_anywhere(
     client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend, folder: Path, remote: str
 ) -> None:
-    """No secret is in the log, flows of rounds, comments or recordings; the client's own request keeps its own."""
+    """No secret is in the log, flows of rounds, comments or recordings, except in the client's own request."""
     backend.play([says(block("mine__add", a=1, b=2)), says("It is 3.")])
     tool: Any = {"type": "mcp", "server_label": "mine", "server_url": remote, "authorization": "s3cret-token"}
     client.responses.create(model="m", input="hi", tools=[{**tool, "require_approval": "never"}])

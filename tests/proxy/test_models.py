@@ -138,7 +138,7 @@ def test_bytes_pass_without_another_name(file: Path, server: TextBackend) -> Non
 
 @pytest.mark.parametrize("client", APIS)
 def test_an_unknown_model(file: Path, small: TextBackend, server: TextBackend, client: str) -> None:
-    """Without a default backend, an unknown model is a 404 in the client's format that lists the models."""
+    """Without a default backend, an unknown model results in a 404 in the client's format that lists the models."""
     with proxied(file) as (_, line):
         for stream in (False, True):
             reply = line.post(PATHS[client], request(client, model="Haiku", stream=stream), **KEYS)
@@ -159,7 +159,7 @@ def test_an_unknown_model(file: Path, small: TextBackend, server: TextBackend, c
 
 @pytest.mark.parametrize("way", ["reverse", "upstream", "scripted"])
 def test_a_default_backend(file: Path, small: TextBackend, server: TextBackend, way: str) -> None:
-    """The default backend receives requests for all other models or without a model; only it receives its key."""
+    """The default backend receives requests for all other models or without a model; its key is sent only to it."""
     options: dict[str, Any] = {"toolsim_upstream_key": "sk-default"}
     options |= {"toolsim_upstream": f"{server.url}/v1"} if way == "upstream" else {}
     options |= {"toolsim_backend": "scripted"} if way == "scripted" else {}
@@ -354,7 +354,7 @@ def listed(line: Line, **headers: str) -> list[str]:
 
 
 def test_the_list(file: Path, small: TextBackend, server: TextBackend) -> None:
-    """The list contains the literal names, and the backends' models that a pattern matches."""
+    """The model list contains the literal names, and the backends' models that a pattern matches."""
     small.models, server.models = [QWEN, "haiku-x", "gpt-5-small"], ["gpt-5", "gpt-4", "haiku-y", "gpt-5-mini"]
     with proxied(file) as (_, line):
         assert listed(line, **KEYS) == ["claude-haiku-4-5", "gpt-5", "gpt-5-mini"]
@@ -376,9 +376,7 @@ def test_the_list(file: Path, small: TextBackend, server: TextBackend) -> None:
 
 
 def test_a_list_without_backends(file: Path, small: TextBackend) -> None:
-    """A backend that is silent or down delays the model list only up to the time limit, and loses only
-    its own models.
-    """
+    """A backend that is silent or down delays the list only up to the time limit, and loses only its own models."""
     small.models = ["big-1"]
     with RawBackend() as silent:
         silent.behaviour = lambda request: Answer(pause=30)

@@ -49,7 +49,7 @@ def test_scripted_backend_over_both_apis(host: str, stream: bool, scripted: Mitm
 
 @pytest.mark.parametrize("path", ["/other", "/v1/embeddings", "/favicon.ico"])
 def test_other_paths_of_the_listener(path: str, scripted: Mitmdump) -> None:
-    """A request to the listener for a path that is not an API's is a 404 in the API's format."""
+    """A request to the listener for a path that is not an API's fails with 404 in the API's format."""
     with Line(scripted.url) as line:
         for method in ("GET", "POST"):
             reply = line.request(method, path, {} if method == "POST" else None)
@@ -147,7 +147,7 @@ def test_other_hosts_are_left_alone(intercepting: Mitmdump, backend: RawBackend)
 
 
 def test_upstream_that_is_down(ask: Any) -> None:
-    """An upstream that is down is a 502 in the API's format, within the intercepted connection."""
+    """An upstream that is down results in a 502 in the API's format, within the intercepted connection."""
     with Mitmdump(toolsim_upstream="http://127.0.0.1:9") as proxy, through(proxy) as client:
         for _ in range(2):
             reply = client.post("https://api.nowhere.invalid/v1/chat/completions", json=ask())

@@ -57,7 +57,7 @@ def test_compressed_bodies(encoding: str, backend: RawBackend, line: Line, ask: 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "rot13"])
 def test_bad_encodings(encoding: str, backend: RawBackend, line: Line) -> None:
-    """A body that does not match its encoding is a 400 in the API's format."""
+    """A request whose body does not match its encoding fails with 400 in the API's format."""
     reply = line.post("/v1/chat/completions", b"plain words", Content_Encoding=encoding)
     assert (reply.status, reply.json()["error"]["type"]) == (400, "invalid_request_error")
     assert backend.asked == []
@@ -90,7 +90,7 @@ def test_http_1_0_client(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None
 
 
 def test_refused_request(backend: RawBackend, line: Line, ask: Any) -> None:
-    """A malformed tool declaration is a 400 that names the field, and the connection stays usable."""
+    """A malformed tool declaration results in a 400 that names the field, and the connection stays usable."""
     reply = line.post("/v1/chat/completions", ask(tools="all"))
     assert (reply.status, reply.json()["error"]["param"]) == (400, "tools")
     assert line.post("/v1/chat/completions", ask()).status == 200

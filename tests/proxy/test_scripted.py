@@ -94,7 +94,7 @@ def test_it_speaks_at_a_human_pace() -> None:
 
 
 def test_an_unknown_previous_response_is_a_400(scripted: Line) -> None:
-    """The scripted model stores no answers, so an unknown previous response is a 400."""
+    """The scripted model stores no answers, so a request with an unknown previous response fails with 400."""
     asked = {"input": "And there?", "previous_response_id": "resp_1"}
     for tools in ([], [{"type": "function", "name": "f"}]):
         reply = scripted.post("/v1/responses", {**asked, "tools": tools})

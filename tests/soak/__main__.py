@@ -41,7 +41,9 @@ def main() -> int:
 
 
 def next_to_floods() -> int:
-    """Print how long other clients wait during floods of frames; return 1 if too long, or if a flood was not ended."""
+    """Print the longest wait of other clients during floods of frames; return 1 if it is too long or a flood did not
+    end.
+    """
     found = frames.run()
     floods = [waits for kind, waits in found.items() if kind]
     is_wrong = any(waits.longest > frames.MAX_WAIT or waits.close_code != 1008 for waits in floods)

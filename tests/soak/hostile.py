@@ -1,4 +1,4 @@
-"""Two keys at one proxy with MCP, store and rounds, one of which belongs to a hostile client: the waits of the other.
+"""The waits of a client at a proxy with MCP, store and rounds, while a hostile client with another key attacks it.
 
 The good client has several concurrent conversations. Each sends small requests: one whose answer is stored, one that
 continues it, and one that causes a call of a local MCP server; or it sends large requests. Each conversation has a
@@ -6,8 +6,8 @@ unique mark, and its answers must contain this mark and no other.
 
 The hostile client sends bodies of 15 MB to be stored, requests 1,100 calls that need approval, names an MCP server with
 different headers each time, and does not read endless streams. Three of its connections send nested bodies. Over
-WebSocket it sends floods of frames and nested messages, and reads 16 endless answers slowly. The good client's times
-must not show the resources that the proxy shares fairly.
+WebSocket it sends floods of frames and nested messages, and reads 16 endless answers slowly. The attacks must not
+affect the good client's times where the proxy shares a resource fairly.
 
 1. The good client's times are measured alone, during an attack on another proxy of this machine, and during an attack
    on its own proxy, alternating every ``_PERIOD`` seconds. The second case includes the attack's entire cost to the

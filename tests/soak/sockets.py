@@ -1,5 +1,4 @@
-"""Many concurrent WebSocket connections with marked texts, failing backends and disconnecting clients: nothing is
-crossed.
+"""Many concurrent WebSocket connections with marked texts, failing backends and disconnecting clients.
 
 Each connection has a unique mark. The model's prompts and the client's answers must contain this mark and no other;
 every turn continues the previous one, unless that failed, and the model receives all turns. The client is
@@ -27,7 +26,7 @@ MARK = re.compile(r"mark-\d+x")
 PER_KEY = 100
 """Connections per key, which is less than the proxy's limit."""
 PATIENCE = 300
-"""Maximum seconds for any wait of a client, since a busy machine needs many seconds for the turns of one second."""
+"""Maximum wait of a client in seconds; on a busy machine the turns of one second take many seconds."""
 SAMPLES = 20
 
 

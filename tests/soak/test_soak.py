@@ -1,4 +1,4 @@
-"""A soak test of a few seconds: no text is lost, duplicated or crossed."""
+"""A soak test of a few seconds: no text is lost, duplicated or sent to another client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rewrites a backend's bytes by toolsim, and reads the client's bytes with the real client libraries."""
+"""Rewrites a backend's bytes with toolsim, and reads the client's bytes with the real client libraries."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def add(a: int, b: int) -> int:
 
 @server.tool()
 async def slow(seconds: float) -> str:
-    """Wait, and say so."""
+    """Wait for some seconds."""
     await asyncio.sleep(seconds)
     return "waited"
 

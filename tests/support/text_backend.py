@@ -1,8 +1,8 @@
 """A text-only model server for tests, with all three APIs or some of them, and without support for tools.
 
 It accepts only messages: ``tools`` are ignored, and an item that is not a message (a ``function_call``, a role
-``tool``) is a 400, as with any server without tools. The test scripts its answers; its requests, and the sent part of
-each answer, are recorded for assertions. It deliberately shares no code with toolsim.
+``tool``) results in a 400, as with any server without tools. The test scripts its answers; its requests, and the sent
+part of each answer, are recorded for assertions. It deliberately shares no code with toolsim.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ CHAT_BODY: dict[str, Any] = {
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_model_is_asked_for_a_stream(stream: bool) -> None:
-    """The backend must always stream and store nothing; the answer reports the client's own settings."""
+    """The request to the backend always streams and stores nothing; the answer reports the client's own settings."""
     form, asked = in_background(RESPONSES, {**BODY, "stream": stream, "metadata": {"a": "b"}}, StoredAs("resp_1"))
     assert asked == {"model": "m", "input": "hi", "stream": True, "store": False, "metadata": {"a": "b"}}
     assert (form.stream, form.id, form.echo["background"], form.echo["store"]) == (stream, "resp_1", True, True)
@@ -43,7 +43,7 @@ def test_it_has_to_be_kept(sent: dict[str, Any], echo: dict[str, Any]) -> None:
     ("policy", "tools", "count"), [(Policy(), True, 1), (Policy(retry=1), True, 8), (Policy(retry=1), False, 1)]
 )
 async def test_the_job_of_an_answer_in_the_background(policy: Policy, tools: bool, count: int) -> None:
-    """A background answer always has a job; if its request is too large for several rounds, it has only one."""
+    """A background answer always has a job, but only one round if its request is too large for several."""
     body = json.dumps(CHAT_BODY if tools else {"model": "m", "messages": []}).encode()
     form = AnswerForm(stream=True, model="m")
     rounds = Rounds(10)

@@ -74,7 +74,7 @@ def test_whoever_asked_lately_counts() -> None:
 
 
 def test_many_keys_are_not_remembered() -> None:
-    """Only two of the keys that requested a slot are remembered, since at least one of them is another key."""
+    """Only the last two keys that requested a slot are remembered, which suffices to find another key."""
     proxy = Proxy(4)
     for number in range(1000):
         assert proxy.places.refusal(str(number), 4) is None

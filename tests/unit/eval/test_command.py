@@ -63,7 +63,7 @@ def test_the_earlier_name_of_a_flag_keeps_working(capsys: pytest.CaptureFixture[
 
 
 def test_runs_and_settings_with_the_earlier_name() -> None:
-    """Runs and settings from an earlier version, which have the earlier name, can be read."""
+    """Runs and settings that an earlier version stored with the key ``way`` can be read."""
     data = run(method="native").as_dict()
     data["cell"]["way"] = data["cell"].pop("method")
     assert Run.from_dict(data) == run(method="native")

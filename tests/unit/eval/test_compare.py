@@ -74,7 +74,7 @@ def test_a_part_of_a_report() -> None:
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The command compares two folders, or two methods of one folder; a folder that is not a report is exit code 2."""
+    """The command compares two folders, or two methods of one folder; for any other folder its exit code is 2."""
     for name, runs in (("a", report(True, True)), ("b", report(False, True) + report(True, False, method="native"))):
         journal = Journal(tmp_path / name, Secrets())
         for entry in runs:

@@ -37,7 +37,7 @@ TITLE = patch("/draft/title", "Quarterly report")
 
 @pytest.mark.parametrize("scenario", ["happy_path", "missing_workspace_id"])
 async def test_the_title_is_set_after_the_state_was_read(scenario: str) -> None:
-    """The scenario passes only if the state is read, the title patched, and the final text exact."""
+    """happy_path passes only if the state is read, the title patched, and the final text exact."""
     assert (await play(scenario, (get(),), (TITLE,), "Done.")).ok
     assert (await play(scenario, (TITLE,), "Done.")).label == "wrong_state"
     assert (await play(scenario, (get(),), "Done.")).label == "wrong_state"
@@ -53,7 +53,7 @@ async def test_an_id_that_was_not_given_is_recovered_from_the_error() -> None:
 
 
 async def test_a_type_error_has_to_be_made_and_fixed() -> None:
-    """The scenario passes only if the model first sends a patch with an incorrect type and then corrects it."""
+    """type_error_recovery passes only if the model first sends a patch with an incorrect type and then corrects it."""
     wrong, right = patch("/draft/priority", "high"), patch("/draft/priority", 3, "3")
     assert (await play("type_error_recovery", (wrong,), (right,), "Done.")).ok
     assert (await play("type_error_recovery", (wrong,), "Done.")).label == "type_coercion"
@@ -61,7 +61,9 @@ async def test_a_type_error_has_to_be_made_and_fixed() -> None:
 
 
 async def test_long_arguments_are_refused_and_shortened() -> None:
-    """The scenario passes only if the model first sends the entire text, which is too long, and then shortens it."""
+    """long_arguments_guard passes only if the model first sends the entire text, which is too long, and then shortens
+    it.
+    """
     long = patch("/draft/body", BY_ID["long_arguments_guard"].prompt.partition("this text: ")[2].partition("\n")[0])
     short = patch("/draft/body", "The quarter went well and the team grew in every region that we serve.", "3")
     assert (await play("long_arguments_guard", (long,), (short,), "Done.")).ok
@@ -70,7 +72,7 @@ async def test_long_arguments_are_refused_and_shortened() -> None:
 
 
 async def test_chat_without_tools() -> None:
-    """The scenario without tools passes only if the text is exact and no tool is called."""
+    """chat_only, which has no tools, passes only if the text is exact and no tool is called."""
     assert (await play("chat_only", "Done.")).ok
     assert (await play("chat_only", "Sure! Done.")).label == "wrong_final_text"
     assert (await play("chat_only", (get(),))).label == "needless_call"
@@ -91,7 +93,7 @@ async def test_settings_reach_the_loop() -> None:
 
 
 def test_presets_and_lists() -> None:
-    """Presets and ids are joined to a list without duplicates, and an unknown name is an error."""
+    """Presets and ids are combined into a list without duplicates, and an unknown name is an error."""
     assert PRESETS["default"] == tuple(BY_ID)[:5]
     ids = [scenario.id for scenario in select("default,happy_path_parallel,chat_only")]
     assert ids == list(BY_ID)

@@ -138,7 +138,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_asked(arguments: tupl
 
 
 def test_the_base_url() -> None:
-    """The base URL is the flag, or OpenRouter's if its key is set; --offline overrides both."""
+    """The base URL is --base-url, or OpenRouter's if its key is set; --offline overrides both."""
     assert base_url(args(), {}) == ""
     assert base_url(args(), {"OPENROUTER_API_KEY": "k"}) == "https://openrouter.ai/api/v1"
     assert base_url(args("--offline"), {"OPENROUTER_API_KEY": "k"}) == ""

@@ -174,7 +174,7 @@ async def test_an_empty_final_answer_is_asked_for_again() -> None:
 
 
 async def test_the_second_question_may_keep_its_tools() -> None:
-    """If tools are not disabled for that retry, the model can call them, and the loop continues as usual."""
+    """If tools stay enabled when an empty answer is retried, the model can call them, and the loop continues."""
     model = Model(calls("{}"), Answer(""), calls("{}", id="call_9"), Answer("Done."))
     outcome = await run(model, fix_empty_final=True, fix_empty_final_disable_tools=False)
     assert (outcome.text, len(outcome.executions)) == ("Done.", 2)
