@@ -102,5 +102,5 @@ async def rate(ask: Callable[[], Awaitable[float]]) -> float:
 
 
 def measure(_quick: bool) -> Iterator[Row]:
-    """Yield the rows of Codex."""
+    """Yield the rows for Codex."""
     yield from asyncio.run(figures())

@@ -138,7 +138,7 @@ def test_no_file_of_the_user_is_written(backend: TextBackend, env: dict[str, str
 def test_a_port_that_is_taken(backend: TextBackend, env: dict[str, str]) -> None:
     """If the default port is in use, any free port is used instead; an explicitly set port has to be free."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # If another program already uses the port, the test still holds.
+        with contextlib.suppress(OSError):  # The test is also valid if another program already uses the port.
             stack.enter_context(socket.create_server(("127.0.0.1", 8080)))
         run, seen = launch(env, f"{backend.url}/v1")
         assert (run.returncode, seen["answer"]) == (0, "Hello.")

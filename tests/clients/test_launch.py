@@ -141,7 +141,7 @@ def test_a_file_is_written(name: str, backend: TextBackend, launch: Launch) -> N
     out = launch.work / "out.txt"
     backend.play(writes(name, out), chunk_size=7)
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # If another program already uses the port, the test still holds.
+        with contextlib.suppress(OSError):  # The test is also valid if another program already uses the port.
             stack.enter_context(socket.create_server(("127.0.0.1", 8080)))
         code, said, errors = launch.run(name, f"{backend.url}/v1")
     assert code == 0, said + errors

@@ -1,4 +1,4 @@
-"""The seeds of fuzzing pass, since a fuzzer whose seeds fail tries no other inputs."""
+"""The seeds for fuzzing pass, since a fuzzer whose seeds fail tries no other inputs."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_a_backend_that_obeys_is_not_touched(
 @pytest.mark.slow
 @pytest.mark.parametrize(("api", "stream"), [*product(APIS, (False, True))])
 def test_is_remembered(api: ApiName, stream: bool, proxies: dict[ApiName, Mitmdump], backend: TextBackend) -> None:
-    """If a backend has not complied once, later prompts for that model contain the requirement."""
+    """Once a backend has failed to comply, later prompts for that model contain the requirement."""
     for name, rounds in ((f"forgets {api} {stream}", 2), (f"forgets {api} {stream}", 1)):
         backend.play(model(says(PROSE), says(RIGHT)), chunk_size=5)
         reply = post(proxies[api], api, body(api, name, stream=stream))

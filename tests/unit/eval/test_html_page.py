@@ -68,7 +68,7 @@ def test_what_a_model_wrote_is_text() -> None:
 
 
 def test_each_failure_unfolds_to_what_was_shown_and_written() -> None:
-    """The page has one entry per failed run with the prompt and the answer, whether recorded or not."""
+    """The page has one entry per failed run, with the prompt and the answer, even if the run was not recorded."""
     read = page()
     assert read.tags.count("details") >= 3
     for words in ("shown · system", "# CLIENT TOOL CATALOG", "the model wrote", "<tool_call>{}</tool_call>",

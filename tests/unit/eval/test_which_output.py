@@ -40,7 +40,7 @@ def test_outputs_come_in_the_order_that_the_case_names() -> None:
 
 
 def test_a_shuffled_order_leaves_no_output_in_the_place_that_is_asked_about() -> None:
-    """In each shuffled case, a model that matches outputs to calls by position is incorrect."""
+    """In each shuffled case, a model that matches outputs to calls by position answers incorrectly."""
     for case in cases():
         if "_shuffled_" in case.id:
             request, _ = asked(case.id, Answer(""))
