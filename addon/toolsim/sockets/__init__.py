@@ -7,14 +7,14 @@
 
 1. The upgrade is checked like any request: the key, the page's origin, the name of the listener. Then mitmproxy relays
    the bytes of the connection, without parsing them, to a local server of this package (``mitmproxy12.relay``).
-2. Each ``response.create`` becomes a POST, a separate flow that takes the same path as an HTTP request: it is checked,
-   rewritten, stored, logged, recorded and shown like any other, and can be replayed without the connection. It has the
-   headers of the upgrade.
+2. Each ``response.create`` becomes a POST in a separate flow. The flow has the headers of the upgrade and is processed
+   like an HTTP request: it is checked, rewritten, stored, logged, recorded and shown, and can be replayed without the
+   connection.
 3. The cost of a connection is bounded: the size of a message, waiting and running requests, remembered conversations
    (``protocol.py``), frames and messages per second (``websocket.py``), idle time, and the number of connections per
    key. A client that exceeds a limit loses the request or the connection; other clients are not affected.
 4. Slow readers cause back pressure: while 1 MiB waits for a client, its backends are not read (``requests.py``). When a
    client disconnects, the model stops.
-5. During a drain, an idle connection is closed immediately, with the code 1001, and any other one after the answers in
-   progress.
+5. During a drain, an idle connection is closed immediately with the code 1001. A busy connection is closed after the
+   answers in progress.
 """

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of an HTTP response. ``headers``: headers that a client might need with an error."""
+    """The head of an HTTP response. ``headers`` contains the headers that a client might need with an error."""
 
     status: int
     content_type: str
@@ -44,32 +44,32 @@ class Head:
 
 
 class TooManyUnread(Exception):
-    """The client sends messages that are refused, and does not read the errors."""
+    """The client sends messages that are rejected, and does not read the errors."""
 
 
 class PendingResponse(Protocol):
-    """A pending request and its answer as it arrives, which is read to its end unless ``leave`` is called."""
+    """A pending request and its answer. The answer is read to its end unless ``leave`` is called."""
 
     def parts(self) -> AsyncGenerator[Head | bytes]:
-        """Yield the head of the answer, if there is one, and its body."""
+        """Yield the head of the answer, if it has arrived, and then the parts of its body."""
 
     async def leave(self) -> None:
-        """Disconnect, which stops the model."""
+        """Disconnect from the backend, which stops the model."""
 
 
 Read = Callable[[bytes], Awaitable[ClientMessage]]
-"""Reads a message. Raises BadMessage."""
+"""A function that parses a message. Raises BadMessage."""
 Ask = Callable[[bytes], PendingResponse]
-"""Sends a request with this body."""
+"""A function that sends a request with the given body."""
 Send = Callable[[Sequence[str]], Awaitable[None]]
-"""Sends messages, and waits for a slow client. Raises ConnectionError when the client is gone."""
+"""A function that sends messages and waits for a slow client. Raises ConnectionError when the client is gone."""
 
 
 class SocketConnection:
-    """Answers the requests of one client. ``max_bytes``: the limit for waiting requests.
+    """Answers the requests of one client. ``max_bytes`` limits the total size of the waiting requests.
 
-    ``recent``: the remembered conversations. ``has_store``: whether the proxy stores answers now. ``on_end``: called
-    after each answered request.
+    ``recent`` contains the remembered conversations. ``has_store`` returns whether the proxy currently stores answers.
+    ``on_end`` is called after each answered request.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class SocketConnection:
         self._recent = recent
         self._lanes: dict[str, asyncio.Lock] = {"": asyncio.Lock()}
         self._slots = asyncio.Semaphore(MAX_RUNNING)
-        self._waiting = 0  # The number of waiting requests,
-        self._waiting_size = 0  # and their total bytes.
+        self._waiting = 0  # The number of waiting requests.
+        self._waiting_size = 0  # The total size of the waiting requests in bytes.
         self._running: dict[str, tuple[SocketAnswer, asyncio.Task[None]]] = {}  # The current answer of each lane.
         self._tasks: set[asyncio.Task[None]] = set()
-        self._errors: deque[str] = deque()  # Errors on their way to the client,
-        self._errors_size = 0  # and their characters.
+        self._errors: deque[str] = deque()  # Errors that have not been sent to the client yet.
+        self._errors_size = 0  # The total length of the unsent errors in characters.
         self._sending_errors: set[asyncio.Task[None]] = set()
         self._is_sending_errors = False
         self._is_stopping = False
@@ -108,10 +108,10 @@ class SocketConnection:
         return bool(self._tasks)
 
     async def receive(self, data: bytes) -> bool:
-        """Handle a message, after the previous one; return whether it was readable.
+        """Handle a message after the previous one; return whether the message could be parsed.
 
-        It never waits for the client to read, because the client might be waiting until this message has been read.
-        Raises TooManyUnread instead.
+        This method never waits for the client to read, because the client might be waiting until this message has been
+        read. Raises TooManyUnread instead.
         """
         try:
             message = await self._read(data)
@@ -131,14 +131,14 @@ class SocketConnection:
         return True
 
     def _refuse(self, bad: BadMessage) -> None:
-        # For example, from a client with another version of the protocol. Only the first is a warning, since there can
-        # be many.
+        # The client might use another version of the protocol. Only the first bad message is logged as a warning, since
+        # there can be many.
         logger.log(logging.DEBUG if self._has_refused else logging.WARNING, "WebSocket: %s", bad.error.message)
         self._has_refused = True
         self._send_error(error_message(bad.error, bad.lane))
 
     def _send_error(self, message: str) -> None:
-        """Send an error after the previous ones, while the client's next messages are read."""
+        """Queue an error after the previous ones. The client's next messages are read in the meantime."""
         size = self._errors_size + len(message)
         if self._errors and size > MAX_UNREAD_ERRORS:
             raise TooManyUnread
@@ -158,11 +158,12 @@ class SocketConnection:
         except ConnectionError:
             return  # The client is gone, and the server will report it.
         finally:
-            # Not whether the task is done, which the set reports later: an error in between would never be sent.
+            # This flag is needed because the set is updated only later, and an error added in between would never be
+            # sent.
             self._is_sending_errors = False
 
     async def stop(self, error: ApiError | None = STOPPED) -> None:
-        """Stop all answers; the client gets the reason, None if it is gone."""
+        """Stop all answers and report ``error`` to the client, unless it is None because the client is gone."""
         self._is_stopping = True
         if error is not None and self._tasks:
             with suppress(ConnectionError):
@@ -208,7 +209,7 @@ class SocketConnection:
         except ConnectionError:
             return  # The client is gone, and the server will report it.
         except Exception:
-            # This is a bug in toolsim; without this handler, the client would wait forever.
+            # The cause is a bug in toolsim. Without this handler, the client would wait forever.
             with suppress(ConnectionError):
                 await self._send([error_message(internal_error(), message.lane)])
         finally:

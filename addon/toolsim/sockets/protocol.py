@@ -1,21 +1,21 @@
-"""WebSocket mode of the Responses API, without the socket: messages in, requests out; answers in, messages out.
+"""WebSocket mode of the Responses API, without the socket: converts messages to requests, and answers to messages.
 
-1. A ``response.create`` has the body of a POST, and its answer is the streamed answer to that POST: one message per
-   event, without ``[DONE]``. An HTTP error is an ``error`` message with its status. An ``error`` event before
-   ``response.failed`` is dropped, because clients would treat the first of the two as the end, and the second as the
-   next answer.
+1. A ``response.create`` has the body of a POST, and its answer is the streamed answer to that POST, with one message
+   per event and without ``[DONE]``. An HTTP error becomes an ``error`` message with its status. An ``error`` event
+   before ``response.failed`` is dropped, because clients would treat the ``error`` as the end of the answer, and
+   ``response.failed`` as the next answer.
 2. A connection remembers the conversation up to each of its answers. A request that continues an answer becomes a
    request that contains this conversation, so it needs no store, and ``store: false`` is respected. Responses in the
    proxy's own store are resolved there, so that nothing is stored twice.
-3. If a continuation fails, the connection forgets the response that it continued, as the specification requires; the
+3. If a continuation fails, the connection forgets the response that was continued, as the specification requires; the
    client then sends the entire conversation again. The same applies to an output without its call. Over HTTP, where the
    entire conversation is not always visible, such an output is accepted.
-4. A ``stream_id`` names a lane. Requests of one lane are answered in order, those of different lanes concurrently; each
-   message of an answer repeats its lane.
-5. ``generate: false`` prepares a turn. Nothing needs to be prepared here, so it is answered immediately and can be
-   continued.
-6. ``response.steer`` is rejected with the API's event for that. Codex sends ``response.processed`` after it has
-   processed a response; this needs no answer.
+4. A ``stream_id`` names a lane. Requests in the same lane are answered in order, and requests in different lanes
+   concurrently. Each message of an answer repeats its lane.
+5. ``generate: false`` prepares a turn. Nothing needs to be prepared here, so the request is answered immediately and
+   can be continued.
+6. ``response.steer`` is rejected with the API's event for a rejection. Codex sends ``response.processed`` after it has
+   processed a response; this message needs no answer.
 """
 
 from __future__ import annotations
@@ -42,16 +42,18 @@ from toolsim.wire.responses.writer import ResponsesWriter
 from toolsim.wire.sse import ServerSentEvent, SSEDecoder
 
 MAX_LANES = 32
-"""Maximum named lanes per connection, as at OpenAI."""
+"""Maximum number of named lanes per connection, as at OpenAI."""
 MAX_RUNNING = 16
-"""Maximum concurrent answers per connection, as at OpenAI."""
+"""Maximum number of concurrent answers per connection, as at OpenAI."""
 MAX_LANE_NAME = 256
-"""Maximum characters of a ``stream_id``, which each message repeats."""
+"""Maximum length of a ``stream_id`` in characters, since each message repeats it."""
 MAX_WAITING = 64
-"""Maximum waiting requests per connection."""
+"""Maximum number of waiting requests per connection."""
 MAX_UNREAD_ERRORS = 1024 * 1024
-"""Characters of the errors per connection that wait for a client which does not read: more than all messages that it
-can send at once cause. A single error can have any size, since some repeat what the client has sent.
+"""Maximum length in characters of the errors that a connection queues for a client that does not read.
+
+The errors for all messages that a client can send at a time are shorter. A single error can be longer, since some
+errors repeat the client's message.
 """
 
 TOO_MANY_LANES = ApiError(
@@ -79,27 +81,27 @@ _NO_STEERING = "Steering is not supported here: cancel the response, or send the
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _CONTINUES_NOTHING = re.compile(r'"previous_response_id":\s*null')
-"""Matches a member of an object, but never the content of a string, in which the quotes would be escaped."""
+"""Matches a member of an object, but never the content of a string, since quotes are escaped within strings."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientMessage:
-    """One message of a client. ``lane``: its ``stream_id``, "" if it has none."""
+    """A message from a client. ``lane`` is its ``stream_id``, "" if it has none."""
 
     kind: Literal["create", "cancel", "steer", "processed"]
     lane: str
     size: int
     """The size of the message in bytes."""
     draft: RequestDraft | None = None
-    """For ``create``: its request."""
+    """The request of a ``create`` message."""
     response_id: str = ""
-    """For ``cancel``: the response to cancel, "" for the current one of its lane."""
+    """The response that a ``cancel`` message refers to, "" for the current response of its lane."""
     refusal: str = ""
-    """For ``steer``: the event that rejects it."""
+    """The event that rejects a ``steer`` message."""
 
 
 class BadMessage(Exception):
-    """A message that cannot be served; ``lane``: "" if it could not be read."""
+    """A message that cannot be processed. ``lane`` is "" if it could not be parsed."""
 
     def __init__(self, error: ApiError, lane: str = "") -> None:
         super().__init__(error.message)
@@ -108,7 +110,7 @@ class BadMessage(Exception):
 
 
 def message_or_error(data: bytes) -> ClientMessage | tuple[ApiError, str]:
-    """Return a message, or its error and lane. For use in a worker, which cannot raise exceptions to its caller."""
+    """Parse a message; return it, or an error and its lane, since a worker cannot raise exceptions to its caller."""
     try:
         return read_message(data)
     except BadMessage as bad:
@@ -116,7 +118,7 @@ def message_or_error(data: bytes) -> ClientMessage | tuple[ApiError, str]:
 
 
 def read_message(data: bytes) -> ClientMessage:
-    """Read a message. Raises BadMessage."""
+    """Parse a message. Raises BadMessage."""
     document = read_body(data)
     if document is None:
         raise BadMessage(BadRequest(unreadable(data, "The message"), code="invalid_json").error)
@@ -154,15 +156,15 @@ def _generates(document: Mapping[str, Any]) -> bool:
 
 
 def error_message(error: ApiError, lane: str = "", headers: Mapping[str, str] | None = None) -> str:
-    """Return the message of an error outside an answer; ``headers``: of the HTTP response, for the client."""
-    # A code is required by the Open Responses schema.
+    """Return the message for an error outside an answer. ``headers`` of the HTTP response are passed to the client."""
+    # The Open Responses schema requires a code.
     body = {**error.body(), "code": error.code or error.type}
     fields = {"headers": dict(headers)} if headers else {}
     return _in_lane(dump({"type": "error", "status": error.status, "error": body, **fields}), lane)
 
 
 def _steering_refused(body: Mapping[str, Any], lane: str) -> str:
-    """Return the event that rejects steering, with the input, so that the client can send it in another way."""
+    """Return the event that rejects steering. It contains the input, so that the client can send it in another way."""
     error = {"type": "invalid_request_error", "code": "steering_not_supported", "message": _NO_STEERING}
     steer = {key: body.get(key) for key in ("previous_response_id", "input")}
     event = {"type": "response.steer.failed", "sequence_number": 0, "error": error, "steer": steer}
@@ -175,38 +177,38 @@ def _in_lane(message: str, lane: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A conversation: its items as JSON, separated by commas, and the ids of the calls in it."""
+    """A conversation. Contains its items as JSON, separated by commas, and the ids of its calls."""
 
     items: bytes = b""
     calls: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, items: Sequence[Mapping[str, Any]]) -> Context:
-        """Return the conversation of these items."""
+        """Return a conversation that consists of these items."""
         calls = [string(item.get("call_id")) for item in items if string(item.get("type")).endswith("_call")]
         return cls(b",".join([dump(item).encode() for item in items]), frozenset(calls))
 
     def extended(self, more: Context) -> Context:
-        """Return the conversation extended by more items."""
+        """Return this conversation, extended by more items."""
         return Context(b",".join(filter(None, (self.items, more.items))), self.calls | more.calls)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestDraft:
-    """A parsed request, as bytes, so that the work on the event loop does not depend on the number of its values."""
+    """A parsed request, serialized, so that the work on the event loop does not depend on the number of values."""
 
     body: bytes
     """The body of the POST."""
     own: Context | None = None
-    """The request's items, None if they are invalid; the error is then reported when the request is rewritten."""
+    """The request's own items, None if they are invalid. Invalid items are reported when the request is rewritten."""
     answered: tuple[str, ...] = ()
     """The ids of the calls whose outputs the request contains."""
     previous: str | None = None
-    """The response that the request continues, or None."""
+    """The response that the request continues, None for a new conversation."""
     rest: bytes = b"{}"
-    """For a continuation: ``body`` without its items."""
+    """The ``body`` of a continuation, without its items."""
     trigger: bytes = b""
-    """The item that requests a summary, if any."""
+    """The item that requests a summary, b"" if the request has none."""
     in_conversation: bool = False
     is_stored: bool = True
     prepared: bytes | None = None
@@ -237,12 +239,12 @@ def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> RequestDraft
 
 @dataclass(frozen=True, slots=True)
 class SocketTurn:
-    """A request as it is sent. ``previous``: the response of this connection that it continues, or ""."""
+    """A request in its final form. ``previous`` is the response of this connection that it continues, or ""."""
 
     body: bytes
     previous: str = ""
     context: Context | None = None
-    """The conversation up to its answer, None if it is unknown."""
+    """The conversation up to the answer to this request, None if it is unknown."""
 
 
 MAX_NAMES = 1000
@@ -250,19 +252,19 @@ MAX_NAMES = 1000
 
 
 class RecentTurns:
-    """The memory of one connection. ``slots``: the memory of all connections, in shares; ``owner``: of its share."""
+    """The memory of one connection. ``places`` is shared by all connections, and ``owner`` identifies a share of it."""
 
     def __init__(self, places: FairCache[Context], owner: str) -> None:
         self._places = places
         self._owner = owner
         self._prefix = secrets.token_bytes(16)
-        # Ids of the responses, oldest first; other owners might have evicted some.
+        # Ids of the responses, oldest first. The requests of other owners might have evicted some of the responses.
         self._names: dict[str, None] = {}
 
     def turn(self, draft: RequestDraft, *, has_store: bool) -> SocketTurn:
         """Return the request for a message. Raises BadRequest.
 
-        ``has_store``: whether the proxy has a store for answers that this connection does not remember.
+        ``has_store`` specifies whether the proxy has a store for answers that this connection does not remember.
         """
         previous, own = draft.previous, draft.own
         if own is None:
@@ -282,7 +284,7 @@ class RecentTurns:
         return SocketTurn(b"".join((draft.rest[:-1], b',"input":[', whole, b"]}")), previous, context)
 
     def take(self, answer: SocketAnswer, *, has_store: bool) -> None:
-        """Remember a finished answer unless it is stored; after a failure, forget the response that it continued."""
+        """Remember a finished answer unless it is stored. If it failed, forget the response that it continued."""
         turn, response = answer.turn, answer.response or {}
         if answer.has_failed:
             self.forget(turn.previous)
@@ -336,14 +338,14 @@ def _answered(items: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def prepared(body: Mapping[str, Any]) -> bytes:
-    """Return the stream that answers a request with ``generate: false``."""
+    """Return the complete stream that answers a request with ``generate: false``."""
     writer = ResponsesWriter(replace(answer_form(body), stream=True))
     nothing = Usage(input_tokens=0, output_tokens=0, total_tokens=0)
     return b"".join(writer.write(Opened()) + writer.write(Ended(usage=nothing)))
 
 
 class SocketAnswer:
-    """Converts an HTTP response to messages. ``turn``: the request."""
+    """Converts an HTTP response to messages. ``turn`` is the request."""
 
     def __init__(self, turn: SocketTurn, lane: str) -> None:
         self.turn = turn
@@ -353,24 +355,24 @@ class SocketAnswer:
         self._headers: dict[str, str] = {}
         self._is_stream = True
         self._whole = bytearray()
-        self._error = ""  # A message that is held back because the end of the answer might repeat it.
+        self._error = ""  # An ``error`` message that is delayed, because the end of the answer might repeat it.
         self.response: Mapping[str, Any] | None = None
-        """The Response at the beginning or the end of the answer."""
+        """The Response object from the beginning or the end of the answer."""
         self.is_over = False
-        """Whether the client has received all of it."""
+        """Whether the client has received the entire answer."""
         self.has_failed = False
-        """Whether it ended with an error."""
+        """Whether the answer ended with an error."""
         self.is_cancelled = False
-        """Whether the client has cancelled it."""
+        """Whether the client has canceled the answer."""
 
     def begin(self, status: int, content_type: str, headers: Mapping[str, str]) -> None:
-        """Handle the head of the response. ``headers``: headers that the client might need with an error."""
+        """Process the head of the response. ``headers`` are those that the client might need with an error."""
         self._status = status
         self._headers = dict(headers)
         self._is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
 
     def feed(self, data: bytes) -> Iterator[list[str]]:
-        """Yield the messages of each event that ``data`` completes; ``b""`` is the end of the answer."""
+        """Yield the messages for each event that ``data`` completes; ``b""`` marks the end of the answer."""
         if self._is_stream:
             yield from filter(None, map(self._event, self._decoder.feed(data)))
         else:
@@ -382,7 +384,7 @@ class SocketAnswer:
             yield [self._error or error_message(TRUNCATED, self._lane)]
 
     def cancel(self) -> str:
-        """Return the last event of an answer that its client has cancelled."""
+        """Return the last event of an answer that the client has canceled."""
         self.is_over = True
         if self.response is None:
             return error_message(CANCELLED, self._lane)
@@ -390,7 +392,7 @@ class SocketAnswer:
         return _in_lane(dump({"type": "response.failed", "response": response, "sequence_number": 0}), self._lane)
 
     def _event(self, sse: ServerSentEvent) -> list[str]:
-        """Return the messages of an event."""
+        """Return the messages for an event."""
         data = sse.data
         if not self.is_over and sse.has_too_many and isinstance(problem := sse.parsed(), ApiError):
             self.is_over = self.has_failed = True
@@ -405,7 +407,7 @@ class SocketAnswer:
             self.has_failed = kind == "response.failed"
             if self.turn.previous:
                 continued = f'"previous_response_id":{dump(self.turn.previous)}'
-                # A function, because backslashes in a replacement template have a special meaning.
+                # The replacement is a function, because backslashes in a template have a special meaning.
                 data = _CONTINUES_NOTHING.sub(lambda _: continued, data, count=1)
         before, self._error = [self._error] if self._error and not self.has_failed else [], ""
         message = _in_lane(data, self._lane)
@@ -415,7 +417,7 @@ class SocketAnswer:
         return [*before, message]
 
     def _document(self, body: bytes) -> str:
-        """Return the message for an answer that is not a stream, which is an error or a complete Response."""
+        """Return the message for a non-streamed answer, which is an error or a complete Response."""
         self.is_over = True
         document = parse_object(body) or {}
         if self._status < 300 and "output" in document:

@@ -1,4 +1,4 @@
-"""A request of a WebSocket connection, sent as a separate flow, and the backlog of its answer."""
+"""A request of a WebSocket connection, sent as a separate flow, and the backlog of unread answers."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from toolsim.proxy.upgrades import ClientUpgrade, forget
 from toolsim.sockets.connection import Head
 
 MAX_UNREAD_BYTES = 1024 * 1024
-"""Unread bytes of one connection's answers above which its backends are not read."""
+"""The number of unread bytes of one connection's answers above which its backends are not read."""
 _PART_BYTES = 256
-"""The memory overhead of a part, in bytes."""
+"""The memory overhead of a part of an answer, in bytes."""
 
 
 class Backlog:
-    """The unread bytes of one connection, which pause its backends while there are too many."""
+    """The unread bytes of one connection. Pauses the connection's backends while there are too many."""
 
     def __init__(self) -> None:
         self._bytes = 0
         self._paused: set[asyncio.Event] = set()
 
     def add(self, size: int, reading: asyncio.Event) -> None:
-        """Count a part that has arrived; ``reading``: cleared if its backend must not be read for now."""
+        """Count a part of an answer that has arrived. Clears ``reading`` if the backend must not be read for now."""
         self._bytes += size
         if self._bytes > MAX_UNREAD_BYTES:
             reading.clear()
             self._paused.add(reading)
 
     def remove(self, size: int) -> None:
-        """Count a part that the client has read."""
+        """Count a part of an answer that the client has read."""
         self._bytes -= size
         if self._bytes <= MAX_UNREAD_BYTES:
             while self._paused:
@@ -42,7 +42,7 @@ class Backlog:
 
 
 class SocketRequest:
-    """A request of a connection, sent as a separate flow."""
+    """A request of a WebSocket connection, sent as a separate flow."""
 
     def __init__(self, upgrade: ClientUpgrade, backlog: Backlog, body: bytes) -> None:
         flow = upgrade.post(body)
@@ -55,7 +55,10 @@ class SocketRequest:
         self._task.add_done_callback(lambda _: forget(flow))
 
     async def parts(self) -> AsyncGenerator[Head | bytes]:
-        """Yield the answer as it arrives. If this is closed at the answer's end, the flow reads the rest on its own."""
+        """Yield the parts of the answer as they arrive.
+
+        If this generator is closed, the flow reads the remaining ones.
+        """
         try:
             while (part := await self._parts.get()) is not None:
                 try:
@@ -69,7 +72,7 @@ class SocketRequest:
             self._handler.reading.set()
 
     async def leave(self) -> None:
-        """Disconnect, which stops the model."""
+        """Disconnect from the backend, which stops the model."""
         if not self._task.done():
             await self._handler.leave()
 

@@ -29,47 +29,47 @@ from toolsim.sockets.websocket import GOING_AWAY, POLICY, WebSocket
 logger = logging.getLogger(__name__)
 
 PING_SECONDS = 30.0
-"""Seconds between two pings. Proxies and routers drop silent connections."""
+"""Seconds between two pings. Pings are needed because proxies and routers drop silent connections."""
 SILENT_SECONDS = 600.0
-"""How long a client can leave pings unanswered, since a busy client might not read for a while."""
+"""Seconds for which a client can leave pings unanswered. A busy client might not read for a while."""
 UNUSED_SECONDS = 3600.0
-"""How long a connection can be open without a request, as with OpenAI."""
+"""Maximum time for which a connection can be open without a request, in seconds, as at OpenAI."""
 MEMORY_COUNT, MEMORY_BYTES = 10_000, 256 * 1024 * 1024
-"""The limit for the remembered conversations of all connections."""
+"""Limits for the remembered conversations of all connections."""
 STOP_SECONDS = 2.0
-"""How long a client has to read the close frame when the proxy stops."""
+"""Seconds that a client has to read the close frame when the proxy stops."""
 
 
 class SocketServer:
     """Serves expected upgrades on 127.0.0.1:``port``, from ``start`` to ``stop``.
 
-    ``has_store``: whether the proxy stores answers now. ``do``: runs a job, here or in a worker.
+    ``has_store`` returns whether the proxy currently stores answers. ``do`` runs a job in this process or in a worker.
     """
 
     def __init__(self, has_store: Callable[[], bool], do: RunJob) -> None:
         self._do = do
         self.port = 0
-        self._counts: Counter[str] = Counter()  # Open connections by owner.
+        self._counts: Counter[str] = Counter()  # Number of open connections by owner.
         self.has_store = has_store
         self.memory = FairCache[Context](MEMORY_COUNT, MEMORY_BYTES)
-        """The conversations of all connections."""
+        """The remembered conversations of all connections."""
         self._expected: dict[str, tuple[ClientUpgrade, int]] = {}
         self._open: set[_Handler] = set()
         self._server: asyncio.Task[asyncio.Server] | None = None
         self.is_draining = False
-        """Whether connections end after the turn in progress."""
+        """Whether each connection is closed after the turn in progress."""
 
     def start(self) -> None:
-        """Bind a free port. Raises OSError if there is none."""
+        """Bind a free port. Raises OSError if no port is free."""
         listening = socket.create_server(("127.0.0.1", 0))
         bound_buffers(listening, BUFFER_BYTES)
         self.port = listening.getsockname()[1]
-        # Connections that arrive before this runs wait in the socket's backlog.
+        # Connections that arrive before this task runs wait in the socket's backlog.
         serving = asyncio.start_server(self._connected, sock=listening, limit=BUFFER_BYTES)
         self._server = asyncio.get_running_loop().create_task(serving)
 
     def drain(self) -> None:
-        """Close each connection with 1001 once its client is not waiting for an answer."""
+        """Close each connection with the code 1001 once its client is not waiting for an answer."""
         self.is_draining = True
         for handler in list(self._open):
             handler.close_if_idle()
@@ -100,7 +100,7 @@ class SocketServer:
             websocket.shut()
 
     async def read(self, data: bytes, owner: str) -> ClientMessage:
-        """Parse a message of an owner. Raises BadMessage."""
+        """Parse a message from a client; ``owner`` identifies the client. Raises BadMessage."""
         done = await self._do(PluginJob(message_or_error, data=data, limit=len(data), owner=owner))
         match done.read:
             case ClientMessage() as message:
@@ -112,17 +112,17 @@ class SocketServer:
         raise BadMessage(done.error or internal_error())
 
     def count(self, owner: str) -> int:
-        """Return the number of an owner's connections, including those that are being opened."""
+        """Return the number of an owner's connections, including connections that are still being opened."""
         return self._counts[owner] + sum(upgrade.owner == owner for upgrade, _ in self._expected.values())
 
     def admit(self, upgrade: ClientUpgrade, max_bytes: int) -> str:
-        """Return the token with which one upgrade is accepted; ``max_bytes``: the limit for a request."""
+        """Return a token with which the upgrade is accepted. ``max_bytes`` limits the size of a request."""
         token = secrets.token_hex(16)
         self._expected[token] = upgrade, max_bytes
         return token
 
     def take(self, token: str) -> tuple[ClientUpgrade, int] | None:
-        """Return the upgrade for a token, once."""
+        """Return the upgrade for a token and its size limit. A token can be used only once."""
         return self._expected.pop(token, None)
 
     def forget(self, upgrade: ClientUpgrade) -> None:
@@ -131,12 +131,12 @@ class SocketServer:
             del self._expected[token]
 
     def opened(self, handler: _Handler, owner: str) -> None:
-        """Register a connection."""
+        """Register an open connection."""
         self._open.add(handler)
         self._counts[owner] += 1
 
     def closed(self, handler: _Handler, owner: str) -> None:
-        """Forget a connection."""
+        """Forget a closed connection."""
         self._open.discard(handler)
         self._counts[owner] -= 1
         if not self._counts[owner]:
@@ -144,7 +144,7 @@ class SocketServer:
 
 
 class _Handler:
-    """One connection. ``max_bytes``: the limit for a request."""
+    """Serves one connection. ``max_bytes`` limits the size of a request."""
 
     def __init__(self, server: SocketServer, websocket: WebSocket, upgrade: ClientUpgrade, max_bytes: int) -> None:
         self._server = server
@@ -170,7 +170,7 @@ class _Handler:
         self._server.opened(self, owner)
         watch = asyncio.create_task(self._watched())
         try:
-            # Requests that are too large are rejected individually; this limit only bounds their memory until then.
+            # A request that is too large is rejected individually. Until then, this limit bounds the memory it uses.
             async with aclosing(websocket.messages(2 * self._max_bytes)) as messages:
                 async for message in messages:
                     self._heard = self._used = time.monotonic()
@@ -193,7 +193,7 @@ class _Handler:
             self._websocket.close(GOING_AWAY, "the proxy is stopping")
 
     async def stop(self) -> None:
-        """Close the connection, after notifying the client that the proxy stops, unless the client does not read."""
+        """Notify the client that the proxy stops, unless it does not read, and close the connection."""
         with suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS):
                 await self._connection.stop()
@@ -212,7 +212,7 @@ class _Handler:
         self._used = time.monotonic()
 
     async def _watched(self) -> None:
-        """Ping the client, and close a dead or unused connection."""
+        """Ping the client at intervals, and close a dead or unused connection."""
         pongs = 0
         while True:
             await asyncio.sleep(PING_SECONDS)

@@ -1,4 +1,4 @@
-"""One WebSocket over a TCP stream: frames by wsproto, with pauses for other tasks.
+"""One WebSocket over a TCP stream. Uses wsproto for frames, and pauses to let other tasks run.
 
 1. *Pace.* Reading from a stream whose data has already arrived does not suspend, and neither does writing to a stream
    with room. So a client that sends tiny frames could block the event loop indefinitely. The time slice is checked
@@ -7,7 +7,7 @@
    tiny frames or 200 messages a second, after a burst of five seconds' worth. Frames of a KiB or more are free, because
    clients split large messages into them. An unreadable message costs as much as ten. A client that has used up its
    allowance is disconnected with the code 1008.
-3. *Memory.* The kernel's buffers are small (``BUFFER_BYTES``), so a side that does not read stops the other one.
+3. *Memory.* The kernel's buffers are small (``BUFFER_BYTES``), so a peer that does not read soon stops the other peer.
    Messages have a maximum size. If several pings arrive while the client does not read, only the last one is answered
    (RFC 6455, 5.5.3).
 """
@@ -42,30 +42,30 @@ from toolsim.proxy.upgrades import BUFFER_BYTES
 
 READ_BYTES = 16 * 1024
 HANDSHAKE_SECONDS = 10.0
-"""How long an upgrade can take to arrive from this process."""
+"""Maximum time for an upgrade to arrive from this process, in seconds."""
 CLOSE_SECONDS = 5.0
-"""How long a client has to answer a close frame before its connection is closed."""
+"""Seconds that a client has to answer a close frame before its connection is closed."""
 DISCARD_SECONDS = 1.0
-"""How long a client has to read the reason after a violation; its data is discarded."""
+"""Seconds that a client has to read the reason after a violation. Its own data is discarded."""
 
 UNITS_PER_SECOND, UNITS_BURST = 2_000, 10_000
 FRAME_UNITS, MESSAGE_UNITS, UNREADABLE_UNITS = 1, 10, 100
 FREE_FRAME_BYTES = 1024
-"""Frames of this size or more do not count, because their size itself limits their rate."""
+"""Minimum size of a frame that does not count against the rate limit, because its size already limits its rate."""
 
 GOING_AWAY, UNSUPPORTED_DATA, POLICY, TOO_BIG = 1001, 1003, 1008, 1009
 
 
 @dataclass(frozen=True, slots=True)
 class ProtocolViolation:
-    """A client's violation of a limit or the protocol, which ends the connection."""
+    """A client's violation of a limit or of the protocol, which ends the connection."""
 
     code: int
     reason: str
 
 
 class WebSocket:
-    """The server's side of one connection, from the upgrade on."""
+    """The server side of one connection, from the upgrade on."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -75,17 +75,17 @@ class WebSocket:
         self._writing = asyncio.Lock()
         self._ponging: set[asyncio.Task[None]] = set()
         self._ending: set[asyncio.Task[None]] = set()
-        self._ping: bytes | None = None  # The payload of the last ping, unless it has been answered.
+        self._ping: bytes | None = None  # The payload of the last ping, None once it has been answered.
         self._violation: ProtocolViolation | None = None
         self.pongs = 0
-        """Pongs received."""
+        """The number of received pongs."""
         self.end: tuple[int, str] | None = None
-        """The code and reason of the first close frame, from either side; None before it."""
+        """The code and reason of the first close frame from either side; None before it."""
 
     # -- the upgrade --
 
     async def upgrade(self) -> Request | None:
-        """Return the upgrade request, or None if no valid one arrived; an invalid one has then been rejected."""
+        """Return the upgrade request, or None if no valid one arrived. An invalid request is rejected."""
         async with asyncio.timeout(HANDSHAKE_SECONDS):
             while data := await self._reader.read(READ_BYTES):
                 try:
@@ -97,24 +97,24 @@ class WebSocket:
                     hint = problem.event_hint
                     self.reject(hint if isinstance(hint, RejectConnection) else RejectConnection(status_code=400))
                     return None
-                except ValueError:  # An invalid host name.
+                except ValueError:  # The host name is invalid.
                     self.reject(RejectConnection(status_code=400))
                     return None
         return None
 
     def accept(self) -> None:
-        """Accept the upgrade."""
+        """Accept the upgrade request."""
         self._write(AcceptConnection())
 
     def reject(self, rejection: RejectConnection) -> None:
-        """Refuse the upgrade."""
+        """Reject the upgrade request."""
         with suppress(LocalProtocolError):
             self._write(rejection)
 
     # -- receiving --
 
     async def messages(self, max_bytes: int) -> AsyncGenerator[bytes]:
-        """Yield each text message, as UTF-8, until either side closes or disconnects; ``max_bytes``: the limit for one.
+        """Yield each text message, as UTF-8, until either side closes or disconnects. ``max_bytes`` limits one message.
 
         A violation closes the connection. Raises OSError when the client is gone.
         """
@@ -167,7 +167,7 @@ class WebSocket:
                 return
 
     def unreadable(self) -> None:
-        """Charge the client for a message that could not be read."""
+        """Charge the client's rate allowance for a message that could not be parsed."""
         self._spend(UNREADABLE_UNITS)
 
     def violate(self, code: int, reason: str) -> None:
@@ -181,13 +181,13 @@ class WebSocket:
             self.violate(POLICY, "too many frames or messages")
 
     def _closed_by_client(self, event: CloseConnection) -> None:
-        """Answer the client's close frame, unless it is itself an answer."""
+        """Answer the client's close frame, unless that frame is itself an answer."""
         if self._protocol.state is ConnectionState.REMOTE_CLOSING:
             self.end = int(event.code), event.reason or ""
             self._write(event)
 
     async def _discard(self) -> None:
-        """Read and discard the data of a client that is being closed, so that it can read the reason."""
+        """Discard incoming data while the connection is being closed, so that the client can read the reason."""
         with suppress(TimeoutError):
             async with asyncio.timeout(DISCARD_SECONDS):
                 while await self._reader.read(BUFFER_BYTES):
@@ -196,7 +196,7 @@ class WebSocket:
     # -- sending --
 
     async def send(self, text: str) -> None:
-        """Send a message once the client has read those before it. Raises ConnectionError when the client is gone."""
+        """Send a message once the client has read the earlier ones. Raises ConnectionError when the client is gone."""
         async with self._writing:
             if self._is_closing:
                 raise ConnectionError("The connection is closed.")
@@ -204,7 +204,7 @@ class WebSocket:
             await self._writer.drain()
 
     def ping(self) -> None:
-        """Check whether the client is alive."""
+        """Send a ping, which shows whether the client is alive."""
         if not self._is_closing:
             self._write(Ping())
 
@@ -217,7 +217,7 @@ class WebSocket:
         self._break_off_later()
 
     def shut(self) -> None:
-        """End the connection once all written data is sent."""
+        """End the connection once all written data has been sent."""
         self._writer.close()
         self._break_off_later()
 
@@ -246,11 +246,12 @@ class WebSocket:
         spawn(self._end_in_time(), self._ending)
 
     async def _end_in_time(self) -> None:
-        # Not ``abort`` in any case: asyncio's fails for a connection that has ended after its last data was sent.
+        # ``abort`` is not always safe: asyncio's version fails for a connection that ended after its last data was
+        # sent.
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._writer.wait_closed()
         except TimeoutError:
             self._writer.transport.abort()
         except OSError:
-            pass  # The client has ended it.
+            pass  # The client has ended the connection.
