@@ -1,4 +1,4 @@
-"""Background answers in the store: the record of each, its lease while it is in progress, and its events."""
+"""Background answers in the store: the record of each answer, its lease while it is in progress, and its events."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from toolsim.wire.responses.background import is_background_value
 from toolsim.wire.responses.stored import appended
 
 RENEW_SECONDS = 2.0
-"""The interval of renewals, and so the time for which a model continues after a cancellation at another proxy."""
+"""Seconds between renewals of a lease, and so the longest time a model runs after a cancellation at another proxy."""
 LEASE_SECONDS = 10.0
-"""How long a lease is valid, by the store's clock: long enough for several renewals to fail during a store restart."""
+"""Seconds for which a lease is valid by the store's clock. Several renewals can fail, as when the store restarts."""
 FOLLOW_SECONDS = 1.0
-"""The interval at which the events of an answer followed at another proxy are stored, and read there."""
+"""Seconds between writes and reads of the stored events while a client follows an answer at another proxy."""
 RETRY_SECONDS = 1.0
-"""The pause before a retry after the store has failed."""
+"""Seconds before a retry after the store has failed."""
 PATIENCE = 20
-"""The number of consecutive store failures before an answer is given up, since a server might be restarting."""
+"""Number of consecutive store failures after which an answer is given up; a server might be restarting."""
 _OVER = "over"
 
 
 @dataclass(slots=True)
 class Lease:
-    """The right to end an answer. ``version``: the version of the lease's record; ``token``: identifies the holder."""
+    """The right to end an answer. ``version`` is that of the lease's record, and ``token`` identifies the holder."""
 
     partition: str
     id: str
@@ -55,7 +55,8 @@ class Lease:
 class Entry:
     """The state of an answer at one moment.
 
-    ``state``: from its lease, "" if no proxy is generating it; ``version``: of its lease; ``record``: its record.
+    ``state`` and ``version`` come from the lease; ``state`` is "" if no proxy is generating the answer. ``record`` is
+    the answer's record.
     """
 
     partition: str
@@ -68,9 +69,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of an answer: the ``value`` of its record and its names, and its stored events (b"" = none).
+    """The end of an answer: the ``value`` and names of its record, and its events to be stored (b"" for none).
 
-    Added to ``conversation``, if the answer has one: the request's ``own`` items (a JSON array), and the ``output``.
+    The request's ``own`` items (a JSON array) and the ``output`` are added to ``conversation``, if the answer has one.
     """
 
     value: bytes
@@ -83,7 +84,7 @@ class Ending:
 
 
 class BackgroundStore:
-    """Reads and writes these records. Every method raises StoreError while the store is down."""
+    """Reads and writes the records of background answers. Every method raises StoreError while the store is down."""
 
     def __init__(self, memory: ResponseStore) -> None:
         self._memory = memory
@@ -111,11 +112,11 @@ class BackgroundStore:
         return await self._replace(lease, [lease.record(), *_events(lease.id, events)])
 
     async def request_events(self, partition: str, id: str) -> None:
-        """Request that the proxy that generates an answer store its events as they arrive."""
+        """Request that the proxy which generates an answer store the events as they arrive."""
         await self._memory.write(partition, [_named(WANTED + id)], {})
 
     async def events_requested(self, lease: Lease) -> bool:
-        """Return whether another proxy has requested the events."""
+        """Return whether another proxy has requested that the events be stored."""
         return bool(await self._memory.find(lease.partition, [WANTED + lease.id]))
 
     async def store_events(self, lease: Lease, events: bytes) -> None:
@@ -128,8 +129,8 @@ class BackgroundStore:
     async def end(self, lease: Lease, ending: Ending) -> ApiError | bool:
         """Write the end of an answer, as the proxy that generated it.
 
-        Returns True if it was written, False if another proxy has ended the answer, an error if its conversation is
-        gone.
+        Returns True if the end was written, False if another proxy has already ended the answer, or an error if its
+        conversation is gone.
         """
         records = [Record(lease.id, ending.value, ending.parent, (lease.id, *ending.names))]
         records += _events(lease.id, ending.events)
@@ -150,7 +151,7 @@ class BackgroundStore:
         raise StoreError(f"the conversation {ending.conversation} changes too often")
 
     async def finalize(self, entry: Entry, value: bytes) -> bool:
-        """Write the end of an answer, from any proxy; return whether the answer was still unchanged."""
+        """Write the end of an answer, from any proxy; return False if the answer has changed in the meantime."""
         lease = Lease(entry.partition, entry.id)
         records = [_named(entry.id, value), lease.over()]
         try:
@@ -166,17 +167,17 @@ class BackgroundStore:
             await self._memory.forget(lease.partition, [lease.name, WANTED + lease.id])
 
     async def events(self, partition: str, id: str) -> bytes | None:
-        """Return the stored events of an answer so far (all of them for a finished answer), or None."""
+        """Return the events that have been stored so far, which are complete for a finished answer, or None."""
         name = EVENTS + id
         found = await self._memory.find(partition, [name])
         return found[name].value if name in found else None
 
     async def delete(self, partition: str, id: str) -> None:
-        """Delete an answer, after its lease, without which the proxy that generates the answer can no longer write."""
+        """Delete an answer. Its lease is deleted first, so that the proxy that generates it can no longer write."""
         await self._memory.forget(partition, [LEASE + id, id, EVENTS + id, WANTED + id])
 
     async def _replace(self, lease: Lease, records: Sequence[Record]) -> bool:
-        """Write records, including the lease's; return whether the lease was still held."""
+        """Write records, including the lease's record; return whether the lease was still held."""
         while True:
             try:
                 await self._memory.write(lease.partition, records, {lease.name: lease.version})
@@ -188,9 +189,9 @@ class BackgroundStore:
             return True
 
     async def _standing(self, lease: Lease) -> Literal["held", "over", "lost"]:
-        """Return the state of a lease, and record its version.
+        """Return the state of a lease, and update its version.
 
-        This proxy's own writes also change it: a write that timed out might have succeeded.
+        The version also changes with this proxy's own writes, since a write that timed out might have succeeded.
         """
         found = (await self._memory.find(lease.partition, [lease.name])).get(lease.name)
         state, token = _read(found)
@@ -210,6 +211,6 @@ def _events(id: str, events: bytes) -> list[Record]:
 
 
 def _read(lease: Record | None) -> tuple[str, str]:
-    """Return the state and the owner of a lease's answer."""
+    """Return the state and the owner from a lease's record."""
     words = lease.value.decode("utf-8", "replace").split() if lease is not None else []
     return (words[0], words[1]) if len(words) == 2 else ("", "")

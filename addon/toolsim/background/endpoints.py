@@ -48,7 +48,7 @@ _JSON = {"content-type": "application/json"}
 
 
 class BackgroundAnswers:
-    """Starts background answers, and serves them."""
+    """Starts background answers and serves requests about them."""
 
     def __init__(self, parts: Parts) -> None:
         self._memory = parts.memory
@@ -60,11 +60,11 @@ class BackgroundAnswers:
         self._places = Slots(self._runs.partitions)
 
     def families(self) -> list[Family]:
-        """Return the metrics."""
+        """Return the metrics of background answers."""
         return self._runs.families()
 
     def count(self) -> int:
-        """Return the number of answers in progress."""
+        """Return the number of background answers in progress."""
         return len(self._runs)
 
     async def stop(self) -> None:
@@ -72,7 +72,7 @@ class BackgroundAnswers:
         await self._runs.stop()
 
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings) -> None:
-        """Start an answer and send its client the queued Response, or answer the flow with an error."""
+        """Start an answer and send the queued Response to the client, or answer the flow with an error."""
         context, store = exchange.stored_context, settings.store
         assert context is not None
         partition, most = context.partition, store.background if store is not None else BACKGROUND
@@ -95,9 +95,9 @@ class BackgroundAnswers:
             turn.take_longer()
             run.turn = turn
         self._runs.start(run)
-        # The answer is logged and counted when it ends, not with this flow.
+        # The answer is logged and counted when it ends, rather than with this flow.
         exchange.report = Report()
-        if not flow.comment and run.job.hosted is None:  # The comment shows calls that wait for approval.
+        if not flow.comment and run.job.hosted is None:  # An existing comment lists calls that wait for approval.
             flow.comment = flow.metadata[COMMENT] = f"in the background: {run.lease.id}"
         if run.log is not None:
             self._rounds.show(flow, exchange, partial(run.log.follow, -1))
@@ -107,7 +107,7 @@ class BackgroundAnswers:
     async def _prepare(
         self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings
     ) -> tuple[BackgroundRun, bytes] | ApiError:
-        """Store an answer as queued; return it and the client's response, or the error."""
+        """Store an answer as queued; return it with the Response for the client, or return an error."""
         context, limit = exchange.stored_context, exchange.limits.max_request_bytes
         request = flow.request
         assert context is not None
@@ -123,7 +123,8 @@ class BackgroundAnswers:
         made = done.read
         mcp_context = exchange.mcp_context(self._servers.context(settings.origins, flow, exchange.owner))
         answer = job_of(made, flow, api, policy, settings.bounds, mcp_context, self._rounds)
-        # Report an error in the request now, not as a failed answer. The backend does not get the tools that run here.
+        # An error in the request is reported now, rather than as a failed answer. Tools that run in the proxy are not
+        # sent to the backend.
         body = made.body if answer.hosted is None else dump(answer.hosted.for_backend()).encode()
         mode, once = request.headers.get(MODE_HEADER), replace(policy, catalog_budget=0)
         job = RequestJob(api.name, request.path, once, mode, data=body, limit=limit, owner=owner, is_round=True)
@@ -165,7 +166,7 @@ class BackgroundAnswers:
         return reply is not False
 
     async def _current(self, partition: str, call: ResourceCall) -> bytes | ApiError | Literal[False]:
-        """Return the current state of an answer, False if it does not exist; store the changes made by the call."""
+        """Return the current state of an answer, False if it does not exist. Store the changes that the call made."""
         id = call.resource.id
         for _ in range(MAX_TRIES):
             entry = await self._background_store.read(partition, id)
@@ -188,7 +189,10 @@ class BackgroundAnswers:
     async def _streamed(
         self, flow: HTTPFlow, exchange: Exchange, partition: str, call: ResourceCall
     ) -> ApiError | bool:
-        """Stream an answer's events to a flow; return an error if that is impossible, False if there is none."""
+        """Stream an answer's events to a flow.
+
+        Return an error if they are unavailable, False if the answer does not exist.
+        """
         id, run = call.resource.id, self._runs.find(partition, call.resource.id)
         entry = await self._background_store.read(partition, id)
         if entry is None:

@@ -1,7 +1,7 @@
-"""The events of an answer generated without its client; followers can start after any event.
+"""The events of an answer that is generated without a waiting client; followers can start after any event.
 
-All followers read the same frames. The newest are kept in bounded memory; a follower that starts too late, or reads
-too slowly, gets an error.
+All followers receive the same frames. The newest frames are kept in bounded memory. A follower that starts too late, or
+reads too slowly, receives an error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MAX_BYTES = 4 * 1024 * 1024
 
 
 class EventLog:
-    """Keeps the newest ``max_bytes`` of the added events, until ``end``."""
+    """Keeps the newest ``max_bytes`` of the added events and streams them to followers, until ``end`` is called."""
 
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -31,11 +31,11 @@ class EventLog:
 
     @property
     def last(self) -> int:
-        """The number of the last event, -1 before the first one."""
+        """The number of the last event, -1 before the first event."""
         return self._first + len(self._frames) - 1
 
     def add(self, written: Sequence[bytes]) -> None:
-        """Add a writer's output."""
+        """Add the output of a writer, as frames."""
         frames = frames_of(written)
         self._frames += frames
         self._bytes += sum(map(len, frames))
@@ -44,20 +44,20 @@ class EventLog:
         self._wake()
 
     def end(self) -> None:
-        """Let every follower reach the end."""
+        """Mark the answer as ended, so that every follower's stream ends after the last event."""
         self._is_over = True
         self._wake()
 
     def has(self, after: int) -> bool:
-        """Return whether all events after the number ``after`` are still available."""
+        """Return whether all events after the event numbered ``after`` are still available."""
         return after + 1 >= self._first
 
     def value(self, end: Sequence[bytes] = ()) -> bytes:
-        """Return the events for storage, followed by the final events in ``end``, which have not been sent yet."""
+        """Return the events in stored form, followed by the final events in ``end``, which have not been sent yet."""
         return events_value(self._first, [*self._frames, *frames_of(end)])
 
     async def follow(self, after: int) -> AsyncGenerator[bytes]:
-        """Yield the frames after the number ``after`` as they arrive, until the answer ends."""
+        """Yield the frames after the event numbered ``after`` as they arrive, until the answer ends."""
         place = after + 1
         while True:
             if place < self._first:
@@ -74,7 +74,7 @@ class EventLog:
                 await self._grown.wait()
 
     def _forget(self) -> None:
-        """Drop the oldest events, and some more, so that not every new event has to drop any."""
+        """Drop the oldest events down to three quarters of the limit, so that not every new event causes a deletion."""
         count = 0
         while count < len(self._frames) and self._bytes > self._max_bytes * 3 // 4:
             self._bytes -= len(self._frames[count])

@@ -1,7 +1,7 @@
-"""The frames of a background answer, and the parameters of a client that requests them.
+"""The frames of a background answer, and the query parameters of a client that requests them.
 
-Events are stored as frames, so that every reader gets the same bytes. Their position is their ``sequence_number``. The
-oldest are dropped beyond the size limit.
+Events are stored as frames, so that every reader receives the same bytes. Frames are ordered by ``sequence_number``.
+The oldest frames are dropped beyond the size limit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from toolsim.wire.json_codec import dump
 from toolsim.wire.sse import encode
 
 DONE = b"data: [DONE]\n\n"
-"""Ends a stream; it is not an event, so it has no number."""
+"""Marks the end of a stream. It is not an event, so it has no number."""
 
 DELETED = ApiError("The response was deleted.", code="response_deleted")
 ENDED = ApiError("The response was cancelled or deleted.", code="response_cancelled")
@@ -30,7 +30,7 @@ _ENDS = tuple(b"event: response.%s\n" % end for end in (b"completed", b"incomple
 
 
 def wants_stream(query: str) -> bool:
-    """Return whether a URL's query requests the events."""
+    """Return whether a URL's query requests the answer as a stream of events."""
     return parse_qs(query).get("stream", [""])[-1].lower() == "true"
 
 
@@ -49,12 +49,12 @@ def frames_of(written: Sequence[bytes]) -> list[bytes]:
 
 
 def events_value(first: int, frames: Sequence[bytes]) -> bytes:
-    """Return the stored form of events; ``first``: the number of the first one."""
+    """Return the stored form of events, of which the first has the number ``first``."""
     return b"%d\n" % first + b"".join(frames)
 
 
 def frames_after(value: bytes, after: int) -> list[bytes] | None:
-    """Return the stored frames after an event, None if the first one has been dropped."""
+    """Return the stored frames after the event numbered ``after``, None if the first of them has been dropped."""
     head, _, rest = value.partition(b"\n")
     if not head.isdigit() or after + 1 < (first := int(head)):
         return None
@@ -62,11 +62,11 @@ def frames_after(value: bytes, after: int) -> list[bytes] | None:
 
 
 def has_end(value: bytes) -> bool:
-    """Return whether the last stored event is the last one of the answer."""
+    """Return whether the stored events include the last event of the answer."""
     frames = value.partition(b"\n")[2].removesuffix(b"\n\n")
     return frames.rpartition(b"\n\n")[2].startswith(_ENDS)
 
 
 def error_frame(error: ApiError, number: int) -> bytes:
-    """Return the event that ends a stream which cannot continue; ``number``: its sequence number."""
+    """Return the event that ends a stream which cannot continue. ``number`` is its sequence number."""
     return encode(dump({"type": "error", **error_fields(error), "sequence_number": number}), "error")

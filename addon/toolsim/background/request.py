@@ -1,4 +1,4 @@
-"""A request for a background answer: the request to the model, the API of the answer, and its job."""
+"""A request for a background answer, with the request to the model, the API of the answer, and its job."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from toolsim.wire.responses.stored import Recalled, resolve
 
 
 class BackgroundRequest(NamedTuple):
-    """A request for a background answer. ``body``: the body of the request to the model."""
+    """A request for a background answer. ``body`` is the body of the request to the model."""
 
     form: AnswerForm
     body: bytes
     own: bytes
-    """The request's own items in stored form: a JSON array."""
+    """The request's own items in stored form, as a JSON array."""
     names: tuple[str, ...]
-    """The ids assigned to the items."""
+    """The ids assigned to the request's items."""
 
 
 def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> BackgroundRequest:
-    """Read a request. Raises BadRequest."""
+    """Parse a request for a background answer. Raises BadRequest."""
     document = read_body(data)
     if document is None:
         raise BadRequest(unreadable(data))
@@ -48,7 +48,7 @@ def read_request(client: ApiName, stored_as: StoredAs, data: bytes) -> Backgroun
 def in_background(client: Api, document: Mapping[str, Any], stored_as: StoredAs) -> tuple[AnswerForm, dict[str, Any]]:
     """Return the initial Response of a background answer, and the request to the model.
 
-    The request is always for a stream, which shows that the backend is alive, and which can be stopped at any time.
+    The model is always asked for a stream, because it shows that the backend is alive and can be stopped at any time.
     Raises BadRequest.
     """
     asked = {key: value for key, value in document.items() if key != "background"}
@@ -69,7 +69,7 @@ def job_of(
     mcp_context: McpContext | None,
     rounds: Rounds,
 ) -> RunnerJob:
-    """Return the job of the answer to a request.
+    """Return the job that generates the answer to a request.
 
     The job has at least one round, since no other code sends the request.
     """

@@ -1,4 +1,4 @@
-"""The background answers that this proxy generates, one task each."""
+"""The background answers that this proxy generates, each in a separate task."""
 
 from __future__ import annotations
 
@@ -46,11 +46,10 @@ STATUSES = ("completed", "incomplete", "failed", "cancelled")
 
 @dataclass(slots=True)
 class BackgroundRun:
-    """One answer in progress.
+    """A background answer in progress.
 
-    ``own``: the request's own items; ``names``: their ids; ``conversation``: the conversation to which these and the
-    output are added. ``why``: the reason for ending the answer early. ``end``: the final frames to publish; ``failed``:
-    the error in them.
+    The request's ``own`` items, whose ids are ``names``, and the output are added to ``conversation``. ``why`` is the
+    reason for ending the answer early. ``end`` contains the final frames to publish, and ``failed`` the error in them.
     """
 
     job: RunnerJob
@@ -62,7 +61,7 @@ class BackgroundRun:
     parent: str = ""
     conversation: str = ""
     turn: UserTurn | None = None
-    """The user's turn, if the user has limits."""
+    """The user's turn, None if the user has no limits."""
     why: ApiError | None = None
     end: list[bytes] = field(default_factory=list)
     failed: ApiError | None = None
@@ -71,22 +70,22 @@ class BackgroundRun:
     started: float = field(default_factory=time.monotonic)
 
     def publish(self, frames: Sequence[bytes]) -> None:
-        """Send frames to the followers."""
+        """Send frames to the followers of this answer."""
         if self.log is not None:
             self.log.add(frames)
 
     def fail(self, error: ApiError) -> None:
-        """Replace the end with an error."""
+        """Replace the end of the answer with an error."""
         self.end = [as_failed(b"".join(self.end), error)]
         self.failed = error
 
     def end_turn(self) -> None:
-        """End the user's turn."""
+        """End the user's turn, if the user has limits."""
         if self.turn is not None:
             self.turn.end()
 
     def ending(self, response: Mapping[str, Any]) -> Ending:
-        """Return the data to store at the end, given the final Response."""
+        """Return the data to be stored when the answer ends with the given final Response."""
         names, stream = output_names(response), self.log is not None
         value = value_of(dump(response).encode(), self.own, stream=stream)
         events = self.log.value(self.end) if self.log is not None else b""
@@ -96,7 +95,7 @@ class BackgroundRun:
 
 
 class Runs:
-    """Starts, finds and ends these answers. ``keepalive``: the addon's interval in seconds."""
+    """Starts, finds and ends background answers. ``keepalive`` is the addon's keepalive interval in seconds."""
 
     def __init__(self, background_store: BackgroundStore, keepalive: float, finished: Finished) -> None:
         self._background_store = background_store
@@ -113,7 +112,7 @@ class Runs:
         return len(self._runs)
 
     def families(self) -> list[Family]:
-        """Return the metrics."""
+        """Return the metrics of background answers."""
         running = Family("background_answers", "Background answers in progress.", "gauge")
         running.add({}, len(self._runs))
         ended = Family("background_answers_total", "Finished background answers, by outcome.")
@@ -127,7 +126,7 @@ class Runs:
         return run if run is not None and run.lease.partition == partition else None
 
     def start(self, run: BackgroundRun) -> None:
-        """Start generating an answer whose record is already stored."""
+        """Start to generate an answer whose record is already stored."""
         self._runs[run.lease.id] = run
         run.task = asyncio.create_task(self._run(run))
 
@@ -137,12 +136,12 @@ class Runs:
             run.why = run.why or why
             run.task.cancel()
             await asyncio.wait([run.task])
-        # If the task never started, its cleanup did not run either.
+        # A task that never started did not clean up after itself.
         self._runs.pop(run.lease.id, None)
         run.end_turn()
 
     async def stop(self) -> None:
-        """End all answers as failed."""
+        """End all answers as failed, because the proxy stops."""
         await asyncio.gather(*(self.end(run, STOPPED) for run in list(self._runs.values())))
 
     async def _run(self, run: BackgroundRun) -> None:
@@ -164,7 +163,7 @@ class Runs:
             self._note(run)
 
     async def _answer(self, run: BackgroundRun) -> None:
-        """Run the model and publish its frames, except for the end, before which the answer must be stored."""
+        """Run the model and publish its frames, except the last ones, which must wait until the answer is stored."""
         error = _UNFINISHED
         try:
             async with aclosing(with_keepalives(answer(run.job), self._keepalive)) as events:
@@ -183,7 +182,7 @@ class Runs:
         run.end = run.writer.write(Failed(error))
 
     async def _store(self, run: BackgroundRun) -> None:
-        """Store a finished answer, before its end is published."""
+        """Store a finished answer before its final frames are published."""
         assert run.writer.body is not None
         ending = run.ending(run.writer.body)
         for _ in range(PATIENCE):
@@ -208,7 +207,7 @@ class Runs:
         run.fail(run.failed or LOST)
 
     async def _cut(self, run: BackgroundRun, why: ApiError) -> None:
-        """End an answer early. If it only had to be stored when the proxy was stopped, it is stored."""
+        """End an answer early. If the proxy stops when the answer is complete but not stored, try to store it."""
         if run.writer.body is None:
             run.end = run.writer.write(Failed(why))
             run.failed = why
@@ -225,7 +224,7 @@ class Runs:
             await self._background_store.store_events(run.lease, run.log.value(run.end))
 
     async def _renew(self, run: BackgroundRun) -> None:
-        """Keep renewing the lease, and store the events as they arrive once another proxy has requested them."""
+        """Renew the lease until it is lost. Once another proxy has requested the events, store them as they arrive."""
         stored, is_wanted = -1, False
         while True:
             with suppress(TimeoutError):

@@ -1,8 +1,8 @@
 """Limits the number of concurrent background answers, without a queue.
 
-1. A single key can take all slots.
-2. While another key has slots, or has requested one within the last minute, no key gets more than half. A key keeps the
-   slots that it has beyond that, but other keys get the next ones that become free.
+1. A single key can use all slots.
+2. If another key has slots, or has requested one within the last minute, no key can have more than half. A key that
+   already has more keeps its slots, but other keys receive the next free ones.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from contextlib import contextmanager
 from toolsim.core.errors import ApiError
 
 LATELY_SECONDS = 60.0
-"""How long a key counts as a contender after a request: many times longer than clients wait after a 429."""
+"""Seconds for which a key counts as a contender after a request: many times longer than clients wait after a 429."""
 _RETRY_SECONDS = 5
 
 
 class Slots:
-    """The slots of one proxy. ``taken``: a function that returns the partition of each answer in progress."""
+    """The slots of one proxy. ``taken`` is a function that returns the partition of each answer in progress."""
 
     def __init__(self, taken: Callable[[], Iterable[str]], clock: Callable[[], float] = time.monotonic) -> None:
         self._taken = taken
         self._starting: list[str] = []
         self._clock = clock
-        # The last two keys that requested a slot, with the time of the request, since at least one of them differs from
-        # the next key.
+        # The last two keys that requested a slot, with the times of the requests. Two are enough, since at least one of
+        # them differs from the next key.
         self._asked: dict[str, float] = {}
 
     def refusal(self, partition: str, most: int) -> ApiError | None:
-        """Return the reason why a partition does not get one of ``most`` slots, None if it gets one."""
+        """Return the error for a partition that cannot have one of ``most`` slots, None if it can."""
         taken = Counter([*self._starting, *self._taken()])
         has_others = self._have_others_asked(partition) or bool(taken.keys() - {partition})
         share = (most + 1) // 2 if has_others else most
