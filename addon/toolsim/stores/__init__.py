@@ -1,7 +1,9 @@
-"""Stores for finished answers: their protocol (``record``), the URL that names one (``url``), and two stores.
+"""Stores for finished answers: their protocol (``record``), their URLs (``url``), and two implementations.
 
-    record the protocol, ``Store``, and the records in a store url the URL of a store: its kind and its bounds sqlite a
-    SQLite file, or a database in memory redis_server a Redis server that several proxies share
+    record         the protocol, ``Store``, and the records in a store
+    url            the URL of a store: its kind and its bounds
+    sqlite         a SQLite file, or a database in memory
+    redis_server   a Redis server that several proxies share
 
 The core imports only the first two. A store is found by the name of its module (``STORES`` in ``plugins.py``).
 
@@ -9,13 +11,13 @@ A store is independent of any API. It contains records, each with a value, the r
 of its contents.
 
 1. *Partitions.* Each caller specifies a partition, and sees only the records in it.
-2. *Atomicity.* Readers see all of the records written by one ``put`` or none of them, even after a crash.
-3. *Compare and write.* A ``put`` can specify the version that it expects to replace; if the current one differs,
+2. *Atomicity.* Readers see either all of the records written by one ``put`` or none, even after a crash.
+3. *Compare and write.* A ``put`` can specify the version that it expects to replace; if the current version differs,
    nothing is written. So two writers that add to the same record do not lose each other's changes.
 4. *Bounds.* Records, bytes and age are limited. Beyond a limit, records are evicted from the partition with the largest
-   share, so that a caller that fills the store loses its own records and not those of others. In a partition, the least
-   recently used records are evicted first. Continuing a record counts as a use of it and of every record that it
-   continues, so an active conversation does not lose its beginning.
-5. *Errors* are ``StoreError``, raised in bounded time, and leave the store unchanged. The next call retries a store
-   that was down.
+   share, so that a caller that fills the store loses its own records and no others. In a partition, the least recently
+   used records are evicted first. Continuing a record counts as a use of it and of every record that it continues, so
+   an active conversation does not lose its beginning.
+5. *Errors* are ``StoreError``, raised in bounded time, and leave the store unchanged. After an outage, the next call
+   tries to reach the store again.
 """

@@ -9,15 +9,15 @@ from typing import Protocol
 MAX_CHAIN = 10_000
 """Maximum length of a chain of records, far above the number of turns that fit any model."""
 MAX_TRIES = 20
-"""Maximum attempts at a change after a ``Conflict``, each based on the current version."""
+"""Maximum number of attempts at a change after a ``Conflict``, each based on the current version."""
 
 
 class StoreError(Exception):
-    """A store operation failed; the message is for operators."""
+    """A failed store operation; the message is for operators."""
 
 
 class Conflict(StoreError):
-    """A record does not have the expected version: nothing was written."""
+    """A record does not have the expected version, so nothing was written."""
 
 
 class RecordTooLarge(StoreError):
@@ -26,7 +26,7 @@ class RecordTooLarge(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A stored record. Names are only written; versions and ages are only read."""
+    """A stored record. Names can only be written; versions and ages can only be read."""
 
     id: str
     """The record's id, unique in its partition."""
@@ -36,7 +36,7 @@ class Record:
     names: tuple[str, ...] = ()
     """Other names under which the record can be found. A name refers to the latest record that has it."""
     version: int = 0
-    """1 for the first value under this id, then increasing with each replacement."""
+    """The number of times a value was written under this id, starting at 1."""
     age: float = field(default=0.0, compare=False)
     """Seconds since the last use, by the clock that all users of the store share."""
 
@@ -53,7 +53,7 @@ class StoreLimits:
     records: int = 100_000
     bytes: int = 256 * 1024 * 1024
     seconds: float = 30 * 24 * 3600.0
-    """Seconds since a record was last used."""
+    """Maximum number of seconds since a record was last used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,28 +63,28 @@ class Size:
     records: int = 0
     bytes: int = 0
     evicted: int = 0
-    """Records that the last ``put`` deleted because of a bound or their age."""
+    """The number of records that the last ``put`` deleted because of a bound or their age."""
 
 
 class Store(Protocol):
-    """Stores records. If an operation fails, its method raises ``StoreError`` and no other exception."""
+    """Stores records. Every method raises ``StoreError``, and no other exception, if its operation fails."""
 
     async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
-        """Write all records or none.
+        """Write all of the records, or none of them after an error.
 
-        ``expected``: the versions that records of these ids must have, 0 = the record must not exist. Raises
-        ``Conflict`` otherwise, and ``RecordTooLarge`` for records that exceed the bounds.
+        ``expected`` contains the required versions of existing records by id; 0 means that the record must not exist.
+        Raises ``Conflict`` for a different version, and ``RecordTooLarge`` for records that exceed the bounds.
         """
 
     async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:
-        """Return a record preceded by all records that it continues, oldest first; [] if it does not exist.
+        """Return a record and all records that it continues, oldest first; [] if the record does not exist.
 
         A deleted record ends the chain; the first returned record then still has a ``parent``. Raises
         ``RecordTooLarge`` if the values exceed ``max_bytes``.
         """
 
     async def find(self, partition: str, names: Iterable[str]) -> dict[str, Record]:
-        """Return the records with these names, by name; unknown names are omitted."""
+        """Return the records with these names, by name; omit unknown names."""
 
     async def delete(self, partition: str, id: str) -> bool:
         """Delete a record; return whether it existed."""
@@ -93,7 +93,7 @@ class Store(Protocol):
         """Return the total size of all partitions."""
 
     async def close(self) -> None:
-        """Finish operations in flight and release everything, in bounded time.
+        """Finish operations in flight and release all resources, in bounded time.
 
         An operation that has not finished by then fails for its caller. The store can be used again afterwards, but a
         store in memory is then empty. Never raises.

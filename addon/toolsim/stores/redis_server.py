@@ -1,8 +1,8 @@
-"""A store in a Redis server, for several proxies, each of which can continue another one's conversations.
+"""A store in a Redis server for several proxies, each of which can continue conversations of the others.
 
 Each operation is one script, which the server runs atomically. So no partial write is ever read, versions are compared
-on the server, and the bounds hold across all proxies. Ages use the server's clock, not the proxies'. Keys, after
-``PREFIX``:
+on the server, and the bounds hold across all proxies. Ages use the server's clock, not the proxies' clocks. After
+``PREFIX``, the keys have these forms:
 
     r:PARTITION:ID    a hash: value, parent, version, size, names
     n:PARTITION:NAME  the id of the record with this name
@@ -33,11 +33,11 @@ from redis.exceptions import RedisError
 from toolsim.stores.record import MAX_CHAIN, Conflict, Record, Size, Store, StoreError, StoreLimits, check, too_long
 
 SECONDS = 2.0
-"""Timeout of one operation, including connecting."""
+"""Timeout of one operation in seconds, including the time to connect."""
 PREFIX = "toolsim:"
 _MAX_CONNECTIONS = 64
 
-# The beginning of all scripts, which reads their first arguments and defines common functions.
+# The beginning of all scripts, which parses the common arguments and defines the common functions.
 _COMMON = """
 local prefix, partition, now, seconds = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 if not now then
@@ -165,12 +165,15 @@ _SIZE = "return size()"
 
 
 def open_store(place: str, bounds: StoreLimits) -> Store:
-    """Return the store in the server at the URL ``place``."""
+    """Return the store in the Redis server at the URL ``place``."""
     return RedisStore(place, bounds)
 
 
 class RedisStore:
-    """Stores records in the server at ``url``. ``clock``: seconds since 1970, None for the server's own."""
+    """Stores records in the Redis server at ``url``.
+
+    ``clock`` returns seconds since 1970, None for the server's clock.
+    """
 
     def __init__(
         self, url: str, bounds: StoreLimits, clock: Callable[[], float] | None = None, prefix: str = PREFIX
@@ -192,7 +195,7 @@ class RedisStore:
         self._scripts = {name: self._redis.register_script(_COMMON + text) for name, text in scripts.items()}
 
     async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
-        """As ``Store``."""
+        """Write records in one script. See ``Store.put``."""
         check(records, self._bounds)
         rows = [
             value
@@ -206,28 +209,28 @@ class RedisStore:
         return Size(*reply[1:])
 
     async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:
-        """As ``Store``."""
+        """Return a record and those that it continues. See ``Store.chain``."""
         found = await self._run("chain", partition, max_bytes, MAX_CHAIN, id)
         if found == b"large":
             raise too_long(max_bytes)
         return [_record(*row) for row in reversed(found)]
 
     async def find(self, partition: str, names: Iterable[str]) -> dict[str, Record]:
-        """As ``Store``."""
+        """Return the records with these names. See ``Store.find``."""
         asked = list(dict.fromkeys(names))
         found = await self._run("find", partition, *asked) if asked else []
         return {name.decode(): _record(*row) for name, *row in found}
 
     async def delete(self, partition: str, id: str) -> bool:
-        """As ``Store``."""
+        """Delete a record. See ``Store.delete``."""
         return bool(await self._run("delete", partition, id))
 
     async def size(self) -> Size:
-        """As ``Store``."""
+        """Return the total size of all partitions. See ``Store.size``."""
         return Size(*await self._run("size", ""))
 
     async def close(self) -> None:
-        """As ``Store``."""
+        """Wait for operations in flight, and disconnect. See ``Store.close``."""
         with suppress(TimeoutError, RedisError, OSError):
             async with asyncio.timeout(SECONDS):
                 await self._idle.wait()

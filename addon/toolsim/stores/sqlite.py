@@ -38,26 +38,26 @@ from toolsim.core.serial_executor import QueueFull, SerialExecutor
 from toolsim.stores.record import MAX_CHAIN, Conflict, Record, Size, Store, StoreError, StoreLimits, check, too_long
 
 SECONDS = 2.0
-"""Timeout of one operation, including its time in the queue."""
+"""Timeout of one operation in seconds, including its time in the queue."""
 _LOCK_SECONDS = 1.5
 _MAX_WAITING = 256
 _EVICTED_AT_ONCE = 1000
 _EXPIRY_SECONDS = 60.0
 _LARGE_BYTES = 1024 * 1024
-"""The size above which the third thread writes a value."""
+"""Minimum size of a value that the third thread writes, in bytes."""
 _PART_BYTES = 512 * 1024
 _PART_PAUSE_SECONDS = 0.001
-"""Pause between two parts, so that waiting threads can acquire the lock."""
+"""Pause between two parts in seconds, so that waiting threads can acquire the lock."""
 _SWEPT_AT_ONCE = 200
 _MAX_WRITES = 3
-"""Maximum attempts to write a large value if another process deletes its parts in the meantime after a clock jump."""
+"""Maximum number of attempts to write a large value. Another process might delete its parts after a clock jump."""
 _WRITING_SECONDS = 60.0
-"""Timeout for all parts of a value."""
+"""Timeout for writing all parts of a value, in seconds."""
 _CHECKPOINT_BYTES = 4 * 1024 * 1024
-"""The number of bytes after which the WAL is copied into the file; SQLite's default."""
+"""Number of written bytes after which the WAL is copied into the file; SQLite's default."""
 _MAX_WAL_PAGES = 4096
-"""Pages of 4 KiB. With a larger WAL, writes wait until all of it is copied, because only then is its space reused."""
-# Names per query: SQLite accepts 32,766 variables, older versions 999.
+"""Number of 4 KiB pages in the WAL above which writes wait until the entire WAL is copied, which frees its space."""
+# Maximum number of names per query. SQLite accepts 32,766 variables, and older versions 999.
 _NAMES_AT_ONCE = 500
 
 _VERSION = 3
@@ -128,7 +128,7 @@ WITH RECURSIVE chain (key, id, parent, depth) AS (
 
 
 def open_store(place: str, bounds: StoreLimits) -> Store:
-    """Return the store in the file ``place``, or in memory if that is empty."""
+    """Return the store in the file ``place``, or in memory if ``place`` is empty."""
     return SqliteStore(Path(place) if place else None, bounds)
 
 
@@ -149,9 +149,9 @@ def file_problem(path: Path) -> str:
 
 
 class SqliteStore:
-    """Stores records in the file ``path``, created on first use, or in memory if it is None.
+    """Stores records in the file ``path``, created on first use, or in memory if ``path`` is None.
 
-    ``clock``: seconds since 1970.
+    ``clock`` returns seconds since 1970.
     """
 
     def __init__(self, path: Path | None, bounds: StoreLimits, clock: Callable[[], float] = time.time) -> None:
@@ -160,11 +160,11 @@ class SqliteStore:
         self._bounds = bounds
         self._clock = clock
         self._expires_at = 0.0
-        self._writing = Lock()  # Held by the writing thread for the duration of the write.
+        self._writing = Lock()  # The writing thread holds this lock for the duration of a transaction.
         self._written = 0  # Approximate number of bytes since the last checkpoint.
 
     async def put(self, partition: str, records: Sequence[Record], expected: Mapping[str, int] | None = None) -> Size:
-        """As ``Store``."""
+        """Write records in the thread for their size. See ``Store.put``."""
         check(records, self._bounds)
         size = sum(record.size for record in records)
         writer = self._hauler if size > _LARGE_BYTES else self._writer
@@ -176,30 +176,30 @@ class SqliteStore:
         return left
 
     async def chain(self, partition: str, id: str, max_bytes: int) -> list[Record]:
-        """As ``Store``."""
+        """Return a record and those that it continues. See ``Store.chain``."""
         return await self._reader.run(lambda base: self._chain(base, partition, id, max_bytes), partition)
 
     async def find(self, partition: str, names: Iterable[str]) -> dict[str, Record]:
-        """As ``Store``."""
+        """Return the records with these names. See ``Store.find``."""
         asked = list(dict.fromkeys(names))
         return await self._reader.run(lambda base: self._find(base, partition, asked), partition)
 
     async def delete(self, partition: str, id: str) -> bool:
-        """As ``Store``."""
+        """Delete a record. See ``Store.delete``."""
         was_there = await self._writer.run(lambda base: self._delete(base, partition, id), partition)
         if was_there:
             self._hauler.later(self._sweep)
         return was_there
 
     async def size(self) -> Size:
-        """As ``Store``."""
+        """Return the total size of all partitions. See ``Store.size``."""
         return await self._reader.run(_size)
 
     async def close(self) -> None:
-        """As ``Store``."""
+        """Close all connections. See ``Store.close``."""
         left = self._hauler, self._reader, self._writer
         self._reader, self._writer, self._hauler = _connections(self._path)
-        # Sequentially: the last connection cleans up, which works only if no other one is open.
+        # Connections are closed one at a time, since the last one cleans up, which works only if no other one is open.
         for connection in dict.fromkeys(left):
             await connection.close()
 
@@ -207,7 +207,7 @@ class SqliteStore:
         self, base: sqlite3.Connection, partition: str, records: Sequence[Record], expected: Mapping[str, int]
     ) -> Size:
         now = self._clock()
-        # Checked first, so that large values are not written in vain.
+        # Versions are checked before large values are written, which would be in vain after a conflict.
         _expect(base, partition, expected)
         for _ in range(_MAX_WRITES):
             with suppress(_Swept):
@@ -222,7 +222,7 @@ class SqliteStore:
         expected: Mapping[str, int],
         now: float,
     ) -> Size:
-        """Write records and their values. Raises ``_Swept``."""
+        """Write records and their values. Raises ``_Swept`` if the parts of a value were deleted."""
         values = [self._value(base, record.value) for record in records]
         with self._transaction(base):
             evicted = self._expire(base, now)
@@ -239,7 +239,7 @@ class SqliteStore:
         return replace(size, evicted=size.evicted + evicted)
 
     def _value(self, base: sqlite3.Connection, value: bytes) -> bytes | int:
-        """Return the value of a record's row, after writing the parts of a large value."""
+        """Return the value for a record's row. Write the parts of a large value first, and return their number."""
         if len(value) <= _LARGE_BYTES or self._path is None:
             return value
         parts = 0
@@ -257,7 +257,7 @@ class SqliteStore:
         return parts
 
     def _sweep(self, base: sqlite3.Connection) -> None:
-        """Delete some of the values without a record; later writes delete the others."""
+        """Delete some of the values that have no record. Later writes delete the remaining ones."""
         one = "SELECT rowid FROM parts WHERE value = ? LIMIT 1"
         for _ in range(_SWEPT_AT_ONCE):
             due = base.execute("SELECT value FROM unheld WHERE due <= ? LIMIT 1", (self._clock(),)).fetchone()
@@ -270,7 +270,7 @@ class SqliteStore:
 
     @contextmanager
     def _transaction(self, base: sqlite3.Connection) -> Iterator[None]:
-        """Write while holding the lock. After an exception the caller has to roll back."""
+        """Hold the lock during a transaction. After an exception, the caller has to roll back."""
         with self._writing:
             base.execute("BEGIN IMMEDIATE")
             yield
@@ -281,11 +281,14 @@ class SqliteStore:
         self._sweep(base)
         ((_, pages, _),) = base.execute(_COPY).fetchall()
         if pages > _MAX_WAL_PAGES:
-            with self._writing:  # The rest is data written in the meantime.
+            with self._writing:  # The WAL still contains data that was written in the meantime.
                 base.execute(_COPY).fetchall()
 
     def _expire(self, base: sqlite3.Connection, now: float) -> int:
-        """Delete some expired records from time to time. The others, which can no longer be read, are deleted later."""
+        """Delete some expired records from time to time.
+
+        Other expired records, which are unreadable, are deleted later.
+        """
         if now < self._expires_at:
             return 0
         oldest = now - self._bounds.seconds
@@ -296,15 +299,15 @@ class SqliteStore:
         return gone
 
     def _evict(self, base: sqlite3.Connection) -> Size:
-        """Delete records beyond the bounds, from the partition with the largest share first; return what remains."""
+        """Delete records beyond the bounds, from the partition with the largest share first; return the new size."""
         evicted = 0
         while (size := _size(base)).records > self._bounds.records or size.bytes > self._bounds.bytes:
             over = size.records - self._bounds.records
             share = "records" if over > 0 else "bytes"
             largest = base.execute(f"SELECT partition, records FROM shares ORDER BY {share} DESC LIMIT 2").fetchall()
             (partition, records), *others = largest
-            # Only the last ones are deleted individually, since the bytes of one record can be enough, or another share
-            # can become the largest.
+            # The last records to be evicted are deleted one at a time, since the bytes of one record can be enough, or
+            # another share can become the largest.
             many = max(1, min(over, records - others[0][1] if others else over))
             old = "SELECT key FROM records WHERE partition = ? ORDER BY used, key LIMIT ?"
             evicted += base.execute(f"DELETE FROM records WHERE key IN ({old})", (partition, many)).rowcount
@@ -353,7 +356,7 @@ class _Swept(Exception):
 
 
 class _Connection:
-    """A connection and the only thread that uses it. ``run`` is awaited, and has a timeout."""
+    """A connection and the only thread that uses it."""
 
     def __init__(self, path: Path | None, name: str) -> None:
         self._path = path
@@ -363,7 +366,7 @@ class _Connection:
         self._is_left = False
 
     async def run[T](self, work: Callable[[sqlite3.Connection], T], partition: str = "") -> T:
-        """Return the result of ``work`` once it is the partition's turn. Raises StoreError."""
+        """Run ``work`` once it is the partition's turn, and return its result. Raises StoreError, as for a timeout."""
         future = self._thread.submit(lambda: self._run(work), partition)
         timer = asyncio.get_running_loop().call_later(SECONDS, _too_late, future)
         try:
@@ -374,13 +377,16 @@ class _Connection:
             timer.cancel()
 
     def later(self, work: Callable[[sqlite3.Connection], object]) -> None:
-        """Run work after the queued work, without a result; if it fails, it will be scheduled again later."""
+        """Run work after the queued work, and ignore the result. If it fails, later operations schedule it again."""
         self._thread.submit(lambda: self._run(work)).add_done_callback(
             lambda done: done.cancelled() or done.exception()
         )
 
     async def close(self) -> None:
-        """Close after all queued work; drop work that has not started in time, so as not to delay the exit."""
+        """Close the connection after all queued work.
+
+        To avoid a delayed exit, drop work that has not started in time.
+        """
         if self._thread.is_started:
             await asyncio.wait([self._thread.submit_last(self._close)], timeout=SECONDS)
             self._thread.stop()
@@ -430,7 +436,7 @@ def _too_late(future: asyncio.Future[Any]) -> None:
 
 
 def _connections(path: Path | None) -> tuple[_Connection, _Connection, _Connection]:
-    """Return the connections for reading, writing, and large values; in memory, one connection for all three."""
+    """Return the connections for reading, writing, and large values. A database in memory uses one for all three."""
     if path is None:
         only = _Connection(None, "memory")
         return only, only, only
@@ -472,7 +478,7 @@ def _schema_version(base: sqlite3.Connection, path: Path | None) -> int:
 
 
 def _make(path: Path) -> None:
-    """Create the file, readable by its owner only; SQLite gives the files next to it the same mode.
+    """Create the file, readable only by its owner; SQLite creates related files with the same mode.
 
     An existing file is never opened and closed here. Closing it would release this process's locks on it, and the next
     process to exit would delete data that is still being written.
@@ -486,7 +492,7 @@ def _make(path: Path) -> None:
 
 
 def _read(rows: Iterable[tuple[Any, ...]], now: float) -> Iterator[tuple[Any, Record | None]]:
-    """Yield the first column and the record of each row that ends with ``_RECORD``; there is a row per part.
+    """Yield the first column and the record of each group of rows that end with ``_RECORD``; each part has its own row.
 
     The record is None if a part of its value is missing.
     """
@@ -498,20 +504,20 @@ def _read(rows: Iterable[tuple[Any, ...]], now: float) -> Iterator[tuple[Any, Re
 
 
 def _joined(parts: Sequence[tuple[int | None, bytes | None]], size: int) -> bytes | None:
-    """Return a value of at most ``size`` bytes from the numbers and bytes of its parts; None if a part is missing."""
+    """Join the parts of a value, given with their numbers; return None if a part is missing or ``size`` is exceeded."""
     pieces = [part for _, part in parts if part is not None]
     is_gapless = [number for number, _ in parts] == list(range(len(pieces)))
     if not is_gapless or any(len(piece) != len(pieces[0]) for piece in pieces[:-1]):
         return None
     value = b"".join(pieces)
-    # The size includes names, which other records may have taken over, so it is only an upper bound. Truncated JSON is
-    # detected anyway.
+    # The size includes names, which other records might have taken over, so it is only an upper bound. A truncated JSON
+    # value is detected by its last character.
     has_end = value.endswith((b"}", b"]")) or not value.startswith((b"{", b"["))
     return value if has_end and len(value) <= size else None
 
 
 def _insert(base: sqlite3.Connection, partition: str, record: Record, value: bytes | int, now: float) -> int | None:
-    """Write a record, usually a new one; return its key."""
+    """Insert or replace a record, usually a new one; return its key."""
     statement = "INSERT INTO records (partition, id, parent, version, size, used, value) VALUES (?, ?, ?, ?, ?, ?, ?)"
     if isinstance(value, int) and not base.execute("DELETE FROM unheld WHERE value = ?", (value,)).rowcount:
         base.execute("ROLLBACK")

@@ -25,7 +25,7 @@ class StoreUrl:
     """The location of a store, and its limits."""
 
     kind: str
-    """One of ``STORES``."""
+    """A key of ``STORES``."""
     location: str = ""
     """The path of a file or the URL of a server."""
     bounds: StoreLimits = StoreLimits()
@@ -34,14 +34,14 @@ class StoreUrl:
     is_required: bool = False
     """Whether the proxy is not ready while the store fails (``required=1``).
 
-    This is off by default. While a store fails, all turns without references are still answered, as are chat
+    This setting is off by default. While a store fails, all turns without references are still answered, as are chat
     completions and Messages. A failing store that several proxies share would take all of them out of service at the
     same time.
     """
 
 
 def parse_store_url(text: str) -> StoreUrl | None:
-    """Parse a URL; return None for no store. Raises ValueError with a readable message."""
+    """Parse a URL; return None if it is empty, for no store. Raises ValueError with a readable message."""
     if not text:
         return None
     plain, limits = _split(text)
@@ -69,7 +69,7 @@ def parse_store_url(text: str) -> StoreUrl | None:
 
 
 def _split(text: str) -> tuple[str, dict[str, int]]:
-    """Return a URL without toolsim's limits, and the limits. Other parameters are for the server and stay in the URL.
+    """Split a URL into the server's URL and toolsim's limits. Other parameters are for the server and stay in the URL.
 
     Raises ValueError.
     """
@@ -92,6 +92,6 @@ def _split(text: str) -> tuple[str, dict[str, int]]:
 
 
 def open_store(address: StoreUrl) -> Store:
-    """Return the store at a URL, which is opened on first use."""
+    """Return the store at a URL. The store is opened on first use."""
     store: Store = importlib.import_module(STORES[address.kind].module).open_store(address.location, address.bounds)
     return store
