@@ -1,23 +1,25 @@
 """OpenTelemetry: the proxy's work as spans, according to the semantic conventions for HTTP, generative AI and MCP.
 
-    POST /v1/responses SERVER a client's turn ├─ chat qwen2.5 CLIENT one request to the model; each retry is another one
-    ├─ execute_tool read_file INTERNAL one call of an MCP tool, run by the proxy └─ chat qwen2.5 CLIENT
+    POST /v1/responses           SERVER     a client's turn
+    ├─ chat qwen2.5              CLIENT     a request to the model; each retry has a separate span
+    ├─ execute_tool read_file    INTERNAL   a call of an MCP tool, run by the proxy
+    └─ chat qwen2.5              CLIENT
 
     start         whether traces are enabled, and the addon if they are
     tracing       the addon: attaches ``Spans`` to each exchange of the core
     spans         one exchange, as a feature of the core: the start and end of its spans
     conventions   names and values: a report in the terms of the conventions
     export        the SDK: exporters as the environment names them, in a separate thread
-    content       prompts and answers, if enabled: parsed and redacted in that thread
+    content       prompts and answers, if enabled: parsed and redacted in the exporter's thread
 
 1. *No option.* The standard variables enable traces (``OTEL_TRACES_EXPORTER``, ``OTEL_EXPORTER_OTLP_ENDPOINT``, …). If
    they are not set, nothing is imported.
 2. *No content, no keys.* Spans contain only names, counts and codes, as in the log.
-   ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_ CONTENT`` adds messages, arguments and results, redacted like a
+   ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT`` adds messages, arguments and results, redacted like a
    recording.
 3. *Traces continue.* The client's ``traceparent`` and ``tracestate`` are continued. Each request to a backend carries
    the context of its own span, as does each MCP tool call, in its ``_meta`` and as headers. Within this process, the
    same headers connect the spans: a round is derived from the client's request, including its headers.
 4. *No waiting.* On the event loop, a turn only starts and ends its spans. Any longer work happens in the exporter's
-   thread, which gets a few seconds when the proxy exits.
+   thread, which has a few seconds to finish when the proxy exits.
 """

@@ -1,4 +1,4 @@
-"""Prompts and answers, if enabled; they are recorded as bytes when a span ends, and parsed and redacted on export.
+"""Prompts and answers, if enabled. They are recorded as bytes when a span ends, and parsed and redacted on export.
 
 Parsing and redacting take up to a second, so they happen in the exporter's thread. The recorded bytes are bounded;
 beyond the bound, the oldest span is exported without its content. The prompt and the model's text are recorded
@@ -40,15 +40,15 @@ from toolsim.wire.hosted_items import ServedCall
 from toolsim.wire.json_codec import dump, parse_object
 
 VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-# Older and newer values of the variable; events are not created here.
+# These are older and newer values of the variable. Events, which the last value also enables, are not created here.
 _ON = ("true", "1", "span_only", "span_and_event")
 
 MAX_BYTES = 64 * 1024 * 1024
-"""The bound for all recorded content that has not been exported yet."""
+"""Maximum total size of recorded content that has not been exported yet, in bytes."""
 
 
 def is_asked_for(environment: Mapping[str, str]) -> bool:
-    """Return whether the conventions' own variable enables content."""
+    """Return whether the environment enables content, by the variable that the conventions define."""
     return environment.get(VARIABLE, "").strip().lower() in _ON
 
 
@@ -98,13 +98,13 @@ class _Call:
 
 
 class Content:
-    """The content of spans that have ended and are not exported yet; nothing is recorded unless it ``is_on``."""
+    """The content of spans that have ended but are not exported yet. Content is recorded only if ``is_on`` is true."""
 
     def __init__(self, is_on: bool) -> None:
         self.is_on = is_on
         self._noted: OrderedDict[int, _Turn | _Call] = OrderedDict()
         self._size = 0
-        self._lock = threading.Lock()  # Filled on the event loop, consumed in the exporter's thread.
+        self._lock = threading.Lock()  # The content is added on the event loop and removed in the exporter's thread.
 
     def of_turn(self, span: Span, flow: HTTPFlow, answer: bytes) -> None:
         """Record the content of a model turn that has ended."""
@@ -114,7 +114,7 @@ class Content:
             self._note(span, _Turn(headers, request.path, request.raw_content or b"", answer))
 
     def of_call(self, span: Span, call: ServedCall, outcome: ToolOutcome) -> None:
-        """Record the content of a finished call."""
+        """Record the content of a finished tool call."""
         if self.is_on and span.is_recording():
             self._note(span, _Call(call.arguments, outcome.output))
 
@@ -136,7 +136,7 @@ class Content:
         try:
             found = {name: _text(redactor.value(value)) for name, value in said.read(redactor)}
         except RecursionError:
-            # The span itself is fine; content nested this deeply is useless.
+            # The span without its content is exported, because content nested this deeply is useless.
             return span
         return ReadableSpan(
             span.name,
@@ -181,7 +181,7 @@ def _part(part: Part) -> dict[str, Any]:
         case Text():
             return {"type": "text", "content": part.text}
         case Image() if part.url.startswith("data:"):
-            # Images take megabytes and cannot be viewed in a trace.
+            # The image is left out, because images take megabytes and cannot be viewed in a trace.
             return {"type": "blob", "modality": "image", "content": ""}
         case Image():
             return {"type": "uri", "modality": "image", "uri": part.url}
@@ -201,7 +201,7 @@ def _piece(piece: Piece) -> dict[str, Any]:
 
 
 def _parsed(text: str) -> Any:
-    """Return a JSON object parsed, any other text unchanged."""
+    """Return the parsed text if it is a JSON object, and any other text unchanged."""
     found = parse_object(text.encode("utf-8", "surrogatepass")) if text.lstrip().startswith("{") else None
     return text if found is None else found
 

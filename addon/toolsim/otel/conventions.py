@@ -1,4 +1,4 @@
-"""Names and values of the semantic conventions: generative AI and MCP (both in development), and HTTP (stable).
+"""Names and values of the semantic conventions for generative AI and MCP (both in development), and for HTTP (stable).
 
 The tests check the names against the package ``opentelemetry-semantic-conventions``. Its names for generative AI are in
 a private module, so they are repeated here. Attributes outside the conventions begin with ``toolsim.``, followed by the
@@ -31,13 +31,13 @@ INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 ARGUMENTS, RESULT = "gen_ai.tool.call.arguments", "gen_ai.tool.call.result"
 
 MAX_NAME = 128
-"""Maximum characters of a name, since clients, models and servers can choose any."""
+"""Maximum length of a name in characters, since clients, models and servers can choose any name."""
 _MAX_NAMES = 64
 _MAX_READ = 64 * 1024
-"""The bytes of an answer that are searched for its id: the first event of a stream, or all of a short answer."""
+"""Number of bytes of an answer that are searched for its id: the first event of a stream, or all of a short answer."""
 
 ABORTED, OTHER = "aborted", "_OTHER"
-"""The error classes for a client that disconnected, and (from the conventions) for an error without a name."""
+"""The error classes for a client that disconnected and, as the conventions specify, for an error without a name."""
 
 _TOKENS = {
     "input": "gen_ai.usage.input_tokens",
@@ -48,7 +48,7 @@ _TOKENS = {
 # The fields of a model turn's report that are useful in a search.
 _FINDINGS = ("parse_failures", "strict_failures", "repairs", "untagged", "warnings", "dropped_calls", "retries")
 
-# The conventions name some providers; any other server is named by its engine or its API.
+# The conventions name some providers. Any other server is named after its engine or its API.
 _PROVIDERS = {
     "api.anthropic.com": "anthropic",
     "api.deepseek.com": "deepseek",
@@ -75,9 +75,9 @@ def turn_name(flow: HTTPFlow) -> str:
 
 
 def turn_began(flow: HTTPFlow, *, is_websocket: bool) -> Attributes:
-    """Return the attributes known when the headers of a client's request have arrived.
+    """Return the span attributes that are known when the headers of a client's request have arrived.
 
-    The path is the API's path, since anything before or after it can contain a key.
+    The path is only the API's path, since anything before or after it can contain a key.
     """
     request, client = flow.request, flow.client_conn
     protocol, _, version = request.http_version.partition("/")
@@ -98,7 +98,7 @@ def turn_began(flow: HTTPFlow, *, is_websocket: bool) -> Attributes:
 
 
 def turn_ended(report: Report, status: int | None) -> Attributes:
-    """Return the attributes of a finished client turn; ``status``: of its answer, None if the client got none."""
+    """Return the attributes of a finished client turn. ``status`` is None if the client received no answer."""
     found: Attributes = {STATUS: status} if status is not None else {}
     if report.calls:
         found["toolsim.calls"] = _names(report.calls)
@@ -121,7 +121,7 @@ def chat_name(model: str) -> str:
 
 
 def chat_began(flow: HTTPFlow, exchange: Exchange, model: str) -> Attributes:
-    """Return the attributes known when a request to the model is about to be sent."""
+    """Return the span attributes that are known when a request to the model is about to be sent."""
     plan, request = exchange.plan, flow.request
     found: Attributes = {"gen_ai.operation.name": "chat", "gen_ai.provider.name": provider(exchange, request.host)}
     if model:
@@ -151,7 +151,7 @@ def provider(exchange: Exchange, host: str) -> str:
 
 
 def chat_ended(report: Report, answer: bytes) -> Attributes:
-    """Return the attributes of a finished model turn; ``answer``: the recorded part of the backend's answer."""
+    """Return the attributes of a finished model turn. ``answer`` is the recorded part of the backend's answer."""
     found: Attributes = {_TOKENS[kind]: count for kind, count in report.tokens.items() if kind in _TOKENS and count}
     if report.tokens and report.usage_estimated:
         found["toolsim.usage_estimated"] = True
@@ -168,10 +168,10 @@ def chat_ended(report: Report, answer: bytes) -> Attributes:
 
 
 def _answered(answer: bytes) -> Attributes:
-    """Return the id and the model in a backend's answer."""
+    """Return the id and the model that a backend's answer contains."""
     head = answer
     if not answer[:64].lstrip().startswith(b"{"):
-        # The first event of a stream contains both.
+        # The first event of a stream contains both the id and the model.
         end = re.search(rb"\r?\n\r?\n", answer[:_MAX_READ])
         head = answer[: end.end()] if end else b""
     if len(head) > _MAX_READ:
@@ -184,9 +184,9 @@ def _answered(answer: bytes) -> Attributes:
 
 
 def failure(report: Report, status: int | None) -> str:
-    """Return the error class of a turn, which is its code or the HTTP status; "" if there was no error."""
+    """Return the error class of a turn, which is its error code or the HTTP status; "" if there was no error."""
     if report.error:
-        # The code can come from the backend, and be any text.
+        # The code can come from the backend and contain any text.
         return OTHER if loggable_name(report.error) != report.error else report.error
     if status is None:
         return ABORTED
@@ -197,12 +197,12 @@ def failure(report: Report, status: int | None) -> str:
 
 
 def tool_name(call: ServedCall) -> str:
-    """Return the span name of a call."""
+    """Return the span name of a call to an MCP tool."""
     return f"execute_tool {clipped(call.name)}"
 
 
 def tool_began(server: Server, call: ServedCall) -> Attributes:
-    """Return the attributes of a call before it is made."""
+    """Return the attributes of a tool call that is about to be made."""
     found: Attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": clipped(call.name),
@@ -220,7 +220,7 @@ def tool_began(server: Server, call: ServedCall) -> Attributes:
 
 
 def tool_ended(outcome: ToolOutcome) -> Attributes:
-    """Return the attributes of a finished call; ``error.type`` only if it failed."""
+    """Return the attributes of a finished tool call. ``error.type`` is included only if the call failed."""
     if not outcome.code:
         return {}
     if outcome.code == FAILED:

@@ -1,8 +1,8 @@
 """The OpenTelemetry SDK, configured by the environment, without its verbose logging.
 
 The SDK and its exporters read the settings for sampling, limits, batches and addresses themselves. This module selects
-the exporters, since the SDK has no public function for this. The provider is not registered globally; otherwise
-packages that this process uses would create spans as well.
+the exporters, since the SDK has no public function for selecting them. The provider is not registered globally, because
+other packages in this process would then create spans as well.
 """
 
 from __future__ import annotations
@@ -24,34 +24,37 @@ from toolsim.version import __version__
 logger = logging.getLogger(__name__)
 
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"
-"""The version of the conventions whose names are used."""
+"""The schema URL for the version of the conventions that defines the attribute names."""
 
 FLUSH_SECONDS = 5.0
-"""How long the proxy's exit waits for spans that have not been exported."""
+"""Maximum time that the proxy's exit waits for spans that have not been exported, in seconds."""
 _POLL_SECONDS = 0.02
 _MAX_WORDS = 240
 
 _GROUP = "opentelemetry_traces_exporter"
-# Exporters by the value of OTEL_EXPORTER_OTLP_PROTOCOL; the default is the specification's recommendation.
+# Exporters by the value of OTEL_EXPORTER_OTLP_PROTOCOL. The default is the one that the specification recommends.
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc", "http/json": "otlp_json_http"}
-# The logger that reports a full queue; the exporters have their own loggers.
+# The logger that reports a full queue. Each exporter has a separate logger.
 _QUEUE = "opentelemetry.sdk._shared_internal"
 
 
 class Export:
-    """Creates and exports spans. ``exporters``: the destinations; ``content``: added to spans on export."""
+    """Creates and exports spans. ``exporters`` are the destinations, and ``content`` is added to spans on export."""
 
     def __init__(self, exporters: Sequence[SpanExporter], content: Content) -> None:
         self.content = content
         self._exporter = LoggingExporter(exporters, content)
-        # The process must not wait at exit for a collector that is gone.
+        # At exit, the process must not wait for a collector that is gone.
         self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self.tracer = self._provider.get_tracer("toolsim", __version__, schema_url=SCHEMA)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Export | None:
-        """Return the exporters that the environment requests, or None if they are not available, which is logged."""
+        """Create the exporters that the environment requests.
+
+        If they are not available, log the reason and return None.
+        """
         exporters: list[SpanExporter] = []
         for name in _names(environment):
             found = next(iter(entry_points(group=_GROUP, name=name)), None)
@@ -65,8 +68,8 @@ class Export:
         return cls(exporters, Content(is_asked_for(environment))) if exporters else None
 
     def end(self) -> Awaitable[None]:
-        """Export the remaining spans in a thread; return an awaitable, which takes ``FLUSH_SECONDS`` at most."""
-        # A daemon thread, so that it does not delay the process's exit either.
+        """Export the remaining spans in a thread. The returned awaitable takes at most ``FLUSH_SECONDS``."""
+        # The thread is a daemon, because it must not delay the process's exit either.
         ending = threading.Thread(target=self._provider.shutdown, name="toolsim traces", daemon=True)
         ending.start()
         return asyncio.get_running_loop().create_task(self._ended(ending))
@@ -80,7 +83,7 @@ class Export:
 
 
 class LoggingExporter(SpanExporter):
-    """Combines several exporters, and logs their failures once, not per batch or attempt."""
+    """Combines several exporters. Logs their failures once rather than for each batch or attempt."""
 
     def __init__(self, exporters: Sequence[SpanExporter], content: Content) -> None:
         self._exporters = exporters
@@ -92,7 +95,7 @@ class LoggingExporter(SpanExporter):
             logging.getLogger(name).addFilter(self._hear)
 
     def _hear(self, record: logging.LogRecord) -> bool:
-        """Handle an exporter's log record; the first record about a batch gives the reason for its failure."""
+        """Suppress an exporter's log record. The first record about a batch is kept as the reason for its failure."""
         self._heard = self._heard or record.getMessage()
         return False
 
@@ -118,7 +121,7 @@ class LoggingExporter(SpanExporter):
             return SpanExportResult.FAILURE
 
     def log_failure(self, why: str) -> None:
-        """Log the loss of spans, once."""
+        """Log the loss of spans, once until an export succeeds again."""
         if not self._is_failing:
             self._is_failing = True
             logger.warning("toolsim: traces cannot be exported: %s", " ".join(why.split())[:_MAX_WORDS])
@@ -134,7 +137,7 @@ class LoggingExporter(SpanExporter):
 
 
 def _names(environment: Mapping[str, str]) -> list[str]:
-    """Return the requested exporters, by the names under which packages register them."""
+    """Return the names of the requested exporters, under which packages register them."""
     names = [name.strip().lower() for name in (environment.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")]
     variables = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
     protocol = next((value for name in variables if (value := environment.get(name, "").strip())), "http/protobuf")

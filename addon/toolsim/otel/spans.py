@@ -1,4 +1,4 @@
-"""One exchange, as spans.
+"""Represents one exchange as spans.
 
     requestheaders ─▶ [SERVER span] ─▶ request: a CLIENT span ─┬─▶ closed
                                               ▲                │
@@ -31,17 +31,18 @@ from toolsim.wire.hosted_items import ServedCall
 
 
 class Spans(Feature):
-    """The spans of one exchange. ``over`` is called once they have ended."""
+    """The spans of one exchange. ``over`` is called once the spans have ended."""
 
     def __init__(self, export: Export, over: Callable[[Spans], None], flow: HTTPFlow, exchange: Exchange) -> None:
         self._export = export
         self._over = over
         self._context = propagate.extract(flow.request.headers)
-        """The parent's context: initially the client's span, then the span of this turn."""
+        """The context for new spans: initially the parent's, from the client's headers, then that of this turn's span.
+        """
         self._server: Span | None = None
         self._chat: Span | None = None
         self._status: int | None = None
-        """The status of the backend's answer."""
+        """The HTTP status of the backend's answer, None before its headers arrive."""
         if exchange.round is None:
             self._server = export.tracer.start_span(
                 conventions.turn_name(flow),
@@ -51,13 +52,13 @@ class Spans(Feature):
                 start_time=int(flow.request.timestamp_start * 1e9),
             )
             self._context = trace.set_span_in_context(self._server, self._context)
-            # Requests derived from this one, such as its rounds, become children of the span.
+            # Requests that are derived from this request, such as its rounds, become children of the span.
             _inject(flow.request.headers, self._context)
 
     # -- a model turn --
 
     def ask(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Begin a model turn, whose request is about to be sent."""
+        """Begin the span of a model turn whose request is about to be sent."""
         model = exchange.plan.form.model if exchange.plan is not None else exchange.report.model
         self._status = None
         self._chat = self._export.tracer.start_span(
@@ -73,7 +74,10 @@ class Spans(Feature):
         self._status = status
 
     def resend(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """End a turn that the backend has rejected; begin the next one, unless the client gets an error instead."""
+        """End the span of a turn that the backend has rejected.
+
+        Begin the next one unless the client receives an error.
+        """
         if self._chat is not None:
             _end(self._chat, str(self._status))
             self._chat = None
@@ -91,7 +95,7 @@ class Spans(Feature):
         span = self._export.tracer.start_span(conventions.tool_name(call), self._context, attributes=began)
         error = conventions.ABORTED
         try:
-            # The code that sends the request gets the span from the current context.
+            # The code that sends the request reads the span from the current context.
             with trace.use_span(span, record_exception=False, set_status_on_exception=False):
                 outcome = await calling
             span.set_attributes(found := conventions.tool_ended(outcome))
@@ -110,7 +114,7 @@ class Spans(Feature):
         self._end_chat(exchange, flow, report, conventions.failure(report, status and (self._status or status)))
         if self._server is not None:
             self._server.set_attributes(conventions.turn_ended(report, status))
-            # By the HTTP conventions, a client error is not an error of the server span.
+            # According to the HTTP conventions, a client error is not an error of the server's span.
             is_clients = status is not None and 400 <= status < 500
             _end(self._server, conventions.failure(report, status), is_failure=not is_clients)
 
@@ -137,14 +141,14 @@ class Spans(Feature):
 
 
 def _inject(headers: Headers, context: Context) -> None:
-    # A tracestate without its traceparent is meaningless.
+    # A tracestate without its traceparent would be meaningless.
     for name in propagate.get_global_textmap().fields:
         headers.pop(name, None)
     propagate.inject(headers, context)
 
 
 def _end(span: Span, error: str, *, is_failure: bool = True) -> None:
-    """End a span; ``error``: its class, "" for none."""
+    """End a span. ``error`` is the error class, "" for none."""
     if error:
         span.set_attribute(conventions.ERROR, error)
         if is_failure:

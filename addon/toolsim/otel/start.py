@@ -16,7 +16,7 @@ _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT
 
 
 def asked_by(environment: Mapping[str, str]) -> str:
-    """Return the name of the variable that enables traces, "" if none does."""
+    """Return the name of the variable that enables traces, "" if traces are not enabled."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return ""
     exporters = environment.get("OTEL_TRACES_EXPORTER", "").strip().lower()
@@ -26,7 +26,10 @@ def asked_by(environment: Mapping[str, str]) -> str:
 
 
 def addons(environment: Mapping[str, str]) -> list[object]:
-    """Return the addon, to be loaded after ``ToolSim``; none if traces are not enabled or a package is missing."""
+    """Return the addon, to be loaded after ``ToolSim``.
+
+    Return no addon if traces are disabled or a package is missing.
+    """
     asked = asked_by(environment)
     if not asked:
         return []

@@ -1,6 +1,6 @@
-"""The addon: attaches ``Spans`` to each exchange that queries a model, and reports events that they cannot observe.
+"""The addon: attaches ``Spans`` to each exchange that queries a model, and reports events that spans cannot observe.
 
-It is listed after ``ToolSim``, so each hook runs after the core's.
+The addon is listed after ``ToolSim``, so that each hook runs after the core's hook.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class Tracing:
 
     def __init__(self, export: Export) -> None:
         self._export = export
-        self._open: set[Spans] = set()  # Exchanges whose spans have not ended.
+        self._open: set[Spans] = set()  # The spans of exchanges that have not ended.
 
     def requestheaders(self, flow: HTTPFlow) -> None:
-        """Begin the turn of a client, or one of its rounds."""
+        """Begin the span of a client's turn, or of one of its rounds."""
         exchange = ToolSim.exchanges.of(flow)
         if exchange is None or not flow.live:
             return
@@ -34,14 +34,14 @@ class Tracing:
             exchange.attach(spans)
 
     def request(self, flow: HTTPFlow) -> None:
-        """Begin a model turn, if a model is queried now."""
+        """Begin the span of a model turn if a model is about to be queried."""
         exchange = ToolSim.exchanges.of(flow)
         spans = exchange.find(Spans) if exchange is not None else None
         if exchange is not None and spans is not None and flow.response is None and not exchange.is_delegated:
             spans.ask(flow, exchange)
 
     def toolsim_resend(self, flow: HTTPFlow) -> None:
-        """Begin the model turn again, without the feature that the backend rejected."""
+        """End the span of the rejected model turn, and begin a span for the request without the rejected feature."""
         exchange = ToolSim.exchanges.of(flow)
         if exchange is not None and (spans := exchange.find(Spans)) is not None:
             spans.resend(flow, exchange)
@@ -53,7 +53,10 @@ class Tracing:
             spans.answers(flow.response.status_code)
 
     def done(self) -> Awaitable[None]:
-        """Export the remaining spans. Not async, because a reload of the script calls it without awaiting."""
+        """Export the remaining spans.
+
+        This method is not async, because a reload of the script calls it without awaiting.
+        """
         for spans in self._open:
             spans.end("proxy_stopped")
         self._open.clear()
