@@ -1,1 +1,1 @@
-"""Renders requests and answers as text for people. Does not change anything."""
+"""Renders requests and answers as text for people, without changing any flow."""

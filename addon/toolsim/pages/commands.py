@@ -28,11 +28,11 @@ class Inspect:
     """The view ``toolsim`` and the commands ``toolsim.calls``, ``toolsim.transcript`` and ``toolsim.stats``."""
 
     def load(self, loader: Loader) -> None:
-        """Register the view."""
+        """Register the content view."""
         views.install(view.VIEWS)
 
     def done(self) -> None:
-        """Remove it."""
+        """Unregister the content view."""
         views.uninstall(view.VIEWS)
 
     @command.command("toolsim.calls")  # type: ignore[untyped-decorator]
@@ -49,7 +49,7 @@ class Inspect:
 
     @command.command("toolsim.transcript")  # type: ignore[untyped-decorator]
     def transcript(self, flows: Sequence[Flow]) -> Data:
-        """Show conversations as the model saw them, with its answer, as rows of speaker and text."""
+        """Show conversations as the model saw them, including its answer, as rows of speaker and text."""
         return _table([who, text] for flow in _exchanges(flows) for who, text in _transcript(flow))
 
     @command.command("toolsim.stats")  # type: ignore[untyped-decorator]
@@ -71,9 +71,9 @@ class Inspect:
 
 
 def _table(rows: Iterator[_Row], *heading: _Row) -> Data:
-    """Return rows as mitmproxy's type for tables, which is just another name for a list of lists.
+    """Return rows in mitmproxy's type for tables, which is an alias for a list of lists.
 
-    Raises CommandError if there are none: the console cannot show an empty table.
+    Raises CommandError if there are no rows, because the console cannot show an empty table.
     """
     table: Any = list(rows)
     if not table:
@@ -90,7 +90,7 @@ def _exchanges(flows: Sequence[Flow]) -> Iterator[HTTPFlow]:
 
 
 def _transcript(flow: HTTPFlow) -> Iterator[tuple[str, str]]:
-    """Yield the request's conversation, then the answer, as the model's own text if it was recorded."""
+    """Yield the request's conversation and then the answer. The answer is the model's own text if it was recorded."""
     from toolsim.pages.read_answer import read_answer
     from toolsim.pages.show_request import conversation_rows, read_conversation
 
@@ -108,7 +108,7 @@ def _transcript(flow: HTTPFlow) -> Iterator[tuple[str, str]]:
 
 
 def _counted(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the facts to count about one exchange, as kind and value."""
+    """Yield the countable facts about one exchange, each as a kind and a value."""
     status = report.get("status")
     if status is None:
         yield "exchange", "aborted"

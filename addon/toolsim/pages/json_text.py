@@ -1,6 +1,6 @@
 """Formats JSON for reading; numbers keep their original notation.
 
-Values that fit stay on one line. A string with line breaks is shown decoded.
+Values that fit on a line stay on one line. A string with line breaks is shown decoded.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import json
 from typing import Any
 
 MAX_INLINE = 72
-"""Maximum length in characters of a value that stays on one line."""
+"""Maximum length of a value that stays on one line, in characters."""
 
-# Values nested more deeply are meant for programs, and are shown on one line.
+# Maximum nesting depth of indented values. Deeper values are meant for programs and are shown on one line.
 _MAX_DEPTH = 40
 _BAR = "┆ "
 
@@ -23,7 +23,7 @@ class _Number(str):
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object; a name can occur more than once."""
+    """The members of a JSON object, as pairs because a name can occur more than once."""
 
 
 def pretty(text: str) -> str:
@@ -36,7 +36,7 @@ def pretty(text: str) -> str:
 
 
 def compact(value: Any) -> str:
-    """Return a JSON value on one line; "…" if it is nested too deeply."""
+    """Return a JSON value on one line, or "…" if the value is nested too deeply."""
     try:
         return json.dumps(value, ensure_ascii=False)
     except (ValueError, TypeError, RecursionError):
@@ -44,7 +44,7 @@ def compact(value: Any) -> str:
 
 
 def _lines(value: Any, depth: int) -> list[str]:
-    """Return the lines of a value with relative indentation; one line if it fits."""
+    """Return the lines of a value with relative indentation. A value that fits on a line has only one."""
     if isinstance(value, _Number):
         return [value]
     if not isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A page of plain text: headings, indented paragraphs, quotations with a bar. Takes linear time."""
+"""A page of plain text with headings, indented paragraphs, and quotations marked with a bar. Takes linear time."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from functools import lru_cache
 from toolsim.wire.json_codec import whole_text
 
 WIDTH = 84
-"""Width in columns: fits half a browser window and is easy to read."""
+"""Width of a page in columns. It fits half a browser window and is easy to read."""
 
 _INDENT = "  "
-# Not empty, because mitmweb renders each line as a block, and an empty block has no height.
+# The content of an empty line. It is a space, because mitmweb renders each line as a block, and an empty block has no
+# height.
 _EMPTY = " "
 _SEPARATOR = " · "
 _CONTINUATION = "↪ "
 
 
 class Page:
-    """Collects lines. ``depth``: the number of indentation levels."""
+    """Collects the lines of a page. ``depth`` is the number of indentation levels."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -55,7 +56,7 @@ class Page:
             self._lines.append(_EMPTY)
 
     def text(self, text: str, depth: int = 1, *, bar: str = "") -> None:
-        """Write running text, wrapped; a ``bar`` before each line makes it a quotation."""
+        """Write wrapped text. A ``bar`` before each line marks it as a quotation."""
         lead = _INDENT * depth + bar
         for line in text.split("\n"):
             self._lines += [(lead + part).rstrip() or _EMPTY for part in wrap(line, WIDTH - len(lead))]
@@ -65,14 +66,14 @@ class Page:
         self._lines.append(_INDENT * depth + one_line(text))
 
     def verbatim(self, text: str) -> None:
-        """Write text with its line breaks preserved; an arrow marks the continuation of a line that is too long."""
+        """Write text with its line breaks preserved. An arrow marks the continuation of a line that is too long."""
         for line in text.split("\n"):
             first, *rest = wrap(line, WIDTH - len(_CONTINUATION)) if len(line) > WIDTH else [line]
             self._lines += [first or _EMPTY, *(_CONTINUATION + part for part in rest)]
 
 
 def wrap(line: str, width: int = WIDTH) -> list[str]:
-    """Wrap one line at ``width`` characters, between words if there are any; the indentation is preserved."""
+    """Wrap one line at ``width`` characters, between words if possible, and preserve the indentation."""
     line = line.rstrip().replace("\t", "    ")
     if len(line) <= width:
         return [line]
@@ -100,5 +101,5 @@ def clip(text: str, limit: int) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """Return the number followed by the noun in singular or plural."""
+    """Return the number followed by the noun in its singular or plural form."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,4 +1,4 @@
-"""Parses the bytes of an answer: of any API, streamed or not, from the backend or from toolsim."""
+"""Parses the bytes of an answer from the backend or from toolsim, in the format of any API, streamed or not."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ Piece = TextBlock | StructuredCall | PassThrough
 
 @dataclass(slots=True)
 class ReadAnswer:
-    """The content of an answer. ``pieces``: by choice, in order; ``reasons``: the received finish reasons by choice.
+    """The content of an answer. ``pieces`` and ``reasons`` (the received finish reasons) are grouped by choice.
 
-    ``known``: the bytes are an answer of one of the APIs. ``whole``: its terminator was read. ``events``: the number of
-    events in a stream, 0 for a non-streamed body.
+    ``known`` is true if the bytes are an answer of one of the APIs, and ``whole`` if the answer's terminator was read.
+    ``events`` is the number of events in a stream, 0 for a non-streamed body.
     """
 
     known: bool = False
@@ -104,7 +104,7 @@ def _stream(data: bytes, answer: ReadAnswer) -> Iterator[BackendEvent]:
 
 
 def _reader_for(frame: ServerSentEvent) -> Reader | None:
-    """Return a reader for the API that the event belongs to, or None if that is ambiguous."""
+    """Return a reader for the API of an event, or None if the event's API is ambiguous."""
     chunk = parse_object(frame.data.encode())
     api = api_of_event(frame.event, chunk) if chunk is not None else None
     return api.reader() if api else None
@@ -144,7 +144,7 @@ _KINDS: dict[type, str] = {TextDelta: "text", RefusalDelta: "refusal", Reasoning
 
 
 class _Run:
-    """Collects the pieces of one choice, joining adjacent deltas of the same kind in linear time."""
+    """Collects the pieces of one choice. Joins adjacent deltas of the same kind in linear time."""
 
     def __init__(self, answer: ReadAnswer, choice: int) -> None:
         self._pieces = answer.pieces.setdefault(choice, [])
@@ -158,7 +158,7 @@ class _Run:
         self._texts.append(text)
 
     def next_message(self) -> None:
-        """Separate the texts of two adjacent messages with an empty line, as ``response`` does."""
+        """Separate the texts of two adjacent messages with an empty line, as ``toolsim.response`` does."""
         if self._kind == "text":
             self._texts.append(EMPTY_LINE)
 

@@ -1,6 +1,6 @@
 """Parses tool definitions and records in a prompt, for the content views and the scripted model.
 
-The modules that write them are in ``toolsim/request/``: ``manifest`` and ``forms`` (the manifest), ``notation``
+The modules that write these parts are in ``toolsim/request/``: ``manifest`` and ``forms`` (the manifest), ``notation``
 (argument templates), ``record`` (past calls and outputs), ``suffix`` (instructions at the end of a prompt). The proxy
 itself never parses prompts.
 """
@@ -22,7 +22,7 @@ from toolsim.request.prompt_suffix import NO_CALL
 from toolsim.request.record import ERROR
 from toolsim.wire.json_fields import loaded
 
-# Patterns of the lines that identify entries.
+# These patterns match the lines that identify entries.
 _TAG = re.compile(r"(?:  )?<([A-Za-z_][A-Za-z0-9_.-]*)>(?:\{|$)")
 _CALL = re.compile(r'  <[^<>]+>\{"name": ("(?:[^"\\]|\\.)*"), "arguments": (\{.*\})\}</[^<>]+>')
 _PARAMETERS = "  parameters: "
@@ -32,23 +32,20 @@ _FUNCTION = re.compile(r"function ([A-Za-z0-9_.-]+)\(args: .*\): any;( // \[stri
 
 _READ_WANT = re.compile(r"You (?:MUST call (?:a tool|(?:one of )?(.+))|may call no tool but (.+)) in this answer\.")
 
-# A word is unquoted, or a JSON string.
+# A word is either unquoted or a JSON string.
 _WORD = r'([A-Za-z0-9_.:-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")'
 _CALL_RECORD = re.compile(rf"\[function_call id={_WORD} call_id={_WORD} name={_WORD} arguments=(.*)\]")
 _ERROR_RECORD = re.compile(rf"\[{ERROR} reason=[A-Z_]+(?: name={_WORD})? expected=\"[^\"\\]*+(?:\\.[^\"\\]*+)*+\"\]")
-# Compact JSON has spaces only within strings.
+# Compact JSON contains spaces only within strings.
 _COMPACT = r'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^" ]++)++'
 _OUTPUT_RECORD = re.compile(
     rf"\[function_call_output (?:call_id={_WORD}|name={_WORD} arguments=({_COMPACT}))(?: nth=([0-9]+))? output=(.*)\]"
 )
 
 
-# Compact JSON contains spaces only within strings.
-
-
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The tools found in a text from ``start`` to ``end``. ``tag``: the name of the sentinel tag."""
+    """The tools found between ``start`` and ``end`` in a text. ``tag`` is the name of the sentinel tag."""
 
     start: int
     end: int
@@ -57,9 +54,9 @@ class Catalog:
 
 
 def find_catalog(text: str) -> Catalog | None:
-    """Return the manifest in ``text``, or None.
+    """Return the manifest in ``text``, or None if it contains no manifest.
 
-    The manifest ends with the sentence that closes every form, or with the rule for answers that follows it.
+    The manifest ends with the sentence that closes every form, or with the rule for answers that follows this sentence.
     Parameters are parsed as far as the form shows them.
     """
     start = text.find(HEADING)
@@ -76,7 +73,7 @@ def find_catalog(text: str) -> Catalog | None:
             else:
                 reader.line(bare)
         elif bare.startswith(ANSWER_RULE):
-            # The schema, if any, is on the next line.
+            # The schema, if the entry has one, is on the next line.
             end = at
             if bare.endswith(":"):
                 end += len(text[at:].partition("\n")[0])
@@ -101,12 +98,12 @@ def find_further(text: str) -> Catalog | None:
 
 
 class _Entries:
-    """Collects the tools in the lines of a manifest of any form. The entries are defined in ``forms.py``."""
+    """Collects the tools in the lines of a manifest of any form. ``forms.py`` defines the format of the entries."""
 
     def __init__(self) -> None:
         self.tools: list[Tool] = []
         self.tag = "tool_call"
-        # The first line of the entry, or of the comment above it.
+        # The first line of the current entry, or of the comment above it.
         self._head = ""
 
     def line(self, line: str) -> None:
@@ -150,11 +147,11 @@ _CHOICE = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^"|])+')
 
 
 class _Malformed(ValueError):
-    """The text is not a template."""
+    """The text is not an argument template."""
 
 
 def read_template(text: str) -> dict[str, Any] | None:
-    """Return the schema of a template, as far as the template shows it, or None for other text."""
+    """Return the schema of an argument template, as far as the template shows it, or None for other text."""
     tokens = [found["token"] for found in _TOKEN.finditer(text)]
     tokens.reverse()
     try:
@@ -165,7 +162,7 @@ def read_template(text: str) -> dict[str, Any] | None:
 
 
 def _read_value(tokens: list[str], depth: int) -> tuple[dict[str, Any], bool]:
-    """Return a value's schema and whether it is optional."""
+    """Consume the tokens of one value; return its schema and whether the value is optional."""
     token = tokens.pop()
     if depth > MAX_DEPTH + 2:
         raise _Malformed
@@ -217,14 +214,14 @@ def _read_type(text: str) -> dict[str, Any]:
 
 
 def wanted(items: Iterable[Item]) -> str:
-    """Return the line at the end of a prompt that requires or restricts calls, or ""."""
+    """Return the line at the end of a prompt that requires or restricts calls, or "" if it has no such line."""
     texts = [item.text for item in items if isinstance(item, Message) and item.role == "user"]
     last = texts[-1].rstrip().rpartition("\n")[2] if texts else ""
     return last if read_choice(last) is not None else ""
 
 
 def read_choice(line: str) -> ToolChoice | None:
-    """Return the tool choice that a line states, or None for any other line."""
+    """Return the tool choice that a line specifies, or None for any other line."""
     if line == NO_CALL:
         return ToolChoice("none")
     found = _READ_WANT.fullmatch(line)
@@ -239,7 +236,7 @@ def read_choice(line: str) -> ToolChoice | None:
 
 
 def is_error_record(line: str) -> bool:
-    """Return whether a line is the record of an error."""
+    """Return whether a line records an error."""
     return _ERROR_RECORD.fullmatch(line) is not None
 
 
@@ -250,7 +247,7 @@ def read_call_record(line: str) -> Call | None:
 
 
 def read_output_record(line: str) -> tuple[str, str] | None:
-    """Return the call's id, or its name and arguments, with the output (JSON), or None for other lines."""
+    """Return the recorded output (JSON) with the call's id, or with its name and arguments, or None for other lines."""
     found = _OUTPUT_RECORD.fullmatch(line)
     if found is None:
         return None

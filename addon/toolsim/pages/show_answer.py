@@ -30,10 +30,10 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class AnswerFacts:
-    """Facts about an answer in addition to its body; times are in seconds.
+    """Facts about an answer in addition to its body. Times are in seconds.
 
-    ``report``: ``flow.metadata["toolsim"]``, which can have any shape. ``received``: the backend's body if ``data`` is
-    the client's. ``own``: whether ``data`` is the backend's body, to which the verdicts of the report refer.
+    ``report`` is ``flow.metadata["toolsim"]``, which can have any shape. ``received`` is the backend's body if ``data``
+    is the client's body. ``own`` is true if ``data`` is the backend's body, to which the verdicts of the report refer.
     """
 
     status: int = 200
@@ -45,7 +45,7 @@ class AnswerFacts:
 
 
 def show_answer(data: bytes, facts: AnswerFacts) -> str:
-    """Return the page of the answer ``data``. Never raises; takes linear time."""
+    """Return the page of the answer whose body is ``data``. Never raises; takes linear time."""
     report = mapping(facts.report)
     answer = read_answer(data)
     page = Page()
@@ -56,7 +56,8 @@ def show_answer(data: bytes, facts: AnswerFacts) -> str:
     if received is not None and received.known and received.pieces:
         page.heading("THE MODEL WROTE")
         _choices(page, received, report)
-        if received.pieces == answer.pieces and not received.calls:  # Only field names and ids were rewritten.
+        # In this case, only field names and ids were rewritten.
+        if received.pieces == answer.pieces and not received.calls:
             page.gap()
             page.line("The client got the same.", 0)
         elif answer.pieces:
@@ -115,7 +116,8 @@ def _unreadable(page: Page, data: bytes) -> None:
 def _choices(page: Page, answer: ReadAnswer, report: Mapping[str, Any] | None) -> None:
     """Write the pieces of all choices.
 
-    ``report``: its verdicts are shown below the blocks; None for the client's side, whose text contains no blocks.
+    The verdicts of ``report`` are shown below the blocks. It is None for the client's side, whose text contains no
+    blocks.
     """
     for choice in sorted(answer.pieces):
         if len(answer.pieces) > 1:
@@ -158,7 +160,8 @@ def _piece(page: Page, piece: Piece, marks: _Marks | None) -> None:
 
 
 class _Marks:
-    """Splits the text of one choice into prose and blocks, at the offsets in the report, or else at the tags."""
+    """Splits the text of one choice into prose and blocks, at the offsets in the report, or at the tags without a
+    report."""
 
     def __init__(self, report: Mapping[str, Any], choice: int) -> None:
         self._blocks = [block for block in mappings(report.get("blocks")) if block.get("choice", 0) == choice]
@@ -167,7 +170,10 @@ class _Marks:
         self._at = 0
 
     def split(self, text: str) -> Iterator[tuple[str, str | None]]:
-        """Yield the parts of the choice's next run of text, each block with a description of its verdict."""
+        """Yield the parts of the choice's next run of text.
+
+        Each block has a description of its verdict, prose has None.
+        """
         if not self._judged:
             for piece, is_block in prose_and_blocks(text):
                 yield piece, "a block" if is_block else None

@@ -35,7 +35,7 @@ from toolsim.wire.json_fields import mapping, string
 _BAR = "│ "
 _INPUT_BAR = "┆ "
 
-# Fields that are not settings, and are shown elsewhere on the page.
+# Fields that are not settings and are shown elsewhere on the page.
 _SHOWN = frozenset(
     {"model", "stream", "tools", "functions", "tool_choice", "function_call", "parallel_tool_calls"}
 ).union(*(api.conversation_fields for api in APIS.values()))
@@ -47,7 +47,7 @@ _MAX_DESCRIPTION = 300
 class RequestFacts:
     """Facts about a request in addition to its body.
 
-    ``original``: the client's body if ``data`` is the backend's. ``report``: ``flow.metadata["toolsim"]``.
+    ``original`` is the client's body if ``data`` is the backend's. ``report`` is ``flow.metadata["toolsim"]``.
     """
 
     original: bytes | None = None
@@ -55,7 +55,7 @@ class RequestFacts:
 
 
 def show_request(data: bytes, facts: RequestFacts) -> str:
-    """Return the page of the request ``data``. Never raises; takes linear time."""
+    """Return the page of the request whose body is ``data``. Never raises; takes linear time."""
     report = mapping(facts.report)
     page = Page()
     body = parse_object(data)
@@ -89,7 +89,7 @@ def show_request(data: bytes, facts: RequestFacts) -> str:
 
 
 def read_conversation(data: bytes) -> tuple[Item, ...]:
-    """Return the items of a request body, its instructions first; () if it cannot be read. Never raises."""
+    """Return the items of a request body, its instructions first; () if the body cannot be parsed. Never raises."""
     body = parse_object(data)
     request = _read(body)[0] if body is not None else None
     if request is None:
@@ -98,7 +98,7 @@ def read_conversation(data: bytes) -> tuple[Item, ...]:
 
 
 def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
-    """Yield rows of (speaker, text) for messages, calls and outputs; a record within a text gets a row of its own."""
+    """Yield rows of (speaker, text) for messages, calls and outputs. A record within a text becomes a separate row."""
     for item in items:
         match item:
             case Message():
@@ -116,7 +116,7 @@ def conversation_rows(items: Iterable[Item]) -> Iterator[tuple[str, str]]:
 
 
 def _read(body: Mapping[str, Any]) -> tuple[ClientRequest | None, str]:
-    """Parse a request body of any API. The second value is the reason if that fails."""
+    """Parse a request body of any API. The second value is the reason if parsing fails, else ""."""
     try:
         return api_of_request(body).read(body), ""
     except BadRequest as bad:
@@ -200,7 +200,7 @@ def _tool(page: Page, tool: Tool, *, hidden: bool) -> None:
 
 
 def _item(page: Page, item: Item, catalog: Catalog | None, speaker: str) -> str:
-    """Write one item, and return its speaker: the assistant for calls, the tool for outputs."""
+    """Write one item and return its speaker: the assistant for calls, the tool for outputs."""
     match item:
         case Message():
             _message(page, item, item.role + (f" ({clip(item.name, 64)})" if item.name else ""), catalog)
@@ -264,9 +264,9 @@ def _segment(page: Page, kind: str, segment: str, catalog: Catalog | None) -> No
 
 
 def _segments(text: str, role: str, catalog: Catalog | None, tag: str = "tool_call") -> Iterator[tuple[str, str]]:
-    """Split a message into "text", "catalog", "call", "output" and "block".
+    """Split a message into segments of the kinds "text", "catalog", "call", "output" and "block".
 
-    Records are recognized only in messages to which toolsim writes them.
+    Records are recognized only in messages with a role for which toolsim writes records.
     """
     if catalog is not None:
         yield from _segments(text[: catalog.start], role, None, tag)
@@ -286,7 +286,7 @@ def _segments(text: str, role: str, catalog: Catalog | None, tag: str = "tool_ca
 
 
 def _prose(text: str, role: str, tag: str) -> Iterator[tuple[str, str]]:
-    """Find the blocks in an assistant's text, which are earlier calls with ``toolsim_history=tagged``."""
+    """Find the blocks in an assistant's text. With ``toolsim_history=tagged``, they are earlier calls."""
     if role != "assistant" or f"<{tag}>" not in text:
         yield "text", text
         return
@@ -314,12 +314,12 @@ def _output_line(call_id: str, output: str) -> str:
         value = json.loads(output)
     except (ValueError, RecursionError):
         value = None
-    # Decode text, which is written as a JSON string to keep it on one line.
+    # Text is decoded here, because it is written as a JSON string to keep it on one line.
     return f"← {clip(call_id, 80)}\n{value if isinstance(value, str) else pretty(output)}"
 
 
 def part_text(part: Part) -> str:
-    """Return a part as shown on a page: text unchanged, anything else in brackets."""
+    """Return a part as a page shows it: text unchanged, anything else in brackets."""
     match part:
         case Text(text):
             return text

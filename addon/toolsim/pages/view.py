@@ -1,7 +1,7 @@
 """The content views ``toolsim`` and ``toolsim-prompt``, for mitmweb, the console and ``mitmdump -vvv``.
 
-``toolsim`` renders a turn for people and is selected automatically. ``toolsim-prompt`` is selected by name, and shows
-the prompt exactly as the model received it, with the manifest unfolded.
+``toolsim`` renders a turn for people and is selected automatically. ``toolsim-prompt`` is selected by name. It shows
+the prompt exactly as the model received it, including the entire manifest.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from toolsim.wire.json_fields import mapping
 NAME = "toolsim"
 PROMPT_NAME = "toolsim-prompt"
 
-# mitmproxy's own views return 1 for their best match.
+# The priority of the view ``toolsim``. mitmproxy's own views return 1 for their best match.
 _OURS = 2.0
 _NOT_OURS = -1.0
 
 
 class TurnView(Contentview):
-    """Shows the request and answer of an exchange, on the client's or the backend's side, if they were stored."""
+    """Shows the stored request and answer of an exchange, as sent by the client or as received by the backend."""
 
     @property
     def name(self) -> str:
-        """The name in menus and commands."""
+        """The name of the view in menus and commands."""
         return NAME
 
     @property
     def syntax_highlight(self) -> SyntaxHighlight:
-        """No syntax highlighting, since the page has its own marks."""
+        """No syntax highlighting, since the page has its own markup."""
         return "none"
 
     def prettify(self, data: bytes, metadata: Metadata) -> str:
         """Return the page of a request or an answer."""
-        # The pages are imported on first use.
+        # The pages are imported on first use, to keep the start of the proxy fast.
         from toolsim.pages.show_answer import AnswerFacts, show_answer
         from toolsim.pages.show_request import RequestFacts, show_request
 
@@ -63,7 +63,7 @@ class TurnView(Contentview):
         return show_answer(data, facts)
 
     def render_priority(self, data: bytes, metadata: Metadata) -> float:
-        """Claim the bodies of exchanges that toolsim processed, and others that look like those of an API."""
+        """Claim the bodies of exchanges that toolsim processed, and other bodies that resemble those of an API."""
         flow, message = metadata.flow, metadata.http_message
         if not isinstance(flow, HTTPFlow) or not isinstance(message, Message):
             return _NOT_OURS
@@ -93,19 +93,22 @@ def is_exchange(flow: HTTPFlow) -> bool:
 
 
 def body(message: Message | None) -> bytes:
-    """Return a message's body, decoded if possible; b"" if there is none."""
+    """Return a message's body, decoded if possible; b"" if the message has no body."""
     content: bytes | None = message.get_content(strict=False) if message is not None else None
     return content or b""
 
 
 def received(flow: HTTPFlow) -> bytes | None:
-    """Return the backend's original answer, or None if the flow itself contains it or it was not recorded."""
+    """Return the backend's original answer, or None if the flow itself contains it or the answer was not recorded."""
     response = backup.incoming_response(flow) if report(flow) is not None else None
     return body(response) if response is not None else None
 
 
 def _side(flow: HTTPFlow) -> object:
-    """Return the side whose bodies a flow contains: "backend" after a revert, and in one of a recording's two flows."""
+    """Return the side whose bodies a flow contains.
+
+    It is "backend" after a revert, and in one of a recording's two flows.
+    """
     return (report(flow) or {}).get("side") or mapping(flow.metadata.get(NOTE)).get("side")
 
 
@@ -119,7 +122,7 @@ class PromptView(Contentview):
 
     @property
     def name(self) -> str:
-        """The name in menus and commands."""
+        """The name of the view in menus and commands."""
         return PROMPT_NAME
 
     @property
@@ -138,7 +141,7 @@ class PromptView(Contentview):
         return show_words(data if written is None else written)
 
     def render_priority(self, data: bytes, metadata: Metadata) -> float:
-        """Never claim a body: this view is selected by name."""
+        """Never claim a body, since this view is selected by name."""
         return _NOT_OURS
 
 
