@@ -3,7 +3,7 @@
 For the core, which needs no connection:
 
     servers      a server's settings: which of its tools are allowed, and which need approval
-    runtime      the protocol of the runtime that lists their tools and calls them
+    runtime      the protocol of the runtime that lists tools and calls them
     catalog      the servers' tools as functions for the model
     outcome      the outcome of a call, for the client and for the model
     approvals    calls that wait for approval
@@ -13,23 +13,25 @@ The runtime, which the core finds by name (``MCP`` in ``plugins.py``) and import
     engine          implements ``runtime``
     server_config   the known servers: the operator's file, and servers that requests name
     pool            the connections of this proxy
-    connection      one server: started or connected to, queried, dropped, retried   (``stdio``, ``web``: how)
+    connection      one server: started or connected to, queried, dropped, retried
+    stdio           the transport for a local server
+    web             the transport for a server over HTTP
     supervisor      the parent process of a local server, a separate program
     fair_lock       a fair lock for servers that handle one request at a time
-    result          a server's answer as the outcome of a call
 
 Servers are untrusted. Their output is only text for the model. Their capabilities are limited:
 
 1. *Addresses.* Commands come only from the operator's file. A client can name hosts in the operator's list, or servers
    in the file by their labels; redirects stay on the host.
-2. *Data sent to a server.* The arguments of its calls and its own headers or environment. It gets no other header
-   except the ids of a trace, none of the proxy's keys, and no part of the conversation. It cannot query the model or
-   the user.
+2. *Data sent to a server.* A server receives the arguments of its calls and its own headers or environment. It receives
+   no other header except the ids of a trace, none of the proxy's keys, and no part of the conversation. It cannot query
+   the model or the user.
 3. *Data from a server.* The size of one message is bounded, as is the total size between two requests. A server that
    sends more is disconnected. Results are text of bounded size.
 4. *Time.* Each request has a timeout. A local server that exceeds it is killed with all of its children, and restarted
-   on next use, after increasing pauses. Answers take turns with it, and none waits longer than the timeout.
-5. *Failure.* A server failure affects only the output of that call.
+   on next use, after increasing pauses. Answers take turns in using a server, and no answer waits longer than the
+   timeout.
+5. *Failure.* A server failure affects only the output of the failed call.
 
-The package ``mcp`` is imported for the first request to a server, in a thread, because this takes a second.
+The package ``mcp`` is imported for the first request to a server, in a thread, because the import takes a second.
 """

@@ -2,8 +2,8 @@
 
 1. The approved call is the call that was shown: tool, arguments and server are stored here, and the client's copy is
    not trusted. An id carries no information and cannot be guessed.
-2. An id is valid for one decision, for a limited time, and only for the same client: it is not found for another key
-   for the proxy or the backend.
+2. An id is valid for one decision, for a limited time, and only for the same client. A client with another key for the
+   proxy or the backend cannot use it.
 3. The number of waiting calls is limited. Beyond the limit, the oldest calls of the client with the most calls are
    dropped, which refuses them, so no client can displace another client's calls.
 4. If the operator decides (``OperatorApprovals``), the answer itself waits, for a limited time. A timeout counts as a
@@ -28,7 +28,7 @@ MAX_SECONDS = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class PendingApproval:
-    """A call that waits for approval. ``owner``: the client."""
+    """A call that waits for approval. ``owner`` identifies the client."""
 
     server: Server
     tool: str
@@ -39,14 +39,14 @@ class PendingApproval:
 
 
 class Approvals:
-    """Calls that wait for approval, by id."""
+    """The calls that wait for approval, by id."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._asked: FairCache[PendingApproval] = FairCache(MAX_WAITING, MAX_WAITING)
 
     def ask(self, server: Server, tool: str, shown: str, arguments: str, owner: str) -> str:
-        """Store a call; return the id by which it can be approved."""
+        """Store a call; return the id with which the client can approve it."""
         name = f"mcpr_{secrets.token_hex(24)}"
         asked = PendingApproval(server, tool, shown, arguments, owner, self._clock() + MAX_SECONDS)
         self._asked.put(name.encode(), asked, owner)
@@ -64,7 +64,10 @@ class Approvals:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPrompt:
-    """A call on whose approval an answer waits. ``answer``: the id of the client's flow."""
+    """The prompt for a call that the operator has to approve.
+
+    ``answer`` is the id of the client's flow, which waits.
+    """
 
     answer: str
     label: str
@@ -73,14 +76,17 @@ class ApprovalPrompt:
 
 
 class OperatorApprovals:
-    """Approval prompts for the operator. ``changed`` is called with an answer's id when its prompts have changed."""
+    """Approval prompts for the operator.
+
+    ``changed`` is called with an answer's id when the answer's prompts have changed.
+    """
 
     def __init__(self, changed: Callable[[str], None] = lambda answer: None) -> None:
         self._changed = changed
         self._waiting: dict[asyncio.Future[bool], ApprovalPrompt] = {}
 
     async def ask(self, question: ApprovalPrompt, seconds: float) -> bool:
-        """Wait for a decision; return False on a timeout."""
+        """Wait for the operator's decision; return False on a timeout."""
         decision: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting[decision] = question
         self._changed(question.answer)
@@ -93,11 +99,11 @@ class OperatorApprovals:
             self._changed(question.answer)
 
     def waiting(self, answer: str) -> list[ApprovalPrompt]:
-        """Return the prompts of an answer."""
+        """Return the open prompts of an answer."""
         return [question for question in self._waiting.values() if question.answer == answer]
 
     def decide(self, answer: str, *, approve: bool) -> list[ApprovalPrompt]:
-        """Decide all prompts of an answer; return them."""
+        """Approve or refuse all calls of an answer; return their prompts."""
         decided = [(decision, question) for decision, question in self._waiting.items() if question.answer == answer]
         for decision, _ in decided:
             if not decision.done():

@@ -1,7 +1,7 @@
-"""The tools of MCP servers as functions for the model, and the mapping of its calls to them.
+"""The tools of MCP servers as functions for the model, and the mapping from the model's calls to the tools.
 
 1. A tool is shown as ``label__tool``, in characters allowed in function names. If the name is taken by one of the
-   client's functions or by another server's tool, it gets a number, so that no tool can impersonate another.
+   client's functions or by another server's tool, a number is appended, so that no tool can impersonate another.
 2. A server's description of a tool is text for the model, and is truncated. A schema that does not describe an object
    is replaced with one for any object. The number and total size of a server's tools are bounded.
 3. Masked tools are not in the catalog, and tools that are not in the catalog are never called.
@@ -18,16 +18,16 @@ from toolsim.wire.json_codec import dump
 from toolsim.wire.mcp_items import shown_name
 
 MAX_TOOLS = 256
-"""Maximum number of one server's tools, which is more than any model can handle."""
+"""Maximum number of tools per server, which is more than any model can handle."""
 MAX_TOOLS_BYTES = 512 * 1024
-"""Maximum bytes of one server's tools, as JSON."""
+"""Maximum total size of one server's tools as JSON, in bytes."""
 _MAX_DESCRIPTION = 4_000
 _MAX_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteTool:
-    """A tool as its server lists it. ``is_read_only``: according to its own annotations."""
+    """A tool as its server lists it. ``is_read_only`` is true if the tool's own annotations declare it read-only."""
 
     name: str
     description: str = ""
@@ -49,7 +49,7 @@ def remote_tool(name: str, description: str | None, schema: Any, *, is_read_only
 
 @dataclass(frozen=True, slots=True)
 class HostedTool:
-    """A callable tool: its server, and whether a call needs approval."""
+    """A callable tool with its server. ``needs_approval`` is true if its calls need approval."""
 
     server: Server
     tool: RemoteTool
@@ -63,11 +63,11 @@ class McpCatalog:
         self._taken = set(taken)
         self._allow, self._deny = allow, deny
         self._tools: dict[str, HostedTool] = {}
-        self._names: dict[tuple[str, str], str] = {}  # The model's names, by label and tool.
+        self._names: dict[tuple[str, str], str] = {}  # The model's names for tools, by label and tool.
         self._withheld: set[str] = set()
 
     def add(self, server: Server, tools: Sequence[RemoteTool]) -> list[RemoteTool]:
-        """Add the tools of a server; return the tools on offer."""
+        """Add the tools of a server; return those that are on offer."""
         offered: list[RemoteTool] = []
         size = 0
         for tool in tools:
@@ -76,7 +76,7 @@ class McpCatalog:
             if len(offered) >= MAX_TOOLS or size > MAX_TOOLS_BYTES:
                 break
             if tool.name == server.web_search:
-                # This tool implements the tools declared as web searches.
+                # The web searches that requests declare use this tool, so it is not offered under its own name.
                 continue
             if not self.permits(server.label, tool.name) or not server.allows(tool.name, read_only=tool.is_read_only):
                 self._withheld.add(name)
@@ -92,35 +92,35 @@ class McpCatalog:
         return bool(self._tools)
 
     def find(self, name: str) -> HostedTool | None:
-        """Return the tool that a call refers to, or None."""
+        """Return the tool with the model's name ``name``, or None."""
         return self._tools.get(name)
 
     @property
     def tools(self) -> Mapping[str, HostedTool]:
-        """The tools, by the names that the model is shown."""
+        """The offered tools, by the names that the model sees."""
         return self._tools
 
     def free_name(self, name: str) -> str:
-        """Return a free name for another tool, and reserve it."""
+        """Return a variant of ``name`` that no tool has, and reserve it for another tool."""
         self._taken.add(free := self._free(name))
         return free
 
     def names(self, label: str) -> dict[str, str]:
-        """Return the model's name for each tool of one server."""
+        """Return the model's names of one server's tools, by tool."""
         return {tool: name for (whose, tool), name in self._names.items() if whose == label}
 
     def name(self, label: str, tool: str) -> str:
-        """Return the model's name for a tool; if the tool is not on offer, a name that no other tool has."""
+        """Return the model's name for a tool. For a tool that is not on offer, return a name that no other tool has."""
         return self._names.get((label, tool)) or self._free(shown_name(label, tool))
 
     @property
     def shown(self) -> frozenset[str]:
-        """The names that the model sees."""
+        """The names of the offered tools, as the model sees them."""
         return frozenset(self._tools)
 
     @property
     def masked(self) -> frozenset[str]:
-        """The names that the tools which the model must not call would have."""
+        """The names of the withheld tools, as the model would see them if it were allowed to call them."""
         return frozenset(self._withheld - self._taken - self._tools.keys())
 
     def functions(self) -> list[dict[str, Any]]:
@@ -138,12 +138,12 @@ class McpCatalog:
         ]
 
     def permits(self, label: str, tool: str) -> bool:
-        """Return whether the operator's lists allow a tool, by its own name or by the model's."""
+        """Return whether the operator's lists allow a tool, by its own name or by the model's name for it."""
         names = {shown_name(label, tool), tool}
         return (not self._allow or bool(names & set(self._allow))) and not names & set(self._deny)
 
     def _free(self, name: str) -> str:
-        """Return an unused name."""
+        """Return a variant of ``name`` that no tool has."""
         number, free = 1, name
         while free in self._taken or free in self._tools:
             number += 1

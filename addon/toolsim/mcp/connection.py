@@ -3,13 +3,13 @@
     idle ──ask──▶ opening ──▶ up ──failure or close──▶ idle, not before a while has passed
                      └──failure──────────────────────▶
 
-1. The package's client lives in its own task, from opening to closing, because its resources can only be released in
+1. The package's client lives in a separate task, from opening to closing, because its resources can only be released in
    the task that acquired them.
-2. Each request has a timeout. A server that exceeds it, or whose connection breaks, is dropped; its pending calls fail
-   with it. A server that answers with an error stays connected.
-3. A local server gets one request at a time, because most were never tested with more. Answers take turns, and a
-   request that has waited for the full timeout fails, so that its client gets an answer in bounded time.
-4. After each consecutive failure, the pause before the next attempt gets longer, up to a minute. Meanwhile, calls fail
+2. Each request has a timeout. A server that exceeds the timeout, or whose connection breaks, is dropped, and its
+   pending calls fail. A server that answers with an error stays connected.
+3. A local server receives one request at a time, because most servers were never tested with more. Answers take turns,
+   and a request that has waited for the full timeout fails, so that its client receives an answer in bounded time.
+4. After each consecutive failure, the pause before the next attempt is longer, up to a minute. Meanwhile, calls fail
    immediately.
 """
 
@@ -35,19 +35,19 @@ from toolsim.mcp.stdio import run_server
 from toolsim.version import __version__
 
 logger = logging.getLogger(__name__)
-# They log the messages of a server, and URLs, both of which may contain secrets.
+# These packages log URLs and the messages of a server, which might contain secrets.
 for _name in ("mcp", "client", "httpx2", "httpcore2"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 _MAX_PAGES = 20
 _MAX_PAUSE = 60.0
-# The client's error codes for failures of the connection, not of the tool.
+# The client's error codes for failures of the connection rather than of the tool.
 _BROKEN = (CONNECTION_CLOSED, REQUEST_TIMEOUT, INVALID_REQUEST)
 _MAX_WORDS = 300
 
 
 class ServerFailed(Exception):
-    """A server could not be reached or did not answer; the message has the reason, without secrets."""
+    """A server could not be reached or did not answer. The message contains the reason, without secrets."""
 
 
 class McpConnection:
@@ -67,7 +67,7 @@ class McpConnection:
 
     @property
     def is_busy(self) -> bool:
-        """Whether requests are in flight."""
+        """Whether any requests are in flight."""
         return self._asking > 0
 
     async def tools(self, who: Caller = NO_CALLER) -> tuple[RemoteTool, ...]:
@@ -77,7 +77,7 @@ class McpConnection:
         return self._tools
 
     async def call(self, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER) -> ToolOutcome:
-        """Call a tool; ``limit``: maximum bytes of its output. Never raises, regardless of the server."""
+        """Call a tool. ``limit`` is the maximum size of its output in bytes. Never raises, regardless of the server."""
 
         async def called(client: Client) -> ToolOutcome:
             try:
@@ -96,7 +96,7 @@ class McpConnection:
             return failed(str(problem))
 
     async def close(self) -> None:
-        """Close the connection; waiting callers get an error."""
+        """Close the connection. Waiting callers receive an error."""
         life, self._life = self._life, None
         if life is not None:
             life.end_later()
@@ -104,7 +104,7 @@ class McpConnection:
         await asyncio.gather(*self._ending, return_exceptions=True)
 
     def _ends(self, life: _Session) -> None:
-        # asyncio itself holds only weak references to tasks.
+        # The session keeps its task, because asyncio itself holds only weak references to tasks.
         if life.task is not None:
             self._ending.add(life.task)
             life.task.add_done_callback(self._ending.discard)
@@ -152,11 +152,11 @@ class McpConnection:
         except TimeoutError:
             raise self._given_up(life, f"it gave no answer within {self.server.timeout:g} seconds") from None
         except OSError as problem:
-            # The message contains file names of this machine.
+            # The exception's message is not used, because it contains file names of this machine.
             what = "be started" if self.server.command else "be reached"
             raise self._given_up(life, f"it cannot {what} ({type(problem).__name__})") from problem
         except Exception as problem:
-            # Few of the client's exceptions are documented, so any exception ends this connection.
+            # Most of the client's exceptions are undocumented, so any exception ends this connection.
             raise self._given_up(life, self._words(problem)) from problem
         self._failures = 0
         return answer
@@ -168,7 +168,7 @@ class McpConnection:
                     label = self.server.label
                     raise ServerFailed(f"The server {label!r} has failed; the next attempt is in {pause:.0f} s.")
                 self._life, self._tools = _Session(self), None
-            # It might still be opening, since the caller that requested it might be gone.
+            # The session might still be opening, since the caller that requested it might be gone.
             life = self._life
             await life.begin()
             return life
@@ -182,7 +182,7 @@ class McpConnection:
             self._not_before = self._clock() + min(_MAX_PAUSE, 2.0 ** min(self._failures - 1, 10) - 1)
         if life is not None:
             why = "; ".join([*life.cut, why])
-            # Closing can take a while, and the caller has no time left.
+            # Closing happens in the background, because it can take a while and the caller has no time left.
             life.has_failed = True
             life.end_later()
             self._ends(life)
@@ -196,14 +196,14 @@ class McpConnection:
         return self.clean(str(problem) or type(problem).__name__)
 
     def clean(self, text: str) -> str:
-        """Return a text with the server's secrets removed."""
+        """Return a text without the server's secrets and URL."""
         for secret in self.server.secrets:
             text = text.replace(secret, "[redacted]")
         return text.replace(self.server.url, "its address") if self.server.url else text
 
 
 class _Session:
-    """The lifetime of a server's client, from opening to closing, in its own task."""
+    """The lifetime of a server's client, from opening to closing, in a separate task."""
 
     def __init__(self, connection: McpConnection) -> None:
         self._connection = connection
@@ -212,12 +212,12 @@ class _Session:
         self.task: asyncio.Task[None] | None = None
         self._last_words: list[str] = []
         self.cut: list[str] = []
-        """The reason why the server was disconnected."""
+        """The reasons why the server was disconnected, such as an exceeded limit."""
         self.has_failed = False
 
     @property
     def client(self) -> Client:
-        """The client, once it is open."""
+        """The client of an open session."""
         return self._up.result()
 
     @property
@@ -239,14 +239,15 @@ class _Session:
     async def _run(self) -> None:
         info = Implementation(name="toolsim", version=__version__)
         try:
-            # The handshake that every server supports; a probe for the newer one makes some servers exit.
+            # Every server supports this legacy handshake. A probe for the newer one causes some servers to exit.
             async with Client(self._transport(), mode="legacy", client_info=info, cache=None) as client:
                 self._up.set_result(client)
                 await self._closing.wait()
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as problem:
-            # Waiting callers get a "connection closed" error; the cause is irrelevant to them.
+            # Callers that wait for the session receive the exception, or a "connection closed" error if the task was
+            # canceled.
             if not self._up.done():
                 is_plain = isinstance(problem, Exception)
                 self._up.set_exception(problem if is_plain else ConnectionError("the connection was closed"))
@@ -255,7 +256,7 @@ class _Session:
             self._closing.set()
             never_up = self._up.done() and self._up.exception() is not None
             if (self.has_failed or never_up) and self._last_words:
-                # Only the operator sees its standard error.
+                # The server's standard error is logged, so that only the operator sees it.
                 label, words = self._connection.server.label, self._connection.clean(self._last_words[-1])
                 logger.warning("toolsim: the last output of the MCP server %r: %s", label, words[-_MAX_WORDS:].strip())
 

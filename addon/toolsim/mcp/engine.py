@@ -18,7 +18,7 @@ def open_pool() -> Pool:
 
 
 def missing() -> str:
-    """Return a message about a missing package, "" if nothing is missing."""
+    """Return a message about a missing package, "" if all packages are installed."""
     if importlib.util.find_spec("mcp") is not None:
         return ""
     return f"the package 'mcp' is missing: {command_for_extra('mcp')}"

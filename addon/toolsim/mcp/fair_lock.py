@@ -1,7 +1,7 @@
-"""A fair lock: a server gets one request at a time, and answers take turns.
+"""A fair lock, so that a server receives one request at a time, and answers take turns.
 
 An answer can make dozens of concurrent calls. They run in order, but a call of another answer waits for at most one of
-them, not for all.
+these calls rather than for all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class FairLock:
     """A lock with one holder at a time."""
 
     def __init__(self) -> None:
-        # Waiters by answer, in order. The first waiter of the first answer gets the lock next.
+        # Waiters by answer, in order. The first waiter of the first answer receives the lock next.
         self._waiting: OrderedDict[Caller, deque[asyncio.Future[None]]] = OrderedDict()
         self._last = Caller()
         self._is_taken = False
@@ -41,7 +41,7 @@ class FairLock:
             async with asyncio.timeout(seconds):
                 await mine
         except BaseException:
-            # The lock may have been granted just as the waiter was cancelled.
+            # The lock might have been granted just as the waiter was canceled.
             if mine.done() and not mine.cancelled():
                 self._pass_on()
             raise
@@ -54,7 +54,7 @@ class FairLock:
             following = queue.popleft()
             if queue:
                 self._waiting[who] = queue
-            # A cancelled waiter is still in the queue.
+            # A canceled waiter might still be in the queue.
             if not following.done():
                 following.set_result(None)
                 return

@@ -1,4 +1,4 @@
-"""The outcome of a call: the client's item, and the model's output.
+"""The outcome of a call, as an item for the client and as output for the model.
 
 1. For the model, an error is an output in plain text. It quotes the server's own text, which is not trusted.
 2. A result is text: its text parts in order, and a note with kind and size for any other part. If there is no text, the
@@ -22,14 +22,14 @@ REFUSED = "REFUSED"
 LIMIT = "LIMIT"
 
 MAX_WORDS = 2_000
-"""Maximum characters of an error that are repeated."""
+"""Maximum length of the quoted text of an error, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """The outcome of a call. ``output``: its text, None if it failed; ``error``: in the API's format, else None.
+    """The outcome of a call. ``output`` is its text, None for a failure; ``error`` is in the API's format, else None.
 
-    ``code``: one of the codes above for a failure, "" for a result.
+    ``code`` is one of the codes above for a failure, "" for a result.
     """
 
     output: str | None
@@ -40,17 +40,20 @@ class ToolOutcome:
 
     @property
     def shown(self) -> str:
-        """The output for the model."""
+        """The output as shown to the model."""
         return self.output if self.output is not None else error_text(self.error)
 
 
 def failed(message: str, code: str = UNREACHABLE, number: int = -32000) -> ToolOutcome:
-    """Return the outcome of a call that its server never answered, or that was never made."""
+    """Return the outcome of a call that was never made or never answered."""
     return ToolOutcome(None, {"type": "mcp_protocol_error", "code": number, "message": message[:MAX_WORDS]}, code)
 
 
 def outcome_of(parts: Iterable[Mapping[str, Any]], structured: Any, *, is_error: bool, limit: int) -> ToolOutcome:
-    """Return the outcome of a server's result: its content ``parts`` in wire format; ``limit``: bytes of text."""
+    """Return the outcome of a server's result.
+
+    ``parts`` is its content in wire format; ``limit`` is in bytes of text.
+    """
     texts = [_text(part) for part in parts]
     if not texts and structured is not None:
         texts = [dump(structured)]

@@ -1,4 +1,4 @@
-"""The connections of this proxy. Connections to local servers stay open; all others are closed when idle."""
+"""The connections of this proxy to MCP servers. Connections to local servers stay open; others are closed when idle."""
 
 from __future__ import annotations
 
@@ -20,18 +20,21 @@ if TYPE_CHECKING:
     from toolsim.mcp.connection import McpConnection
 
 MAX_CONNECTIONS = 32
-"""Maximum connections to URLs. Servers that clients name have their own credentials, so no two clients share one."""
+"""Maximum number of connections to URLs.
+
+No two clients share one, since servers that clients name have their own credentials.
+"""
 MAX_OF_ONE = 8
-"""Maximum connections per client."""
+"""Maximum number of connections per client."""
 IDLE_SECONDS = 300.0
 
 
 class TooManyConnections(Exception):
-    """The limit for connections is reached; the message is safe for anyone to read."""
+    """The limit for connections is reached. The message is safe for anyone to read."""
 
 
 class Pool:
-    """Opens connections, and keeps them."""
+    """Opens connections and keeps them open."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -42,13 +45,13 @@ class Pool:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def tools(self, server: Server, who: Caller = NO_CALLER) -> tuple[RemoteTool, ...]:
-        """Return the tools of a server. Raises an exception whose message is safe for anyone to read."""
+        """Return the tools of a server. If it raises an exception, the message is safe for anyone to read."""
         return await (await self._connection(server, who.owner)).tools(who)
 
     async def call(
         self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER
     ) -> ToolOutcome:
-        """Call a tool of a server; ``limit``: maximum bytes of its output."""
+        """Call a tool of a server. ``limit`` is the maximum size of its output in bytes."""
         try:
             connection = await self._connection(server, who.owner)
         except TooManyConnections as problem:
@@ -63,8 +66,8 @@ class Pool:
 
     async def _connection(self, server: Server, owner: str) -> McpConnection:
         if self._module is None:
-            # Importing the package takes a second, which must not block the event loop. After that, nothing is awaited
-            # here, so that the calls of a round reach their server in order.
+            # Importing the package takes a second, which must not block the event loop. After the import, this method
+            # does not await anything, so that the calls of a round reach their server in order.
             self._module = await asyncio.to_thread(importlib.import_module, "toolsim.mcp.connection")
         endpoint = server.endpoint
         found: McpConnection | None = self._connections.get(endpoint)
@@ -84,9 +87,9 @@ class Pool:
                 self._close(key)
 
     def _make_room(self, owner: str) -> None:
-        """Close the least recently used connection of this owner or the one with the most. Raises TooManyConnections.
+        """Close the least recently used connection of this owner, or of the owner with the most connections.
 
-        Busy connections of other owners stay open.
+        Busy connections stay open. Raises TooManyConnections if no connection can be closed.
         """
         shares = Counter(self._owners[key] for key in self._connections if not key.command)
         if shares[owner] >= MAX_OF_ONE:

@@ -1,4 +1,4 @@
-"""The protocol of the runtime that lists and calls MCP tools: ``MCP`` in ``plugins.py``, imported on demand."""
+"""The protocol of the runtime that lists and calls MCP tools. The runtime is ``MCP`` in ``plugins.py``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from toolsim.plugins import MCP
 
 
 class Caller(NamedTuple):
-    """The originator of a request to a server. ``owner``: the client, by its key; ``answer``: the id of its flow."""
+    """The originator of a request to a server.
+
+    ``owner`` identifies the client by its key; ``answer`` is the flow's id.
+    """
 
     owner: str = ""
     answer: str = ""
@@ -26,41 +29,41 @@ class Pool(Protocol):
     """The connections of this proxy to servers, opened on demand."""
 
     async def tools(self, server: Server, who: Caller = NO_CALLER) -> Sequence[RemoteTool]:
-        """Return the tools of a server. Raises an exception whose message is safe for anyone to read."""
+        """Return the tools of a server. If it raises an exception, the message is safe for anyone to read."""
 
     async def call(
         self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER
     ) -> ToolOutcome:
-        """Call a tool of a server; ``limit``: maximum bytes of its output. Never raises, regardless of the server."""
+        """Call a tool of a server. ``limit`` is the maximum size of its output in bytes. Never raises."""
 
     async def close(self) -> None:
         """Stop all local servers, and close all connections."""
 
 
 class McpRuntime(Protocol):
-    """The interface of the runtime's module."""
+    """The interface of the module that implements the runtime."""
 
     def missing(self) -> str:
-        """Return a message about a missing package, for the operator; "" if nothing is missing."""
+        """Return a message for the operator about a missing package, "" if all packages are installed."""
 
     def read_file(self, text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
-        """Read the operator's file. Raises ValueError, whose message does not quote any value in the file."""
+        """Parse the operator's file. Raises ValueError, whose message does not quote any value in the file."""
 
     def read_tool(
         self, declared: Mapping[str, Any], param: str, known: Mapping[str, Server], hosts: Collection[str]
     ) -> Server:
-        """Parse an ``mcp`` tool of a request; ``known``: the file's servers by label. Raises BadRequest.
+        """Parse an ``mcp`` tool of a request. ``known`` contains the file's servers by label. Raises BadRequest.
 
-        ``hosts``: the hosts that a client can name, as ``host`` (https) or ``host:port``.
+        ``hosts`` contains the hosts that a client can name, as ``host`` (https) or ``host:port``.
         """
 
     def is_host_allowed(self, server: Server, hosts: Collection[str]) -> bool:
-        """Return whether a request can name a server with this URL; ``hosts`` as in ``read_tool``."""
+        """Return whether a request can name a server with this URL, given the allowed ``hosts`` as in ``read_tool``."""
 
     def open_pool(self) -> Pool:
         """Return a pool without connections."""
 
 
 def engine() -> McpRuntime:
-    """Return the runtime."""
+    """Return the runtime. It is imported on the first call."""
     return cast(McpRuntime, importlib.import_module(MCP))

@@ -9,9 +9,9 @@ The file has the usual format of MCP clients, with four additional keys: ``requi
 1. ``${NAME}`` and ``${env:NAME}`` refer to variables of the proxy's environment, so that the file does not have to
    contain secrets.
 2. Approval is the default: ``require_approval`` is ``always`` if it is missing, and for each tool that its filters do
-   not name. For a server in the file, a request can require approval for more tools, never for fewer.
-3. A request names a server in the file by its label, or one on an allowed host by its URL. A label from the file with
-   another URL is refused, since the model and the user identify servers by their labels.
+   not name. For a server in the file, a request can require approval for more tools, but never for fewer.
+3. A request names a server in the file by its label, or a server on an allowed host by its URL. A label from the file
+   with another URL is rejected, since the model and the user identify servers by their labels.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EVERY, NONE = Filter(), Filter(frozenset())
 
 
 def read_file(text: str, environment: Mapping[str, str]) -> tuple[Server, ...]:
-    """Read the operator's file. Raises ValueError, whose message does not quote any value in the file."""
+    """Parse the operator's file. Raises ValueError, whose message does not quote any value in the file."""
     document = parse_object(text.encode())
     if document is None:
         raise ValueError("it is not a JSON object")
@@ -94,7 +94,7 @@ def _timeout(value: Mapping[str, Any], param: str) -> float:
 
 
 def _strings(value: Mapping[str, Any], key: str, param: str) -> tuple[tuple[str, str], ...]:
-    """Return an object's members, all of which are strings, such as headers. Raises BadRequest."""
+    """Return the members of an object of strings, such as headers. Raises BadRequest."""
     given = optional(value, key, dict, param) or {}
     for name, text in given.items():
         if not isinstance(text, str) or re.search(r"[\r\n\0]", name + text) or not name:
@@ -111,7 +111,7 @@ def _filter(value: Any, param: str) -> Filter:
         case dict():
             names = optional(value, "tool_names", list, param)
             read_only = optional(value, "read_only", bool, param)
-            # Only from the Messages API, which can exclude tools by name.
+            # Only the Messages API can exclude tools by name.
             excluded = optional(value, "excluded_tool_names", list, param) or ()
             return Filter(
                 None if names is None else frozenset(map(str, names)), read_only, frozenset(map(str, excluded))
@@ -158,7 +158,7 @@ def _check_url(url: str, param: str) -> str:
 
 
 def is_host_allowed(server: Server, hosts: Collection[str]) -> bool:
-    """Return whether a request can name a server with this URL; ``hosts`` as in ``read_tool``."""
+    """Return whether a request can name a server with this URL, given the allowed ``hosts`` as in ``read_tool``."""
     try:
         return server.url is not None and _is_among(_check_url(server.url, ""), hosts)
     except BadRequest:
@@ -170,9 +170,9 @@ def _is_among(place: str, hosts: Collection[str]) -> bool:
 
 
 def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Server], hosts: Collection[str]) -> Server:
-    """Parse an ``mcp`` tool of a request; ``known``: the file's servers by label. Raises BadRequest.
+    """Parse an ``mcp`` tool of a request. ``known`` contains the file's servers by label. Raises BadRequest.
 
-    ``hosts``: the hosts that a client can name, as ``host`` (https) or ``host:port``.
+    ``hosts`` contains the hosts that a client can name, as ``host`` (https) or ``host:port``.
     """
     label = required(declared, "server_label", str, param)
     url = optional(declared, "server_url", str, param)
@@ -190,7 +190,7 @@ def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Serve
         if url is not None and url != own.url:
             message = f"'{label}' is one of this proxy's own servers: omit 'server_url', or choose another label."
             raise BadRequest(message, f"{param}.server_url", "invalid_value")
-        # Both have to match, so a client can only restrict the operator's rules further.
+        # A tool has to match the filters of both, so a client can only restrict the operator's rules further.
         stricter = own.free
         if declared.get("require_approval") is not None:
             stricter = (*own.free, *free) if own.free and free else ()

@@ -1,6 +1,6 @@
 """The settings of an MCP server: its location, the allowed tools, and the tools that need approval.
 
-The runtime reads the list of servers from the operator's file and from requests.
+The runtime parses these settings from the operator's file and from requests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SECONDS = 30.0
 class Filter:
     """A selection of a server's tools, by ``names`` or by whether they declare themselves read-only.
 
-    ``excluded``: names of tools that are not included.
+    ``excluded`` contains the names of tools that are not selected.
     """
 
     names: frozenset[str] | None = None
@@ -23,16 +23,17 @@ class Filter:
     excluded: frozenset[str] = frozenset()
 
     def fits(self, name: str, *, read_only: bool) -> bool:
-        """Return whether the filter includes a tool."""
+        """Return whether the filter selects a tool."""
         named = self.names is None or name in self.names
         return named and name not in self.excluded and (self.read_only is None or self.read_only == read_only)
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One server, by ``command`` or ``url``.
+    """The settings of one server, which has either a ``command`` or a ``url``.
 
-    ``allowed``: filters, all of which a tool has to match; ``free``: the same for calls without approval.
+    A tool is allowed if it matches all filters in ``allowed``, and needs no approval if it matches all filters in
+    ``free``.
     """
 
     label: str
@@ -49,21 +50,21 @@ class Server:
     web_search: str = ""
     """The tool that runs the web searches of requests, "" for none."""
     defers: bool = False
-    """Whether its tools are shown only after a search has found them; ``deferred``: individual tools, by name."""
+    """Whether the server's tools are shown only after a search has found them. ``deferred`` overrides this by name."""
     deferred: tuple[tuple[str, bool], ...] = ()
 
     @property
     def endpoint(self) -> Server:
-        """The server without its tool rules, since servers that differ only in these share a connection."""
+        """The server without its tool rules. Servers that differ only in their tool rules share a connection."""
         return replace(self, allowed=(), free=(), web_search="", defers=False, deferred=())
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Secrets that must never be echoed: header and environment values."""
+        """Header and environment values, which must never be echoed."""
         return tuple(value for _, value in (*self.headers, *self.environment) if len(value) > 2)
 
     def allows(self, tool: str, *, read_only: bool) -> bool:
-        """Return whether a tool may be called at all."""
+        """Return whether the model may call a tool, with or without approval."""
         return all(rule.fits(tool, read_only=read_only) for rule in self.allowed)
 
     def is_deferred(self, tool: str) -> bool:
@@ -71,5 +72,5 @@ class Server:
         return dict(self.deferred).get(tool, self.defers)
 
     def needs_approval(self, tool: str, *, read_only: bool) -> bool:
-        """Return whether a call of a tool needs approval."""
+        """Return whether calls of a tool need approval."""
         return not self.free or not all(rule.fits(tool, read_only=read_only) for rule in self.free)

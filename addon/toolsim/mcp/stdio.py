@@ -2,8 +2,9 @@
 
 The package's own transport reads a line of any length into memory, rescanning it from its beginning. Here, a server
 that writes a line of more than ``MAX_MESSAGE_BYTES``, or more than ``MAX_BETWEEN_BYTES`` since its last request, is
-killed. ``supervisor`` is its parent, so that its children are killed with it. It gets only the part of the environment
-that a program needs, and the operator's additions. Its standard error is kept for the log, without its secrets.
+killed. ``supervisor`` is the parent of a server, so that the server's children are killed with it. The server receives
+only the environment variables that a program needs, and those that the operator adds. Its standard error is kept for
+the log, without its secrets.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from toolsim.mcp.servers import Server
 
 MAX_MESSAGE_BYTES = 1024 * 1024
 MAX_BETWEEN_BYTES = 8 * 1024 * 1024
-"""Maximum bytes that a server can write between two requests, including notifications and noise."""
+"""Maximum number of bytes that a server can write between two requests, including notifications and noise."""
 MAX_BETWEEN_MESSAGES = 2_000
 
 _PIECE = 64 * 1024
 _END_SECONDS = 1.0
 _DRAIN_SECONDS = 0.3
 _MAX_WORDS = 2_000
-# Windows has neither, so a server is stopped without its children there, and no supervisor watches it.
+# Windows has no process groups, so a server there is stopped without its children and has no supervisor.
 _HAS_PROCESS_GROUPS = hasattr(os, "posix_spawnp") and hasattr(os, "killpg")
 
 Incoming = MemoryObjectSendStream[SessionMessage | Exception]
@@ -47,7 +48,7 @@ Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObj
 
 
 class OutputLimitExceeded(Exception):
-    """A server sent more than the limit."""
+    """A server sent more data than the limit allows."""
 
 
 class OutputMeter:
@@ -57,7 +58,7 @@ class OutputMeter:
         self._bytes = self._messages = 0
 
     def asked(self) -> None:
-        """Record a request."""
+        """Record a request, which resets the counts."""
         self._bytes = self._messages = 0
 
     def add(self, size: int, messages: int = 0) -> None:
@@ -71,7 +72,7 @@ class OutputMeter:
 
 
 class Process:
-    """A server's process and all processes that it starts; ``lifeline``: its supervisor's, None on Windows."""
+    """A server's process and all processes that it starts. ``lifeline`` is its supervisor's pipe, None on Windows."""
 
     def __init__(self, process: asyncio.subprocess.Process, lifeline: int | None) -> None:
         assert process.stdin is not None
@@ -80,7 +81,7 @@ class Process:
         self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
         self._process = process
         self._has_supervisor = lifeline is not None
-        # Closed by this object, or by the kernel when the proxy exits for any reason.
+        # The pipe is closed by this object, or by the kernel when the proxy exits for any reason.
         self._lifeline = lifeline
 
     @classmethod
@@ -118,7 +119,7 @@ class Process:
         return cls(process, lifeline)
 
     async def end(self) -> None:
-        """Stop the server: close its input, then send SIGTERM, then SIGKILL. Stop its children once it has exited."""
+        """Stop the server and its children: close its input, then send SIGTERM, then SIGKILL."""
         self.stdin.close()
         if self._lifeline is not None:
             with contextlib.suppress(OSError):
@@ -131,7 +132,7 @@ class Process:
                 break
         self.kill()
         if self._has_supervisor:
-            # If the supervisor itself was killed, the server might have survived, and might still hold its pipes.
+            # If the supervisor itself was killed, the server might have survived and might still have its pipes open.
             self._signal(signal.SIGKILL)
 
     def _terminate(self) -> None:
@@ -154,7 +155,7 @@ class Process:
 
 
 def _program(name: str, folder: str, environment: Mapping[str, str]) -> str:
-    """Return the path of a program. Raises FileNotFoundError, which the supervisor could report only to the log."""
+    """Return the path of a program. Raises FileNotFoundError here, since the supervisor could only log the error."""
     path = os.path.join(folder, name) if os.path.dirname(name) else name
     if (found := shutil.which(path, path=environment.get("PATH"))) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
@@ -165,7 +166,7 @@ def _program(name: str, folder: str, environment: Mapping[str, str]) -> str:
 async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[str], None]) -> AsyncGenerator[Streams]:
     """Start a server, and stop it on exit. Raises OSError.
 
-    ``cut`` is called with the reason for disconnecting it, ``log`` with the end of its standard error.
+    ``cut`` is called with the reason if the server is disconnected, and ``log`` with the end of its standard error.
     """
     process = await Process.start(server)
     incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -179,11 +180,11 @@ async def run_server(server: Server, cut: Callable[[str], None], log: Callable[[
     try:
         yield read, write
     finally:
-        # Shielded, so that cancelling the task does not leave the process running.
+        # The shield ensures that canceling the task does not leave the process running.
         with anyio.CancelScope(shield=True):
             read.close()
             await process.end()
-            # Remaining output is drained unless a detached child still holds the pipe open.
+            # The remaining output is read, unless a detached child still holds the pipe open.
             await asyncio.wait(tasks, timeout=_DRAIN_SECONDS)
             for task in tasks:
                 task.cancel()
@@ -204,15 +205,15 @@ async def _listen(process: Process, incoming: Incoming, meter: OutputMeter, cut:
         except OutputLimitExceeded as flood:
             cut(str(flood))
             process.kill()
-    # The output is discarded, but a full pipe would keep the server from exiting.
+    # The output is discarded. It must be read because a full pipe would prevent the server from exiting.
     while await process.stdout.read(_PIECE):
         pass
 
 
 async def lines_of(stdout: asyncio.StreamReader) -> AsyncGenerator[bytes]:
-    """Yield each complete line, with its end. Raises OutputLimitExceeded for a line that is too long.
+    """Yield each complete line with its line ending. Raises OutputLimitExceeded for a line that is too long.
 
-    This pauses for other tasks, because a server can write a million empty lines, and reading buffered data does not
+    Other tasks run in between, because a server can write a million empty lines, and reading buffered data does not
     suspend.
     """
     pace, start = TimeSlice(), b""
@@ -238,7 +239,7 @@ def _message(line: bytes) -> SessionMessage | Exception:
     try:
         return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
     except ValueError:
-        # The validator's message repeats the line.
+        # The validator's message is not used, because it repeats the line.
         return ValueError("The server sent a line that is not a protocol message.")
 
 
@@ -249,7 +250,7 @@ async def _speak(process: Process, outgoing: Outgoing, incoming: Incoming, meter
             process.stdin.write(request.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
             await process.stdin.drain()
     except OSError:
-        # The server is gone; waiting callers get an error.
+        # The server is gone, so waiting callers receive an error.
         incoming.close()
 
 

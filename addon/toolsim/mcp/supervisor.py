@@ -1,16 +1,16 @@
 """The parent process of a local server, which kills all of the server's descendants when the proxy exits.
 
-It is a separate program between the proxy and the server: ``python supervisor.py LIFELINE COMMAND …``.
-The server has the standard streams; the supervisor only watches.
+The supervisor is a separate program between the proxy and the server: ``python supervisor.py LIFELINE COMMAND …``. The
+server has the standard streams; the supervisor only watches.
 
-- LIFELINE is the reading end of a pipe whose other end only the proxy has. When that end is closed, by the proxy or by
-  the kernel because the proxy was killed, all processes that the server started are killed. A byte in the pipe means to
-  do the same once the server itself has exited.
-- Children that left the server's process group or session, and those whose parent has died, are still descendants of
-  the supervisor, since Linux gives orphans to the nearest *subreaper*. Other systems have no subreapers. There the
+- LIFELINE is the reading end of a pipe whose writing end only the proxy has. When the writing end is closed, by the
+  proxy or by the kernel because the proxy was killed, all processes that the server started are killed. A byte in the
+  pipe means that they are to be killed once the server itself has exited.
+- Children that left the server's process group or session, and children whose parent has died, are still descendants of
+  the supervisor, since Linux assigns orphans to the nearest *subreaper*. Other systems have no subreapers. There, the
   process group is killed, and processes that have left it survive.
 
-It is started without site packages: it must import only small parts of the standard library.
+The supervisor is started without site packages and must import only small parts of the standard library.
 """
 
 import contextlib
@@ -24,17 +24,17 @@ PR_SET_CHILD_SUBREAPER = 36
 NOT_STARTED = 127
 """The exit code for a command that cannot be run, as in shells."""
 _PATIENCE_SECONDS = 3.0
-"""How long to keep trying to kill processes that restart, or that this user is not allowed to kill."""
+"""Seconds during which to retry killing processes that restart, or that this user is not allowed to kill."""
 
 
 def main(arguments: list[str]) -> int:
-    """Run a command until all of its processes have exited; return its exit code, 1 for a signal."""
+    """Run a command until all of its processes have exited; return its exit code, or 1 after a signal."""
     lifeline, command = int(arguments[0]), arguments[1:]
     os.set_inheritable(lifeline, False)
     is_subreaper = _adopt_orphans()
     woken = _wake_on_signals()
     try:
-        # Python ignores these two signals, and programs that it starts would inherit that.
+        # Python ignores these two signals, and programs that it starts would inherit this setting.
         ignored = [signal.SIGPIPE, signal.SIGXFSZ]
         server = os.posix_spawnp(command[0], command, os.environ, setsigdef=ignored)
     except OSError as error:
@@ -60,21 +60,24 @@ def main(arguments: list[str]) -> int:
 
 
 def _adopt_orphans() -> bool:
-    """Become the parent of descendants whose parent dies; return whether the system supports that."""
+    """Become the parent of orphaned descendants; return whether the system supports this."""
     if sys.platform != "linux":
         return False
-    import ctypes  # only needed on this system
+    import ctypes  # This module is needed only on Linux.
 
     return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def _wake_on_signals() -> int:
-    """Return a pipe that is readable once a child has ended. Signals to the group are for the server."""
+    """Return a pipe that becomes readable once a child has ended.
+
+    Ignore signals to the group, which are for the server.
+    """
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # A handler, unlike SIG_IGN, is not passed on to the server.
+        # A no-op handler is used because, unlike SIG_IGN, it is not inherited by the server.
         signal.signal(number, lambda *_: None)
     return woken
 
@@ -87,7 +90,7 @@ def _drop_streams() -> None:
 
 
 def _reap() -> tuple[dict[int, int], bool]:
-    """Return the exit codes of the children that have exited, and whether any are left."""
+    """Return the exit codes of the children that have exited, and whether any children are left."""
     ended: dict[int, int] = {}
     while True:
         try:
@@ -100,7 +103,7 @@ def _reap() -> tuple[dict[int, int], bool]:
 
 
 def _kill_all(is_subreaper: bool) -> None:
-    """Kill descendants until there are none left, since a process can start others until it is killed."""
+    """Kill descendants until none are left, since a process can start others until it is killed."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while is_subreaper and _reap()[1] and time.monotonic() < end:
         for child in _descendants():
@@ -117,7 +120,7 @@ def _descendants() -> list[int]:
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                # The name in parentheses can itself contain spaces and parentheses.
+                # The command name in parentheses can itself contain spaces and parentheses.
                 parent = int(file.read().rpartition(b")")[2].split()[1])
                 children.setdefault(parent, []).append(int(name))
     found, unread = [], [os.getpid()]

@@ -1,8 +1,8 @@
 """A server over HTTP, either streamable HTTP or the older SSE, with bounded output and restricted redirects.
 
-1. Every request goes to the server's own origin, regardless of its redirects and events.
-2. An answer is read as it arrives. A compressed answer, which can expand a thousandfold, is rejected, as is one that
-   exceeds the limits for local servers (see ``stdio``).
+1. Every request is sent to the server's own origin, regardless of its redirects and events.
+2. An answer is read as it arrives. A compressed answer, which can expand a thousandfold, is rejected, as is an answer
+   that exceeds the limits for local servers (see ``stdio``).
 3. Proxies from the environment, cookie jars and password files are not used.
 """
 
@@ -27,7 +27,7 @@ _PIECE = 4 * 1024
 
 
 class Bounded(httpx2.AsyncBaseTransport):
-    """Requests to one origin whose answers are counted."""
+    """A transport that restricts requests to one origin and limits the size of answers."""
 
     def __init__(self, url: str, inner: httpx2.AsyncBaseTransport | None = None) -> None:
         self._origin = _origin(httpx2.URL(url))
@@ -40,7 +40,7 @@ class Bounded(httpx2.AsyncBaseTransport):
             raise httpx2.ConnectError("the server redirects to another host")
         if request.method == "POST":
             self._meter.asked()
-            # The originator's trace, if any; the package itself adds it to the message.
+            # Propagate the originator's trace, if any. The package itself adds the trace only to the message.
             inject(request.headers)
         response = await self._inner.handle_async_request(request)
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
@@ -60,10 +60,10 @@ class Bounded(httpx2.AsyncBaseTransport):
 
 
 class _Counted(httpx2.AsyncByteStream):
-    """A body of which at most ``limit`` bytes are read; 0: the number that the meter allows between two requests.
+    """A response body of at most ``limit`` bytes; 0 means that only the meter's limit between two requests applies.
 
-    It is passed on in small pieces with pauses, because it can consist of thousands of tiny chunks and events, and
-    reading buffered data does not suspend.
+    The body is passed on in small pieces with pauses, because it can consist of thousands of tiny chunks and events,
+    and reading buffered data does not suspend.
     """
 
     def __init__(self, stream: httpx2.AsyncByteStream, meter: OutputMeter, limit: int) -> None:
@@ -91,7 +91,7 @@ class _Counted(httpx2.AsyncByteStream):
 
 @asynccontextmanager
 async def connect(server: Server) -> AsyncGenerator[Any]:
-    """Connect to a server; ``timeout`` applies to everything that does not run a tool."""
+    """Connect to a server. Its ``timeout`` applies to everything except running a tool."""
     headers = {"accept-encoding": "identity", **dict(server.headers)}
 
     def client(
@@ -113,7 +113,7 @@ async def connect(server: Server) -> AsyncGenerator[Any]:
 
 @cache
 def _trusted() -> SSLContext:
-    """Return the trusted certificates. Loading them takes 70 ms, which blocks the proxy."""
+    """Return the trusted certificates. They are cached because loading them takes 70 ms, which blocks the proxy."""
     return httpx2.create_ssl_context()
 
 
