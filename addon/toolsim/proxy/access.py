@@ -1,13 +1,14 @@
 """Access control: pure functions of the request and the settings, which return a refusal or None.
 
-Rules, in this order:
+The rules apply in this order:
 
-1. *A forward proxy has to be enabled.* With a built-in backend, or with ``toolsim_models``, the listener is a server,
-   and requests to other hosts, tunnels (CONNECT) included, are refused: otherwise anyone who can reach the listener
-   could reach every service of this machine and its network. Setting ``toolsim_upstream`` enables the forward proxy, as
-   does choosing a mode such as socks5 or transparent.
-2. *The key.* If any key is set, every request needs one, regardless of its path: a backend might accept spellings of
-   its paths that toolsim does not recognize. A client of the forward proxy sends its key in ``Proxy-Authorization``.
+1. *A forward proxy has to be enabled.* With a built-in backend, or with ``toolsim_models``, the listener is a server.
+   It then refuses requests to other hosts, including tunnels (CONNECT), since anyone who can reach the listener could
+   otherwise reach every service of this machine and its network. Setting ``toolsim_upstream`` enables the forward
+   proxy, as does choosing a mode such as socks5 or transparent.
+2. *The key.* If any key is set, every request needs a key, regardless of its path, because a backend might accept
+   spellings of its paths that toolsim does not recognize. A client of the forward proxy sends its key in
+   ``Proxy-Authorization``.
 3. *Web pages*, unless a key is required. A page can send requests from any visitor's browser. So its origin has to be
    listed, unless this listener served the page, and the Host has to be a name that only this proxy can have. An
    attacker can make any other name resolve to this machine's address (DNS rebinding): the browser then mistakes the
@@ -35,7 +36,7 @@ from toolsim.wire.api import Api
 from toolsim.wire.apis import APIS
 
 KEY_HEADERS = tuple(dict.fromkeys(name for api in APIS.values() for name in api.key_headers))
-"""The headers in which clients send their key: the first with the Bearer scheme, the others without a scheme."""
+"""The headers in which clients send their key. The first header contains the Bearer scheme, the others only the key."""
 
 _BEARER = KEY_HEADERS[0]
 
@@ -60,7 +61,7 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal(ApiError):
-    """An access refusal, which is logged and counted by its reason (``refusals``)."""
+    """A refusal of access, which is logged and counted by its reason (``refusals``)."""
 
     reason: Reason
 
@@ -77,34 +78,34 @@ _WRONG_KEYS = Refusal(
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """The input of a decision. ``headers`` has lower-case names, or ignores their case."""
+    """The facts about a request that determine access. The names in ``headers`` are lower-case or case-insensitive."""
 
     method: str
-    # The target.
+    # The host to which the request is addressed.
     host: str
     port: int
     path: str
     headers: Mapping[str, str]
-    # The kind of connection: see ``route``.
+    # The kind of connection, as described in ``route``.
     is_reverse: bool = False
     is_direct: bool = False
-    # The client is configured to use this proxy (mitmproxy's regular and upstream modes).
+    # Whether the client is configured to use this proxy (mitmproxy's regular and upstream modes).
     is_forward: bool = False
-    # The users whose keys the client has sent to this server and to the forward proxy.
+    # The users whose keys the client has sent, to this server and to the forward proxy.
     user: User | None = None
     proxy_user: User | None = None
-    # The client's address has sent too many wrong keys: only keys that it has used before are accepted.
+    # Whether the client's address has sent too many wrong keys. Only keys that it has used before are then accepted.
     is_guessing: bool = False
-    # The client is on this machine.
+    # Whether the client is on this machine.
     is_local: bool = True
-    # The operator replays the request in mitmproxy, so it carries no key.
+    # Whether the operator replays the request in mitmproxy. A replayed request carries no key.
     is_resent: bool = False
-    # The Host that the client used to reach the proxy, as host and port; "" if unknown.
+    # The Host that the client used to reach the proxy, as host and port; "" if it is unknown.
     reached_at: str = ""
 
     @property
     def any_user(self) -> User | None:
-        """The user who sent the request, identified by either key."""
+        """The user who sent the request, identified by the key for this server or for the forward proxy."""
         return self.user or self.proxy_user
 
 
@@ -119,7 +120,7 @@ def own_names(hostname: str, listen_hosts: Iterable[str], origins: Origins) -> f
 
 
 def check_forward(settings: Settings, *, has_key: bool, is_guessing: bool = False) -> Refusal | None:
-    """Return the reason for refusing to forward this client's requests to other hosts, or None."""
+    """Return the reason for refusing to forward this client's requests to other hosts, or None if they are allowed."""
     if (settings.builtin is not None or settings.models is not None) and settings.upstream is None:
         message = (
             "This listener is not a forward proxy: it serves its own backend, under /v1. Requests for other hosts are "
@@ -139,9 +140,9 @@ def check_forward(settings: Settings, *, has_key: bool, is_guessing: bool = Fals
 
 
 def check_server(request: Incoming, settings: Settings, *, is_through: bool, to_builtin: bool) -> Refusal | None:
-    """Return the reason for refusing to serve a request, or None.
+    """Return the reason for refusing to serve a request, or None if it is allowed.
 
-    ``is_through``: the request was addressed to another host and is redirected to ``toolsim_upstream``.
+    ``is_through`` is true if the request was addressed to another host and is redirected to ``toolsim_upstream``.
     """
     if settings.api_key:
         if request.user is not None or (is_through and request.proxy_user is not None):
@@ -153,7 +154,8 @@ def check_server(request: Incoming, settings: Settings, *, is_through: bool, to_
     if to_builtin and settings.builtin == "codex" and not request.is_local:
         message = "The codex backend is served to other machines only with toolsim_api_key."
         return _forbidden(message, "remote_codex")
-    # In all other modes the Host is the target; only names that certainly belong to this proxy identify the listener.
+    # In all other modes, the Host is the target, so only names that certainly belong to this proxy identify the
+    # listener.
     if request.is_reverse and (problem := _foreign_name(request.reached_at, settings)):
         return _forbidden(problem, "foreign_host")
     problem = _foreign_page(request, settings)
@@ -167,7 +169,7 @@ def _forbidden(message: str, reason: Reason) -> Refusal:
 def user_of(headers: Mapping[str, str], api: Api | None, keys: ApiKeys) -> User | None:
     """Return the user whose key is in any of the key headers, or None.
 
-    ``api``: the API of the request, whose own header is read first.
+    ``api`` is the API of the request. The header that this API uses for keys is checked first.
     """
     tokens = (
         _bearer_token(headers[name]) if name == _BEARER else headers[name] for name in _order(api) if name in headers
@@ -178,8 +180,8 @@ def user_of(headers: Mapping[str, str], api: Api | None, keys: ApiKeys) -> User 
 def owner_of(fields: Iterable[tuple[bytes, bytes]], api: Api | None, user: User | None) -> str:
     """Return the owner of a request with these header fields.
 
-    It is the user's owner or, without a user, a one-way hash of the key, regardless of the key's header and scheme.
-    ``api``: as in ``user_of``.
+    The result is the user's owner or, without a user, a one-way hash of the key, regardless of the key's header and
+    scheme. ``api`` has the same meaning as in ``user_of``.
     """
     if user is not None:
         return user.owner
@@ -196,7 +198,7 @@ def _order(api: Api | None) -> tuple[str, ...]:
 
 
 def _token(name: str, value: str) -> str:
-    """Return the token in a header without its scheme."""
+    """Return the token in a header value, without its scheme."""
     scheme, *rest = value.split(None, 1)[:2] or ("",)
     if scheme.lower() == "bearer" or (rest and name == _BEARER):
         return "".join(rest).strip()
@@ -204,7 +206,8 @@ def _token(name: str, value: str) -> str:
 
 
 def proxy_user_of(header: str, keys: ApiKeys) -> User | None:
-    """Return the user whose key is in a ``Proxy-Authorization`` header: Bearer, or Basic with any user name."""
+    """Return the user whose key is in a ``Proxy-Authorization`` header, either as Bearer or as Basic with any user
+    name."""
     scheme, _, token = header.strip().partition(" ")
     if scheme.lower() != "basic":
         return keys.user(_bearer_token(header))
@@ -221,7 +224,7 @@ def _bearer_token(header: str) -> str:
 
 
 def _foreign_name(reached_at: str, settings: Settings) -> str:
-    """Return the reason to reject the Host that a client used to reach the proxy, or ""."""
+    """Return the reason to reject the Host that a client used to reach the proxy, or "" if it is allowed."""
     host = host_of(reached_at).lower().rstrip(".")
     # A request without a Host is allowed, because a browser always sends one.
     if not reached_at or is_address(host) or is_loopback(host) or host in settings.names or settings.origins.are_all:
@@ -237,7 +240,7 @@ def _foreign_page(request: Incoming, settings: Settings) -> str:
     origin = request.headers.get("origin")
     if not origin or settings.origins.allow(origin):
         return ""
-    # A page from this listener: the web interface of a backend.
+    # A page with the origin of this listener belongs to the backend's web interface.
     served_from = request.reached_at.lower()
     if served_from and origin.lower() in (f"http://{served_from}", f"https://{served_from}"):
         return ""

@@ -1,10 +1,10 @@
 """The addon: mitmproxy's hooks, in the order in which mitmproxy calls them, and the objects that do the work.
 
-- ``dispatch``: dispatches a request whose headers have arrived.
-- ``bodies``: handles the body of a request or an answer.
-- ``exchanges``: all exchanges in progress; each ``Exchange`` holds one request and its answer.
-- ``guard``: ends an exchange if one of these hooks raises an exception.
-- ``mitmproxy12``: ends answers early, which mitmproxy itself cannot do.
+- ``dispatch`` handles a request whose headers have arrived.
+- ``bodies`` handles the body of a request or an answer.
+- ``exchanges`` contains all exchanges in progress; each ``Exchange`` has one request and its answer.
+- ``guard`` ends an exchange if one of these hooks raises an exception.
+- ``mitmproxy12`` ends answers early, which mitmproxy itself cannot do.
 """
 
 from __future__ import annotations
@@ -60,29 +60,33 @@ from toolsim.proxy.worker import WorkQueue
 
 logger = logging.getLogger(__name__)
 
-# Long enough that keep-alives are rare, short enough for clients that give up after 30 s without an event.
+# This interval is long enough that keep-alives are rare, and short enough for clients that give up after 30 s without
+# an event.
 KEEPALIVE_SECONDS = 10.0
 
 
 class ToolSim:
-    """Function calling for text-only backends.
+    """Adds function calling to text-only backends.
 
-    ``keepalive``: seconds of silence after which the client of a stream gets a keep-alive.
-    ``alone``: nothing else shares the event loop, so hooks run synchronously.
-    ``by_hand``: full names of options that count as set explicitly even if they have their default values.
+    ``keepalive``: seconds of silence after which the client of a stream receives a keep-alive. ``alone``: whether
+    nothing else shares the event loop, so that hooks can run synchronously. ``by_hand``: full names of options that
+    count as set explicitly even if they have their default values.
     """
 
     exchanges: ClassVar = Exchanges()
-    """All exchanges in progress: shared by all instances, so that a reload of the script loses none."""
+    """All exchanges in progress. All instances share them, so that no exchange is lost when the script is reloaded."""
     guard: ClassVar = Guard()
-    """Ends an exchange in which an exception is raised; shared for the same reason."""
+    """Ends an exchange in which an exception is raised. All instances share it, so that it survives a reload."""
 
     def __init__(
         self, *, keepalive: float = KEEPALIVE_SECONDS, alone: bool = False, by_hand: Collection[str] = ()
     ) -> None:
         self._keepalive = keepalive
         self._by_hand = frozenset(by_hand)
-        """Names are only added: mitmproxy forgets which options were set when it rolls back a change."""
+        """The options that were set explicitly.
+
+        Names are only added, because mitmproxy forgets them when it rolls back a change.
+        """
         self._is_running = False
         self._modes: list[ProxyMode] = []
         self._work = WorkQueue(has_workers=not alone)
@@ -116,10 +120,10 @@ class ToolSim:
             self._drain,
             Clearance(self.guard),
         ]
-        """The addons loaded with this one: their hooks run after its own. ``Clearance`` has to be the last."""
+        """The addons loaded with this addon. Their hooks run after its own, and ``Clearance`` has to be the last."""
 
     def _wire(self, settings: Settings) -> None:
-        """Create the objects that depend on settings; they hold no state, only references to longer-lived objects."""
+        """Create the objects that depend on settings. They have no state, only references to longer-lived objects."""
         self._settings = settings
         readiness = Readiness(settings, self._builtin, self._memory, self._drain)
         overview = Overview(settings, self._builtin, self._reports)
@@ -149,7 +153,10 @@ class ToolSim:
     # -- lifecycle --
 
     def load(self, loader: Loader) -> None:
-        """Register the options. Raises OptionsError if one is invalid: the proxy must not start without toolsim."""
+        """Register the options.
+
+        Raises OptionsError for an invalid option, since the proxy must not start without toolsim.
+        """
         for warning in table.register(loader, os.environ):
             logger.warning(warning)
         if problems := startup.take_problems(loader.master.options):
@@ -194,7 +201,10 @@ class ToolSim:
             self._builtin.update(settings, modes)
 
     def running(self) -> Awaitable[None]:
-        """Start the built-in backend. Not async: a reload of the script calls this without awaiting it."""
+        """Start the built-in backend.
+
+        This hook is not async, because a reload of the script calls it without awaiting.
+        """
         self._is_running = True
         web.widen_comments(getattr(ctx.master, "app", None))
         started = self._builtin.start(self._settings, self._modes)
@@ -203,7 +213,10 @@ class ToolSim:
         return started
 
     def done(self) -> Awaitable[None]:
-        """Stop everything. Not async, for the same reason; when mitmproxy exits, it awaits the returned task."""
+        """Stop all components. This hook is not async, because a reload of the script calls it without awaiting.
+
+        When mitmproxy exits, it awaits the returned task.
+        """
         self._is_running = False
         patches.uninstall()
         rows.uninstall()
@@ -220,26 +233,26 @@ class ToolSim:
         await self._servers.stop()
         await self._memory.close()
 
-    # -- a request --
+    # -- the request --
 
     def requestheaders(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Route a request, and open an exchange if toolsim handles it."""
+        """Route a request. Open an exchange if toolsim handles the request."""
         return self._dispatcher.dispatch(flow)
 
     def request(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Rewrite a request: immediately, or in the returned awaitable if that would take long."""
+        """Rewrite a request, either immediately or, if that would take long, in the returned awaitable."""
         exchange = self.exchanges.of(flow)
         return self._body_rewriter.request(flow, exchange) if exchange is not None else None
 
     def toolsim_resend(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Rewrite a request again, without the feature that its backend rejected."""
+        """Rewrite a request again without the feature that its backend rejected."""
         exchange = self.exchanges.of(flow)
         return self._body_rewriter.resend(flow, exchange) if exchange is not None else None
 
-    # -- its answer --
+    # -- the answer --
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Decide how to pass an answer to the client."""
+        """Prepare to pass the answer to the client, once its headers have arrived."""
         exchange, response = self.exchanges.of(flow), flow.response
         assert response is not None
         if SOCKET in flow.metadata:
@@ -259,17 +272,17 @@ class ToolSim:
         await answer.pause()
 
     def toolsim_ask(self, flow: HTTPFlow) -> None:
-        """Start a further round in place of the end of a streamed answer."""
+        """Start another round in place of the end of a streamed answer."""
         if (exchange := self.exchanges.of(flow)) is not None:
             self._body_rewriter.ask(flow, exchange)
 
     async def toolsim_store(self, flow: HTTPFlow) -> None:
-        """Store a streamed answer before its client receives the end."""
+        """Store a streamed answer before its client receives the end of the stream."""
         if (exchange := self.exchanges.of(flow)) is not None:
             await self._context_loader.store_streamed(exchange)
 
     def response(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Rewrite a non-streamed answer, returning as ``request`` does; end the exchange in any case."""
+        """Rewrite a non-streamed answer, immediately or in the returned awaitable, and end its exchange."""
         exchange = self.exchanges.of(flow)
         if exchange is not None:
             return self._body_rewriter.answer(flow, exchange)
@@ -278,7 +291,7 @@ class ToolSim:
         return None
 
     def error(self, flow: HTTPFlow) -> None:
-        """Forget an exchange that was aborted."""
+        """Close an aborted exchange."""
         if SOCKET in flow.metadata:
             self._sockets.answered(flow)
         self.exchanges.close(flow, None)

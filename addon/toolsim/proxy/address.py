@@ -16,7 +16,7 @@ _NUMBERS = re.compile(r"[0-9a-fx]+(\.[0-9a-fx]+){0,3}", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """The destination of redirected requests; ``path`` (without a trailing slash) precedes the endpoint's path."""
+    """The destination of redirected requests. ``path`` has no trailing slash and precedes the endpoint's path."""
 
     scheme: str
     host: str
@@ -25,11 +25,11 @@ class Upstream:
 
 
 def parse_url(url: str) -> Upstream:
-    """Return the backend of a base URL. Raises ValueError."""
+    """Parse the base URL of a backend. Raises ValueError."""
     if (found := _parsed(url)) is not None:
         return found
     if credentials := re.match(r"(\w+://)[^/?#]*@", url):
-        # The message must not repeat credentials: it ends up in logs.
+        # The message is logged, so it must not repeat the credentials.
         plain = credentials[1] + url[credentials.end() :]
         raise ValueError(
             f"got {plain} with a name and password, expected none: let clients send a key, or set toolsim_upstream_key"
@@ -81,13 +81,13 @@ def host_of(authority: str) -> str:
 
 
 def leads_here(address: str) -> bool:
-    """Return whether a connection to an address certainly ends on this machine; this includes 0.0.0.0 and ``::``."""
+    """Return whether a connection to an address certainly ends on this machine. This includes 0.0.0.0 and ``::``."""
     parsed = _parse(address)
     return is_loopback(address) or (parsed is not None and parsed.is_unspecified)
 
 
 def url_host(host: str) -> str:
-    """Return a listener's host as it appears in a URL; the unspecified address becomes the loopback address."""
+    """Return a listener's host as it appears in a URL. An unspecified address becomes the loopback address."""
     parsed = _parse(host)
     if (parsed is not None and parsed.is_unspecified) or not host:
         return LOOPBACK
@@ -97,8 +97,8 @@ def url_host(host: str) -> str:
 def is_listener(host: str, port: int, sockname: tuple[str | int, ...] | None) -> bool:
     """Return whether the target of a request is the socket (``sockname``) on which it arrived.
 
-    Only names that certainly belong to this machine count: another name that resolves to it might be an attack by a
-    web page (DNS rebinding).
+    Only names that certainly belong to this machine count. Another name that resolves to this machine might be an
+    attack by a web page (DNS rebinding).
     """
     if not sockname or port != sockname[1]:
         return False
@@ -109,7 +109,7 @@ def _parse(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
-        # The short, octal and hexadecimal spellings that ``connect`` accepts: 127.1, 0x7f.1, 2130706433.
+        # ``connect`` accepts short, octal and hexadecimal spellings: 127.1, 0x7f.1, 2130706433.
         try:
             return ipaddress.IPv4Address(socket.inet_aton(address)) if _NUMBERS.fullmatch(address) else None
         except OSError:

@@ -1,7 +1,7 @@
-"""Errors and model lists in the format of a client's API, if that is not OpenAI's (``Api.has_own_errors``).
+"""Converts errors and model lists to the format of a client's API, if it is not OpenAI's (``Api.has_own_errors``).
 
-toolsim and nearly every backend write errors and model lists in OpenAI's format. A client expects its own API's
-format: Claude Code interprets any other error as an unsupported feature.
+toolsim and nearly every backend use OpenAI's format. A client expects the format of its own API: Claude Code interprets
+any other error as an unsupported feature.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ApiFormat(Feature):
         response = flow.response
         if response is None or (exchange.is_turn and response.status_code < 400):
             return False
-        # Only a complete body can be converted.
+        # The body is not streamed, because only a complete body can be converted.
         response.stream = False
         return True
 

@@ -1,4 +1,7 @@
-"""Commands with which the operator approves or refuses calls; the flow list shows the waiting answers."""
+"""Commands that list the calls that wait for approval, and approve or refuse them.
+
+The flow list shows waiting flows.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +22,18 @@ from toolsim.proxy.mitmproxy12.web import updated
 logger = logging.getLogger(__name__)
 
 WAITS = "waits for approval: "
-"""The prefix of the comment on a flow whose answer waits."""
+"""The prefix of the comment on a flow whose answer waits for approval."""
 
 
 class Approve:
-    """The commands ``toolsim.waiting``, ``toolsim.approve`` and ``toolsim.refuse``, and the calls they apply to."""
+    """Implements the commands ``toolsim.waiting``, ``toolsim.approve`` and ``toolsim.refuse``."""
 
     def __init__(self) -> None:
         self.desk = OperatorApprovals(self._changed)
         self._flows: WeakValueDictionary[str, HTTPFlow] = WeakValueDictionary()
 
     def watch(self, flow: HTTPFlow) -> None:
-        """Remember a client's flow whose answer might have to wait."""
+        """Remember a client's flow, because its answer might have to wait for approval."""
         self._flows[flow.id] = flow
 
     @command.command("toolsim.waiting")  # type: ignore[untyped-decorator]
@@ -45,12 +48,12 @@ class Approve:
 
     @command.command("toolsim.approve")  # type: ignore[untyped-decorator]
     def approve(self, flows: Sequence[Flow]) -> None:
-        """Allow the calls that these answers wait for, once."""
+        """Approve the calls that the answers of these flows are waiting for, once."""
         self._decide(flows, approve=True)
 
     @command.command("toolsim.refuse")  # type: ignore[untyped-decorator]
     def refuse(self, flows: Sequence[Flow]) -> None:
-        """Refuse the calls that these answers wait for; the model receives the refusal."""
+        """Refuse the calls that the answers of these flows are waiting for. The model receives the refusal."""
         self._decide(flows, approve=False)
 
     def _decide(self, flows: Sequence[Flow], *, approve: bool) -> None:
@@ -75,11 +78,11 @@ class Approve:
 
 
 def _comment(questions: Sequence[ApprovalPrompt]) -> str:
-    # Without arguments: a comment is stored with the flow.
+    # The comment omits the arguments, because it is stored with the flow.
     return WAITS + ", ".join(f"{question.label}.{question.tool}" for question in questions) if questions else ""
 
 
 def _answers(flows: Sequence[Flow]) -> list[str]:
-    """Return the ids of the client flows to which these flows belong; a round belongs to its client's flow."""
+    """Return the ids of the client flows to which these flows belong. A round belongs to its client's flow."""
     reports = [(flow, flow.metadata.get(REPORT) or {}) for flow in flows]
     return list(dict.fromkeys(str(report.get("part_of") or flow.id) for flow, report in reports))

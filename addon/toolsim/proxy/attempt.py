@@ -3,11 +3,11 @@
 Some servers accept ``tools`` and some can enforce the form of the answer; some have one API and some have three. Only
 an answer shows which features a server supports, and for which model. So with ``auto`` the first request tries the
 feature. If an error names the feature, or rejects the path, the client's request is rewritten without the feature, or
-for the next API. It is then resent within the same exchange (``mitmproxy12.fallback_resend``), so that the client sees
-only one answer. Over HTTP/2 that is impossible, and the client gets the error. The result is remembered, and logged
-once.
+for the next API. The request is then resent within the same exchange (``mitmproxy12.fallback_resend``), so that the
+client sees only one answer. Resending is impossible over HTTP/2, where the client receives the error. The result is
+remembered, and logged once.
 
-A request is resent only after an error that shows that the backend did not run it: the rejection of a feature or path.
+A request is resent only after an error which shows that the backend did not run it: the rejection of a feature or path.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from toolsim.wire.json_codec import parse_object
 
 logger = logging.getLogger(__name__)
 
-# An error that states a reason is short.
+# Maximum size of an error in bytes. An error that contains a reason is short.
 _MAX_ERROR_BYTES = 1024 * 1024
 _LOGGED_CHARACTERS = 300
 _WARNINGS: Mapping[BackendFeature, str] = {
@@ -49,19 +49,19 @@ _WARNINGS: Mapping[BackendFeature, str] = {
 
 
 Fields = tuple[tuple[bytes, bytes], ...]
-"""The headers of a request, in mitmproxy's form."""
+"""The header fields of a request, in mitmproxy's form."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Error:
-    """An HTTP error of a backend."""
+    """An HTTP error from a backend."""
 
     status: int
     text: str
 
 
 class Attempt(Feature):
-    """A rewritten request with an optional feature, and its replacement without it."""
+    """A rewritten request with an optional feature, and the replacement request without the feature."""
 
     def __init__(self, job: RequestJob, headers: Fields) -> None:
         self._job = job
@@ -69,11 +69,11 @@ class Attempt(Feature):
         self._headers = headers
         """The request's headers before it was rewritten."""
         self.second: RequestJob | None = None
-        """The job that rewrites the request without the rejected feature; None if it is not resent."""
+        """The job that rewrites the request without the rejected feature; None if the request is not resent."""
         self.final: Response | None = None
-        """The client's answer if the backend rejected the paths of all APIs: the first error."""
+        """The client's answer if the backend rejected the paths of all APIs, which is the first error."""
         self._warnings: list[str] = []
-        """The features rejected so far, for the report."""
+        """The features that the backend has rejected so far, for the report."""
         self._rejected: list[ApiName] = []
         self.first_plan: Plan | None = None
         """The plan of the request that received the first error."""
@@ -92,7 +92,7 @@ class Attempt(Feature):
         may_lack_path = self._may_lack_path and response.status_code in NO_PATH
         if is_present or not (has_features or may_lack_path):
             return False
-        # The error might concern only the attempted feature, which its body shows.
+        # The body is not streamed, because it shows whether the error concerns only the attempted feature.
         response.stream = False
         return True
 
@@ -103,7 +103,8 @@ class Attempt(Feature):
     def is_refused(self, exchange: Exchange, flow: HTTPFlow, *, can_resend: bool) -> bool:
         """Inspect an error that has arrived completely; return whether to replace it.
 
-        The replacement is the answer to the ``second`` request, which requires ``can_resend``, or the ``final`` error.
+        The error is replaced by the answer to the ``second`` request, which requires ``can_resend``, or by the
+        ``final`` error.
         """
         error = _error(flow)
         if error is None:
@@ -130,7 +131,7 @@ class Attempt(Feature):
                 return True
             job = replace(job, policy=replace(job.policy, backend=job.fallbacks[0]), fallbacks=job.fallbacks[1:])
         if not can_resend:
-            # This request gets the error, but later requests use the next API.
+            # The client receives this error, but later requests use the next API.
             if self._rejected:
                 backend.rejects(self._rejected)
             return False
@@ -139,7 +140,7 @@ class Attempt(Feature):
         return True
 
     def take_resent(self, exchange: Exchange, flow: HTTPFlow, done: RequestResult) -> None:
-        """Send the request as rewritten the ``second`` time, or unchanged if it no longer needs rewriting."""
+        """Send the request, rewritten by the ``second`` job, or unchanged if it no longer has to be rewritten."""
         assert self.second is not None
         self._job, self.second = self.second, None
         request = flow.request
@@ -160,7 +161,7 @@ class Attempt(Feature):
         return rejects_path(error.status, parse_object(error.text.encode()), model)
 
     def _note_api(self, exchange: Exchange) -> None:
-        """Remember which APIs a backend has, and which it lacks."""
+        """Remember the API that the backend accepted and those that it rejected."""
         if self._rejected:
             exchange.backend.has(self._api(exchange), self._rejected)
 
@@ -171,7 +172,7 @@ class Attempt(Feature):
 
 
 def _note_missed_calls(backend: Backend, plan: Plan, report: Report) -> None:
-    """Note a backend that received native tools but answered with a call as text: its parser does not support them."""
+    """Remember that a backend does not parse tool calls: it received native tools but answered with a call as text."""
     missed = any(verdict.startswith("call ") for block in report.blocks for verdict in block["verdicts"])
     if missed and "tools" in plan.attempts:
         backend.refuses(plan.backend_model, "tools")

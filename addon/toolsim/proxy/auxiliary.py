@@ -1,4 +1,4 @@
-"""Auxiliary requests, for a token count or a summary instead of a turn: see ``wire/responses/operations.py``."""
+"""Auxiliary requests, for a token count or a summary instead of a turn. See ``wire/responses/operations.py``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ class AuxiliaryRequest(Feature):
     def __init__(self, action: Action) -> None:
         self._action = action
         self._prepared = b""
-        """For a summary: the messages that are kept. For a count: an estimate, until it has been sent."""
+        """For a summary, the messages that are kept.
+
+        For a token count, an estimate, until the estimate has been sent.
+        """
 
     @override
     def on_job(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:
@@ -34,7 +37,7 @@ class AuxiliaryRequest(Feature):
         by = next((api for api in APIS.values() if api.token_count and policy.engine in api.token_count.engines), None)
         if self._action != "input_tokens":
             return job
-        # No fallbacks: a rejected path might mean that the server lacks only the counting endpoint.
+        # Fallbacks are omitted, because a rejected path might mean that the server lacks only the counting endpoint.
         job = replace(job, fallbacks=())
         if counts_itself or by is None:
             return job
@@ -57,7 +60,7 @@ class AuxiliaryRequest(Feature):
         assert flow.response is not None
         if self._action != "input_tokens":
             return False
-        # The body shows whether the backend can count tokens.
+        # The body is not streamed, because it shows whether the backend can count tokens.
         flow.response.stream = False
         return True
 
@@ -68,7 +71,7 @@ class AuxiliaryRequest(Feature):
         return self._action == "input_tokens"
 
     def _take_count(self, exchange: Exchange, flow: HTTPFlow) -> None:
-        """Inspect a backend's answer to a token count; a backend that cannot count is not queried again."""
+        """Process a backend's answer to a token count. A backend that cannot count tokens is not queried again."""
         response = flow.response
         if exchange.plan is None or response is None or not self._prepared:
             return
@@ -98,6 +101,6 @@ class AuxiliaryRequest(Feature):
                 return replace(done, body=body)
 
     def _estimate(self) -> Response:
-        # Cleared, so that ``on_body`` does not mistake the estimate for the backend's answer.
+        # The estimate is cleared, so that ``on_body`` does not mistake it for the backend's answer.
         estimate, self._prepared = self._prepared, b""
         return Response.make(200, estimate, {"content-type": "application/json"})

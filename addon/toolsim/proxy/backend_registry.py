@@ -1,7 +1,7 @@
-"""A registry of backends by address: the server software, its APIs, and the features that it rejected.
+"""A registry of backends by address, with the server software, the APIs, and the features that each backend rejected.
 
 A backend is probed when the first API request for it arrives, with GET requests for pages that only one kind of server
-has (``request/engine.py``). Its answers show which features and API paths it rejects (``attempt.py``).
+has (``request/engine.py``). Its answers to requests show which features and API paths it rejects (``attempt.py``).
 
 1. Only backends that the operator named are probed: the target of a reverse mode, ``toolsim_upstream``, or one of
    ``toolsim_models``. Hosts that clients reach through the forward proxy are not probed, and a built-in backend needs
@@ -13,8 +13,8 @@ has (``request/engine.py``). Its answers show which features and API paths it re
 4. After a failed connection, a different server might run at the address next time. The known facts remain in use until
    a server there has answered a probe. Probes are sent at increasing intervals, so as not to burden a server that is
    already struggling.
-5. An API whose path a backend rejected is tried last for ``MISSING_SECONDS``: after that time, the backend might have
-   been updated.
+5. An API whose path a backend rejected is tried last for ``MISSING_SECONDS``, after which the backend might have been
+   updated.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WAIT_SECONDS = 1.0
 PROBE_SECONDS = 5.0
 _MAX_PAGE_BYTES = 4 * 1024 * 1024
 
-# Addresses and models can come from clients, so their number is limited.
+# Maximum number of remembered backends, which is limited because addresses and models can come from clients.
 _MAX_BACKENDS = 256
 _MAX_REFUSED = 1024
 
@@ -57,7 +57,7 @@ _ORDERS: Mapping[ApiName, tuple[ApiName, ...]] = {api.name: backends_of(api) for
 
 
 class Root(NamedTuple):
-    """The root of a backend's URLs: its address, and the prefix of its paths before ``/v1``."""
+    """The root of a backend's URLs, which consists of its address and the prefix of its paths before ``/v1``."""
 
     scheme: str
     host: str
@@ -65,7 +65,7 @@ class Root(NamedTuple):
     path: str = ""
 
     def url(self, page: str) -> str:
-        """Return the URL of a page."""
+        """Return the URL of a page below this root."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}{self.path}{page}"
 
@@ -76,42 +76,43 @@ NO_ROOT = Root("http", "", 0)
 
 @dataclass(slots=True, eq=False)
 class Backend:
-    """One backend."""
+    """A backend and the known facts about it."""
 
     root: Root
-    # None until it has answered the probe.
+    # The server software, None until the backend has answered a probe.
     engine: Engine | None = None
-    # Whether another server might be at its address now.
+    # Whether another server might now run at the backend's address.
     is_stale: bool = False
-    # Whether the operator named it. Other backends get only the requests that clients address to them.
+    # Whether the operator named the backend. Other backends receive only the requests that clients address to them.
     is_named: bool = False
-    # Whether it is the built-in backend that toolsim started.
+    # Whether this is the built-in backend that toolsim started.
     is_builtin: bool = False
-    # The APIs in which it does not support token counts.
+    # The APIs in which the backend does not support token counts.
     uncounted: set[ApiName] = field(default_factory=set)
-    # The APIs whose paths it rejected, with the times (monotonic clock) until which they are tried last.
+    # The APIs whose paths the backend rejected, with the times (monotonic clock) until which they are tried last.
     missing: dict[ApiName, float] = field(default_factory=dict)
-    # The last logged line about its APIs.
+    # The last line about the backend's APIs that was logged.
     logged: str = ""
-    # The context windows that it reported, by model ("" for any), and when they expire (``windows.py``).
+    # The context windows that the backend reported, by model ("" for any), and the time when they expire
+    # (``windows.py``).
     windows: Mapping[str, int] = field(default_factory=dict)
     windows_until: float = 0.0
-    # Rejected features, by model.
+    # The features that the backend rejected, by model.
     refused: set[tuple[str, Feature]] = field(default_factory=set)
     # The models whose last complete answer had no token counts.
     without_usage: set[str] = field(default_factory=set)
     asking: asyncio.Task[None] | None = None
-    # The time of the last probe, and the minimum number of seconds before the next one.
+    # The time of the last probe, and the minimum number of seconds before the next probe.
     asked_at: float | None = None
     rest: float = REST_SECONDS
 
     @property
     def is_known(self) -> bool:
-        """Whether the server at its address has been identified."""
+        """Whether the server at the backend's address has been identified."""
         return self.engine is not None and not self.is_stale
 
     def may_be_asked(self, now: float) -> bool:
-        """Return whether to probe the server now; each probe increases the interval before the next."""
+        """Return whether to probe the server now. Each probe increases the interval before the next one."""
         if self.asking is not None or self.is_known:
             return False
         if self.asked_at is not None:
@@ -124,7 +125,7 @@ class Backend:
         return True
 
     def is_now(self, engine: Engine) -> None:
-        """Record the identified engine; discard the facts about a stale server, which might have been replaced."""
+        """Record the identified engine. Discard the facts about a stale server, which might have been replaced."""
         if self.is_stale:
             self.refused.clear()
             self.uncounted.clear()
@@ -136,11 +137,11 @@ class Backend:
         self.is_stale = True
 
     def known_for(self, policy: Policy) -> Policy:
-        """Return the operator's policy with the identified engine, or "unknown"."""
+        """Return the operator's policy with the engine filled in, which is "unknown" until it has been identified."""
         return replace(policy, engine=self.engine or "unknown") if policy.engine == "auto" else policy
 
     def apis_for(self, client: Api, chosen: ApiName | Literal["auto"]) -> tuple[ApiName, ...]:
-        """Return the APIs to try for a client, in order (rule 5); ``chosen``: the operator's setting.
+        """Return the APIs to try for a client, in order (rule 5). ``chosen`` is the operator's setting.
 
         For a backend that the operator did not name, only one API is tried.
         """
@@ -154,13 +155,16 @@ class Backend:
         return tuple(sorted(order, key=self.missing.__contains__))
 
     def has(self, found: ApiName, rejected: Collection[ApiName]) -> None:
-        """Record the API in which the backend answered after rejecting the paths of other APIs."""
+        """Record the API in which the backend answered after it had rejected the paths of other APIs."""
         self.rejects(rejected)
         self.missing.pop(found, None)
         self._log(logging.INFO, f"APIs {apis_line([found], self.missing)}")
 
     def has_none(self) -> None:
-        """Log that the backend offers none of the APIs. Not cached: the backend might still be starting."""
+        """Log that the backend offers none of the APIs.
+
+        The result is not cached, since the backend might still be starting.
+        """
         self._log(logging.WARNING, f"it {NO_API}: is the base URL correct?")
 
     def _log(self, level: int, line: str) -> None:
@@ -169,48 +173,48 @@ class Backend:
             logger.log(level, "toolsim: the backend at %s: %s", self.root.url("/v1"), line)
 
     def rejects(self, apis: Collection[ApiName]) -> None:
-        """Remember to try these APIs last for a while."""
+        """Remember that the backend rejected the paths of these APIs, so that they are tried last for a while."""
         self.missing |= dict.fromkeys(apis, time.monotonic() + MISSING_SECONDS)
 
     def refuses(self, model: str, feature: Feature) -> None:
-        """Remember not to attempt a feature again."""
+        """Remember that the backend rejected a feature for a model, so that it is not tried again."""
         if len(self.refused) >= _MAX_REFUSED:
             self.refused.clear()
         self.refused.add((model, feature))
 
 
 class BackendRegistry:
-    """The ``_MAX_BACKENDS`` backends that received requests most recently."""
+    """Contains the ``_MAX_BACKENDS`` backends that received requests most recently."""
 
     def __init__(self) -> None:
         self._known: dict[Root, Backend] = {}
 
     def at(self, scheme: str, host: str, port: int, prefix: str = "") -> Backend:
-        """Return the backend at an address; ``prefix``: the path before the API's endpoint."""
+        """Return the backend at an address. ``prefix`` is the path before the API's endpoint."""
         root = Root(scheme, host, port, prefix.removesuffix("/v1").rstrip("/"))
         backend = self._known.pop(root, None)
         if backend is None or (backend.is_stale and backend.asked_at is None):
-            # A backend that is never probed could stay stale forever.
+            # A stale backend that is never probed is replaced, since it would otherwise stay stale forever.
             backend = Backend(root, is_named=backend.is_named if backend is not None else False)
-        # Inserted last: the least recently used backend is evicted first.
+        # The backend is inserted last, because the first one, which is the least recently used, is evicted first.
         self._known[root] = backend
         if len(self._known) > _MAX_BACKENDS:
             del self._known[next(iter(self._known))]
         return backend
 
     def ask(self, backend: Backend, key: str) -> Awaitable[None] | None:
-        """Probe a backend, with the operator's key for it; return an awaitable if the first request has to wait."""
+        """Probe a backend with the operator's key for it. Return an awaitable if the first request has to wait."""
         is_first = backend.asked_at is None
         if backend.may_be_asked(time.monotonic()):
             backend.asking = asyncio.get_running_loop().create_task(_recognise(backend, key))
         return _waited(backend.asking) if backend.asking is not None and is_first else None
 
     def tasks(self) -> list[asyncio.Task[None]]:
-        """Return the running probe tasks."""
+        """Return the tasks of all running probes."""
         return [backend.asking for backend in self._known.values() if backend.asking is not None]
 
     def stop(self) -> None:
-        """Stop probing."""
+        """Cancel all running probes."""
         for task in self.tasks():
             task.cancel()
 
@@ -243,8 +247,8 @@ async def _recognise(backend: Backend, key: str) -> None:
 
 
 async def page_client(pages: int = 1) -> SimpleAsyncHTTPClient:
-    """Return a client for probing a backend with this number of concurrent requests."""
-    # This import would take half of the startup time. A thread runs it, so that no other request has to wait.
+    """Return a client for probing a backend with ``pages`` concurrent requests."""
+    # This import takes half of the startup time. It runs in a thread, so that no other request has to wait.
     await asyncio.to_thread(import_module, "toolsim.proxy.paced_client")
     from toolsim.proxy.paced_client import PacedClient
 
@@ -252,7 +256,10 @@ async def page_client(pages: int = 1) -> SimpleAsyncHTTPClient:
 
 
 def page_request(url: str, key: str, seconds: float, body: str | None = None) -> HTTPRequest:
-    """Return the request for a page of a backend, with the operator's key for it (rule 3); ``body``: POST this JSON."""
+    """Return the request for a page of a backend, with the operator's key for the backend (rule 3).
+
+    With a ``body``, the request is a POST of this JSON.
+    """
     from tornado.httpclient import HTTPRequest
 
     return HTTPRequest(
@@ -271,7 +278,7 @@ def page_request(url: str, key: str, seconds: float, body: str | None = None) ->
 
 
 async def _get(client: SimpleAsyncHTTPClient, root: Root, probe: Probe, key: str) -> Engine | None:
-    """Return the engine that a page identifies, "unknown" if it identifies none, or None without an answer."""
+    """Return the engine that a page identifies, "unknown" for an unknown server, or None without an answer."""
     from tornado.httpclient import HTTPClientError
 
     try:

@@ -25,41 +25,44 @@ from toolsim.wire.api import Api
 from toolsim.wire.responses.resources import ResourceCall
 
 Finished = Callable[[Report, int | None, float], None]
-"""Called with each finished answer: its report, its HTTP status (None if canceled), and its duration in seconds."""
+"""A function that is called with each finished answer.
+
+Its arguments are the report, the HTTP status (None for a canceled answer), and the duration in seconds.
+"""
 
 
 class Answers(Protocol):
-    """The interface of the optional package."""
+    """The interface of the optional package for background answers."""
 
     async def begin(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy, settings: Settings) -> None:
-        """Start an answer and send its client the queued Response, or answer the flow with an error."""
+        """Start an answer and send the queued Response to the client, or answer the flow with an error."""
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange, call: ResourceCall) -> bool:
         """Answer a request about a background answer; return whether the answer exists."""
 
     def count(self) -> int:
-        """Return the number of answers in progress."""
+        """Return the number of background answers in progress."""
 
     def families(self) -> list[Family]:
-        """Return the metrics."""
+        """Return the metrics of background answers."""
 
     async def stop(self) -> None:
-        """End all answers in progress."""
+        """End all background answers in progress."""
 
 
 class Parts(NamedTuple):
-    """The objects that the optional package uses."""
+    """The objects of the proxy that the optional package uses."""
 
     memory: ResponseStore
     rounds: Rounds
     servers: Servers
     do: RunJob
-    """Runs a job, in this process or in a worker."""
+    """A function that runs a job, in this process or in a worker."""
     finished: Finished
 
 
 class Background:
-    """Imports the optional package on demand."""
+    """Imports the optional package for background answers on demand."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -67,20 +70,20 @@ class Background:
 
     @property
     def answers(self) -> Answers:
-        """The package's implementation. Only a proxy with a store needs it."""
+        """The optional package's implementation. It is imported only in a proxy with a store."""
         if self._answers is None:
             self._answers = importlib.import_module(BACKGROUND).BackgroundAnswers(self._parts)
         return self._answers
 
     def families(self) -> list[Family]:
-        """Return the metrics; none without a store."""
+        """Return the metrics of background answers, an empty list without a store."""
         return self.answers.families() if self._parts.memory.is_on else []
 
     def count(self) -> int:
-        """Return the number of answers in progress."""
+        """Return the number of background answers in progress."""
         return self._answers.count() if self._answers is not None else 0
 
     async def stop(self) -> None:
-        """End all answers in progress."""
+        """End all background answers in progress."""
         if self._answers is not None:
             await self._answers.stop()

@@ -43,14 +43,14 @@ logger = logging.getLogger(__name__)
 
 
 def model_in(body: bytes) -> str | None:
-    """Return the model that a request names, "" if it names none, None if its body is not a JSON object."""
+    """Return the model that a request names, "" if it names no model, None if the body is not a JSON object."""
     document = read_body(body)
     return string(document.get("model")) if document is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class BodyRewriter:
-    """Rewrites requests and non-streamed answers according to these settings."""
+    """Rewrites requests and non-streamed answers according to the settings."""
 
     settings: Settings
     exchanges: Exchanges
@@ -62,7 +62,7 @@ class BodyRewriter:
     """The pairs of profile and engine for which a warning was logged."""
 
     def request(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
-        """Rewrite a request whose body has arrived; the caller has to await a returned awaitable."""
+        """Rewrite a request whose body has arrived. The caller has to await a returned awaitable."""
         context = exchange.stored_context
         if context is not None and context.resource is not None:
             return self.context_loader.serve(flow, exchange)
@@ -80,7 +80,7 @@ class BodyRewriter:
         return self._follow(flow, exchange, api)
 
     def _choose(self, flow: HTTPFlow, exchange: Exchange, api: Api, done: PluginResult) -> Awaitable[None] | None:
-        """Direct a request to the backend of its model, then continue as usual."""
+        """Direct a request to the backend of its model, then continue to process it."""
         choose, exchange.choose = exchange.choose, None
         if done.crash:
             logger.error("toolsim failed to read a body; please report this.\n%s", done.crash)
@@ -123,7 +123,7 @@ class BodyRewriter:
         if may_take_rounds and self._hand_over(flow, exchange, api, policy):
             return None
         if policy.catalog_budget and (asked is None or FIND_TOOLS not in asked.retries_allowed):
-            # Without rounds the model could not look up the omitted tools.
+            # Without rounds, the model could not look up omitted tools, so the manifest has to be complete.
             policy = replace(policy, may_look_up=False)
         job = exchange.request_job(flow, api.name, policy)
         if job is None:
@@ -133,14 +133,14 @@ class BodyRewriter:
 
     def _take(self, flow: HTTPFlow, exchange: Exchange, attempt: Attempt, done: RequestResult) -> None:
         exchange.take_request(flow, done)
-        # Rewriting the request again would lose the operator's edits.
+        # The request is rewritten again only if it is unedited, because rewriting would lose the operator's edits.
         if not exchange.is_edited:
             exchange.attach(attempt)
         if exchange.plan is not None:
             self._doubt(exchange.plan.policy)
 
     def _doubt(self, used: Policy) -> None:
-        """Log a warning, once per profile and engine, if the applied profile might not suit the engine."""
+        """Log a warning if the applied profile might not suit the engine, once per profile and engine."""
         if not used.profile or (used.profile, used.engine) in self._doubted:
             return
         self._doubted.add((used.profile, used.engine))
@@ -149,7 +149,7 @@ class BodyRewriter:
                 logger.warning("toolsim: the profile %s is used, but %s", profile.name, why)
 
     def _hand_over(self, flow: HTTPFlow, exchange: Exchange, api: Api, policy: Policy) -> bool:
-        """Hand a request over to the runner if its answer can take several rounds; return whether this was done."""
+        """Pass a request to the runner if its answer can take several rounds; return whether it was passed on."""
         if not flow.live or exchange.is_request_too_large:
             return False
         body = flow.request.raw_content or b""
@@ -160,7 +160,7 @@ class BodyRewriter:
         return self.rounds.take(flow, exchange, api, policy, self.settings.bounds, mcp_context, store)
 
     def _policy(self, flow: HTTPFlow, exchange: Exchange) -> Policy:
-        """Return the operator's policy, or for a flow from a file the recorded policy with explicitly set options."""
+        """Return the operator's policy or, for a flow from a file, the recorded policy with explicitly set options."""
         policy = self._operators_policy(flow, exchange)
         return replace(policy, backend_model=exchange.backend_model) if exchange.backend_model else policy
 
@@ -173,7 +173,7 @@ class BodyRewriter:
         return recorded_policy(flow, self.settings.policy, policy_fields(given))
 
     def resend(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
-        """Rewrite a request again, without the rejected feature or API; returns like ``request``.
+        """Rewrite a request again without the rejected feature or API. The caller has to await a returned awaitable.
 
         If the backend has no API, the first error is the answer.
         """
@@ -185,7 +185,7 @@ class BodyRewriter:
         return self.work.submit(attempt.second, lambda done: attempt.take_resent(exchange, flow, done))
 
     def ask(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Start a further round for a streamed answer that needs one, if possible."""
+        """Start another round for a streamed answer that needs one, if possible."""
         answer = exchange.streamed
         if answer is not None and answer.reason is not None:
             exchange.note_mismatch(answer.reason.fault.reason)
@@ -193,13 +193,13 @@ class BodyRewriter:
 
     @property
     def _asking(self) -> ProseFallbacks:
-        # Imported on demand: few answers need it.
+        # The module is imported on demand, because few answers need it.
         from toolsim.proxy.prose_fallback import ProseFallbacks
 
         return ProseFallbacks(self.rounds, self.settings.bounds, self._policy)
 
     def answer(self, flow: HTTPFlow, exchange: Exchange) -> Awaitable[None] | None:
-        """Rewrite a non-streamed answer, and end its exchange; returns like ``request``."""
+        """Rewrite a non-streamed answer and end its exchange. The caller has to await a returned awaitable."""
 
         def finish(done: AnswerResult | None) -> None:
             if done is not None:

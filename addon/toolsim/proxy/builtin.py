@@ -1,7 +1,7 @@
 """Runs the selected built-in backend in this process, on a loopback port, for authorized clients.
 
 Most proxies use an external backend, so built-in backends and their server are imported on demand. They are optional
-packages: this module contains only their interface, ``Loopback``.
+packages, of which this module contains only the interface, ``Loopback``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Loopback(Protocol):
 
     @property
     def port(self) -> int:
-        """The bound port."""
+        """The port that the server is bound to."""
 
     async def start(self) -> None:
         """Bind the port and start the backend. Raises OSError if the port is in use."""
@@ -40,13 +40,13 @@ class Loopback(Protocol):
         """Stop the backend and release the port."""
 
     async def models(self) -> Sequence[str] | ApiError:
-        """Return the ids of the models on offer."""
+        """Return the ids of the models that the backend offers."""
 
     def admit(self, flow: str) -> dict[str, str]:
         """Admit the request of a flow; return the header that identifies it."""
 
     def forget(self, flow: str) -> None:
-        """Revoke the admission of a flow."""
+        """Revoke the admission of a flow's request."""
 
 
 class BuiltinBackend:
@@ -59,7 +59,7 @@ class BuiltinBackend:
 
     @property
     def port(self) -> int | None:
-        """The backend's port on 127.0.0.1, or None while it is not running."""
+        """The backend's port on 127.0.0.1, None while the backend is not running."""
         return self._loopback.port if self._loopback else None
 
     async def models(self) -> Sequence[str] | str:
@@ -70,17 +70,17 @@ class BuiltinBackend:
     # -- start and stop --
 
     def start(self, settings: Settings, modes: Sequence[ProxyMode] = ()) -> asyncio.Task[None]:
-        """Run the backend of these settings instead of the previous one; ``modes`` are the proxy's listeners."""
+        """Start the backend of these settings, and stop the previous one. ``modes`` are the proxy's listeners."""
         self._settings = settings
         return spawn(self._serve(settings, modes), self._tasks)
 
     def update(self, settings: Settings, modes: Sequence[ProxyMode] = ()) -> None:
-        """Restart if the new settings require a different backend."""
+        """Restart the backend if the new settings require a different one."""
         if _config(settings) != _config(self._settings):
             self.start(settings, modes)
 
     def stop(self, first: Coroutine[Any, Any, None] | None = None) -> asyncio.Task[None]:
-        """Stop the backend after the coroutine ``first``, which might still need it."""
+        """Stop the backend once the coroutine ``first`` has finished, which might still need it."""
         return spawn(self._stop(first), self._tasks)
 
     async def _serve(self, settings: Settings, modes: Sequence[ProxyMode]) -> None:
@@ -107,7 +107,8 @@ class BuiltinBackend:
                 ", ".join(elsewhere),
             )
         elif settings.builtin == "codex":
-            # Codex's supervisor logs whether Codex is available.
+            # This message does not promise an available backend, because Codex's supervisor logs whether Codex is
+            # available.
             message = "toolsim: requests to this listener, under /v1, go to the codex backend on %s:%s"
             logger.info(message, LOOPBACK, self.port)
         else:
@@ -124,18 +125,18 @@ class BuiltinBackend:
     # -- access --
 
     def admit(self, flow: HTTPFlow) -> None:
-        """Admit a request to the backend, which answers no others; the caller has authorized its client."""
+        """Admit a request to the backend, which rejects all others. The caller has already authorized the client."""
         if self._loopback is not None:
             flow.request.headers.update(self._loopback.admit(flow.id))
 
     def forget(self, flow_id: str) -> None:
-        """Revoke the admission of a request that has ended, possibly without having been sent."""
+        """Revoke the admission of a request that has ended, even if it was never sent."""
         if self._loopback is not None:
             self._loopback.forget(flow_id)
 
 
 class Admitted(Feature):
-    """Admits the request of an exchange to the backend each time it is sent."""
+    """Admits the request of an exchange to the backend each time the request is sent."""
 
     def __init__(self, builtin: BuiltinBackend, flow: HTTPFlow) -> None:
         self._builtin = builtin

@@ -1,4 +1,4 @@
-"""Loads stored data for a request before it is rewritten, and stores its answer before it is sent."""
+"""Loads the stored data for a request before it is rewritten, and stores the answer before it is sent."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ logger = logging.getLogger(__name__)
 
 NOTHING = Recalled()
 _AT_ONCE = 256 * 1024
-"""The number of bytes that are searched before other tasks may run, which takes 2 ms at most."""
+"""Number of bytes that are searched before other tasks run, which takes at most 2 ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredContextLoader:
-    """Loads the stored data that turns refer to, and stores their answers."""
+    """Loads the stored data that requests refer to, and stores their answers."""
 
     memory: ResponseStore
     run: RunJob
-    """Runs a job, in this process or in a worker."""
+    """A function that runs a job, in this process or in a worker."""
     background: Background
 
     async def serve(self, flow: HTTPFlow, exchange: Exchange) -> None:
@@ -58,7 +58,7 @@ class StoredContextLoader:
             flow.response = Response.make(200, done.body, {"content-type": "application/json"})
 
     def take(self, flow: HTTPFlow, exchange: Exchange) -> bool:
-        """Accept the body of a request; return whether it might contain references, so that ``recall`` is needed."""
+        """Accept the body of a request; return whether it might contain references for ``recall`` to load."""
         context, request = exchange.stored_context, flow.request
         if context is None or exchange.is_request_too_large:
             return False
@@ -68,11 +68,11 @@ class StoredContextLoader:
         return bool(encoding) or len(context.received) > _AT_ONCE or may_refer_to_stored(context.received)
 
     async def recall(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Load the data that a request refers to; answer it with an error if that fails for any reason."""
+        """Load the data that a request refers to. After any failure, answer the request with an error."""
         try:
             await self._recall(flow, exchange)
         except Exception:
-            # Without its stored context, the request would have a different meaning.
+            # The request fails, because it would have a different meaning without its stored context.
             logger.exception("toolsim failed to load the stored data of a request; please report this.")
             flow.response = exchange.refuse(UNAVAILABLE)
 
@@ -105,7 +105,7 @@ class StoredContextLoader:
         context.stored_as = StoredAs(context.stored_as.id, done.echo)
 
     async def store_streamed(self, exchange: Exchange) -> None:
-        """Store a streamed answer before its end is sent, because the end reports whether it was stored."""
+        """Store a streamed answer before its end is sent, because the end reports whether the answer was stored."""
         answer, context = exchange.streamed, exchange.stored_context
         names = output_names(answer.final) if answer is not None else None
         if answer is None or context is None or names is None:
@@ -119,7 +119,7 @@ class StoredContextLoader:
             answer.report.error = outcome.code
 
     async def store_whole(self, exchange: Exchange, done: AnswerResult) -> AnswerResult:
-        """Store a non-streamed answer; return it as it is to be sent."""
+        """Store a non-streamed answer; return the answer to send, which reports whether it was stored."""
         context = exchange.stored_context
         if context is None or done.names is None or done.error is not None or done.status != 200:
             return done
@@ -129,7 +129,7 @@ class StoredContextLoader:
         return replace(done, body=with_outcome(done.body, outcome, stream=False))
 
     def store_function(self, exchange: Exchange) -> Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]:
-        """Return a function that stores an answer of the runner, given as a Response object."""
+        """Return a function that stores the runner's answer, which is passed to it as a Response object."""
         context, limit = exchange.stored_context, exchange.limits.max_request_bytes
         assert context is not None
 
@@ -148,7 +148,7 @@ class StoredContextLoader:
 
 
 async def _may_refer(body: bytes) -> bool:
-    """Return whether a body might contain references; other tasks run during the search."""
+    """Return whether a body might contain references. Other tasks run during the search."""
     for is_mentioned in pieces(body, _AT_ONCE):
         if is_mentioned:
             return True

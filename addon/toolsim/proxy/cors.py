@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from toolsim.proxy.address import host_of
 from toolsim.proxy.reporting.summary import HEADERS
 
-# Response headers that scripts need but cannot read unless they are exposed.
+# Response headers that scripts need but can read only if they are exposed.
 _EXPOSED = ", ".join(("retry-after", "x-request-id", *HEADERS))
 
 
@@ -23,7 +23,7 @@ class Origins:
     patterns: tuple[str, ...] = ()
 
     def allow(self, origin: str) -> bool:
-        """Return whether the value of an ``Origin`` header is listed."""
+        """Return whether an origin, the value of an ``Origin`` header, is listed."""
         return any(_matches(pattern, origin) for pattern in self.patterns)
 
     @property
@@ -33,7 +33,10 @@ class Origins:
 
     @property
     def hosts(self) -> frozenset[str]:
-        """The hosts of the listed web pages, in lower case; programs such as Obsidian (``app://``) have no host."""
+        """The hosts of the listed web pages, in lower case.
+
+        Origins of programs such as Obsidian (``app://``) have no host.
+        """
         found = (re.fullmatch(r"https?://(.*)", pattern.removesuffix(":*"), re.IGNORECASE) for pattern in self.patterns)
         return frozenset(host_of(match[1]).lower() for match in found if match)
 
@@ -62,7 +65,7 @@ def preflight_headers(origins: Origins, headers: Mapping[str, str]) -> dict[str,
 
 
 def add_cors(headers: MutableMapping[str, str], allowed: Mapping[str, str]) -> None:
-    """Add the headers that let an origin read an answer, unless the backend has set its own."""
+    """Add the headers that let an origin read an answer, unless the backend has already set CORS headers."""
     if not allowed or "access-control-allow-origin" in headers:
         return
     varies = headers.get("vary", "")

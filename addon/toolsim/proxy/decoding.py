@@ -1,6 +1,6 @@
-"""Decodes content encodings, with a size limit: 33 kB of zstd can expand to 2 GB.
+"""Decodes content encodings, with a size limit because 33 kB of zstd can expand to 2 GB.
 
-Each decoder returns at most one byte more than the limit, and holds no more than that in memory.
+Each decoder returns at most one byte more than the limit, and uses no more memory than that for the result.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class BodyTooLarge(ValueError):
 
 
 def decoded(data: bytes, encoding: str, limit: int) -> bytes:
-    """Return a complete body without its content encoding. Raises BodyTooLarge, or ValueError if it cannot be decoded.
+    """Return a complete body without its content encoding. Raises BodyTooLarge, or ValueError for an undecodable body.
 
-    ``encoding``: the header's value, "" or "identity" for none.
+    ``encoding`` is the header's value, "" or "identity" for none.
     """
     encoding = encoding.strip().lower() or "identity"
     decode = _DECODERS.get(encoding)
@@ -44,7 +44,7 @@ def _deflate(data: bytes, size: int) -> bytes:
     try:
         return _inflate(data, size, zlib.MAX_WBITS)
     except ValueError:
-        # Some senders omit zlib's header and checksum.
+        # Some senders omit the header and checksum of zlib, so the data is decoded without them.
         return _inflate(data, size, -zlib.MAX_WBITS)
 
 

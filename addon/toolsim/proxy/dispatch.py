@@ -1,9 +1,10 @@
 """Dispatches a request once its headers have arrived: forwards it, answers it, or passes it through.
 
-The steps, in this order: a round keeps the route of its client's request; a request that has already passed through
-this proxy is refused; ``route`` decides based on the headers; the flow is changed accordingly; and a request that
-toolsim handles gets an exchange with the features that it needs. If the route depends on the model, the exchange is
-opened first, and the flow is changed once its body has arrived (``Exchange.choose``).
+1. A round keeps the route of its client's request.
+2. A request that has already passed through this proxy is rejected.
+3. ``route`` decides based on the headers, and the flow is changed accordingly.
+4. A request that toolsim handles is assigned an exchange with the features that it needs. If the route depends on the
+   model, the exchange is opened first, and the flow is changed once its body has arrived (``Exchange.choose``).
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ from toolsim.wire.responses.operations import Action
 from toolsim.wire.responses.resources import resource_of
 
 MakePage = Callable[[HTTPFlow], Response | Awaitable[Response]]
-"""Creates the response of a built-in page."""
+"""A function that creates the response of a built-in page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatcher:
-    """Dispatches requests according to these settings."""
+    """Dispatches requests according to the settings."""
 
     settings: Settings
     exchanges: Exchanges
@@ -63,9 +64,9 @@ class Dispatcher:
     pages: Mapping[str, MakePage]
 
     def dispatch(self, flow: HTTPFlow) -> Awaitable[None] | None:
-        """Route a request, and stream its body through unless it has to be read.
+        """Route a request, and stream its body through unless toolsim has to read it.
 
-        The caller has to await the returned awaitable, which probes a backend or creates a page, before it continues.
+        Before continuing, the caller has to await the returned awaitable, which probes a backend or creates a page.
         """
         sent = flow.request.copy() if "upgrade" in flow.request.headers else flow.request
         reached_at = self.incoming_reader.take_host(flow)
@@ -95,14 +96,14 @@ class Dispatcher:
         if self.loop_detector.is_loop(flow):
             self.refusals.answer(flow, LOOP)
             return None
-        # Read now: the client's key might be replaced with the backend's below.
+        # The owner is determined now, because the client's key might be replaced with the backend's key below.
         client = api_of_path(flow.request.path) or api_of_headers(incoming.headers)
         owner = owner_of(flow.request.headers.fields, client, incoming.any_user)
         match route.decide(incoming, self.settings, self._builtin_port):
             case route.Respond() as answer:
                 return self._answer(flow, answer)
             case route.Serve():
-                # The body has to be read, up to a limit that the exchange enforces.
+                # The body has to be read in full, up to a limit that the exchange enforces.
                 flow.request.stream = False
                 self._remember(flow, self._open(flow, owner, Report(), Backend(NO_ROOT)))
             case route.Upgrade():
@@ -110,11 +111,11 @@ class Dispatcher:
                 if (error := self.sockets.admit(flow, sent, owner, limit, proxy_user)) is not None:
                     self.refusals.answer(flow, error, self.cors(flow))
             case route.ListModels(default):
-                # The backend might be this proxy, and the Via entry detects the loop.
+                # If the backend turns out to be this proxy, the Via entry reveals the loop.
                 self.loop_detector.add_via(flow)
                 return self._list_models(flow, incoming, default)
             case route.Choose(default, action) if not (flow.live or is_replay):
-                # The flow is from a file: it does not contain the recorded choice, and it is not sent.
+                # The flow was read from a file. It does not contain the recorded choice, and it is not sent.
                 decision = default if isinstance(default, route.Pass) else route.Pass(action=action)
                 return self._forward(flow, incoming, decision, owner, replay)
             case route.Choose() as choice:
@@ -132,7 +133,7 @@ class Dispatcher:
         return self.builtin.port if self.settings.builtin is not None else None
 
     def cors(self, flow: HTTPFlow) -> dict[str, str]:
-        """Return the headers that let a web page of an allowed origin read an answer."""
+        """Return the headers that let a web page with an allowed origin read an answer."""
         origin = flow.request.headers.get("origin")
         return cors_headers(self.settings.origins, origin) if origin else {}
 
@@ -163,7 +164,7 @@ class Dispatcher:
         owner: str,
         replay: ReplayedRequest | None,
     ) -> Awaitable[None] | None:
-        """Set a flow's target and headers as decided; open an exchange if its body has to be read."""
+        """Set a flow's target and headers according to the decision. Open an exchange if the body has to be read."""
         request = flow.request
         self._aim(flow, decision)
         api = route.api_of(request.method, request.path, decision.action)
@@ -197,7 +198,7 @@ class Dispatcher:
                 return waits
 
     def _aim(self, flow: HTTPFlow, decision: route.Pass) -> None:
-        """Set a flow's target and headers as decided."""
+        """Set a flow's target and headers according to the decision."""
         request = flow.request
         if isinstance(decision, route.Forward):
             target = decision.upstream
@@ -233,11 +234,11 @@ class Dispatcher:
         owner: str,
         replay: ReplayedRequest | None,
     ) -> Exchange | None:
-        """Open the exchange of a request for a model, or for the model list (``api`` is None).
+        """Open the exchange of a request for a model or, if ``api`` is None, for the model list.
 
-        Return None if the request exceeds a limit of its user; it is then answered with an error.
+        Return None if the request exceeds a limit of its user; the request is then answered with an error.
         """
-        # ``dispatch`` has handled live rounds: this one is from a file.
+        # ``dispatch`` has already handled live rounds, so this round is from a file.
         asked = round_of(flow) if not flow.live else None
         report = asked.report if asked is not None else Report()
         turn = None
@@ -254,7 +255,7 @@ class Dispatcher:
         client = api or api_of_headers(incoming.headers) or CHAT
         exchange = self._open(flow, owner, report, backend)
         exchange.action, exchange.round, exchange.replay, exchange.user_turn = action, asked, replay, turn
-        # The answer to a round goes to the runner, which reads OpenAI's format.
+        # The answer to a round is not converted, because the runner expects OpenAI's format.
         if client.has_own_errors and asked is None:
             exchange.attach(ApiFormat(client))
         if action is not None:
@@ -276,7 +277,7 @@ class Dispatcher:
             exchange.stored_context = StoredContext(exchange.owner, resource=resource_of(flow.request.path))
 
     def _open(self, flow: HTTPFlow, owner: str, report: Report, backend: Backend) -> Exchange:
-        # The flow might have been handled before.
+        # Data from an earlier run is removed, because the flow might have been handled before.
         forget(flow)
         exchange = Exchange(
             report,

@@ -1,4 +1,4 @@
-"""Graceful shutdown: answers in progress are finished, or their clients get an error.
+"""Graceful shutdown: answers in progress are finished, or end with an error after a time limit.
 
     signal ─▶ announce ─▶ stop listening ─▶ wait ─▶ end the remaining ─▶ mitmproxy's own shutdown
                3 s                          option     3 s at most
@@ -9,11 +9,11 @@
    stays open until load balancers have had time to react, because a connection that arrives just as the listener closes
    is lost.
 3. *Wait.* Requests on existing connections are served as usual, each with ``connection: close``. Built-in pages are the
-   exception, so that a monitoring connection stays usable. A WebSocket connection is closed (1001) once its client is
-   not waiting for an answer; an idle one is closed immediately.
-4. *End the remaining answers.* Each stream gets its API's error event, and an answer whose headers have not been sent
-   becomes a 503. Each stream checks its own timers (``timeouts``), so this takes up to ``timeouts.MAX_TICK_SECONDS``.
-   Answers that pass through unread cannot get an event: they are cut off.
+   exception, so that a monitoring connection stays usable. A busy WebSocket connection is closed (1001) once its client
+   is not waiting for an answer; an idle WebSocket connection is closed immediately.
+4. *End the remaining answers.* Each stream ends with its API's error event, and an answer whose headers have not been
+   sent becomes a 503. Each stream checks its own timers (``timeouts``), so this step takes up to
+   ``timeouts.MAX_TICK_SECONDS``. Answers that pass through unread cannot contain an error event, so they are cut off.
 
 The drain precedes mitmproxy's own shutdown, which calls the addons' hooks one after another and might close the file of
 ``-w`` before it calls this addon.
@@ -42,11 +42,12 @@ from toolsim.proxy.upgrades import Sockets
 logger = logging.getLogger(__name__)
 
 ANNOUNCE_SECONDS = 3.0
-"""How long the listener stays open, enough for a load balancer that checks once per second."""
+"""Seconds for which the listener stays open, enough for a load balancer that checks once per second."""
 WATCHED_SECONDS = 15.0
-"""A client that checked readiness within this time is expected to check again."""
+"""Seconds after a readiness check during which the same client is expected to check again."""
 END_SECONDS = 3.0
-"""The time limit for ending the remaining answers; longer than the interval at which streams check their timers."""
+"""Time limit in seconds for ending the remaining answers, longer than the interval at which streams check their timers.
+"""
 POLL_SECONDS = 0.05
 
 STOPPED = ApiError(
@@ -59,10 +60,10 @@ class Drain:
 
     def __init__(self, exchanges: Exchanges, rounds: Rounds, background: Background, sockets: Sockets) -> None:
         self.seconds = 0
-        """How long answers can take during the drain; 0: the proxy stops immediately."""
+        """Seconds that answers can take during the drain. With 0, the proxy stops immediately."""
         self.is_draining = False
         self.asked_at: float | None = None
-        """The time of the last readiness check."""
+        """The time of the last readiness check, None before the first check."""
         self._exchanges = exchanges
         self._rounds = rounds
         self._background = background
@@ -74,11 +75,11 @@ class Drain:
     # -- signals --
 
     def running(self) -> None:
-        """Install the signal handlers."""
+        """Install the signal handlers that start the drain."""
         self._taken = shutdown.install_signal_handlers(self.begin)
 
     def done(self) -> None:
-        """Restore the signal handlers."""
+        """Restore the original signal handlers."""
         taken, self._taken = self._taken, []
         shutdown.restore_signal_handlers(taken)
 
@@ -130,33 +131,33 @@ class Drain:
     # -- answers in progress --
 
     def open(self) -> int:
-        """Return the total number of exchanges and other answers; rounds are not counted separately."""
+        """Return the number of open exchanges and other answers. Rounds are not counted separately."""
         return self._exchanges.answers() + len(self._exchanges.passing) + self._background.count()
 
     def families(self) -> list[Family]:
-        """Return the metrics."""
+        """Return the metrics of the drain."""
         draining = Family("draining", "1 while the proxy is shutting down, otherwise 0.", "gauge")
         draining.add({}, int(self.is_draining))
         return [draining]
 
-    # These hooks are called after the addon's own.
+    # mitmproxy calls these hooks after those of ``ToolSim``.
 
     def requestheaders(self, flow: HTTPFlow) -> None:
-        """Count a request, or refuse it if the drain has timed out."""
+        """Count a request, or reject it if the drain has timed out."""
         exchange = self._exchanges.of(flow)
         if exchange is not None and self._exchanges.ended_by is not None and flow.response is None:
             flow.response = exchange.refuse(self._exchanges.ended_by)
-        # A forward proxy's traffic is not counted: it can be anything, such as a page's endless stream.
+        # A forward proxy's traffic is not counted, because it can be anything, such as a page's endless stream.
         is_served = isinstance(flow.client_conn.proxy_mode, ReverseMode)
         if exchange is None and is_served and flow.response is None and flow.live:
             self._exchanges.passing[flow.id] = flow.client_conn.id
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Close the connection after a streamed answer if the proxy is draining."""
+        """Announce that the connection closes after a streamed answer, if the proxy is draining."""
         self._close_after(flow)
 
     def response(self, flow: HTTPFlow) -> None:
-        """Close the connection after a non-streamed answer, which is sent now; its exchange has ended."""
+        """Announce that the connection closes after a non-streamed answer, if the proxy is draining."""
         self._exchanges.passing.pop(flow.id, None)
         assert flow.response is not None
         if not flow.response.stream:

@@ -1,4 +1,4 @@
-"""An exchange in progress: one request and its answer.
+"""An exchange in progress, which consists of one request and its answer.
 
     request_job ──▶ take_request ──▶ begin (the backend's headers) ──┬─▶ streamed:      a ``StreamedAnswer``
                                                                      ├─▶ non-streamed:  answer_job ──▶ take_answer
@@ -11,9 +11,9 @@ backend's answer does is *cut* (``streamed.py``); ``mitmproxy12.exchange_stream`
 
 The ``timeouts`` determine when the stream has to call ``StreamedAnswer.tick`` or, before it exists, ``overdue``.
 
-Optional concerns (counts, resending, reports, traces, …) are attached to an exchange as ``Feature``s, which it calls
-without knowing their classes. Data that other code needs is stored in fields. Both classes are in this module because
-each defines the other's interface.
+Optional concerns (counts, resending, reports, traces, …) are attached to an exchange as objects of the class
+``Feature``, which it calls without knowing their subclasses. Data that other code needs is stored in fields. Both
+classes are in this module because each defines the other's interface.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ _CLIENTS_OWN = (b"content-encoding", b"transfer-encoding", MODE_HEADER.encode())
 
 
 Choose = Callable[["Exchange", str | None], Awaitable[None] | None]
-"""Directs the request of an exchange to the backend of a model, or answers it with an error.
+"""A function that directs the request of an exchange to the backend of a model, or answers it with an error.
 
-The model is "" if the request names none, and None if its body is not a JSON object. The caller has to await a returned
-awaitable.
+The model is "" if the request names no model, and None if its body is not a JSON object. The caller has to await a
+returned awaitable.
 """
 
 
@@ -92,50 +92,56 @@ class Feature:
         return mcp_context
 
     def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: RequestResult) -> None:
-        """Handle the result of the request's job; ``result.rewritten`` is None if it passes unchanged."""
+        """Handle the result of the request's job. ``done.rewritten`` is None if the request passes unchanged."""
 
     def on_response_start(self, exchange: Exchange, flow: HTTPFlow) -> bool:
-        """Decide how to pass on an answer whose headers have arrived; return False to leave the decision to others."""
+        """Decide how to pass on an answer whose headers have arrived.
+
+        Return False to leave the decision to other code.
+        """
         return False
 
     def on_retry(self, exchange: Exchange, flow: HTTPFlow, report: Report) -> None:
         """Handle the end of a round that is followed by another round of the same answer."""
 
     def on_body(self, exchange: Exchange, flow: HTTPFlow) -> bool:
-        """Handle a backend's complete non-streamed answer; return whether it needs no rewriting."""
+        """Handle a backend's complete non-streamed answer; return True if it must not be rewritten."""
         return False
 
     def on_body_done(self, exchange: Exchange, done: AnswerResult) -> AnswerResult:
-        """Return a rewritten non-streamed answer as it is to be sent to the client."""
+        """Return the final form of a rewritten non-streamed answer for the client."""
         return done
 
     def on_headers_sent(self, exchange: Exchange, flow: HTTPFlow) -> None:
-        """Handle an answer whose headers are about to be sent, with the complete body unless it is streamed."""
+        """Handle an answer whose headers are about to be sent. Its body is complete unless the answer is streamed."""
 
     def on_close(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
-        """Handle the end of an exchange; ``status``: the answer's HTTP status, or None if the client received none."""
+        """Handle the end of an exchange.
+
+        ``status`` is the answer's HTTP status, None if the client received no answer.
+        """
 
 
 class State(Enum):
     """The source of the client's answer."""
 
     OPEN = "open"
-    """Undecided. A non-streamed answer that is rewritten stays in this state until its end."""
+    """The source is undecided. A non-streamed answer that is rewritten stays in this state until its end."""
     STREAMED = "streamed"
-    """Rewritten as it arrives: ``Exchange.streamed``."""
+    """The answer is rewritten as it arrives (``Exchange.streamed``)."""
     PASSED = "passed"
-    """Not rewritten, such as a backend's error response."""
+    """The answer is not rewritten, such as a backend's error response."""
     REFUSED = "refused"
-    """Replaced with toolsim's own error: a bad request, a backend that cannot be reached or does not answer, …"""
+    """The answer is toolsim's own error: a bad request, a backend that cannot be reached or does not answer, …"""
     DELEGATED = "delegated"
-    """Handed over to the runner, whose rounds have separate exchanges."""
+    """The runner creates the answer. Its rounds have separate exchanges."""
 
 
 _NEXT = {
     State.OPEN: (State.STREAMED, State.PASSED, State.REFUSED, State.DELEGATED),
     State.STREAMED: (State.PASSED, State.REFUSED),
 }
-"""The states that can follow each state; a state without an entry is final."""
+"""The possible next states of each state. A state without an entry is final."""
 _OURS = (*_NEXT,)
 
 
@@ -153,51 +159,52 @@ class Exchange:
         backend: Backend | None = None,
     ) -> None:
         self.report = report
-        """The findings so far."""
+        """The findings about the exchange so far."""
         self.client_id = client_id
-        """The connection on which the request arrived."""
+        """The id of the connection on which the request arrived."""
         self.owner = owner
-        """The owner of the stored data, approvals and limits."""
+        """The owner of the exchange's stored data, approvals and limits."""
         self.cors = cors
         """The CORS headers for toolsim's own answers."""
         self.limits = limits
         self.backend = backend or Backend(NO_ROOT)
-        """The known facts about the backend."""
+        """The backend with all known facts about it."""
         self.backend_model = ""
-        """The model's name at the backend; "" if it is the name that the client uses."""
+        """The name under which the backend offers the model, "" if it is the same as the client's name for the model.
+        """
         self.choose: Choose | None = None
-        """Chooses the backend based on the model; None if it has been chosen."""
+        """A function that chooses the backend based on the model; None once the backend has been chosen."""
         self.timeouts = Timeouts(limits)
         self.recorder = BodyRecorder()
-        """Records the received and the sent answer, for people to inspect."""
+        """Records the backend's answer and the client's answer, for people to inspect."""
         self.plan: Plan | None = None
-        """The plan of a rewritten request; None before it is rewritten, or if it passes unchanged.
+        """The plan of a rewritten request; None before the request is rewritten, or if it passes unchanged.
 
-        If it passes unchanged, toolsim answers only if the backend does not.
+        For a request that passes unchanged, toolsim creates an answer only if the backend does not.
         """
         self.checked: Plan | None = None
-        """The plan for checking the answer to an unchanged request; it becomes the ``plan`` when the answer arrives."""
+        """The plan for checking the answer to an unchanged request. It becomes the ``plan`` when the answer arrives."""
         self.streamed: StreamedAnswer | None = None
-        """The answer, if it is or was streamed."""
+        """The streamed answer, None for a non-streamed answer. It is kept after the end of the stream."""
         self.early: Response | None = None
-        """The headers that the client of a stream received before the backend sent any."""
+        """The headers that the client of a stream has received before the backend sent any, or None."""
         self.state = State.OPEN
         self.is_request_too_large = False
-        """Whether the request's body was dropped on arrival."""
+        """Whether the request's body was dropped on arrival because of its size."""
         self.round: RoundFlow | None = None
-        """The round of this exchange; None for a client's own request."""
+        """The round to which this exchange belongs; None for a client's own request."""
         self.marks_of_rounds: tuple[bytes, ...] | None = None
-        """For a request too large for several rounds: see ``RequestJob``."""
+        """The marks of a request that is too large for several rounds (see ``RequestJob``)."""
         self.topic: ConversationLabel | None = None
-        """The label of a delegated request, which is not rewritten by a job."""
+        """The label of the conversation of a delegated request, which is not rewritten by a job."""
         self.stored_context: StoredContext | None = None
-        """The stored data that the request refers to, and its own data to store; None without a store."""
+        """The stored data that the request refers to, and the request's data to be stored; None without a store."""
         self.action: Action | None = None
         """The auxiliary operation, if the exchange is not a turn."""
         self.replay: ReplayedRequest | None = None
         """The state of a replayed flow from its first run; None for other flows."""
         self.user_turn: UserTurn | None = None
-        """The turn that counts toward its user's limits."""
+        """The turn that counts toward the limits of its user."""
         self._problem = ""
         self._features: list[Feature] = []
 
@@ -222,7 +229,7 @@ class Exchange:
         self.state = state
 
     def settle(self, state: State) -> None:
-        """Enter a final state, unless the current one is final."""
+        """Enter a final state, unless the current state is final."""
         if self.is_ours:
             self.enter(state)
 
@@ -235,7 +242,7 @@ class Exchange:
         return next((feature for feature in self._features if isinstance(feature, kind)), None)
 
     def ask_again(self, flow: HTTPFlow, report: Report, further: Feature) -> None:
-        """Attach the feature for a ``further`` round; ``report``: the answer's report so far."""
+        """Attach the feature for another round. ``report`` is the answer's report so far."""
         for feature in self._features:
             feature.on_retry(self, flow, report)
         self.attach(further)
@@ -251,20 +258,20 @@ class Exchange:
 
     @property
     def is_turn(self) -> bool:
-        """Whether the request queries a model; otherwise it requests the model list."""
+        """Whether the request queries a model, rather than the model list."""
         return bool(self.report.client)
 
     # -- the request --
 
     def mcp_context(self, mcp_context: McpContext | None) -> McpContext | None:
-        """Return the context in which MCP tools are called, or None if the request cannot use any."""
+        """Return the context in which MCP tools are called, or None if the request cannot use MCP tools."""
         if mcp_context is not None:
             for feature in self._features:
                 mcp_context = feature.on_mcp(mcp_context)
         return mcp_context
 
     def request_job(self, flow: HTTPFlow, api_name: ApiName, policy: Policy) -> RequestJob | None:
-        """Return the job that rewrites a request, or None if the request is answered with an error."""
+        """Return the job that rewrites a request, or None if the request has been answered with an error."""
         request, limit = flow.request, self.limits.max_request_bytes
         if self.is_request_too_large:
             flow.response = self.refuse(request_too_large(limit))
@@ -296,11 +303,11 @@ class Exchange:
         return self.stored_context.on_job(job) if self.stored_context is not None else job
 
     def take_request(self, flow: HTTPFlow, done: RequestResult) -> None:
-        """Replace the request with the rewritten one for its backend, or answer it with an error."""
+        """Replace the request with its rewritten form for the backend, or answer it with an error."""
         self._take(done)
         self.checked = done.checked
         if done.rewritten is not None:
-            # The flow keeps the client's own request, which mitmweb shows and ``revert`` restores.
+            # The flow keeps a copy of the client's own request, which mitmweb shows and ``revert`` restores.
             backup.begin(flow)
             self._send(flow, done.rewritten, done.digest)
             if self.replay is not None:
@@ -317,7 +324,7 @@ class Exchange:
             self.stored_context.on_rewritten(done)
 
     def _send(self, flow: HTTPFlow, rewritten: Rewritten, digest: str) -> None:
-        """Replace the flow's request with the rewritten one."""
+        """Replace the flow's request with the rewritten request."""
         plan = rewritten.plan
         for feature in self._features:
             plan = feature.on_plan(plan)
@@ -334,7 +341,7 @@ class Exchange:
 
     def _take(self, done: JobResult) -> None:
         if done.report is not self.report:
-            # A worker process filled a copy of the report.
+            # The report is replaced, because a worker process has filled a copy of it.
             self.report.replace_with(done.report)
         if done.crash:
             logger.error("toolsim failed to rewrite a body; please report this.\n%s", done.crash)
@@ -342,7 +349,7 @@ class Exchange:
     # -- the answer --
 
     def begin(self, flow: HTTPFlow) -> None:
-        """Decide, based on the backend's headers, whether to pass, stream, or buffer and rewrite the answer."""
+        """Decide, based on the backend's headers, whether to pass on, stream, or buffer and rewrite the answer."""
         response = flow.response
         assert response is not None
         is_error = not 200 <= response.status_code < 300
@@ -351,10 +358,10 @@ class Exchange:
         if self.early is not None and self.plan is not None:
             self._follow(flow, response)
         elif not self.is_turn and not is_error and self.backend.is_named and response.raw_content is None:
-            # A model list, to which context windows are added.
+            # Context windows are added to a model list, so it has to be complete.
             response.stream = False
         elif is_error and self._may_rewrite_error(response):
-            # Only a complete error can be rewritten.
+            # The error is not streamed, because only a complete error can be rewritten.
             response.stream = False
         elif self.checked is not None and not is_error and response.raw_content is None:
             self._check(flow, self.checked)
@@ -362,14 +369,15 @@ class Exchange:
             self.pass_on(response, recorded=self.plan is not None or response.status_code >= 400)
         elif self.plan.stream and head.is_event_stream(response):
             self.recorder.begin(response)
-            # Only a copy is changed: mitmproxy manages the connection according to the backend's headers.
+            # Only a copy is changed, because mitmproxy manages the connection according to the backend's headers.
             flow.response = backup.copied(response)
             self._stream(flow, self.plan)
         else:
             response.stream = False
 
     def _may_rewrite_error(self, response: Response) -> bool:
-        """Return whether to read an error: it has another API's format, or might lack the code for a long prompt."""
+        """Return whether an error has to be read, since it has another API's format or might lack the code for a long
+        prompt."""
         plan = self.plan
         is_about_turn = plan is not None or (self.is_turn and self.backend.is_named)
         is_arriving = response.status_code >= 400 and response.raw_content is None
@@ -377,7 +385,10 @@ class Exchange:
         return is_translated or (is_about_turn and is_arriving)
 
     def _check(self, flow: HTTPFlow, plan: Plan) -> None:
-        """Check the answer to an unchanged request; it passes unless it violates the format that the client demands."""
+        """Check the answer to an unchanged request.
+
+        The answer passes unless it violates the format that the client demands.
+        """
         response = flow.response
         assert response is not None
         if plan.stream != head.is_event_stream(response):
@@ -393,9 +404,11 @@ class Exchange:
         self._stream(flow, plan)
 
     def open_early(self, flow: HTTPFlow) -> Response | None:
-        """Start the answer for a stream's client that has waited too long; return its headers, or None if not due.
+        """Start the answer of a stream whose client has waited too long; return its headers, or None if it is too
+        early.
 
-        For a round, nothing is due: it has no client, and its error can still change the status of the answer.
+        The answer to a round is never started early: a round has no client, and its error can still change the status
+        of the client's answer.
         """
         plan = self.plan
         if plan is None or not plan.stream or self.report.part_of or self.state is not State.OPEN:
@@ -411,14 +424,17 @@ class Exchange:
         return self.early
 
     def _follow(self, flow: HTTPFlow, response: Response) -> None:
-        """Continue an answer that was started early, with the backend's stream or with its non-streamed answer."""
+        """Continue an answer that was started early with the backend's streamed or non-streamed answer."""
         if 200 <= response.status_code < 300 and head.is_event_stream(response):
             self._continue(flow, response)
         else:
             response.stream = False
 
     def _continue(self, flow: HTTPFlow, response: Response) -> None:
-        """Replace the backend's headers in the flow with the headers already sent; the answer reads the body."""
+        """Replace the backend's headers in the flow with the headers that were already sent.
+
+        The answer reads the body.
+        """
         assert self.early is not None
         self.recorder.begin(response)
         flow.response = backup.copied(self.early)
@@ -427,7 +443,7 @@ class Exchange:
     def follow_whole(self, flow: HTTPFlow) -> bytes | None:
         """Return the body of a backend's non-streamed answer, for a stream that was started early.
 
-        Return None if it is an error or cannot be decoded: the flow then contains the error.
+        Return None for an error or an answer that cannot be decoded. The flow then contains the error.
         """
         response = flow.response
         assert response is not None
@@ -445,9 +461,9 @@ class Exchange:
         return body
 
     def pass_on(self, response: Response, *, recorded: bool) -> None:
-        """Pass an answer through unchanged; ``recorded``: record it so that people can inspect it later."""
+        """Pass an answer through unchanged. With ``recorded``, record it so that people can inspect it later."""
         self.settle(State.PASSED)
-        # If the body is already present, another addon created it, or it was read from a file.
+        # A body that is already present comes from a file or from another addon.
         is_present = response.raw_content is not None
         response.stream = not is_present
         if recorded and not is_present:
@@ -468,7 +484,8 @@ class Exchange:
             listener=self._listener,
             estimate=lambda written: estimated_usage(flow.request.raw_content or b"", written),
         )
-        # An assumption: the headers are sent now, but only the end of the answer shows whether it has token counts.
+        # This is an assumption, because only the end of the answer, after the headers, shows whether it has token
+        # counts.
         has_usage = plan.form.include_usage and not plan.is_verbatim
         self.report.usage_estimated = has_usage and plan.form.model in self.backend.without_usage
         kind = response.headers.get("content-type", EVENT_STREAM) if plan.is_verbatim else EVENT_STREAM
@@ -481,7 +498,7 @@ class Exchange:
                 feature.on_headers_sent(self, flow)
 
     def answer_job(self, flow: HTTPFlow) -> AnswerJob | None:
-        """Return the job that rewrites an answer, or None if there is nothing to rewrite."""
+        """Return the job that rewrites an answer, or None if no rewriting is needed."""
         response = flow.response
         assert response is not None
         if self.state is not State.OPEN:
@@ -511,7 +528,7 @@ class Exchange:
         )
 
     def take_answer(self, flow: HTTPFlow, done: AnswerResult) -> None:
-        """Replace the non-streamed answer with the rewritten one."""
+        """Replace the backend's non-streamed answer with the rewritten answer."""
         for feature in self._features:
             done = feature.on_body_done(self, done)
         self._take(done)
@@ -540,11 +557,11 @@ class Exchange:
         return self.refuse(self.timeouts.overdue())
 
     def close(self, flow: HTTPFlow | None, status: int | None) -> None:
-        """Finish an exchange that has ended; ``flow``: None if it no longer exists.
+        """Finish an exchange that has ended. ``flow`` is None if the flow no longer exists.
 
         mitmproxy's streams are reference cycles, which stay in memory until a garbage collection finds them, about
-        1,000 requests later. So the flow releases the exchange, with the reader and writer of the finished answer:
-        otherwise these would occupy most of the 30 MB that accumulate until then.
+        1,000 requests later. So the flow releases the exchange with the reader and writer of the finished answer, which
+        would otherwise occupy most of the 30 MB that accumulate until then.
         """
         if self.user_turn is not None:
             self.user_turn.leave()
@@ -565,13 +582,14 @@ class Exchange:
         for feature in reversed(self._features):
             try:
                 feature.on_close(self, flow, status)
-            except Exception as problem:  # The other features have to be closed, too.
+            # The exception is raised later, because the other features have to be closed first.
+            except Exception as problem:
                 problems.append(problem)
         if problems:
             raise problems[0]
 
     def note_mismatch(self, code: str) -> None:
-        """Remember, if ``code`` reports it, that a backend did not enforce the requested JSON format."""
+        """Remember that a backend did not enforce the requested JSON format, if that is the meaning of ``code``."""
         plan = self.plan
         if plan is None or "format" not in plan.attempts or code != ANSWER_MISMATCH:
             return
@@ -582,11 +600,11 @@ class Exchange:
     # -- errors --
 
     def problem(self) -> str:
-        """Return the message of toolsim's or the backend's HTTP error, or ""."""
+        """Return the message of an HTTP error from toolsim or the backend, or ""."""
         return self._problem or head.error_message(self.recorder.received.content())
 
     def refuse(self, error: ApiError) -> Response:
-        """Record an error as the answer; return the response."""
+        """Record an error as the answer to the request; return the error response."""
         self.settle(State.REFUSED)
         self._problem = error.message
         self.report.error = error.code or error.type
@@ -600,14 +618,14 @@ class Exchanges:
         self.ended_by: ApiError | None = None
         """The error with which all exchanges end, None until the proxy is stopped."""
         self.passing: dict[str, str] = {}
-        """The clients, by flow id, whose traffic passes unread in reverse mode, without an exchange."""
+        """The clients, by flow id, whose traffic in reverse mode passes unread, without an exchange."""
         self._open: dict[str, Exchange] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
     def open(self, flow: HTTPFlow, exchange: Exchange) -> None:
-        """Add an exchange."""
+        """Add an exchange for a flow."""
         self._open[flow.id] = exchange
         if self.ended_by is not None:
             exchange.timeouts.end(self.ended_by)
@@ -617,9 +635,9 @@ class Exchanges:
         return self._open.get(flow.id)
 
     def close(self, flow: HTTPFlow, status: int | None) -> bool:
-        """End the exchange of a flow, if any; return whether there was one.
+        """End the exchange of a flow; return False if the flow has no exchange.
 
-        ``status``: the answer's HTTP status, or None if the client received no answer.
+        ``status`` is the answer's HTTP status, or None if the client received no answer.
         """
         if (exchange := self._open.pop(flow.id, None)) is not None:
             exchange.close(flow, status)
@@ -640,7 +658,7 @@ class Exchanges:
             del self.passing[flow_id]
 
     def end(self, error: ApiError) -> None:
-        """Expire all exchanges, including future ones: each ends with this error when it checks its timers."""
+        """Let all exchanges, including future ones, expire. Each ends with this error when it checks its timers."""
         self.ended_by = error
         for exchange in self._open.values():
             exchange.timeouts.end(error)

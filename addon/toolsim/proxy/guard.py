@@ -1,15 +1,15 @@
 """Fails closed: an exception in toolsim ends its exchange, and nothing unchecked is forwarded.
 
-mitmproxy logs an exception that a hook raises, and continues with the unchanged flow. So toolsim refuses a flow unless
+mitmproxy logs an exception that a hook raises, and continues with the unchanged flow. So toolsim rejects a flow unless
 each hook is known to have completed:
 
 1. mitmproxy calls the hooks of a script's addons one after another, and skips the rest if one raises. ``Clearance`` is
-   the last addon: if it clears a flow, all others have handled the flow.
+   the last addon, so if it clears a flow, all others have handled the flow.
 2. The stream (``mitmproxy12/guarded.py``) requires clearance after each hook. Without clearance, or if the stream
    itself raises an exception, it ends the exchange and sends the error, or a plain 502 if there is no exchange yet.
 3. Reporting is exempt: ``reporting`` logs its exceptions, and the turn continues.
 
-A flow that is not live, such as one read from a file, has no stream: its exceptions reach the caller.
+A flow that is not live, such as a flow read from a file, has no stream, so its exceptions reach the caller.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ _FOLDER = str(Path(__file__).parents[1])
 
 
 class NotCleared(Exception):
-    """A hook has not completed; mitmproxy has logged the reason."""
+    """A hook has not completed. mitmproxy has logged the reason."""
 
 
 class Guard:
-    """Tracks clearance and counts failures. All instances of the addon share one, as with ``Exchanges``."""
+    """Tracks clearance and counts failures. All instances of the addon share one guard."""
 
     def __init__(self) -> None:
         self.failures = 0
-        """The number of exceptions that ended an exchange, or would have ended one."""
+        """The number of exceptions that ended an exchange, or would have ended an exchange."""
         self._since = 0.0
-        """The time since which clearance is required; 0 if it is not."""
+        """The time since which clearance is required, 0 if clearance is not required."""
         self._flows: WeakSet[HTTPFlow] = WeakSet()
-        """Flows whose most recent hook has completed."""
+        """The flows whose most recent hook has completed."""
         self._servers: WeakSet[Server] = WeakSet()
-        """Backend connections whose hooks have completed."""
+        """The backend connections whose hooks have completed."""
 
     def start(self) -> None:
         """Require clearance from now on."""
         self._since = time.time()
 
     def stop(self) -> None:
-        """Stop requiring clearance, since there is no addon to grant it."""
+        """Stop requiring clearance, since no addon is left to grant it."""
         self._since = 0.0
 
     def clear(self, flow: HTTPFlow) -> None:
-        """Record that a hook of a flow has completed."""
+        """Record that the current hook of a flow has completed."""
         self._flows.add(flow)
 
     def forget(self, flow: HTTPFlow) -> None:
@@ -80,33 +80,34 @@ class Guard:
 
     def check_server(self, server: Server) -> None:
         """Raise NotCleared for a connection to a backend whose hooks have not completed."""
-        # A connection through another proxy has a different object from the connection whose hooks were called.
+        # A connection through another proxy is exempt, because its hooks were called with a different object.
         is_ours = self._since and server.via is None and (server.timestamp_start or 0.0) > self._since
         if is_ours and server not in self._servers:
             raise NotCleared("the hook server_connected was not completed")
 
     def note(self, problem: Exception) -> None:
-        """Count an exception and log its origin, unless both happened when mitmproxy logged it."""
+        """Count an exception and log its origin, unless ``note_logged`` did so when mitmproxy logged the exception."""
         if not isinstance(problem, NotCleared):
             self.failures += 1
             logger.error("%s", described(problem), exc_info=problem)
 
     def note_logged(self, problem: BaseException | None) -> str:
-        """Count an exception of toolsim that mitmproxy is about to log; return a message for the log, or ""."""
+        """Count an exception of toolsim that mitmproxy is about to log; return a log message, or "" for other
+        exceptions."""
         if not isinstance(problem, Exception) or not place_of(problem):
             return ""
         self.failures += 1
         return described(problem)
 
     def families(self) -> list[Family]:
-        """Return the metrics."""
+        """Return the metrics of failures."""
         failures = Family("internal_errors_total", "Exceptions in toolsim that ended an exchange.")
         failures.add({}, self.failures)
         return [failures]
 
 
 def described(problem: Exception) -> str:
-    """Return the log line for an exception in toolsim."""
+    """Return the log message for an exception in toolsim."""
     place = place_of(problem) or "mitmproxy"
     return f"toolsim failed in {place} and ended the exchange; please report this: {problem!r}"
 
@@ -131,14 +132,14 @@ def reporting() -> Iterator[None]:
 
 
 class Clearance:
-    """The last addon: clears the flows that all other addons have handled."""
+    """The last addon. Clears the flows that all other addons have handled."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
         self._connecting: WeakSet[Server] = WeakSet()
 
     def http_connect(self, flow: HTTPFlow) -> None:
-        """Clear a flow."""
+        """Clear a flow whose hook has completed."""
         self._guard.clear(flow)
 
     requestheaders = request = responseheaders = response = http_connect

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 # Headers for the framing and encoding of the backend's answer, which do not apply to the rewritten answer.
 _HOP_HEADERS = (b"connection", b"keep-alive", b"transfer-encoding", b"content-length", b"content-encoding")
 
-# Statuses of answers without a body: there is nothing to stream.
+# HTTP statuses of answers without a body, which cannot be streamed.
 _WITHOUT_BODY = (204, 205)
 
 
@@ -34,14 +34,15 @@ def error_response(error: ApiError, headers: Mapping[str, str] | None = None) ->
     if error.status == 401:
         response.headers["www-authenticate"] = "Bearer"
     if error.status == 407:
-        # Basic, because programs support it; Bearer is also accepted.
+        # The challenge names the Basic scheme, because programs support it. Bearer is also accepted.
         response.headers["proxy-authenticate"] = 'Basic realm="toolsim"'
     response.headers.update(headers or {})
     return response
 
 
 def write_error(response: Response, client: Api, backend: Api) -> None:
-    """Convert a backend's error to OpenAI's format, if it is from another API or reports that the prompt is too long.
+    """Convert a backend's error to OpenAI's format, if it has another API's format or reports that the prompt is too
+    long.
 
     An error that already has this format, with a message and, for a long prompt, the code, is left unchanged. For a
     client whose API has its own error format, only the status is set here.
@@ -68,7 +69,10 @@ def write_error(response: Response, client: Api, backend: Api) -> None:
 
 
 def authorize(headers: Headers, authorization: str | None) -> None:
-    """Replace the client's key with an ``Authorization`` header; "" only removes the key, and None changes nothing."""
+    """Replace the client's key with an ``Authorization`` header.
+
+    With "" the key is only removed, with None it is kept.
+    """
     if authorization is None:
         return
     given = {"authorization": authorization} if authorization else {}
@@ -76,13 +80,16 @@ def authorize(headers: Headers, authorization: str | None) -> None:
 
 
 def internal_error() -> ApiError:
-    """Log the current exception, a bug in toolsim, and return the error for the client."""
+    """Log the current exception, which is a bug in toolsim, and return the error for the client."""
     logger.exception("toolsim failed to rewrite an answer; please report this.")
     return ApiError("toolsim failed to rewrite the backend's answer.", code="internal_error")
 
 
 def by_name(headers: Headers) -> dict[str, str]:
-    """Return all headers by lower-case name, in one pass, because mitmproxy scans all headers for each lookup."""
+    """Return all headers by lower-case name.
+
+    A single pass is used, because mitmproxy scans all headers for each lookup.
+    """
     found: dict[str, str] = {}
     for raw_name, raw in headers.fields:
         name, value = raw_name.lower().decode("utf-8", "surrogateescape"), raw.decode("utf-8", "surrogateescape")
@@ -91,14 +98,14 @@ def by_name(headers: Headers) -> dict[str, str]:
 
 
 def change(headers: Headers, *, without: Iterable[bytes], given: Mapping[str, str]) -> None:
-    """Remove the headers ``without`` (lower-case names) and set the ``given`` ones, also in one pass."""
+    """Remove the headers ``without`` (lower-case names) and set the ``given`` headers, in a single pass."""
     fields = [(name.encode(), value.encode()) for name, value in given.items()]
     gone = {*without, *(name for name, _ in fields)}
     headers.fields = (*(field for field in headers.fields if field[0].lower() not in gone), *fields)
 
 
 def set_head(response: Response, content_type: str) -> None:
-    """Change a backend's headers to the headers of a rewritten answer with this content type."""
+    """Change a backend's headers to those of a rewritten answer with this content type."""
     buffering = UNBUFFERED if content_type.startswith("text/event-stream") else {}
     change(response.headers, without=_HOP_HEADERS, given={"content-type": content_type, **buffering})
     if response.http_version == "HTTP/1.0":
@@ -116,19 +123,19 @@ def is_event_stream(response: Response) -> bool:
 
 
 def response_error(response: Response) -> ApiError:
-    """Return the error described by an HTTP error response, with its status."""
+    """Return the error that an HTTP error response describes, with the response's status."""
     error = read_error(loaded((response.raw_content or b"").decode("utf-8", "replace")))
     return replace(error, status=response.status_code)
 
 
 def error_message(body: bytes) -> str:
-    """Return the message of a backend's error, or ""."""
+    """Return the message of a backend's error, or "" if it has no message."""
     message = read_error(loaded(body.decode("utf-8", "replace"))).message
     return message if message != NO_WORDS.message else ""
 
 
 def for_backend(headers: Headers, client: Api, backend: Api) -> list[str]:
-    """Keep only the client's headers that the backend supports; return the features requested by the removed ones."""
+    """Keep only the client's headers that the backend supports; return the features that removed headers request."""
     dropped: list[str] = []
     for api in {client.name: client, backend.name: backend}.values():
         sent = by_name(headers)

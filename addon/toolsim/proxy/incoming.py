@@ -1,10 +1,10 @@
 """Builds the input for ``access`` and ``route`` from a flow and from two facts that mitmproxy hides.
 
-*The Host header.* In reverse mode mitmproxy replaces it with the backend's before it calls any hook, unless its option
-``keep_host_header`` is set. But whether toolsim serves a client depends on the Host that the client used to reach the
-proxy (``access``, rule 3). So this module sets that option, and replaces the header itself unless the operator has set
-the option. With the option set, mitmproxy would also send the client's SNI to the backend, so this module sets the SNI
-to the backend's own name.
+*The Host header.* In reverse mode, mitmproxy replaces it with the backend's Host before it calls any hook, unless its
+option ``keep_host_header`` is set. But whether toolsim serves a client depends on the Host that the client used to
+reach the proxy (``access``, rule 3). So this module sets that option, and replaces the header itself unless the
+operator has set the option. With the option set, mitmproxy would also send the client's SNI to the backend, so this
+module sets the SNI to the backend's own name.
 
 *The key of a tunnel.* A client sends it only once, in the CONNECT request, for all requests on its connection.
 
@@ -51,27 +51,27 @@ class IncomingReader:
         self.settings = Settings()
         """The current settings."""
         self._tunnels: WeakKeyDictionary[Client, User] = WeakKeyDictionary()
-        """The users of clients with open tunnels."""
+        """The users whose clients have open tunnels."""
         self._wrong_keys = WrongKeys()
-        # Whether to replace the Host as mitmproxy would without keep_host_header.
+        # Whether to replace the Host, as mitmproxy does without keep_host_header.
         self._replaces = False
         self._is_setting = False
 
     # -- hooks --
 
     def configure(self, updated: Collection[str]) -> None:
-        """Set mitmproxy's option, and remember the operator's value."""
+        """Set mitmproxy's option ``keep_host_header``, and remember the operator's value."""
         if _KEEP in updated and not self._is_setting:
             self._replaces = not ctx.options.keep_host_header
             self._set(True)
 
     def done(self) -> None:
-        """Restore mitmproxy's option."""
+        """Restore the operator's value of ``keep_host_header``."""
         if self._replaces:
             self._set(False)
 
     def http_connect(self, flow: HTTPFlow) -> None:
-        """Refuse a tunnel if the forward proxy is not enabled, or if the client does not have a valid key."""
+        """Reject a tunnel if the forward proxy is not enabled, or if the client does not have a valid key."""
         if flow.response is not None:
             return
         user, is_guessing = self._accepted(flow, self._take_proxy_user(flow))
@@ -83,7 +83,7 @@ class IncomingReader:
             self._tunnels[flow.client_conn] = user
 
     def server_connect(self, data: ServerConnectionHookData) -> None:
-        """Use the backend's own name in its TLS handshake."""
+        """Use the backend's own name in the TLS handshake with it."""
         mode, server = data.client.proxy_mode, data.server
         if isinstance(mode, ReverseMode) and self._replaces and server.address == mode.address:
             server.sni = server.sni or mode.address[0]
@@ -91,7 +91,7 @@ class IncomingReader:
     # -- called by the request hooks --
 
     def take_host(self, flow: HTTPFlow) -> str:
-        """Return the host and port that the client used to reach the proxy, and set the backend's Host."""
+        """Return the host and port with which the client reached the proxy, and set the backend's Host."""
         request = flow.request
         found = request.authority or request.host_header or ""
         # A flow from a file is left unchanged.
@@ -100,9 +100,9 @@ class IncomingReader:
         return found
 
     def incoming(self, flow: HTTPFlow, reached_at: str, proxy_user: User | None = None) -> Incoming:
-        """Return the input for routing a flow; ``reached_at``: as returned by ``take_host``.
+        """Return the input for routing a flow. ``reached_at`` is the return value of ``take_host``.
 
-        ``proxy_user``: the forward-proxy user of the WebSocket connection on which the request arrived, if any.
+        ``proxy_user`` is the forward proxy's user of the WebSocket connection on which the request arrived, if any.
         """
         request, client, keys = flow.request, flow.client_conn, self.settings.api_key
         headers = by_name(request.headers)
@@ -130,14 +130,14 @@ class IncomingReader:
         )
 
     def note_refusal(self, flow: HTTPFlow, error: Refusal) -> None:
-        """Count the request if it was refused with this error because of a wrong key."""
+        """Count the wrong key if the request was rejected with this error because of its key."""
         keys, headers = self.settings.api_key, flow.request.headers
         names = {"wrong_key": KEY_HEADERS, "proxy_key": ("proxy-authorization",)}.get(error.reason, ())
         if keys is not None and keys.has_names and any(headers.get(name, "").strip() for name in names):
             self._wrong_keys.add(source_of(flow.client_conn))
 
     def _accepted(self, flow: HTTPFlow, user: User | None) -> tuple[User | None, bool]:
-        """Return the user if it is accepted from the flow's source, and whether the source sent too many wrong keys."""
+        """Return the user if the flow's source may use its key, and whether the source has sent too many wrong keys."""
         keys = self.settings.api_key
         if keys is None or not keys.has_names:
             return user, False
@@ -148,7 +148,7 @@ class IncomingReader:
         return user, is_guessing
 
     def _take_proxy_user(self, flow: HTTPFlow) -> User | None:
-        """Return the user whose key the client sent to the forward proxy, and remove the header."""
+        """Return the user whose key the client sent to the forward proxy, and remove the key's header."""
         keys, headers = self.settings.api_key, flow.request.headers
         if keys is None:
             return None
@@ -157,7 +157,7 @@ class IncomingReader:
             del headers["proxy-authorization"]
             return user
         if (checked := flow.metadata.get("proxyauth")) is not None:
-            # mitmproxy has checked it because of its own ``proxyauth`` option.
+            # mitmproxy has already checked the key because of its own ``proxyauth`` option.
             return keys.proxyauth_user(str(checked[0]))
         opened = self._tunnels.get(flow.client_conn)
         return keys.current(opened) if opened is not None else None

@@ -1,8 +1,8 @@
-"""Jobs that process complete bodies, with picklable inputs and results; ``run`` runs them in this process or another.
+"""Jobs that process complete bodies. Their inputs and results are picklable, so ``run`` can run in any process.
 
 A body of more than ``LOOP_BYTES`` would block the event loop for too long: rewriting takes up to 0.5 ms per kilobyte
 (many tiny messages, tools or strict schemas; long texts take a hundredth of that). A compressed body must not be
-decoded on the event loop either, since its decoded size is unknown. A ``Worker`` handles both.
+decoded on the event loop either, since its decoded size is unknown. A ``Worker`` handles large and compressed bodies.
 """
 
 from __future__ import annotations
@@ -45,20 +45,23 @@ from toolsim.wire.responses.resources import ResourceCall, respond
 from toolsim.wire.responses.stored import Recalled, References, output_names, references, resolve
 
 LOOP_BYTES = 32 * 1024
-"""Bodies up to this size are rewritten on the event loop, which takes at most 16 ms; a worker would add 3 ms."""
+"""Maximum size of a body that is rewritten on the event loop, in bytes.
+
+Rewriting takes at most 16 ms; a worker would add 3 ms.
+"""
 
 ROUNDS_OFF = entry("ROUNDS_OFF", "request_too_large")
-"""The warning for a request that is too large for several rounds and gets only one."""
+"""The warning for a request that is too large for several rounds, so that only one is possible."""
 
-# A body that mentions tools must not pass unread: the prompt would not explain how to call them.
+# A body that mentions tools must not pass unread, because its prompt would not explain how to call them.
 _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|(?:custom_tool|function)_call)')
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """The result of any job. ``report``: the job's report with its findings added.
+    """The result of any job. ``report`` is the job's report with the new findings added.
 
-    ``error``: the error for the client. ``crash``: the traceback of a bug in toolsim; ``error`` is then also set.
+    ``error`` is the error for the client. It is also set if ``crash`` contains the traceback of a bug in toolsim.
     """
 
     report: Report
@@ -68,27 +71,27 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class RequestResult(JobResult):
-    """A rewritten request."""
+    """The result of rewriting a request."""
 
     rewritten: Rewritten | None = None
-    """The rewritten request, without its items; None if it passes unchanged."""
+    """The rewritten request, without its items; None if the request passes unchanged."""
     checked: Plan | None = None
-    """The plan for checking the answer to an unchanged request, if it is to be checked."""
+    """The plan for checking the answer to an unchanged request, None if the answer is not checked."""
     digest: str = ""
     """The digest of the rewritten body."""
     topic: ConversationLabel | None = None
-    """The label of a rewritten request."""
+    """The conversation label of a rewritten request."""
     own: bytes = b""
-    """The items of the request in stored form: a JSON array."""
+    """The request's own items in stored form, as a JSON array."""
     names: tuple[str, ...] = ()
-    """The new ids of these items."""
+    """The new ids assigned to the request's items."""
     prepared: bytes = b""
-    """For an auxiliary operation: the messages that are kept, or an estimated token count."""
+    """The messages kept by a summary, or an estimated token count; empty if the request is a turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolveResult(JobResult):
-    """The references of a request or, given the recalled data, a ``body`` that contains the data."""
+    """The references of a request or, after the data has been loaded, a ``body`` that contains the data."""
 
     body: bytes = b""
     references: References = References()
@@ -96,29 +99,29 @@ class ResolveResult(JobResult):
     """Whether to create the answer in the background."""
     echo: Mapping[str, Any] = field(default_factory=dict)
     own: bytes = b""
-    """The items of the request in stored form: a JSON array."""
+    """The request's own items in stored form, as a JSON array."""
     names: tuple[str, ...] = ()
-    """The new ids of these items."""
+    """The new ids assigned to the request's items."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerResult(JobResult):
-    """A rewritten non-streamed answer."""
+    """The result of rewriting a non-streamed answer."""
 
     passes: bool = False
-    """Whether a checked answer passes unchanged."""
+    """Whether the answer, which has been checked, passes unchanged."""
     status: int = 200
     content_type: str = ""
     body: bytes = b""
     names: tuple[str, ...] | None = None
-    """The ids of its items, or None if it is not to be stored."""
+    """The ids of the answer's items, or None if the answer is not to be stored."""
     events: tuple[ClientEvent, ...] = ()
     retry: Retry | None = None
-    """The reason for another round."""
+    """The reason for another round, None if no other round is needed."""
     withheld: int = 0
-    """The number of ``events`` at the end that are discarded, with their output, if another round follows.
+    """The number of final ``events`` that are discarded, with their output, if another round follows.
 
-    0 in a round.
+    The number is 0 in a round.
     """
 
 
@@ -128,19 +131,19 @@ class PageResult(JobResult):
 
     body: bytes = b""
     change: tuple[str, bytes] | None = None
-    """The id of the record to write, and its new value; b"" deletes it."""
+    """The id of the record to write and its new value, or b"" to delete the record. None changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginResult(JobResult):
-    """The result of ``PluginJob.read``."""
+    """The result of a ``PluginJob``. ``read`` is the return value of its function."""
 
     read: object = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job[R: JobResult](ABC):
-    """A job on a body. ``data``: the body as received; ``limit``: its maximum decoded size in bytes."""
+    """A job on a body. ``data`` is the body as received, and ``limit`` its maximum decoded size in bytes."""
 
     data: bytes
     limit: int
@@ -148,13 +151,13 @@ class Job[R: JobResult](ABC):
     """The content encoding of the body."""
     report: Report = field(default_factory=Report)
     owner: str = ""
-    """The owner (see ``Exchange``); workers alternate between the jobs of different owners."""
-    subject = "a request"  # What is rewritten, in an error.
+    """The owner (see ``Exchange``). Workers alternate between the jobs of different owners."""
+    subject = "a request"  # The subject of the job, as named in an error message.
 
     @property
     @abstractmethod
     def result(self) -> type[R]:
-        """The class of the result."""
+        """The class of the job's result."""
 
     @property
     def size(self) -> int:
@@ -162,11 +165,11 @@ class Job[R: JobResult](ABC):
         return len(self.data)
 
     def work(self, body: bytes) -> R:
-        """Return the result for the decoded body. Raises BadRequest."""
+        """Return the result of processing the decoded body. Raises BadRequest."""
         raise NotImplementedError
 
     def run(self, *, long_budget: bool) -> R:
-        """Return the result, or the error for the client. ``long_budget``: see the function ``run``."""
+        """Return the result, which contains any error for the client. See the function ``run`` for ``long_budget``."""
         try:
             return self.work(decoded(self.data, self.encoding, self.limit))
         except BadRequest as bad:
@@ -180,32 +183,32 @@ class Job[R: JobResult](ABC):
         return self.result(self.report, error)
 
     def too_much(self, what: str) -> ApiError:
-        """Return the error for exceeding the limit on ``what``: "time" or "memory"."""
+        """Return the error for exceeding the limit on ``what``, which is "time" or "memory"."""
         message = f"The request body is too large: reading its {self.size} bytes takes too much {what}."
         return ApiError(message, "invalid_request_error", "request_too_large", status=413)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestJob(Job[RequestResult]):
-    """A request to rewrite."""
+    """Rewrites a request."""
 
     api_name: ApiName
     path: str
     policy: Policy
     output_mode: str | None = None
     refused: frozenset[tuple[str, Feature]] = frozenset()
-    """Features that the backend has already rejected, by model."""
+    """The features that the backend has already rejected, by model."""
     fallbacks: tuple[ApiName, ...] = ()
-    """The APIs to try next if the backend rejects the path of the policy's API."""
+    """The APIs to try next if the backend rejects the path of the policy's API, in order."""
     stored_as: StoredAs | None = None
     wants_own: bool = False
-    """Whether to also return the items of the request, for the store."""
+    """Whether the result has to include the request's items, for the store."""
     is_round: bool = False
     """Whether the request is a round of an answer, which is always rewritten."""
     action: Action | None = None
-    """The auxiliary operation, if the request is not a turn; it is always rewritten."""
+    """The auxiliary operation, None if the request is a turn. An auxiliary request is always rewritten."""
     marks_of_rounds: tuple[bytes, ...] | None = None
-    """For a request too large for several rounds: byte strings that show that it would have needed them."""
+    """Byte strings which show that a request that is too large for several rounds would have needed them, else None."""
     result = RequestResult
 
     @override
@@ -232,9 +235,9 @@ class ResolveJob(Job[ResolveResult]):
 
 @dataclass(frozen=True, slots=True)
 class AnswerJob(Job[AnswerResult]):
-    """A backend's non-streamed answer to rewrite. ``with_events``: also return its events.
+    """Rewrites a backend's non-streamed answer. If ``with_events`` is true, the result includes the answer's events.
 
-    ``sent``: the body of its request, from which missing token counts are estimated.
+    ``sent`` is the body of the request, from which missing token counts are estimated.
     """
 
     plan: Plan
@@ -262,7 +265,7 @@ class AnswerJob(Job[AnswerResult]):
 
 @dataclass(frozen=True, slots=True)
 class PageJob(Job[PageResult]):
-    """A request for a stored resource. ``value``: the record's value, or None if it does not exist."""
+    """Answers a request for a stored resource. ``value`` is the record's value, None if the record does not exist."""
 
     call: ResourceCall
     value: bytes | None
@@ -281,7 +284,10 @@ class PageJob(Job[PageResult]):
 
 @dataclass(frozen=True, slots=True)
 class PluginJob(Job[PluginResult]):
-    """A body for the function ``read`` of any package. Its BadRequest becomes the error."""
+    """Passes a body to the function ``read`` of a package.
+
+    If the function raises BadRequest, the result is the error.
+    """
 
     read: Callable[[bytes], object]
     result = PluginResult
@@ -292,10 +298,10 @@ class PluginJob(Job[PluginResult]):
 
 
 class RunJob(Protocol):
-    """Runs a job, in this process or in a worker; never raises."""
+    """A function that runs a job, in this process or in a worker. Never raises."""
 
     async def __call__[R: JobResult](self, job: Job[R]) -> R:
-        """Return the result."""
+        """Run a job and return its result."""
 
 
 def is_heavy(job: Job[Any]) -> bool:
@@ -304,7 +310,7 @@ def is_heavy(job: Job[Any]) -> bool:
 
 
 def run[R: JobResult](job: Job[R], *, long_budget: bool = False) -> R:
-    """Run a job; never raises. ``long_budget``: no other work waits for this process, so checks can take longer."""
+    """Run a job; never raises. ``long_budget`` lets checks take longer, since no other work waits for this process."""
     try:
         return job.run(long_budget=long_budget)
     except MemoryError:
@@ -314,12 +320,12 @@ def run[R: JobResult](job: Job[R], *, long_budget: bool = False) -> R:
 
 
 def failed[R: JobResult](job: Job[R], crash: str) -> R:
-    """Return the result of a job that failed because of a bug in toolsim; ``crash``: a traceback or description."""
+    """Return the result of a job that failed because of a bug in toolsim. ``crash`` is a traceback or description."""
     return job.result(job.report, ApiError(f"toolsim failed to rewrite {job.subject}.", code="internal_error"), crash)
 
 
 def _rewrite_request(job: RequestJob, body: bytes) -> RequestResult:
-    """Return the rewritten request and its label."""
+    """Return the rewritten request, with its label and its data for the store."""
     prepared = b""
     if job.action == "compact" and (document := read_body(body)) is not None:
         body, prepared = dump(summary_request(document)).encode(), dump(remaining(document)).encode()
@@ -344,7 +350,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> RequestResult:
     if rewritten is not None and rewritten.passes:
         return RequestResult(job.report, checked=rewritten.plan)
     client = APIS[job.api_name]
-    # A backend with another API would receive a request for an unknown path.
+    # If the backend's API differs from the client's, an unchanged request would arrive at an unknown path.
     is_translated = backend_of(client, job.policy.backend) is not client
     if rewritten is None and (job.action is not None or is_translated):
         raise BadRequest(unreadable(body))
@@ -360,7 +366,7 @@ def _rewrite_request(job: RequestJob, body: bytes) -> RequestResult:
         rewritten = replace(rewritten, path=path, body=dump(count_body(shown, backend)).encode())
         prepared = count_answer(estimated_tokens(shown), estimated=True)
     own, names = _own({**rewritten.asked}) if job.wants_own and rewritten.plan.form.id else (b"", ())
-    # Transferring the items between processes would cost as much as transferring the body.
+    # The items are left out, because transferring them between processes would cost as much as transferring the body.
     bare = Rewritten(rewritten.plan, rewritten.body, rewritten.path, asked={}, answer=rewritten.answer)
     return RequestResult(
         job.report, rewritten=bare, digest=digest(bare.body), topic=topic, own=own, names=names, prepared=prepared
@@ -373,20 +379,20 @@ def digest(body: bytes) -> str:
 
 
 def _own(document: dict[str, Any]) -> tuple[bytes, tuple[str, ...]]:
-    """Return the data to store of a request without references, and the ids assigned to its items."""
+    """Return the items of a request without references in stored form, and the ids assigned to them."""
     resolved = resolve(in_own_shape(document), Recalled())
     return dump(resolved.own).encode(), resolved.names
 
 
 def in_own_shape(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a request to the Responses API in that API's own shape, as it is stored. Raises BadRequest."""
+    """Return a request to the Responses API in the shape of that API, in which it is stored. Raises BadRequest."""
     return document if is_own_shape(document) else as_responses(document)
 
 
 def _resolve(job: ResolveJob, body: bytes) -> ResolveResult:
     document = read_body(body)
     if document is None:
-        # The error is reported when the request is rewritten.
+        # The error is not reported here, because the rewriting of the request will report it.
         return ResolveResult(job.report)
     try:
         document = in_own_shape(document)
@@ -396,7 +402,7 @@ def _resolve(job: ResolveJob, body: bytes) -> ResolveResult:
         wanted = optional(document, "background", bool) is True
         return ResolveResult(job.report, references=references(document), in_background=wanted)
     resolved = resolve(document, job.recalled)
-    # A request without references needs no new body: only its items are needed.
+    # The body of a request without references does not change, so only the request's items are needed.
     shown = dump(resolved.body).encode() if job.recalled.references else b""
     own = dump(resolved.own).encode()
     return ResolveResult(job.report, body=shown, own=own, echo=resolved.echo, names=resolved.names)

@@ -1,12 +1,12 @@
-"""Names of earlier versions: renamed and removed options, values, headers and metrics, and environment variables.
+"""Names from earlier versions: renamed and removed options, values, headers and metrics, and environment variables.
 
 1. *Renamed* options and values keep working for one release. ``startup`` logs a warning with the current name. Old
    names in profiles and recordings are converted without a warning.
 2. Renamed *headers* and *metrics* are sent under both names for one release. Renamed fields and codes of the log and of
    traces changed immediately; old names in recordings are converted.
 3. A *removed* option prevents startup, with a one-line message about its replacement.
-4. Each *environment variable* of toolsim's predecessor changes the default of an option. Values are parsed as the
-   predecessor parsed them: case-insensitively, with Boolean values in any of the usual spellings. An invalid value is
+4. Each *environment variable* of toolsim's predecessor changes the default of an option. Values are parsed in the same
+   way as by the predecessor: case-insensitively, with Boolean values in any of the usual spellings. An invalid value is
    ignored with a warning.
 """
 
@@ -74,7 +74,7 @@ def from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str | in
     given: dict[str, str | int | bool] = {}
     warnings = []
     for name, read in VARIABLES.items():
-        # A delimiter can be whitespace, including line breaks.
+        # A string is not stripped, since a delimiter can be whitespace, including line breaks.
         word = environment.get(name, "") if read is str else environment.get(name, "").strip()
         if not word:
             continue
@@ -86,7 +86,7 @@ def from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str | in
 
 
 def _defaults(given: Mapping[str, str | int | bool]) -> dict[str, str | int | bool]:
-    """Return the options that correspond to the variables; some options replaced several variables."""
+    """Return the options that correspond to the variables. Some options replaced several variables."""
     defaults: dict[str, str | int | bool] = {}
     if "OUTPUT_MODE" in given or "RESPONSES_OUTPUT_MODE" in given:
         in_chat = given.get("OUTPUT_MODE") == "obsidian-xml"
@@ -124,31 +124,31 @@ _PORT = "toolsim_backend uses any free port, and answers on the listener"
 _STORE = "set it in toolsim_store, as in toolsim_store=memory?{}"
 
 RENAMED: Mapping[str, str] = {"llm_options_defaults": "request_defaults", "preset": "profiles"}
-"""Options by their former names."""
+"""The current names of renamed options, by former name."""
 
 RENAMED_VALUES: Mapping[str, Mapping[str, str]] = {
     "history": {"record": "bracketed", "sentinel": "tagged"},
     "reasoning": {"tell": "include"},
     "second_opinion": {"invented": "undeclared"},
 }
-"""Values by their former names, for each option (by its current name)."""
+"""The current names of renamed option values, by the option's current name and the value's former name."""
 
 
 RENAMED_HEADERS: Mapping[str, str] = {"x-toolsim-left-out": "x-toolsim-dropped-tools"}
-"""Response headers by their former names."""
+"""The current names of renamed response headers, by former name."""
 
 RENAMED_METRICS: Mapping[str, str] = {"exchanges_open": "exchanges_in_progress"}
-"""Metrics by their former names, without the prefix."""
+"""The current names of renamed metrics, without the prefix, by former name."""
 
 RENAMED_FIELDS: Mapping[str, str] = {"asked_again": "retries", "hosted_calls": "mcp_calls"}
-"""Fields of a report (JSON log, recordings, trace attributes) by their former names."""
+"""The current names of renamed fields of a report (JSON log, recordings, trace attributes), by former name."""
 
 RENAMED_CODES: Mapping[str, str] = {
     "ASKED": "APPROVAL_REQUESTED",
     "SCHEMA_UNSETTLED": "SCHEMA_CHECK_TIMED_OUT",
     "TOOL_LEFT_OUT": "TOOL_DROPPED",
 }
-"""Codes of the log and of metrics by their former names."""
+"""The current names of renamed codes in the log and in metrics, by former name."""
 
 
 def current_report(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,7 +160,7 @@ def current_report(report: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _current_entry(entry: Any) -> Any:
-    """Return an entry, CODE or CODE:NAME, with the current code."""
+    """Return an entry of the form CODE or CODE:NAME with the code's current name."""
     if not isinstance(entry, str):
         return entry
     code, sign, name = entry.partition(":")
@@ -168,12 +168,12 @@ def _current_entry(entry: Any) -> Any:
 
 
 def current_name(name: str) -> str:
-    """Return the current name of an option, without the prefix."""
+    """Return the current name of an option, without the prefix ``toolsim_``."""
     return RENAMED.get(name, name)
 
 
 def current_field(name: str, value: Any) -> tuple[str, Any]:
-    """Return the current name and value of a recorded field of the policy."""
+    """Return the current name and value of a policy field in a recording."""
     match name, value:
         case "max_tool_args_bytes" | "max_tool_output_bytes", _:
             return "max_tool_bytes", value
@@ -185,7 +185,7 @@ def current_field(name: str, value: Any) -> tuple[str, Any]:
 
 
 def current_value(name: str, value: Any) -> Any:
-    """Return the current name of an option's value; ``name``: the option's current name, without the prefix."""
+    """Return the current name of an option's value. ``name`` is the option's current name, without the prefix."""
     return RENAMED_VALUES.get(name, {}).get(value, value) if isinstance(value, str) else value
 
 
@@ -222,4 +222,4 @@ REMOVED: Mapping[str, str] = {
     "mcp_timeout": "set timeout for a server in the file of toolsim_mcp_config",
     "mcp_max_calls": _CONSTANT,
 }
-"""The advice about the replacement, by the name of the removed option."""
+"""Advice about the replacement of each removed option, by the option's name."""

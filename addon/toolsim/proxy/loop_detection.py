@@ -1,17 +1,18 @@
 """Detects requests that return to the listener that sent them.
 
 The target of a request can be this proxy itself, under more names than can be listed: ``LOCALHOST``, ``127.1``, or any
-name that resolves to it. One such request would exhaust all file descriptors. A request can return in two ways:
+name that resolves to it. A single request of this kind would exhaust all file descriptors. A request can return in two
+ways:
 
 1. *Directly.* A connection that the proxy opens to its own listener arrives there with the same source address with
    which the proxy opened it (``Connections``). Each connection is remembered together with the listeners that its
    request has passed through, and a request that returns to one of them is refused. Another listener of the same
    process is not a loop. Both the source and the target are compared, because a client on this machine can have the
    same port as a connection of the proxy to another target, and a busy machine reuses ports often.
-2. *Through another proxy.* If two proxies name each other as their backend, the connections do not show the loop, only
-   the request does: its ``Via`` header names the proxies that have forwarded it (RFC 9110, 7.6.3). Each listener adds a
-   unique name to the requests that it sends to a backend, and refuses requests with its own name. Requests that merely
-   pass through this proxy to another host are not marked.
+2. *Through another proxy.* If two proxies name each other as their backend, only the request reveals the loop: its
+   ``Via`` header names the proxies that have forwarded it (RFC 9110, 7.6.3). Each listener adds a unique name to the
+   requests that it sends to a backend, and refuses requests with its own name. Requests that merely pass through this
+   proxy to another host are not marked.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ LOOP = Refusal("The request has returned to the proxy that sent it.", code="loop
 _VIA = "via"
 
 _Address = tuple[str, int]
-# The source and target addresses; no two open connections have the same pair.
+# The source and target addresses of a connection. No two open connections have the same pair.
 _Ends = tuple[_Address, _Address]
 
 
@@ -40,18 +41,18 @@ class ProxyLoopDetector:
 
     def __init__(self) -> None:
         self.connections = Connections()
-        """An addon, whose hooks mitmproxy calls."""
+        """The addon that tracks connections. mitmproxy calls its hooks."""
         self._via = Via()
 
     def is_loop(self, flow: HTTPFlow) -> bool:
-        """Return whether a request has already passed through its listener."""
+        """Return whether a request has already passed through the listener at which it arrived."""
         client = flow.client_conn
-        # A flow that the operator resends has the proxy's own mark from its first run.
+        # A flow that the operator resends is exempt, because it has the proxy's own mark from its first run.
         is_signed = not is_resent(flow) and self._via.has_passed(flow.request.headers.get(_VIA, ""), client)
         return is_signed or self.connections.is_loop(client)
 
     def add_via(self, flow: HTTPFlow) -> None:
-        """Mark a request for a backend with the listener on which it arrived."""
+        """Add the name of the listener at which a request arrived to its ``Via`` header."""
         headers = flow.request.headers
         headers[_VIA] = self._via.signed(headers.get(_VIA, ""), flow.client_conn)
 
@@ -87,23 +88,27 @@ def _ends(sender: tuple[object, ...] | None, receiver: tuple[object, ...] | None
 
 
 def _address(name: tuple[object, ...]) -> _Address:
-    """Return an address without flow label and scope; an IPv4-mapped IPv6 address becomes the IPv4 address."""
+    """Return an address without flow label and scope. An IPv4-mapped IPv6 address becomes the IPv4 address."""
     host, port = str(name[0]).removeprefix("::ffff:").partition("%")[0], name[1]
     return host, port if isinstance(port, int) else 0
 
 
 class Via:
-    """Marks requests with the name of the listener on which they arrived."""
+    """Marks requests with the name of the listener at which they arrived."""
 
     def __init__(self) -> None:
         self._seed = secrets.token_hex(16)
 
     def has_passed(self, via: str, client: Client) -> bool:
-        """Return whether a request with this header, "" if none, has already passed through the client's listener."""
+        """Return whether a request with the header ``via`` ("" for none) has already passed through the client's
+        listener."""
         return bool(via) and self._name(client) in _names(via)
 
     def signed(self, via: str, client: Client) -> str:
-        """Return the header with the listener's name, which is replaced if already present (in a resent flow)."""
+        """Return the header ``via`` with the listener's name added.
+
+        In a resent flow, the name replaces the existing one.
+        """
         own = self._name(client)
         foreign = [entry for entry in _entries(via) if own not in entry.split()]
         return ", ".join([*foreign, f"1.1 {own}"])

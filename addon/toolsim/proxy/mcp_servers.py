@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Servers:
-    """The permitted servers and their connections, which are closed if the servers change."""
+    """The allowed servers and their connections, which are closed when the list of servers changes."""
 
     def __init__(self) -> None:
         self._mcp = Mcp()
@@ -34,7 +34,7 @@ class Servers:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def update(self, mcp: Mcp) -> None:
-        """Apply the current options."""
+        """Apply the current options for MCP servers."""
         if mcp == self._mcp:
             return
         before, self._mcp = self._mcp, mcp
@@ -45,15 +45,15 @@ class Servers:
             self._pool = engine().open_pool()
 
     def start(self) -> None:
-        """Start the file's servers early: the first request need not wait, and failures are logged at startup."""
+        """Start the file's servers early, so that the first request need not wait, and failures are logged."""
         if self._pool is not None:
             for server in self._mcp.servers:
                 spawn(_first_asked(self._pool, server), self._tasks)
 
     def context(self, origins: Origins, flow: HTTPFlow, owner: str) -> McpContext:
-        """Return the MCP context for a request of ``owner``; without servers for a web page with an unlisted origin.
+        """Return the MCP context for a request of ``owner``. It has no servers if a web page's origin is not listed.
 
-        Such a page could not read the answer, but the tools would already have run.
+        A page with an unlisted origin could not read the answer, but the tools would already have run.
         """
         origin = flow.request.headers.get("origin")
         if self._pool is None or not self._mcp.is_used or (origin is not None and not origins.allow(origin)):
@@ -66,13 +66,13 @@ class Servers:
         return McpContext(*given, hidden=self._hidden, owner=owner, desk=desk)
 
     async def stop(self) -> None:
-        """End all running servers."""
+        """Stop all running servers."""
         if self._pool is not None:
             await asyncio.gather(self._pool.close(), *self._tasks, return_exceptions=True)
 
 
 async def _first_asked(pool: Pool, server: Server) -> None:
-    # Errors have already been logged, and are reported again to any caller.
+    # Errors are ignored, because they have already been logged, and later callers receive them again.
     with suppress(Exception):
         names = [tool.name for tool in await pool.tools(server)]
         if server.web_search and server.web_search not in names:

@@ -1,6 +1,6 @@
 """A flow's metadata, as plain data.
 
-It includes the report of an exchange, a digest of the sent body, and the options used for a recording.
+The metadata includes the report of an exchange, a digest of the sent body, and the options used for a recording.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from toolsim.proxy.legacy import current_field
 from toolsim.wire.apis import RESPONSES
 
 REPORT = "toolsim"
-"""The key of the report, in the flow of every finished exchange that toolsim handled."""
+"""The metadata key of the report, in the flow of every finished exchange that toolsim handled."""
 CLIENT_URL = "toolsim_client_url"
-"""The key of the URL that the client requested; the flow itself has the backend's URL."""
+"""The metadata key of the URL that the client requested. The flow itself has the backend's URL."""
 SENT = "toolsim_sent"
-"""The key of a digest of the body that was sent instead of the client's."""
+"""The metadata key of a digest of the body that was sent in place of the client's body."""
 PAGE = "toolsim_page"
-"""The key of the name of the built-in page that answered a flow."""
+"""The metadata key of the name of the built-in page that answered a flow."""
 SOCKET = "toolsim_socket"
-"""The key that marks the flow of a WebSocket connection to the local server."""
+"""The metadata key that marks the flow of a WebSocket connection to the local server."""
 REFUSED = "toolsim_refused"
-"""The key of the reason why a request was refused."""
+"""The metadata key of the reason why a request was refused."""
 COMMENT = "toolsim_comment"
-"""The key of the comment that toolsim set on a flow; any other comment was written by a person."""
+"""The metadata key of the comment that toolsim set on a flow. Any other comment was written by a person."""
 NOTE = "toolsim_capture"
-"""The key under which a recording describes itself: ``side``, ``options`` and more."""
+"""The metadata key under which a recording describes itself: ``side``, ``options`` and more."""
 
 
 def policy_as_dict(policy: Policy) -> dict[str, Any]:
     """Return the fields of a policy that differ from their defaults, as plain data for a flow's metadata."""
     default = Policy()
-    # Profiles that have not been applied have no effect.
+    # Profiles are omitted, because profiles that have not been applied have no effect.
     names = [field.name for field in fields(policy) if field.name != "known_profiles"]
     decided = {name: value for name in names if (value := getattr(policy, name)) != getattr(default, name)}
     plain = {name: sorted(value) if isinstance(value, frozenset) else value for name, value in decided.items()}
@@ -62,7 +62,7 @@ def is_recorded(flow: HTTPFlow) -> bool:
 def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> Policy:
     """Return the policy with which an exchange was recorded, except for the fields that the operator set ``by_hand``.
 
-    These fields are copied from ``policy``.
+    The fields that the operator set are copied from ``policy``.
     """
     default, decided = Policy(), set(by_hand)
     values: dict[str, Any] = {field: getattr(policy, field) for field in decided}
@@ -79,5 +79,5 @@ def recorded_policy(flow: HTTPFlow, policy: Policy, by_hand: Iterable[str]) -> P
 
 
 def is_resent(flow: HTTPFlow) -> bool:
-    """Return whether the operator replays this request in mitmproxy; otherwise a client sent it."""
+    """Return whether the operator is replaying this request in mitmproxy, rather than a client sending it."""
     return flow.is_replay == "request"

@@ -1,7 +1,7 @@
 """The model list of a proxy with several backends (``toolsim_models``).
 
-It contains the literal names in the file, and each model in a backend's own list that a request with its name would
-reach: no earlier entry matches the name, and the backend's entry does not change it. The default backend adds the
+The list contains the literal names in the file, and each model in a backend's own list that a request with its name
+would reach: no earlier entry matches the name, and the backend's entry does not change it. The default backend adds the
 models that match no entry. Backends are queried in parallel for at most ``LIST_SECONDS``; a backend that does not
 answer adds no models.
 
@@ -32,7 +32,7 @@ from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import mappings, string
 
 LIST_SECONDS = 2.0
-"""The maximum time that a client waits for backends that do not answer."""
+"""Maximum time that a client waits for backends that do not answer, in seconds."""
 
 _KEYS = tuple(name.encode() for name in KEY_HEADERS)
 
@@ -42,7 +42,7 @@ Model = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The URL of a backend's model list, and the header fields of the request for it."""
+    """The URL of a backend's model list, and the header fields of the request for the list."""
 
     url: str
     fields: tuple[tuple[bytes, bytes], ...]
@@ -51,14 +51,14 @@ class _Source:
 
 @dataclass(frozen=True, slots=True)
 class ModelList:
-    """Answers requests for the list, or for one of its models, according to these settings."""
+    """Answers requests for the model list, or for one of its models, according to the settings."""
 
     settings: Settings
     builtin: BuiltinBackend
     known: BackendRegistry
 
     async def answer(self, flow: HTTPFlow, incoming: Incoming, default: route.Default) -> Response:
-        """Return the response to a request; ``default``: the route of requests for other models."""
+        """Return the response to a request. ``default`` is the route of requests for models that no entry matches."""
         entries = self.settings.models.current() if self.settings.models is not None else ()
         client = api_of_headers(incoming.headers) or CHAT
         found = await self._models(flow, incoming, client, entries, default)
@@ -99,11 +99,11 @@ class ModelList:
 
     async def _builtin_models(self, default: route.Default) -> list[Model]:
         names = await self.builtin.models() if isinstance(default, route.Pass) else ()
-        # A string is an error message.
+        # If the models cannot be listed, ``names`` is an error message.
         return [] if isinstance(names, str) else [_named(name) for name in names]
 
     def _source(self, flow: HTTPFlow, client: Api, target: route.Pass) -> _Source:
-        """Return the URL of a backend's list, and the headers by which the backend identifies the client."""
+        """Return the URL of a backend's model list, and the headers by which the backend identifies the client."""
         request = flow.request
         scheme, host, port, path = request.scheme, request.host, request.port, request.path
         if isinstance(target, route.Forward):
@@ -116,7 +116,7 @@ class ModelList:
         first, *_ = backend.apis_for(client, self.settings.policy.backend)
         for_backend(headers, client, APIS[first])
         if via := request.headers.get("via"):
-            # Without the header, a backend that leads back to this proxy would cause an endless loop.
+            # Without the Via header, a backend that leads back to this proxy would cause an endless loop.
             headers["via"] = via
         return _Source(Root(scheme, host, port).url(prefix + route.MODELS), headers.fields, backend)
 
@@ -146,5 +146,5 @@ async def _listed(client: Any, source: _Source) -> list[Model]:
 
 
 def _named(name: str) -> Model:
-    """Return a model with only a name."""
+    """Return a model in OpenAI's format of which only the name is known."""
     return {"id": name, "object": "model", "created": 0, "owned_by": "toolsim"}

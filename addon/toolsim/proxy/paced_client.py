@@ -3,8 +3,8 @@
 Reading a chunk that has already arrived does not yield to the event loop, and a page can consist of a million chunks.
 This module is imported on demand, since importing tornado's client would take half of the startup time.
 
-It relies on two internals of tornado 6.5: ``_connection_class`` returns the class of connections, and the return value
-of ``data_received`` is awaited before the next chunk is read.
+The module relies on two internals of tornado 6.5: ``_connection_class`` returns the class of connections, and the
+return value of ``data_received`` is awaited before the next chunk is read.
 """
 
 from __future__ import annotations

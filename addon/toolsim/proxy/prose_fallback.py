@@ -1,12 +1,12 @@
-"""Replaces an answer that consists only of an undeclared call: a separate round requests plain text from the model.
+"""Replaces an answer that consists only of an undeclared call: another round requests plain text from the model.
 
 The answer itself counts as the first round. The runner is notified, decides whether another round is allowed, and
 merges its output. So the rules of ``rounds/`` apply, but only answers that need them bear their cost. The client
 receives the text as it arrives, in the stream that has already started, or the model's original answer if there is no
 text.
 
-The further round ends with its exchange, for example when the client disconnects. While the client does not read, the
-proxy does not read from the model either.
+The additional round ends with its exchange, for example when the client disconnects. While the client does not read,
+the proxy does not read from the model either.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from toolsim.wire.json_codec import read_body
 from toolsim.wire.responses.stored import output_names
 
 _LOOK_SECONDS = 0.5
-"""How long a stream waits for events before it checks whether its client is still connected."""
+"""Seconds that a stream waits for events before it checks whether its client is still connected."""
 _TASKS: set[asyncio.Task[None]] = set()
 
 
@@ -50,12 +50,12 @@ class ProseFallbacks:
     rounds: Rounds
     bounds: RoundLimits
     policy: Callable[[HTTPFlow, Exchange], Policy]
-    """Returns the policy of a flow, before its model is known."""
+    """A function that returns the policy of a flow before the flow's model is known."""
 
     def ask(self, flow: HTTPFlow, exchange: Exchange, retry: Retry, report: Report) -> ProseFallback | None:
-        """Start a further round for an answer that ended with ``retry``; return None if that is not possible.
+        """Start another round for an answer that ended with ``retry``; return None if that is not possible.
 
-        ``report``: the answer's report, to which the further round is added.
+        ``report`` is the answer's report, to which the additional round is added.
         """
         events = self._events(flow, exchange, retry, report)
         if events is None:
@@ -67,7 +67,7 @@ class ProseFallbacks:
         return asked
 
     async def whole(self, flow: HTTPFlow, exchange: Exchange, done: AnswerResult) -> AnswerResult:
-        """Return a non-streamed answer after the further round."""
+        """Run the additional round of a non-streamed answer; return the resulting answer."""
         plan, retry = exchange.plan, done.retry
         assert plan is not None
         assert retry is not None
@@ -118,7 +118,7 @@ def _left(seconds: float, gone: float) -> float:
 
 
 def _after(retry: Retry, further: Ask) -> Ask:
-    """Return a function that runs rounds, except the first, which has already ended with ``retry``."""
+    """Return a function that runs all rounds but the first, which has already ended with ``retry``."""
 
     async def ask(round_: Round) -> AsyncGenerator[RoundEvent]:
         if round_.number == 1:
@@ -133,7 +133,7 @@ def _after(retry: Retry, further: Ask) -> Ask:
 
 
 class ProseFallback(Feature):
-    """A further round in progress, with the runner's ``events``."""
+    """An additional round in progress. ``events`` are the runner's."""
 
     def __init__(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         self._arrived: list[ClientEvent] = []
@@ -144,21 +144,21 @@ class ProseFallback(Feature):
 
     @property
     def is_over(self) -> bool:
-        """Whether all events have been consumed."""
+        """Whether all events of the round have been consumed."""
         return self._following.done() and not self._arrived
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it was canceled because its exchange ended."""
+        """Whether the round was canceled because its exchange ended."""
         return self._following.cancelled()
 
     async def wait(self) -> None:
-        """Wait until an event has arrived, for at most ``_LOOK_SECONDS``."""
+        """Wait until an event has arrived, but at most for ``_LOOK_SECONDS``."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), _LOOK_SECONDS)
 
     def take(self) -> Sequence[ClientEvent]:
-        """Return the events since the last call, of which the final one ends the answer."""
+        """Return the events since the last call. The final event of the round ends the answer."""
         arrived, self._arrived, self._load = self._arrived, [], Load()
         self._taken.set()
         if not self._following.done():
@@ -172,7 +172,8 @@ class ProseFallback(Feature):
     async def _follow(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         async with aclosing(events):
             async for event in events:
-                # The first round has been answered: it cannot be refused, and the client has the start of the answer.
+                # These events are dropped, because the first round has been answered. The client has the start of the
+                # answer, which cannot be rejected anymore.
                 if not isinstance(event, Opened | Refused):
                     self._arrived.append(event)
                     self._load.add(event)

@@ -1,11 +1,12 @@
-"""The pages for load balancers and supervisors: whether the proxy is alive, and whether it is ready to answer.
+"""The pages for load balancers and supervisors, which show whether the proxy is alive and whether it is ready to
+answer.
 
-Both are served without a key, so they reveal nothing that a key protects: no address, no model, no version.
+Both pages are served without a key, so they reveal nothing that a key protects: no address, no model, no version.
 
 1. ``/toolsim/health``: 200 as long as the process serves requests, even during a drain.
-2. ``/toolsim/ready``: 200, or 503 during a drain, or if the backend or a required store cannot be reached. Of several
-   backends (``toolsim_models``), one is enough: requests for the other models fail, but taking the proxy out of service
-   would make all requests fail.
+2. ``/toolsim/ready``: 200, or 503 during a drain, or if the backend or a required store cannot be reached. If there are
+   several backends (``toolsim_models``), one is enough: requests for the other models fail, but taking the proxy out of
+   service would make all requests fail.
 3. Frequent checks are cheap: the proxy only connects to a backend, without sending a request, and the result is valid
    for ``FRESH_SECONDS`` and for all concurrent checks.
 """
@@ -30,14 +31,14 @@ from toolsim.stores.record import StoreError
 
 FRESH_SECONDS = 2.0
 CHECK_SECONDS = 1.0
-"""The timeout of a check. HAProxy waits for an answer no longer than the interval between its checks."""
+"""The timeout of a check in seconds. HAProxy waits for an answer no longer than the interval between its checks."""
 
 _HEADERS = {"content-type": "application/json", "cache-control": "no-store"}
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Creates both pages according to these settings."""
+    """Creates the health page and the readiness page according to the settings."""
 
     settings: Settings
     builtin: BuiltinBackend
@@ -50,7 +51,7 @@ class Readiness:
         return Response.make(200, json.dumps({"status": "ok"}), _HEADERS)
 
     async def ready(self, flow: HTTPFlow) -> Response:
-        """Return the readiness page; ``flow``: identifies the listener."""
+        """Return the readiness page for the listener of this flow."""
         self.drain.asked_at = time.monotonic()
         backend, store = await asyncio.gather(self._backend(flow), self._store())
         is_draining, address = self.drain.is_draining, self.settings.store
@@ -60,7 +61,7 @@ class Readiness:
         return Response.make(200 if is_ready else 503, json.dumps(found), _HEADERS)
 
     async def _backend(self, flow: HTTPFlow) -> bool | None:
-        """Return whether any backend can be reached, or None if the listener has none."""
+        """Return whether any backend can be reached, or None if the listener has no backend."""
         if self.settings.models is None:
             return await self._default_backend(flow)
         upstreams = [entry.upstream for entry in self.settings.models.current()]
@@ -69,10 +70,10 @@ class Readiness:
         return any(await asyncio.gather(self._default_backend(flow), *checks))
 
     async def _default_backend(self, flow: HTTPFlow) -> bool | None:
-        """Return whether the backend for models that are not in the file can be reached, or None if there is none."""
+        """Return whether the backend for models outside of the file can be reached, or None if it does not exist."""
         mode, upstream = flow.client_conn.proxy_mode, self.settings.upstream
         if isinstance(mode, UpstreamMode):
-            # All requests go through the next proxy.
+            # All requests pass through the next proxy, so only its address is checked.
             address = mode.address
         elif upstream is not None:
             address = upstream.host, upstream.port
@@ -85,7 +86,7 @@ class Readiness:
         return await self._checked(address, _is_reachable(*address))
 
     async def _store(self) -> bool | None:
-        """Return whether the store can be reached, or None if there is none."""
+        """Return whether the store can be reached, or None if the proxy has no store."""
         return await self._checked("store", self._has_store()) if self.memory.is_on else None
 
     async def _has_store(self) -> bool:
@@ -97,14 +98,14 @@ class Readiness:
         return True
 
     async def _checked(self, key: object, check: Coroutine[Any, Any, bool]) -> bool:
-        """Return the result of a check, or of a recent one if there is any."""
+        """Return the result of a check, or the result of a recent check if available."""
         began, task = self._checks.get(key, (0.0, None))
         if task is None or time.monotonic() - began > FRESH_SECONDS:
             task = asyncio.create_task(check)
             self._checks[key] = time.monotonic(), task
         else:
             check.close()
-        # If a client disconnects, the check continues for other clients.
+        # The check is shielded, so that it continues for other clients if a client disconnects.
         return await asyncio.shield(task)
 
 

@@ -1,4 +1,4 @@
-"""Records bodies for people to inspect: mitmproxy itself does not store streamed bodies."""
+"""Records bodies for people to inspect, because mitmproxy itself does not store streamed bodies."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ from mitmproxy.http import HTTPFlow, Response
 from toolsim.proxy.mitmproxy12 import backup
 
 MAX_BYTES = 4 * 1024 * 1024
-"""The limit per side of an answer: larger than any turn that a person would read, small enough to run indefinitely."""
+"""Maximum recorded bytes per side of an answer: larger than any turn that people read, but small enough to run for
+long."""
 
 
 _BLOCK_BYTES = 8 * 1024
-"""Compressing a block takes about 10 µs, and reduces its size by a factor of 20: the frames of a stream are similar."""
+"""Size of a block above which it is compressed, in bytes.
+
+Compression takes about 10 µs, and reduces the size by a factor of 20, because the frames of a stream are similar.
+"""
 _MOST_BYTES = 16 * _BLOCK_BYTES
-"""Larger blocks are stored uncompressed: compressing them would stall all other streams."""
+"""Maximum size of a block that is compressed. Compressing a larger block would stall all other streams."""
 
 
 class BoundedBuffer:
-    """A bounded, compressed copy of a stream: complete chunks, up to the first that does not fit."""
+    """A bounded, compressed copy of a stream. Contains complete chunks, up to the first chunk that does not fit."""
 
     def __init__(self, limit: int = MAX_BYTES) -> None:
         self._limit = limit
-        self._blocks: list[tuple[bytes, bool]] = []  # The bytes, and whether they are compressed.
-        self._chunks: list[bytes] = []  # The chunks after the blocks.
+        self._blocks: list[tuple[bytes, bool]] = []  # Each block's bytes, with a flag for compressed blocks.
+        self._chunks: list[bytes] = []  # The chunks that have not been combined into a block yet.
         self._chunk_bytes = 0
         self._size = 0
         self.missing = 0
@@ -63,7 +67,7 @@ class BodyRecorder:
         self._response: Response | None = None
 
     def begin(self, response: Response) -> None:
-        """Remember the headers of the backend's answer, which must not be changed from now on."""
+        """Remember the headers of the backend's answer. The caller must not change them from now on."""
         self._response = response
 
     def whole(self, response: Response) -> None:
@@ -72,13 +76,13 @@ class BodyRecorder:
         self.received.add(response.raw_content or b"")
 
     def pass_on(self, chunks: list[bytes]) -> list[bytes]:
-        """Record data for the client, and return it."""
+        """Record data that is sent to the client, and return the data."""
         for chunk in chunks:
             self.sent.add(chunk)
         return chunks
 
     def passing(self, data: bytes) -> bytes:
-        """Record data that passes unchanged, and return it."""
+        """Record data that passes unchanged, and return the data."""
         self.received.add(data)
         self.sent.add(data)
         return data
@@ -90,7 +94,10 @@ class BodyRecorder:
         return {side: count for side, count in by_side.items() if count}
 
     def store_in(self, flow: HTTPFlow) -> None:
-        """Store the sent body in the flow, and the backend's answer in the flow's backup; has to be called last."""
+        """Store the sent body in the flow, and the backend's answer in the flow's backup.
+
+        This has to be the last call.
+        """
         response = flow.response
         if response is not None and response.raw_content is None:
             response.raw_content = self.sent.content()

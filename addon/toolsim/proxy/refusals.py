@@ -1,8 +1,8 @@
 """Answers, logs and counts refused requests.
 
-All refusals go through ``Refusals.answer``: because of a key, host, origin or target (``access``), and refusals of
-looping requests (``loop_detection``), tunnels (``incoming``), users who exceed a limit (``user_limits``) and WebSocket
-connections (``upgrades``).
+All refusals are passed to ``Refusals.answer``: refusals because of a key, host, origin or target (``access``), and
+refusals of looping requests (``loop_detection``), tunnels (``incoming``), users who exceed a limit (``user_limits``)
+and WebSocket connections (``upgrades``).
 
 The number of log lines is limited, both per source and for all sources together, because anyone who can reach the
 listener can cause any number of refusals. The metric counts every refusal. A source is an IPv4 address or an IPv6 /64
@@ -31,9 +31,9 @@ from toolsim.proxy.reporting.metrics import Family
 from toolsim.wire.apis import api_of_path
 
 SOURCE_LINES, ALL_LINES = 5, 60
-"""The maximum numbers of log lines per minute, for one source and for all sources; also the maximum sizes of bursts."""
+"""Maximum number of log lines per minute, for one source and for all sources. Also the maximum sizes of bursts."""
 MAX_SOURCES = 1_000
-"""The maximum number of remembered sources: those refused most recently, at about 300 bytes each."""
+"""Maximum number of remembered sources, at about 300 bytes each. The most recently refused ones are kept."""
 _NETWORK_BITS = 64
 _SECONDS = 60
 
@@ -48,7 +48,7 @@ class Refusals:
         self._lines = _lines(ALL_LINES)
 
     def answer(self, flow: HTTPFlow, error: ApiError, headers: Mapping[str, str] | None = None) -> None:
-        """Answer a flow with an error in its API's format; a ``Refusal`` is logged and counted."""
+        """Answer a flow with an error in the format of the flow's API. A ``Refusal`` is also logged and counted."""
         flow.response = error_response(error, headers)
         convert(flow.response, api_of_path(flow.request.path))
         if isinstance(error, Refusal):
@@ -56,7 +56,7 @@ class Refusals:
                 self._note(flow, error)
 
     def families(self) -> list[Family]:
-        """Return the metrics."""
+        """Return the metrics of refused requests."""
         known = {"reason": REASONS}
         refused = Family("refused_requests_total", "Refused requests by reason.", known=known)
         for reason, count in self._counts.items():
@@ -80,7 +80,7 @@ class Refusals:
 
 
 class _Source:
-    """The refused requests of one source. ``unlogged``: their number since its last log line."""
+    """The refused requests of one source. ``unlogged`` is the number of requests since the last log line."""
 
     __slots__ = ("lines", "unlogged")
 
@@ -94,7 +94,7 @@ def _lines(count: int) -> TokenBucket:
 
 
 def source_of(client: Client) -> str:
-    """Return the source of a client's requests."""
+    """Return the source of a client's requests, as an address or a network."""
     if not client.peername:
         return "unknown"
     host = str(client.peername[0]).partition("%")[0]

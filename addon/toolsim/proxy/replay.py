@@ -4,7 +4,7 @@ A flow is replayed with "Replay" in mitmweb, ``replay.client`` in the console, o
 sends the request that the flow contains. After "Revert" this is the client's own request, which is handled as it was
 the first time. Otherwise it is the rewritten request, without tools, so the answer would pass unchanged, with its calls
 as text. So the client's own request is restored from the flow's backup, and rewritten with the current options. If the
-operator edited the rewritten request, the edited text is sent to the model unchanged, but the answer is still read
+operator edited the rewritten request, the edited text is sent to the model unchanged, but the answer is still parsed
 according to the plan of the client's own request.
 
 mitmproxy reads the body before the addon's first hook, and sets it in the flow afterward. So a request is restored in
@@ -22,7 +22,10 @@ from toolsim.proxy.reporting import summary
 
 
 class ReplayedRequest:
-    """The state of a replayed flow from its first run. ``words``: the rewritten body if the operator edited it."""
+    """The state of a replayed flow from its first run.
+
+    ``words`` is the rewritten body if the operator edited it, else None.
+    """
 
     def __init__(self, flow: HTTPFlow) -> None:
         sent = flow.metadata.get(SENT)
@@ -43,15 +46,16 @@ class ReplayedRequest:
             flow.request.content = self.words
 
     def give_body(self, flow: HTTPFlow) -> None:
-        """Set the flow's body to the body of the client's own request."""
+        """Replace the flow's body with the body of the client's own request."""
         if self._body is not None:
             flow.request.raw_content = self._body
 
 
 def forget(flow: HTTPFlow) -> None:
-    """Remove the data of an earlier run from a replayed flow; a person's comments and marks are kept."""
+    """Remove the data of an earlier run from a replayed flow, but keep a person's comments and marks."""
     if is_resent(flow):
-        # Otherwise the old answer would remain next to a new answer that passes unchanged.
+        # The backup is dropped, because the old answer would otherwise remain next to a new answer that passes
+        # unchanged.
         backup.drop(flow)
     flow.metadata.pop(SENT, None)
     flow.metadata.pop(REFUSED, None)

@@ -4,7 +4,8 @@
     answer  ──▶ store ──▶ the end is sent to the client
 
 1. A turn without references never waits for the store before its answer, and is answered even if the store fails.
-2. A turn with references gets a 503 while the store fails: without its context, it would have a different meaning.
+2. A turn with references is answered with a 503 while the store fails, because the turn would have a different meaning
+   without its context.
 3. An answer is stored before its end is sent. If storing fails, the answer has ``store: false``. An answer that belongs
    to a conversation fails instead, because it would be missing from the next turn.
 4. All data is stored in the partition of the client's key, of which the store receives only a hash.
@@ -44,12 +45,12 @@ LOST = ApiError(
     retry_after=1,
 )
 INTERNAL = LEASE, EVENTS, WANTED = ("lease_", "events_", "wanted_")
-"""The prefixes of the names of records for background answers, which clients cannot read."""
+"""Name prefixes of the records for background answers, which clients cannot read."""
 _LARGE_BYTES = 1024 * 1024
 
 
 class ResponseStore:
-    """The proxy's interface to the store. ``is_on``: whether there is one."""
+    """The proxy's interface to the store. ``is_on`` is true if the proxy has a store."""
 
     def __init__(self) -> None:
         self._store: Store | None = None
@@ -62,11 +63,11 @@ class ResponseStore:
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is stored at all."""
+        """Whether the proxy has a store."""
         return self._store is not None
 
     def families(self) -> list[Family]:
-        """Return the metrics; none without a store."""
+        """Return the metrics of the store, an empty list without a store."""
         if not self.is_on:
             return []
         records = Family("store_records", "Stored answers and conversations, as of the last write.", "gauge")
@@ -85,7 +86,7 @@ class ResponseStore:
     def configure(self, address: StoreUrl | None) -> None:
         """Use this store from now on, or no store if ``address`` is None.
 
-        The previous store is closed after pending writes; turns in progress write to the new one.
+        The previous store is closed after pending writes; turns in progress write to the new store.
         """
         if address != self._address:
             left, self._address = self._store, address
@@ -93,7 +94,7 @@ class ResponseStore:
             self._leave(left)
 
     async def close(self) -> None:
-        """Finish pending writes and close the store, in bounded time. It can be used again afterward."""
+        """Finish pending writes and close the store, in bounded time. The store can be used again afterwards."""
         self._leave(self._store)
         if self._closing:
             await asyncio.wait(self._closing)
@@ -115,7 +116,7 @@ class ResponseStore:
             message += f"{problem} (toolsim_max_body_bytes)."
             return ApiError(message, "invalid_request_error", "request_too_large", status=413)
         except StoreError:
-            # Without its stored context, the request would have a different meaning.
+            # The request fails, because it would have a different meaning without its stored context.
             return UNAVAILABLE
         if first and not records:
             return not_found(references, first)
@@ -129,7 +130,7 @@ class ResponseStore:
     async def store(self, context: StoredContext, answer: bytes, names: Sequence[str]) -> ApiError | bool:
         """Store a complete answer; return whether it was stored, or the error for the client.
 
-        ``answer``: the Response object; ``names``: the ids of its items.
+        ``answer`` is the Response object, and ``names`` contains the ids of its items.
         """
         own, references = context.own or b"[]", context.references
         if self._store is None:
@@ -153,9 +154,9 @@ class ResponseStore:
     async def serve(
         self, partition: str, id: str, respond: Callable[[bytes | None], Awaitable[PageResult]]
     ) -> PageResult:
-        """Answer a request for the resource ``id``, and store its changes.
+        """Answer a request for the resource ``id``, and store the changes that the request causes.
 
-        ``respond`` is called with the value of the record, and again if the record was changed in the meantime.
+        ``respond`` is called with the value of the record, and called again if the record was changed in the meantime.
         """
         if self._store is None:
             return PageResult(Report(), UNAVAILABLE)
@@ -185,12 +186,15 @@ class ResponseStore:
             return PageResult(Report(), UNAVAILABLE)
 
     async def write(self, partition: str, records: Sequence[Record], expected: Mapping[str, int]) -> None:
-        """Write records, which must have the ``expected`` versions. Raises StoreError, or its subclass Conflict."""
+        """Write records, whose current versions must be those in ``expected``.
+
+        Raises StoreError, or its subclass Conflict.
+        """
         with self._counting("write"):
             await self._put(partition, records, expected)
 
     async def find(self, partition: str, names: Sequence[str]) -> dict[str, Record]:
-        """Return a consistent snapshot of the records with these names. Raises StoreError."""
+        """Return a consistent snapshot of the records with these names, by name. Raises StoreError."""
         with self._counting("read"):
             return await self._used().find(partition, names)
 
@@ -226,7 +230,7 @@ class ResponseStore:
         self.evicted += self.size.evicted
 
     def _used(self) -> Store:
-        """Return the current store, which can differ from the one before an ``await``."""
+        """Return the current store, which might have changed since the last ``await``. Raises StoreError."""
         if self._store is None:
             raise StoreError("it has been disabled")
         return self._store
@@ -236,14 +240,14 @@ class ResponseStore:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            # Without an event loop, no connection can have been opened.
+            # No event loop is running, so no connection can have been opened.
             return
         if store is not None:
             spawn(store.close(), self._closing)
 
     @contextmanager
     def _counting(self, what: str) -> Iterator[None]:
-        """Count failures of the store."""
+        """Count an operation's failure, and convert any exception to StoreError."""
         try:
             yield
         except Conflict:
@@ -253,13 +257,13 @@ class ResponseStore:
                 self._failed(what, problem)
             raise
         except Exception as problem:
-            # Any type of exception is possible, since a server can send anything.
+            # Any type of exception is possible, since a server can send any data.
             self._failed(what, problem)
             raise StoreError(str(problem)) from problem
         self._works(what)
 
     def _failed(self, what: str, problem: Exception) -> None:
-        """Count an error; only the first in a row is logged."""
+        """Count an error. Only the first error in a row is logged."""
         self.errors[what] += 1
         if what not in self._down:
             words = problem if isinstance(problem, StoreError) else repr(problem)

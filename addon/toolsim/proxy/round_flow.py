@@ -14,7 +14,7 @@ from toolsim.response.rewrite import Listener
 
 @dataclass(slots=True)
 class RoundFlow:
-    """The part of a ``rounds.round_planner.Round`` that the exchange of its flow needs."""
+    """The part of a ``rounds.round_planner.Round`` that the exchange of the round's flow needs."""
 
     retries_allowed: frozenset[str]
     partial_call: str
@@ -23,12 +23,13 @@ class RoundFlow:
     policy: Policy | None = None
     """The round's policy, or None for a flow from a file."""
     listener: Listener | None = None
-    """Called with the events of the answer, as they arrive, or with all of them if the answer is not streamed.
+    """A function that is called with the events of a streamed answer as they arrive, or with all events of any other
+    answer.
 
-    None for a flow from a file.
+    It is None for a flow from a file.
     """
     is_side_request: bool = False
-    """Whether the round asks the model about a call, and is not part of the conversation."""
+    """Whether the round asks the model about a call. Such a round is not part of the conversation."""
 
     def on_job(self, job: RequestJob) -> RequestJob:
         """Return the job that rewrites the round's request."""
@@ -47,7 +48,7 @@ class RoundFlow:
         )
 
     def note(self) -> dict[str, Any]:
-        """Return the data that replaying a recording of the round requires."""
+        """Return the data about the round that is needed to replay a recording of it."""
         where = {"number": self.report.round, "of": self.report.part_of, "is_aside": self.is_side_request}
         return {
             **where,

@@ -43,17 +43,20 @@ if TYPE_CHECKING:
     from toolsim.rounds.server import RunnerServer
 
 MAX_BODY_BYTES = 1024 * 1024
-"""The maximum decoded size of a request that can take several rounds.
+"""Maximum decoded size of a request that can take several rounds, in bytes.
 
-It is parsed on the event loop, and again for each round.
+The request is parsed on the event loop, and again for each round.
 """
 
-# Headers for the framing of the client's own connection, and a header for the runner only.
+# Headers for the framing of the client's own connection, and a header that is meant only for the runner.
 _DROPPED = ("transfer-encoding", "content-encoding", "content-length", "expect", TOKEN)
 
 
 class Rounds:
-    """Hands requests over to the runner, and runs its rounds. ``keepalive``: as in the addon."""
+    """Passes requests to the runner, and runs its rounds.
+
+    ``keepalive`` is the addon's keepalive interval in seconds.
+    """
 
     def __init__(self, keepalive: float) -> None:
         self.keepalive = keepalive
@@ -70,9 +73,9 @@ class Rounds:
         mcp_context: McpContext | None = None,
         store: StoreAnswer | None = None,
     ) -> bool:
-        """Hand a request over to the runner if its answer can take several rounds; return whether this was done.
+        """Pass a request to the runner if its answer can take several rounds; return whether it was passed on.
 
-        ``mcp_context``: the MCP servers that it can use; ``store``: stores its answer.
+        ``mcp_context`` contains the MCP servers that the request can use, and ``store`` stores the answer.
         """
         memory = exchange.stored_context
         try:
@@ -86,11 +89,12 @@ class Rounds:
             request = api.read(document)
             request, document, body = stored_by_us(request, document, body, memory)
         except BodyTooLarge:
-            # The body is not parsed here. Rewriting it will show whether it would have taken several rounds.
+            # The body is too large to be parsed here. Rewriting will show whether the request would have taken several
+            # rounds.
             exchange.marks_of_rounds = mcp_context.marks if mcp_context is not None else ()
             return False
         except (BadRequest, ValueError):
-            # The error is reported when the request is rewritten.
+            # The error is not reported here, because the rewriting of the request will report it.
             return False
         if mcp_context is not None and not (
             may_be_hosted(request, policy, bounds) and mcp_context.serves(document, policy, api)
@@ -106,9 +110,10 @@ class Rounds:
         return True
 
     def asking(self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any], request: Request | None = None) -> Ask:
-        """Return the function that runs the rounds of a request; ``body``: its bytes, ``document``: the parsed body.
+        """Return the function that runs the rounds of a request with the bytes ``body`` and the parsed body
+        ``document``.
 
-        ``request``: the client's request, if the flow no longer contains it.
+        ``request`` is the client's request if the flow no longer contains it.
         """
         return partial(self._ask, RoundSource(flow, body, document, request))
 
@@ -124,14 +129,14 @@ class Rounds:
         topic: ConversationLabel | None,
         job: RunnerJob | Stream,
     ) -> None:
-        """Let the runner answer a flow; its bytes pass unchanged."""
+        """Let the runner answer a flow. The runner's bytes pass unchanged to the client."""
         exchange.report = report
         exchange.enter(State.DELEGATED)
         exchange.topic = topic
         exchange.attach(Delegation(flow, self._serve(), job))
 
     def end(self, error: ApiError) -> None:
-        """End all answers of the runner with this error."""
+        """End all answers of the runner with an error."""
         if self._server is not None:
             self._server.end(error)
 
@@ -143,7 +148,8 @@ class Rounds:
 
     def _serve(self) -> RunnerServer:
         if self._server is None:
-            # Imported on demand: tornado's server takes as long to import as all of toolsim.
+            # The server is imported on demand, because importing tornado's server takes as long as importing all of
+            # toolsim.
             from toolsim.rounds.server import RunnerServer
 
             server = RunnerServer(self.keepalive)
@@ -152,7 +158,7 @@ class Rounds:
         return self._server
 
     async def _ask(self, origin: RoundSource, round_: Round) -> AsyncGenerator[RoundEvent]:
-        """Run one round. Closing the generator early ends it."""
+        """Run one round and yield its events. Closing the generator early ends the round."""
         arrived: asyncio.Queue[ClientEvent | Retry | None] = asyncio.Queue()
         load = Load()
 
@@ -185,7 +191,7 @@ class Rounds:
                 if arrived.empty():
                     handler.reading.set()
                 if isinstance(event, Ended | Failed | Retry):
-                    # The round's task continues on its own, for example to disconnect.
+                    # The round's task continues without this generator, for example to disconnect.
                     is_over = True
                     yield RoundReport(asked.report)
                 yield event
@@ -195,7 +201,7 @@ class Rounds:
             yield RoundReport(asked.report)
             yield _refused(flow)
         finally:
-            # A finished round is not needed anymore, and can disconnect on its own.
+            # Reading is resumed, so that a finished round, which is no longer needed, can disconnect.
             handler.reading.set()
             if not is_over:
                 await handler.leave()
@@ -214,7 +220,7 @@ def own_body(request: Request, memory: StoredContext | None) -> bytes:
 def stored_by_us(
     request: ClientRequest, document: dict[str, Any], body: bytes, memory: StoredContext | None
 ) -> tuple[ClientRequest, dict[str, Any], bytes]:
-    """Return a request for its rounds, parsed, as a document and as bytes: only the final answer is to be stored."""
+    """Return a request for its rounds: parsed, as a document, and as bytes. Rounds do not store their answers."""
     if memory is None or not should_store(document, memory.stored_as):
         return request, document, body
     request = prepare_for_store(request, memory.stored_as)
@@ -244,7 +250,7 @@ class Delegation(Feature):
 
     @override
     def on_close(self, exchange: Exchange, flow: HTTPFlow | None, status: int | None) -> None:
-        """Restore the flow's own target, for inspection and replays, and store the answer in the flow."""
+        """Restore the flow's own target for inspection and replays, and store the answer in the flow."""
         self._server.forget(self._token)
         if flow is not None:
             request = flow.request
@@ -253,7 +259,7 @@ class Delegation(Feature):
 
 
 _ASKED: dict[str, RoundFlow] = {}
-"""The rounds in progress, by flow id. A client cannot add its own flow, regardless of its headers."""
+"""The rounds in progress by flow id. A client cannot add a flow, regardless of its headers."""
 
 
 def round_of(flow: HTTPFlow) -> RoundFlow | None:
@@ -269,7 +275,7 @@ def round_of(flow: HTTPFlow) -> RoundFlow | None:
 
 
 class RoundSource:
-    """Creates the flows of rounds from a client's request, as it was routed, and its decoded and parsed body."""
+    """Creates the flows of rounds from a client's request as it was routed, and from its decoded and parsed body."""
 
     def __init__(
         self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any], request: Request | None = None
@@ -281,7 +287,10 @@ class RoundSource:
         self._body = body
 
     def flow(self, round_: Round) -> HTTPFlow:
-        """Return the flow of a round; a round that repeats the client's request has the client's own bytes."""
+        """Return the flow of a round.
+
+        If the round repeats the client's request, its body consists of the client's own bytes.
+        """
         request: Request = self._request.copy()
         for name in _DROPPED:
             request.headers.pop(name, None)
@@ -290,7 +299,7 @@ class RoundSource:
 
 
 def _refused(flow: HTTPFlow) -> Refused:
-    """Return the error with which a round ended instead of an answer."""
+    """Return the error with which a round ended in place of an answer."""
     response = flow.response
     if flow.error is None and response is not None and response.raw_content is not None:
         kept = ("content-type", "retry-after", "www-authenticate")

@@ -11,9 +11,9 @@ A request reaches the proxy in one of three ways, which determines how it can be
 
 A built-in backend can be the target in all three cases, so it is recognized by its address.
 
-With ``toolsim_models`` the target depends on the model of a turn, which is in its body. So ``decide`` returns a
-``Choose`` instead of the target, and ``choose`` returns the target once the body has arrived. All other rules are the
-same. A request without a model goes to the default backend, to which all requests would go without that file.
+With ``toolsim_models``, the target depends on the model of a turn, which is in its body. So ``decide`` returns a
+``Choose`` in place of the target, and ``choose`` returns the target once the body has arrived. All other rules are the
+same. A request without a model is sent to the default backend, to which all requests would be sent without that file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ USE_HTTP = Refusal(
 _USE_HTTP = {"upgrade": "HTTP/1.1", "connection": "upgrade"}
 
 Page = Literal["", "metrics", "health", "ready", "overview", "overview_public"]
-"""A built-in page; "" if none."""
+"""The name of a built-in page, "" for no page."""
 METRICS = "/toolsim/metrics"
 OVERVIEW = "/toolsim/"
 PAGES: Mapping[str, Page] = {
@@ -50,13 +50,13 @@ PAGES: Mapping[str, Page] = {
     METRICS: "metrics",
     "/toolsim/health": "health",
     "/toolsim/ready": "ready",
-    "/api/hello": "health",  # Claude Code requests this at startup.
+    "/api/hello": "health",  # Claude Code requests this path at startup.
 }
 WITHOUT_KEY = ("health", "ready")
-"""The pages for clients without a key, such as load balancers.
+"""The pages that are available to clients without a key, such as load balancers.
 
-If a key is set, they are available to anyone: they contain no secrets, and no other rule applies to a listener with a
-key (``access``, rule 3).
+If a key is set, these pages are available to anyone, because they contain no secrets, and no other rule applies to a
+listener with a key (``access``, rule 3).
 """
 MODELS = "/models"
 _MAX_MODEL_CHARS = 200
@@ -66,11 +66,11 @@ _ENDPOINTS = ", ".join([*(f"/v1{api.path_suffix}" for api in APIS.values()), f"/
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pass:
-    """Pass the request on to its target; ``to_builtin``: the target is the built-in backend.
+    """Pass the request on to its target, which is the built-in backend if ``to_builtin`` is true.
 
-    ``authorization``: the ``Authorization`` header for the backend; None keeps the client's own, "" removes it.
-    ``key``: the operator's key for the backend. ``model``: the model's name at the backend; "" if it is the name that
-    the client uses. ``action``: the auxiliary operation, if the request is not a turn.
+    ``authorization`` is the ``Authorization`` header for the backend; None keeps the client's header, and "" removes
+    it. ``key`` is the operator's key for the backend. ``model`` is the model's name at the backend, "" for the name
+    that the client uses. ``action`` is the auxiliary operation, None if the request is a turn.
     """
 
     to_builtin: bool = False
@@ -82,7 +82,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Forward(Pass):
-    """Send the request to ``upstream`` instead, with ``path``."""
+    """Send the request to ``upstream``, with ``path``, in place of its own target."""
 
     upstream: Upstream
     path: str
@@ -108,12 +108,15 @@ class Upgrade:
 
 
 Default = Pass | Respond | None
-"""The route of requests for models that the file does not list; None if there is none."""
+"""The route of requests for models that the file does not list; None if the proxy has no default backend."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choose:
-    """Send the request to its model's backend (``choose``). ``action``: as in ``Pass``."""
+    """Send the request to its model's backend, which ``choose`` determines.
+
+    ``action`` has the same meaning as in ``Pass``.
+    """
 
     default: Default
     action: Action | None = None
@@ -130,7 +133,7 @@ Route = Pass | Respond | Serve | Upgrade | Choose | ListModels
 
 
 def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> Route:
-    """Return the route of a request; ``builtin_port``: the built-in backend's port, or None while it is not running."""
+    """Return the route of a request. ``builtin_port`` is the built-in backend's port, None while it is not running."""
     plain = request.path.partition("?")[0]
     models = settings.models
     is_replay_of_ours = request.is_resent and models is not None and models.leads_to(request.host, request.port)
@@ -203,7 +206,10 @@ def decide(request: Incoming, settings: Settings, builtin_port: int | None) -> R
 def choose(
     request: Incoming, settings: Settings, choice: Choose, entries: Sequence[ModelEntry], model: str | None
 ) -> Pass | Respond:
-    """Return the route of a request for ``model``: "" if it names none, None if its body is not a JSON object."""
+    """Return the route of a request for ``model``.
+
+    ``model`` is "" if the request names no model, and None if its body is not a JSON object.
+    """
     entry = entry_for(entries, model) if model else None
     if entry is not None:
         return forward_to(entry, request, settings, choice.action)
@@ -211,7 +217,7 @@ def choose(
 
 
 def forward_to(entry: ModelEntry, request: Incoming, settings: Settings, action: Action | None = None) -> Forward:
-    """Return the route of a request to the backend of an entry."""
+    """Return the route of a request to an entry's backend."""
     target, authorization = target_path(entry.upstream, request.path), _authorization(request, settings, entry.key)
     key = entry.key or ""
     return Forward(entry.upstream, target, authorization=authorization, key=key, model=entry.model, action=action)
@@ -229,7 +235,7 @@ def no_model(entries: Sequence[ModelEntry], model: str | None) -> ApiError:
 
 
 def target_path(upstream: Upstream, path: str) -> str:
-    """Return the path of a request, which can be auxiliary, at ``upstream``."""
+    """Return the path of a request at ``upstream``. The request can be a turn or an auxiliary operation."""
     named = action_of(path)
     if named is None:
         return join(upstream, path)
@@ -254,14 +260,14 @@ def leads_to(host: str, port: int, builtin_port: int | None) -> bool:
 
 
 def endpoint(path: str) -> str:
-    """Return the suffix of a path (with query) that identifies an API endpoint, such as "/responses", or ""."""
+    """Return the suffix of a path that identifies an API endpoint, such as "/responses", or "". Ignores the query."""
     api = api_of_path(path)
     if api is not None:
         return api.path_suffix
     plain = path.partition("?")[0].rstrip("/")
     if plain.endswith(MODELS):
         return MODELS
-    # A single model. The version is required because "/models/…" could be a page of any website.
+    # This path names a single model. It must include the version, because "/models/…" could be a page of any website.
     one = re.search(rf"/v1({MODELS}/.+)$", plain)
     return one[1] if one else ""
 
@@ -274,12 +280,12 @@ def prefix(path: str) -> str:
 
 
 def api_of(method: str, path: str, action: Action | None = None) -> Api | None:
-    """Return the API of a request that can declare tools; ``action``: its auxiliary operation."""
+    """Return the API of a request that can declare tools, or None. ``action`` is the request's auxiliary operation."""
     return api_of_path(turn_path(path) if action else path) if method == "POST" else None
 
 
 def join(upstream: Upstream, path: str) -> str:
-    """Return the path of an API request at ``upstream``; its path replaces the part before the endpoint."""
+    """Return the path of an API request at ``upstream``, whose own path replaces the part before the endpoint."""
     ending = endpoint(path)
     if not upstream.path or not ending:
         return path
@@ -288,11 +294,15 @@ def join(upstream: Upstream, path: str) -> str:
 
 
 def _other_target(request: Incoming, ending: str, settings: Settings, builtin_port: int | None) -> Upstream | None:
-    """Return the backend of an API request with another target; its port is 0 if the built-in one is not running."""
+    """Return the backend of an API request with another target.
+
+    The port is 0 if the backend is the built-in one and is not running.
+    """
     if not ending:
         return None
     if settings.upstream is not None:
-        # "/models" is also a page on many websites; API clients send a key.
+        # "/models" is also a page on many websites, so a request without a key, which API clients send, is not
+        # redirected.
         if not request.is_direct and ending.startswith(MODELS) and "authorization" not in request.headers:
             return None
         return settings.upstream
@@ -302,9 +312,9 @@ def _other_target(request: Incoming, ending: str, settings: Settings, builtin_po
 
 
 def _authorization(request: Incoming, settings: Settings, key: str | None) -> str | None:
-    """Return the value that replaces the client's key for a backend, as in ``Pass``.
+    """Return the value that replaces the client's ``Authorization`` header for a backend, as in ``Pass``.
 
-    ``key``: the operator's key for that backend; "" sends none, and None keeps the client's own key unless it is for
+    ``key`` is the operator's key for the backend; "" sends no key, and None keeps the client's key unless it is for
     this proxy.
     """
     if key is not None:

@@ -1,16 +1,16 @@
 """Checks the options that are set at startup (``--set``, config.yaml) before mitmproxy applies them.
 
-mitmproxy applies them once the script has added its options (``mitmproxy12.deferred``). An invalid value
-would then silently stop the script from loading: the proxy would run without toolsim and its key check.
-mitmproxy does not report unknown option names at all. So toolsim checks its own options while the script
-is loaded, and logs each problem as a one-line error. mitmproxy exits if errors were logged at startup.
+mitmproxy applies them once the script has added its options (``mitmproxy12.deferred``). An invalid value would then
+silently stop the script from loading: the proxy would run without toolsim and its key check. mitmproxy does not report
+unknown option names at all. So toolsim checks its own options while the script is loaded, and logs each problem as a
+one-line error. mitmproxy exits if errors were logged at startup.
 
     toolsim_idle_timeout: got '5m', expected a whole number, 0 or more
     toolsim_bakend: no such option; did you mean toolsim_backend?
     toolsim_use_tool: this option was removed: write toolsim_untagged=no_use_tool instead of false
 
-None of this is needed while the proxy runs: mitmproxy rejects an invalid value from ``set`` or mitmweb, and keeps the
-old value.
+These checks are not needed while the proxy runs, since mitmproxy then rejects an invalid value from ``set`` or mitmweb,
+and keeps the old value.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _BY_NAME = {option.full_name: option for option in OPTIONS}
 def take_problems(options: OptManager) -> list[str]:
     """Remove invalid entries from the options that mitmproxy has deferred; return one line for each problem.
 
-    ``options``: mitmproxy's options, including toolsim's with their default values or, if the script is reloaded, their
-    current values.
+    ``options`` are mitmproxy's options, including toolsim's with their default values or, if the script is reloaded,
+    with their current values.
     """
     for old, new in RENAMED.items():
         if deferred.rename(options, PREFIX + old, PREFIX + new):
@@ -57,7 +57,8 @@ def take_problems(options: OptManager) -> list[str]:
         try:
             if name in _BY_NAME:
                 given[name] = _value(_BY_NAME[name], value)
-                # Parsed separately, so that every invalid option is reported. Rules for several options follow below.
+                # Each option is parsed separately, so that every invalid option is reported. Rules for several options
+                # follow below.
                 parse_value(_BY_NAME[name], given[name])
             elif _OURS.match(name):
                 problems[name] = _unknown(name)
@@ -79,7 +80,7 @@ def take_problems(options: OptManager) -> list[str]:
 
 
 def _rename_value(options: OptManager, name: str, entry: Any) -> None:
-    """Replace a former name of a value with its current name, and log a warning."""
+    """Replace a value's former name with its current name, and log a warning."""
     short = name.removeprefix(PREFIX)
     old = entry[0] if isinstance(entry, deferred.Texts) and len(entry) == 1 else entry
     if short in RENAMED_VALUES and (new := current_value(short, old)) != old:
@@ -93,7 +94,7 @@ def _value(option: Option, entry: Any) -> Value:
 
 
 def _unknown(name: str) -> str:
-    """Return the error for an unknown option name, with its replacement or the most similar name."""
+    """Return the error for an unknown option name, with the option's replacement or the most similar name."""
     rest = re.sub(r"\W", "_", _OURS.sub("", name).lower())
     if rest in REMOVED:
         return f"{name}: this option was removed: {REMOVED[rest]}"

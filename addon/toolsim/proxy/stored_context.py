@@ -13,12 +13,12 @@ from toolsim.wire.responses.stored import Recalled, References
 
 @dataclass(slots=True)
 class StoredContext:
-    """A request's references to stored data, and its own data to store."""
+    """A request's references to stored data, and the request's own data to be stored."""
 
     partition: str
-    """The partition of the client's key, which does not contain the data of other clients."""
+    """The partition of the client's key, which contains no data of other clients."""
     received: bytes = b""
-    """The request's body."""
+    """The request's body as received."""
     encoding: str = ""
     """The content encoding of ``received``."""
     stored_as: StoredAs = field(default_factory=lambda: StoredAs(f"resp_{secrets.token_hex(24)}"))
@@ -27,16 +27,16 @@ class StoredContext:
     body: bytes | None = None
     """The request including the stored data that it refers to, or None if it has no references."""
     own: bytes | None = None
-    """The request's own items in stored form, or None until they have been read."""
+    """The request's own items in stored form, or None until they have been parsed."""
     names: tuple[str, ...] = ()
-    """The ids assigned to these items."""
+    """The ids assigned to the request's own items."""
     resource: Resource | None = None
-    """The requested resource, if the request is not a turn."""
+    """The requested resource, or None if the request is a turn."""
     in_background: bool = False
     """Whether the answer is created in the background, without a waiting client."""
 
     def resolve_job(self, limit: int, recalled: Recalled | None = None) -> ResolveJob:
-        """Return the job that finds the request's references; ``limit``: see ``Job``."""
+        """Return the job that finds the request's references. ``limit`` is the maximum decoded size of the body."""
         return ResolveJob(recalled, data=self.received, limit=limit, encoding=self.encoding, owner=self.partition)
 
     def on_job(self, job: RequestJob) -> RequestJob:
@@ -45,10 +45,10 @@ class StoredContext:
             job = replace(job, data=self.body, encoding="")
         if job.action is not None:
             return job
-        # The job also returns the request's own items, if they have not been read yet.
+        # The job also returns the request's own items, if they have not been parsed yet.
         return replace(job, stored_as=self.stored_as, wants_own=self.own is None)
 
     def on_rewritten(self, done: RequestResult) -> None:
-        """Keep the items of the request if the job that rewrote it returned them."""
+        """Keep the request's items if the job that rewrote the request returned them."""
         if self.own is None and done.own:
             self.own, self.names = done.own, done.names

@@ -5,10 +5,10 @@
 
 1. The answer is ``finished`` once the rewriter has emitted everything. If the backend has not disconnected by the next
    tick, the tick stops it.
-2. The answer is ``cut`` if it ends before the backend's does: because the turn has ended, the backend is silent, or the
-   answer is too large. The caller then stops the backend, and ends the client's answer.
+2. The answer is ``cut`` if it ends before the backend's answer does, because the turn has ended, the backend is silent,
+   or the answer is too large. The caller then stops the backend, and ends the client's answer.
 3. The last frames of an answer that has to be stored are held back (``end``) until they are released.
-4. An answer that consists only of an undeclared call ``waits`` at its end: the caller starts a further round, and sends
+4. An answer that consists only of an undeclared call ``waits`` at its end: the caller starts another round, and sends
    the output of that round (``further``) as it arrives.
 5. The answer is rewritten in time slices, between which other tasks run. A chunk of an answer can contain a thousand
    calls, and rewriting it in one go would stall all other streams.
@@ -35,26 +35,27 @@ from toolsim.response.rewrite import EVENT_STREAM, Listener, ResponseRewriter
 from toolsim.response.verbatim import VerbatimRewriter
 from toolsim.wire.responses.stored import without_promise
 
-# For data up to this size, measuring the time would cost as much as the work. Other tasks run between chunks anyway.
+# Maximum size of data that is processed without measuring the time, since measuring would cost as much as the work.
+# Other tasks run between chunks anyway.
 _SMALL_BYTES = 4096
 
 
 class Further(Protocol):
-    """A further round of an answer that waits (rule 4)."""
+    """An additional round for an answer that waits at its end (rule 4)."""
 
     @property
     def is_over(self) -> bool:
-        """Whether all events have been consumed."""
+        """Whether all events of the round have been consumed."""
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it was canceled because its client has disconnected."""
+        """Whether the round was canceled because its client has disconnected."""
 
     async def wait(self) -> None:
-        """Wait until an event has arrived, for a limited time."""
+        """Wait until an event has arrived, but only for a limited time."""
 
     def take(self) -> Sequence[ClientEvent]:
-        """Return the new events, of which the final one ends the answer."""
+        """Return the new events. The final event of the round ends the answer."""
 
 
 class StreamedAnswer:
@@ -90,11 +91,11 @@ class StreamedAnswer:
         self._received = 0
         """The number of bytes received from the backend."""
         self.cut = False
-        """Whether the answer ends before the backend's does (rule 2)."""
+        """Whether the answer ends before the backend's answer does (rule 2)."""
         self.end = b""
-        """The last frames, if they are held back (rule 3)."""
+        """The last frames of the answer while they are held back (rule 3), otherwise b""."""
         self.further: Further | None = None
-        """The further round that replaces the end, if the answer waits and a round was started (rule 4)."""
+        """The additional round whose output replaces the end of a waiting answer (rule 4), or None."""
 
     @property
     def finished(self) -> bool:
@@ -103,22 +104,25 @@ class StreamedAnswer:
 
     @property
     def waits(self) -> bool:
-        """Whether the answer waits for a further round (rule 4)."""
+        """Whether the answer waits at its end for another round (rule 4)."""
         return self._rewriter.waits is not None
 
     @property
     def has_read_all(self) -> bool:
-        """Whether the backend's answer was read to its end: the answer is finished or waits."""
+        """Whether the backend's answer was read to its end, so that this answer is finished or waits."""
         return self._rewriter.has_read_all
 
     @property
     def needs_time(self) -> bool:
-        """Whether the caller might have to wait at the answer's end, so that it must use ``slices``, not ``feed``."""
+        """Whether the caller might have to wait at the answer's end.
+
+        It must then use ``slices`` rather than ``feed``.
+        """
         return self.is_stored or self._rewriter.is_withholding
 
     @property
     def reason(self) -> Retry | None:
-        """The reason for the further round, if the answer waits."""
+        """The reason for another round, None unless the answer waits."""
         return self._rewriter.waits
 
     @property
@@ -127,11 +131,11 @@ class StreamedAnswer:
         return self._rewriter.final if self.is_stored else None
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Convert the backend's bytes to the client's; b"" means the end of input, whichever side ended it."""
+        """Convert the backend's bytes to the client's bytes; b"" means the end of input, whichever side ended it."""
         chunks = [chunk for chunks in self.slices(data) for chunk in chunks or ()]
-        if self.waits:  # This caller cannot start a round.
+        if self.waits:  # The caller of this method cannot start a round.
             chunks += self.proceed()
-        if self.end:  # It cannot wait for the store either.
+        if self.end:  # The caller of this method cannot wait for the store.
             chunks += self.release(without_promise(self.end, stream=True))
         return [b"".join(chunks)] if chunks else []
 
@@ -142,7 +146,7 @@ class StreamedAnswer:
             self.cut = True
             yield self._chunk_of(self._rewriter.fail(answer_too_large(self.limits.max_answer_bytes)))
         elif not data and self._timeouts.ended_by is not None and not self.finished:
-            # The connection was closed because the proxy is stopping, not because the backend failed.
+            # The connection was closed because the proxy is stopping, rather than because the backend failed.
             yield self._chunk_of(self._rewriter.fail(self._timeouts.ended_by))
         else:
             pace = self._pace if len(data) > _SMALL_BYTES else None
@@ -150,14 +154,14 @@ class StreamedAnswer:
                 yield None if frames is None else self._chunk_of(frames)
 
     async def pause(self) -> None:
-        """Let other tasks run: between two slices, or until events of a further round have arrived."""
+        """Let other tasks run, between two slices or until events of another round have arrived."""
         if self.further is None:
             await asyncio.sleep(PAUSE_SECONDS)
         else:
             await self.further.wait()
 
     def proceed(self) -> list[bytes]:
-        """Return the new events of a further round, or the original end if there is none."""
+        """Return the new events of the additional round as bytes, or the original end without such a round."""
         if self.further is None:
             return self._chunk_of(self._rewriter.conclude())
         events = self.further.take()
@@ -167,17 +171,17 @@ class StreamedAnswer:
         return self._chunk_of(self._rewriter.proceed(events))
 
     def release(self, end: bytes) -> list[bytes]:
-        """Return the held-back end for the client, once storing the answer has succeeded or failed."""
+        """Return the end that was held back, once storing the answer has succeeded or failed."""
         self.end = b""
         return self._sent([end])
 
     def tick(self) -> list[bytes]:
-        """Return a keep-alive if one is due, or the end of the answer if it is overdue."""
+        """Return a keep-alive if one is due, or the end of the answer if the answer is overdue."""
         if self.finished:
-            # The client has the complete answer, but the backend does not disconnect.
+            # The client has received the complete answer, but the backend does not disconnect.
             self.cut = True
             return []
-        # The further round has its own timers.
+        # While the answer waits, the additional round has its own timers.
         if self._timeouts.is_overdue and not self.waits:
             self.cut = True
             return self._recorder.pass_on(self._rewriter.fail(self._timeouts.overdue()))
@@ -191,17 +195,17 @@ class StreamedAnswer:
         return self._recorder.pass_on(self._rewriter.fail(error))
 
     def follow(self, content_type: str) -> None:
-        """Read a backend's answer of this type from now on; the client's answer has already started."""
+        """Read a backend's answer of this content type from now on. The client's answer has already started."""
         self._rewriter.follow(content_type)
 
     def replan(self, plan: Plan) -> None:
-        """Read the answer to a replacement request from now on; the client's answer has already started."""
+        """Read the answer to a replacement request from now on. The client's answer has already started."""
         self._rewriter = self._rewriter.replanned(plan)
 
     def crash(self, error: ApiError) -> list[bytes] | None:
         """End an answer that toolsim failed to rewrite, with an error.
 
-        Return None if that is impossible because the end was already written; part of it might be lost.
+        Return None if the end was already written, so that no error can follow. Part of the answer might then be lost.
         """
         self.cut = True
         return None if self.finished else self._recorder.pass_on(self._rewriter.abandon(error))
@@ -212,7 +216,7 @@ class StreamedAnswer:
         self._timeouts.backend_active()
 
     def _chunk_of(self, frames: list[bytes]) -> list[bytes]:
-        """Return one chunk with all frames, or none if they end an answer that has to be stored."""
+        """Return one chunk with all frames, or no chunk if they end an answer that has to be stored."""
         if self.finished:
             self.cut = self.cut or self._rewriter.is_cut
             if self.final is not None:
@@ -233,8 +237,8 @@ def in_slices(
 ) -> Iterator[list[bytes] | None]:
     """Yield the frames of ``steps``, grouped by time slice, and None whenever other tasks should run.
 
-    If a step raises an exception, the frames before it are yielded first. ``is_over``: returns whether no frames will
-    follow. Without ``pace`` there is only one slice.
+    If a step raises an exception, the frames before it are yielded first. ``is_over`` returns true if no frames will
+    follow. Without ``pace``, all frames are in one slice.
     """
     frames: list[bytes] = []
     if pace is not None:

@@ -1,13 +1,13 @@
-"""The three timers of an exchange, all monotonic.
+"""The three timers of an exchange, all of which are monotonic.
 
 1. ``seconds`` only measures the time since the start.
 2. *The backend's silence* is measured from its last activity; its limits are ``idle_timeout`` and ``connect_timeout``.
 3. *The client's silence* is measured from the last data that it received; its limit is ``keepalive``. Before the first
    data the limit is somewhat longer, because the status of the answer can still change until then.
 
-The timers also expire when the proxy is stopped (``end``): then every exchange is overdue.
+The timers also expire when the proxy is stopped (``end``), so that every exchange is overdue.
 
-mitmproxy's streams have no timers: ``next_tick`` returns when to check the second and third timer again. A finished
+mitmproxy's streams have no timers, so ``next_tick`` returns when to check the second and third timer again. A finished
 stream and all objects that it references stay in memory until its next tick, so ticks are frequent.
 """
 
@@ -20,11 +20,11 @@ from toolsim.core.events import FIRST_KEEPALIVE_FACTOR
 from toolsim.proxy.options.settings import Limits
 
 MAX_TICK_SECONDS = 2.0
-"""Short enough to release finished streams soon, and long enough that ticks cost almost nothing."""
+"""Seconds between two ticks at most: short enough to release finished streams soon, but long enough to cost little."""
 
 
 class Timeouts:
-    """Timers that start when they are created."""
+    """The timers of one exchange, which start when they are created."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -33,7 +33,7 @@ class Timeouts:
         self._answered_at: float | None = None
         self._is_served = False
         self.ended_by: ApiError | None = None
-        """The error that ends the exchange early, regardless of the timers; None if there is none."""
+        """The error that ends the exchange early, regardless of the timers; None while there is no such error."""
 
     def backend_active(self) -> None:
         """Restart the timer of the backend's silence."""
@@ -49,13 +49,13 @@ class Timeouts:
         self._last_output_at, self._is_served = time.monotonic(), True
 
     def answered(self) -> None:
-        """Restart the timer of the client's silence after a part of the answer, not after a keep-alive."""
+        """Restart the timer of the client's silence after a part of the answer, rather than after a keep-alive."""
         self.client_served()
         self._answered_at = self._answered_at or self._last_output_at
 
     @property
     def first_byte(self) -> float | None:
-        """The time until the client of a stream received its first byte, in seconds; None until then."""
+        """The time until the client of a stream received its first byte, in seconds; None before that."""
         return None if self._answered_at is None else self._answered_at - self._started_at
 
     def seconds(self) -> float:
@@ -63,7 +63,7 @@ class Timeouts:
         return time.monotonic() - self._started_at
 
     def end(self, error: ApiError) -> None:
-        """Expire immediately; ``error``: the error for the client."""
+        """Let all timers expire immediately. ``error`` is the error for the client."""
         self.ended_by = error
 
     def next_tick(self) -> float:
@@ -71,11 +71,11 @@ class Timeouts:
         now = time.monotonic()
         due = self._last_output_at + self._silence_limit
         if due <= now:
-            # A non-streamed answer has no keep-alives.
+            # The limit has passed without a keep-alive, because a non-streamed answer has none.
             due = now + MAX_TICK_SECONDS
         if self._limits.idle_timeout:
             due = min(due, self._last_input_at + self._limits.idle_timeout)
-        # Never zero, because the clock of the event loop's timers can differ slightly.
+        # The result is never zero, because the clock of the event loop's timers can differ slightly.
         return min(max(due - now, 0.01), MAX_TICK_SECONDS)
 
     @property
@@ -101,7 +101,7 @@ class Timeouts:
         if not self._is_connected and 0 < self._limits.connect_timeout <= time.monotonic() - self._last_input_at:
             text = f"The backend could not be reached within {self._limits.connect_timeout:g} s."
             return ApiError(text, code="backend_timeout", status=504)
-        # Imported on demand: only a failed answer needs the explanation.
+        # The module is imported on demand, because only a failed answer needs it.
         from toolsim.proxy.reporting.connect_errors import explain
 
         return ApiError(f"The backend did not answer: {explain(message)}", code="backend_unavailable", status=502)

@@ -26,10 +26,10 @@ TOKEN = "toolsim-socket"
 """The header that identifies an upgrade to the local server. Its value cannot be guessed and is valid only once."""
 
 BUFFER_BYTES = 64 * 1024
-"""The size of the kernel's buffer for each direction of a relayed connection; the kernel allocates twice this size."""
+"""Size of the kernel's buffer for each direction of a relayed connection. The kernel allocates twice this size."""
 
 MAX_CONNECTIONS = 128
-"""The maximum number of connections per key. Each uses three file descriptors."""
+"""Maximum number of connections per key. Each connection uses three file descriptors."""
 
 TOO_MANY = Refusal(
     f"Too many WebSocket connections with this key: expected at most {MAX_CONNECTIONS}. HTTP is still available.",
@@ -48,7 +48,10 @@ _PREFIX = "sec-websocket-"
 
 @dataclass(frozen=True, slots=True)
 class ClientUpgrade:
-    """A client's upgrade. ``sent``: the request as received; ``proxy_user``: the client's user at the forward proxy."""
+    """A client's upgrade.
+
+    ``sent`` is the request as received; ``proxy_user`` is the client's user at the forward proxy.
+    """
 
     flow: HTTPFlow
     sent: Request
@@ -56,7 +59,10 @@ class ClientUpgrade:
     proxy_user: User | None = None
 
     def post(self, body: bytes) -> HTTPFlow:
-        """Return the flow of a request on this connection; the caller has to call ``forget`` at its end."""
+        """Return the flow of a request on this connection.
+
+        The caller has to call ``forget`` when the flow has ended.
+        """
         request: Request = self.sent.copy()
         for name in list(request.headers):
             if name.lower() in _DROPPED or name.lower().startswith(_PREFIX):
@@ -78,7 +84,7 @@ def forget(flow: HTTPFlow) -> None:
 
 
 _POSTS: dict[str, ClientUpgrade] = {}
-"""The requests in progress on WebSocket connections, by flow id. A client cannot add its own flow."""
+"""The connections of requests in progress, by flow id. A client cannot add a flow, regardless of its headers."""
 
 
 def upgrade_of(flow: HTTPFlow) -> ClientUpgrade | None:
@@ -93,7 +99,7 @@ class SocketServer(Protocol):
     is_draining: bool
 
     def start(self) -> None:
-        """Bind a free port. Raises OSError if there is none."""
+        """Bind a free port. Raises OSError if no port is free."""
 
     def drain(self) -> None:
         """Close each connection once its client is not waiting for an answer."""
@@ -102,10 +108,10 @@ class SocketServer(Protocol):
         """Notify all clients and close their connections."""
 
     def count(self, owner: str) -> int:
-        """Return the number of an owner's connections, including those that are being opened."""
+        """Return the number of an owner's connections, including connections that are still being opened."""
 
     def admit(self, upgrade: ClientUpgrade, max_bytes: int) -> str:
-        """Return a token that is accepted for one upgrade; ``max_bytes``: the size limit of a request."""
+        """Return a token that is accepted for one upgrade. ``max_bytes`` limits the size of a request."""
 
     def forget(self, upgrade: ClientUpgrade) -> None:
         """Forget an upgrade that never arrived."""
@@ -114,7 +120,7 @@ class SocketServer(Protocol):
 class Sockets:
     """An addon that admits upgrades.
 
-    ``has_store``: returns whether the proxy currently stores answers. ``do``: runs a job, in this process or a worker.
+    ``has_store`` returns whether the proxy currently stores answers. ``do`` runs a job, in this process or in a worker.
     """
 
     def __init__(self, has_store: Callable[[], bool], do: RunJob) -> None:
@@ -122,15 +128,15 @@ class Sockets:
         self._has_store = has_store
         self._server: SocketServer | None = None
         self._is_draining = False
-        self._upgrades: dict[str, ClientUpgrade] = {}  # By flow id, until they are answered.
+        self._upgrades: dict[str, ClientUpgrade] = {}  # The upgrades that have not been answered, by flow id.
 
     def admit(
         self, flow: HTTPFlow, sent: Request, owner: str, max_bytes: int, proxy_user: User | None = None
     ) -> Refusal | None:
         """Send an upgrade to the local server; return the reason for refusing it, or None.
 
-        ``sent``: the request as received; ``owner``: the owner of its key; ``max_bytes``: the size limit of a request
-        on the connection; ``proxy_user``: as in ``ClientUpgrade``.
+        ``sent`` is the request as received, ``owner`` the owner of its key, and ``proxy_user`` the client's user at the
+        forward proxy. ``max_bytes`` limits the size of a request on the connection.
         """
         server = self._serve()
         if server.count(owner) >= MAX_CONNECTIONS:
@@ -143,7 +149,7 @@ class Sockets:
         return None
 
     def answered(self, flow: HTTPFlow) -> None:
-        """Restore the target of an upgrade that was answered or failed, for inspection."""
+        """Restore the target of an upgrade that was answered or failed, so that people can inspect it."""
         if (upgrade := self._upgrades.pop(flow.id, None)) is not None:
             request, sent = flow.request, upgrade.sent
             if self._server is not None:
@@ -152,27 +158,27 @@ class Sockets:
             request.headers = sent.headers.copy()
 
     def server_connected(self, data: ServerConnectionHookData) -> None:
-        """Limit the size of the kernel's buffers on this side of a relayed connection."""
+        """Limit the size of the kernel's buffers on the local server's side of a relayed connection."""
         if self._server is not None and data.server.address == ("127.0.0.1", self._server.port):
             writer = writer_of(data.client, data.server)
             if writer is not None:
                 bound_buffers(writer.get_extra_info("socket"), BUFFER_BYTES)
 
     def drain(self) -> None:
-        """Start the drain: close each connection once its client is not waiting for an answer."""
+        """Start the drain, which closes each connection once its client is not waiting for an answer."""
         self._is_draining = True
         if self._server is not None:
             self._server.drain()
 
     async def stop(self) -> None:
-        """End all connections."""
+        """Close all connections and stop the local server."""
         server, self._server = self._server, None
         if server is not None:
             await server.stop()
 
     def _serve(self) -> SocketServer:
         if self._server is None:
-            # Imported on demand: most proxies never need this optional package.
+            # The optional package is imported on demand, because most proxies never need it.
             server: SocketServer = importlib.import_module(SOCKETS).SocketServer(self._has_store, self._do)
             server.start()
             server.is_draining = self._is_draining

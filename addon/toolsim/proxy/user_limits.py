@@ -1,7 +1,7 @@
 """The limits for users in a file of keys: concurrent turns, and turns per minute.
 
 A turn is a client's request to a model, regardless of the number of rounds. The turn of a background answer lasts until
-the answer has ended. Counting tokens and listing models are not turns.
+the answer has ended. Token counts and model lists are not turns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ _SECONDS = 60
 
 
 class UserTurn:
-    """A turn of a user, which counts until its exchange calls ``leave`` or, after ``take_longer``, until ``end``."""
+    """A turn of a user.
+
+    It counts until its exchange calls ``leave`` or, after ``take_longer``, until ``end`` is called.
+    """
 
     def __init__(self, turns: _Turns) -> None:
         self._turns: _Turns | None = turns
@@ -42,7 +45,7 @@ class UserTurn:
 
 
 class _Turns:
-    """The turns of one user: the number in progress, and the number that can still start now."""
+    """The turns of one user. ``running`` counts turns in progress, and ``starts`` limits new ones."""
 
     __slots__ = ("per_minute", "running", "starts")
 
@@ -59,12 +62,12 @@ class UserLimits:
         self._turns: RecentDict[str, _Turns] = RecentDict(_MAX_USERS)
 
     def begin(self, user: User) -> UserTurn | Refusal | None:
-        """Start a turn of a user and return it, or return the refusal; None for a user without limits."""
+        """Start a turn of a user and return it, or return a refusal. Return None for a user without limits."""
         if not (user.concurrent or user.per_minute):
             return None
         turns = self._turns[user.name] = self._turns.get(user.name) or _Turns(user.per_minute)
         if turns.per_minute != user.per_minute:
-            # The file has changed.
+            # The limit in the file of keys has changed.
             turns.per_minute, turns.starts = user.per_minute, _Turns(user.per_minute).starts
         if user.concurrent and turns.running >= user.concurrent:
             return _refusal(f"{user.concurrent} at the same time", 1)

@@ -1,9 +1,9 @@
 """Adds the sizes of context windows to a backend's list of models (``request/context_window.py``).
 
 1. Only backends that the operator named are queried, when a client requests the list, and only for models whose entries
-   have no size. The pages depend on the server software; if it is not known yet, all pages are tried.
+   have no size. The pages depend on the server software. If the software is not known yet, all pages are tried.
 2. The client waits for at most ``WAIT_SECONDS``. If the server does not answer, the list is unchanged.
-3. The requests for these pages contain the key of the client's own request, which goes to the same server.
+3. The requests for these pages contain the key of the client's own request, which is sent to the same server.
 4. The sizes are remembered for ``FRESH_SECONDS``, so that a client cannot cause many requests to a server.
 """
 
@@ -28,7 +28,7 @@ WAIT_SECONDS = 2.0
 FRESH_SECONDS = 30.0
 
 _MAX_SHOWN = 32
-"""The maximum number of models that are queried individually."""
+"""Maximum number of models that are queried individually."""
 _PAGES_OF: Mapping[Engine | None, Sequence[str]] = {
     None: PAGES,
     "llama.cpp": ("/props",),
@@ -38,9 +38,9 @@ _PAGES_OF: Mapping[Engine | None, Sequence[str]] = {
 
 
 async def with_windows(document: Mapping[str, Any], backend: Backend, authorization: str) -> dict[str, Any] | None:
-    """Return a list of models, or the entry of one model, with the sizes added; None if there is nothing to add.
+    """Return a list of models, or the entry of one model, with the sizes added; None if no size can be added.
 
-    ``authorization``: the header for the backend, or "".
+    ``authorization`` is the value of the header for the backend, or "".
     """
     is_one = document.get("object") == "model"
     listed = [document] if is_one else document.get("data")
@@ -60,7 +60,7 @@ async def with_windows(document: Mapping[str, Any], backend: Backend, authorizat
 
 
 async def _windows(backend: Backend, names: Sequence[str], authorization: str) -> Mapping[str, int]:
-    """Return the sizes by model; the key "" applies to any model."""
+    """Return the context windows by model. The key "" applies to any model."""
     pages = _PAGES_OF.get(backend.engine if not backend.is_stale else None, ())
     now = time.monotonic()
     if pages and backend.windows_until < now:

@@ -2,19 +2,20 @@
 
 The process handles large bodies and compressed bodies.
 
-A thread would not help: Python's JSON parser holds the GIL until it is done, for seconds on 16 MiB of empty lists. In
-addition, a separate process can have limits, unlike this process:
+A thread would not help, because Python's JSON parser holds the GIL until it is done, for seconds on 16 MiB of empty
+lists. In addition, a separate process can have limits that do not apply to this process:
 
-1. *time*: the system ends it after ``MAX_SECONDS`` of CPU time. If the system has no such limit, this process ends it
-   after ``MAX_WAIT_SECONDS``. It also runs at a lower priority.
-2. *memory*: it can grow by at most ``GROWTH`` times the size of the body. One emoji makes a text four times as large in
-   memory, and a job holds a few copies of it. Empty lists would need 20 times the size, and small objects even more.
+1. *time*: the system ends the process after ``MAX_SECONDS`` of CPU time. If the system has no such limit, this process
+   ends it after ``MAX_WAIT_SECONDS``. It also runs at a lower priority.
+2. *memory*: the process can grow by at most ``GROWTH`` times the size of the body. One emoji makes a text four times as
+   large in memory, and a job holds a few copies of it. Empty lists would need 20 times the size, and small objects even
+   more.
 
-A job that exceeds either limit fails, and the next job gets a new process. If the process ends for any other reason,
+A job that exceeds either limit fails, and the next job runs in a new process. If the process ends for any other reason,
 there is a bug, and the client receives a 500; no result of a job can end the process. The process is also replaced if a
 job leaves more than ``KEEP_BYTES`` in memory, as many small objects do, but long strings do not. A worker starts on
 first use, runs one job at a time, and exits when its input ends. The two processes exchange pickles over pipes, and
-neither reads pickles from any other source.
+neither process reads pickles from any other source.
 """
 
 from __future__ import annotations
@@ -40,30 +41,30 @@ from toolsim.proxy.jobs import Job, JobResult, failed, is_heavy, run
 
 try:
     import resource
-except ImportError:  # Windows
+except ImportError:  # Windows has no module ``resource``.
     resource = None  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 
 MAX_SECONDS = 20
-"""The limit on a job's CPU time."""
+"""Maximum CPU time of a job in seconds."""
 MAX_WAIT_SECONDS = 60
-"""The limit on a job's wall-clock time if the system cannot limit CPU time (Windows)."""
+"""Maximum wall-clock time of a job in seconds, if the system cannot limit CPU time (Windows)."""
 GROWTH = 16
 HUGE_BYTES = 1024 * 1024
-"""Larger bodies are handled by a separate worker."""
+"""Size in bytes above which a separate worker handles a body."""
 KEEP_BYTES = 128 * 1024 * 1024
-# The memory that even the smallest job can use.
+# Number of bytes of memory that even the smallest job can use.
 _SPARE_BYTES = 64 * 1024 * 1024
 _DEATH_SECONDS = 5
-# The signal with which the system ends a process that exceeds its CPU time; excessive memory raises MemoryError.
+# The signal with which the system ends a process that exceeds its CPU time. Excessive memory raises MemoryError.
 _TOO_LONG = getattr(signal, "SIGPROF", 0) if hasattr(signal, "setitimer") else 0
 _PIPE_BYTES = 1024 * 1024
 _PACKAGES = Path(__file__).parents[2]
 
 
 class Worker:
-    """Runs jobs one at a time, alternating between owners, in a process that it starts and replaces as needed."""
+    """Runs jobs one at a time, alternating between owners, in a process that is started and replaced as needed."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -72,11 +73,11 @@ class Worker:
         self._is_overdue = False
 
     async def run[R: JobResult](self, job: Job[R]) -> R:
-        """Return the result of a job; never raises."""
+        """Return the result of a job. Never raises."""
         return await self._thread.submit(lambda: self._run(job), job.owner)
 
     def stop(self) -> None:
-        """End the process; a job in progress fails."""
+        """End the process. A job in progress fails."""
         if (process := self._process) is not None:
             process.kill()
 
@@ -89,7 +90,7 @@ class Worker:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            # Pickled first, so that a job that cannot be pickled leaves no incomplete data in the pipe.
+            # The job is pickled first, so that a job that cannot be pickled leaves no incomplete data in the pipe.
             process.stdin.write(pickle.dumps(job, protocol=5))
             process.stdin.flush()
             with self._time_limit(process):
@@ -142,10 +143,11 @@ class Worker:
                 (sys.executable, "-P", "-m", __name__),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                # Large, because each read by the thread interrupts the event loop; the default is a sixteenth of this.
+                # The pipe is large because each read by the thread interrupts the event loop. The default is a
+                # sixteenth of this size.
                 pipesize=_PIPE_BYTES,
                 env={**os.environ, "PYTHONPATH": path},
-                # Windows: the priority class of the process, instead of ``os.nice``.
+                # On Windows, the priority class of the process replaces ``os.nice``.
                 creationflags=getattr(subprocess, "BELOW_NORMAL_PRIORITY_CLASS", 0),
             )
         return self._process
@@ -159,11 +161,14 @@ class Worker:
 
 
 class WorkQueue:
-    """Runs jobs. ``has_workers``: use workers, because other clients would otherwise have to wait."""
+    """Runs jobs.
+
+    With ``has_workers``, heavy jobs run in workers, because other clients would otherwise have to wait.
+    """
 
     def __init__(self, *, has_workers: bool) -> None:
         self._has_workers = has_workers
-        # Two workers, so that large bodies do not have to wait for huge ones.
+        # A second worker is needed, so that large bodies do not have to wait for huge ones.
         self._large = Worker("large")
         self._huge = Worker("huge")
 
@@ -174,14 +179,14 @@ class WorkQueue:
         return then(run(job))
 
     async def run[R: JobResult](self, job: Job[R]) -> R:
-        """Run a job; never raises."""
+        """Run a job and return its result. Never raises."""
         if not (self._has_workers and is_heavy(job)):
             return run(job)
         worker = self._huge if job.size > HUGE_BYTES else self._large
         return await worker.run(job)
 
     def stop(self) -> None:
-        """End both workers' processes."""
+        """End the processes of both workers."""
         self._large.stop()
         self._huge.stop()
 
@@ -191,7 +196,7 @@ class WorkQueue:
 
 
 def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
-    """Run jobs until the input ends."""
+    """Run the jobs that arrive until the input ends."""
     while True:
         try:
             job: Job[JobResult] = pickle.load(incoming)
@@ -216,7 +221,10 @@ def serve(incoming: BinaryIO, outgoing: BinaryIO) -> None:
 
 
 def _limit_time(seconds: int) -> None:
-    """End this process after this many seconds of CPU time; 0: no limit. On Windows, the parent enforces the limit."""
+    """End this process after this many seconds of CPU time; 0 means no limit.
+
+    On Windows, the parent enforces the limit.
+    """
     if _TOO_LONG:
         signal.setitimer(signal.ITIMER_PROF, seconds)
 
@@ -230,7 +238,7 @@ def _resident(pid: int) -> int:
 
 
 def _bound_memory(growth: int | None) -> None:
-    """Let this process grow by at most this many bytes; None: no limit. Linux only."""
+    """Limit the growth of this process in bytes; None means no limit. Has an effect only on Linux."""
     statm = Path("/proc/self/statm")
     if resource is None or not statm.exists():
         return
@@ -244,7 +252,7 @@ def _bound_memory(growth: int | None) -> None:
 if __name__ == "__main__":
     # Ctrl-C is intended for the proxy, which ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Large bodies can wait: on a busy machine, the proxy itself takes precedence.
+    # The priority is lowered, because the proxy itself takes precedence over large bodies on a busy machine.
     if hasattr(os, "nice"):
         os.nice(10)
     with contextlib.suppress(BrokenPipeError):

@@ -1,7 +1,7 @@
 """A limit on attempts with wrong keys, per source.
 
 If a source (see ``refusals``) has sent too many wrong keys, it is limited: only users whose keys it has sent before are
-accepted from there. So nobody can guess a key, and a program with a wrong key does not lock out users at the same
+accepted from there. So keys cannot be guessed, and a program with a wrong key does not lock out users at the same
 address.
 """
 
@@ -11,11 +11,11 @@ from toolsim.core.rate import TokenBucket
 from toolsim.core.recent import RecentDict
 
 ATTEMPTS, SECONDS_PER_ATTEMPT = 10, 6
-"""The number of wrong keys that a source can send in a burst, and the seconds until it can send another."""
+"""Number of wrong keys that a source can send in a burst, and the seconds until it can send another one."""
 MAX_SOURCES = 1_000
-"""The maximum number of remembered sources: those that sent wrong keys most recently."""
+"""Maximum number of remembered sources. The sources that sent wrong keys most recently are kept."""
 MAX_KNOWN = 10_000
-"""The maximum number of remembered pairs of source and user: those accepted most recently."""
+"""Maximum number of remembered pairs of source and user. The most recently accepted pairs are kept."""
 
 
 class WrongKeys:
@@ -26,7 +26,7 @@ class WrongKeys:
         self._known: RecentDict[tuple[str, str], None] = RecentDict(MAX_KNOWN)
 
     def add(self, source: str) -> None:
-        """Count a wrong key."""
+        """Count a wrong key from a source."""
         bucket = self._sources.get(source) or TokenBucket(1 / SECONDS_PER_ATTEMPT, ATTEMPTS)
         self._sources[source] = bucket
         bucket.take()
@@ -37,7 +37,7 @@ class WrongKeys:
         return bucket is not None and bucket.wait() > 0
 
     def accept(self, source: str, user: str) -> bool:
-        """Return whether to accept a user whose key a source has sent; remember the user if accepted."""
+        """Return whether to accept a user whose key a source has sent. An accepted user is remembered."""
         pair = source, user
         if pair not in self._known and self.is_limited(source):
             return False

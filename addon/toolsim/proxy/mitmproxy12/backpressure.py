@@ -1,4 +1,4 @@
-"""Finds a connection's handler and writer, and limits the data buffered for a client that does not read (backpressure).
+"""Applies backpressure: limits the data that is buffered for a client that does not read.
 
 Without a limit, the kernel would buffer megabytes of an answer, which the backend would have to produce first.
 
@@ -20,14 +20,14 @@ from mitmproxy.connection import Client, Connection
 from mitmproxy.proxy.server import ConnectionHandler
 
 HIGH_WATER_BYTES = 128 * 1024
-"""The number of unsent bytes above which their producer is paused."""
+"""The number of unsent bytes above which the producer of an answer is paused."""
 
 
 class ClientBackpressure:
-    """An addon that limits the unsent bytes of each client, if the system has a socket option for that."""
+    """An addon that limits the unsent bytes of each client, if the system has a socket option for such a limit."""
 
     def client_connected(self, client: Client) -> None:
-        """Set the limit of one connection."""
+        """Set the limit for a new connection."""
         writer = writer_of(client)
         own = writer.get_extra_info("socket") if writer is not None else None
         if own is not None and client.transport_protocol == "tcp":
@@ -36,21 +36,21 @@ class ClientBackpressure:
 
 
 def bound_buffers(own: socket.socket, size: int) -> None:
-    """Limit the kernel's buffers in both directions, for a connection or all connections of a listening socket."""
+    """Limit the kernel's buffers in both directions, for a connection or for all connections of a listening socket."""
     for option in socket.SO_RCVBUF, socket.SO_SNDBUF:
         with suppress(OSError):
             own.setsockopt(socket.SOL_SOCKET, option, size)
 
 
 def handler_of(client: Client) -> ConnectionHandler | None:
-    """Return the handler of a client's connection; None if it is closed."""
+    """Return the handler of a client's connection; None if the connection is closed."""
     server = ctx.master.addons.get("proxyserver")  # type: ignore[no-untyped-call]
     handler: ConnectionHandler | None = server.connections.get(client.id) if server is not None else None
     return handler
 
 
 def writer_of(client: Client, connection: Connection | None = None) -> asyncio.StreamWriter | None:
-    """Return the writer of a client, or of a ``connection`` opened for the client; None if the connection is closed."""
+    """Return the writer of a client, or of a ``connection`` opened for the client; None if it is closed."""
     handler = handler_of(client)
     io = handler.transports.get(connection or client) if handler is not None else None
     return io.writer if io is not None and isinstance(io.writer, asyncio.StreamWriter) else None

@@ -1,8 +1,8 @@
-"""The two sides of a finished exchange, in one flow.
+"""The two sides of a finished exchange, stored in one flow.
 
 The flow itself contains the sent side: the rewritten request, and the answer as the client received it. Its backup,
 which mitmproxy's "revert" restores, contains the received side: the client's original request and the backend's
-original answer. Both have mitmproxy's ordinary form, so that any flow file can contain them.
+original answer. Both sides have mitmproxy's ordinary form, so that any flow file can contain them.
 
 mitmproxy has methods to create a backup and to revert to it, but none to inspect or extend it. This file relies on
 these internals of ``mitmproxy.flow`` 12.2, which are checked when the addon is loaded:
@@ -10,7 +10,7 @@ these internals of ``mitmproxy.flow`` 12.2, which are checked when the addon is 
 1. ``flow.backup()`` stores ``flow.get_state()``, a dict, in ``flow._backup``. None means that there is no backup.
 2. The keys ``request`` and ``response`` hold the states of the two messages, or None; ``comment``, ``marked``,
    ``metadata``, ``error`` and ``intercepted`` hold the flow's attributes.
-3. ``flow.revert()`` restores the entire state and leaves no backup.
+3. ``flow.revert()`` restores the entire state and removes the backup.
 4. The only attributes of a message are ``stream`` and ``data``. (``Message.copy()`` is avoided. It spends most of its
    time on type checks, and the check of a union type leaves behind an exception that refers to itself and, through its
    traceback, to the caller's objects. So the entire exchange would stay in memory until the next garbage collection.)
@@ -29,7 +29,7 @@ from toolsim.proxy.metadata import REPORT, SENT
 
 
 def incoming(flow: HTTPFlow) -> Mapping[str, Any]:
-    """Return the state that "revert" would restore; an empty one if there is none."""
+    """Return the state that "revert" would restore; an empty state if the flow has no backup."""
     return _backup(flow) or {}
 
 
@@ -40,13 +40,13 @@ def incoming_request(flow: HTTPFlow) -> Request | None:
 
 
 def incoming_response(flow: HTTPFlow) -> Response | None:
-    """Return the backend's original answer, None if the flow itself contains it or it was not recorded."""
+    """Return the backend's original answer, None if the flow itself contains it or the answer was not recorded."""
     state = incoming(flow).get("response")
     return _message(Response, state)
 
 
 def begin(flow: HTTPFlow) -> None:
-    """Back up the flow's current request as the received one, replacing any backup from an edit or an earlier run."""
+    """Back up the flow's current request as the received one. Replaces any backup from an edit or an earlier run."""
     drop(flow)
     flow.backup()  # type: ignore[no-untyped-call]
     if (backup := _backup(flow)) is not None:
@@ -54,19 +54,19 @@ def begin(flow: HTTPFlow) -> None:
 
 
 def drop(flow: HTTPFlow) -> None:
-    """Drop the received side: from now on the flow represents both sides."""
+    """Drop the received side, so that from now on the flow represents both sides."""
     flow._backup = None
 
 
 def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
     """Store the backend's answer in the backup, if there is one, with the flow's comment, mark and metadata.
 
-    Call it last: reverting must not lose these.
+    Call this function last, so that reverting keeps the comment, mark and metadata.
     """
     backup = _backup(flow)
     if backup is None:
         return
-    # The report is plain data that no longer changes, but metadata of other addons might still change.
+    # The report is not copied, because it is plain data that no longer changes, unlike the metadata of other addons.
     metadata = {key: value if key == REPORT else deepcopy(value) for key, value in flow.metadata.items() if key != SENT}
     if REPORT in metadata:
         metadata[REPORT] = {**metadata[REPORT], "side": "backend"}
@@ -75,7 +75,7 @@ def set_incoming_response(flow: HTTPFlow, response: Response | None) -> None:
 
 
 def copied(response: Response) -> Response:
-    """Return a mutable copy of an answer whose original remains the received side (rule 4)."""
+    """Return a mutable copy of an answer. The original remains part of the received side (rule 4)."""
     other = copy(response)
     other.data = copy(response.data)
     other.headers = Headers(response.headers.fields)
@@ -85,7 +85,7 @@ def copied(response: Response) -> Response:
 
 
 def split(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
-    """Return both sides as separate flows, the received one and the sent one. Neither has a backup."""
+    """Return the received side and the sent side as separate flows without a backup."""
     backend: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
     client: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]
     backend.revert()  # type: ignore[no-untyped-call]
@@ -97,7 +97,7 @@ _KEYS = {"request", "response", "comment", "marked", "metadata", "error", "inter
 
 
 def problem() -> str:
-    """Return how this mitmproxy differs from the description above, or ""."""
+    """Return how the installed mitmproxy differs from the module's description, or ""."""
     flow = HTTPFlow(Client(peername=("", 0), sockname=("", 0)), Server(address=None))
     flow.request = Request.make("GET", "http://before/")
     try:
@@ -116,7 +116,7 @@ def problem() -> str:
 
 
 def _backup(flow: HTTPFlow) -> dict[str, Any] | None:
-    # mitmproxy annotates the attribute as a flow, but it contains the flow's state.
+    # The annotation is needed because mitmproxy annotates the attribute as a flow, but it contains the flow's state.
     backup: Any = flow._backup
     return backup if isinstance(backup, dict) else None
 

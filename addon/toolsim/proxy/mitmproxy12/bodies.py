@@ -21,12 +21,13 @@ from toolsim.proxy.mitmproxy12.stream import OwnStream
 
 
 class BoundedBodies(OwnStream):
-    """Limits the size of a body to what the exchange allows."""
+    """Limits the size of a body to the maximum that the exchange allows."""
 
     @override
     def check_body_size(self, request: bool) -> CommandGenerator[bool]:
         options = self.context.options
-        # mitmproxy would start streaming in mid-body, and forward data that only toolsim should read.
+        # mitmproxy's own check is skipped, because it would start streaming in mid-body and forward data that only
+        # toolsim should read.
         if self.exchange is not None and (not options.body_size_limit or options.stream_large_bodies):
             return False
         return (yield from super().check_body_size(request))
@@ -40,7 +41,8 @@ class BoundedBodies(OwnStream):
             if isinstance(event, RequestData):
                 size = len(self.request_body_buf) + len(event.data)
                 if exchange.is_request_too_large or size > exchange.limits.max_request_bytes:
-                    # Keep reading, and discard the data: many clients miss an answer that arrives while they send.
+                    # The rest of the request is read and discarded, because many clients miss an answer that arrives
+                    # while they send.
                     exchange.is_request_too_large = True
                     self.request_body_buf.clear()  # type: ignore[no-untyped-call]
                     return

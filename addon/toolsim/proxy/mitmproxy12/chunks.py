@@ -1,10 +1,10 @@
-"""Reads chunked HTTP/1 bodies in place of h11's reader: without trailers, and with all available chunks joined.
+"""Reads chunked HTTP/1 bodies in place of h11's reader, without trailers and with all available chunks joined.
 
 1. Trailers are dropped. mitmproxy's layer does not support them and crashes, so that the client would wait forever. A
    proxy is allowed to drop trailers (RFC 9110, 6.5.1), and no known API sends any.
-2. Chunks that arrive together are joined. Chunk boundaries have no meaning (RFC 9112, 7.1), but mitmproxy forwards
-   each chunk separately, and writing to a socket is its most expensive step. The more streams there are, the more
-   chunks arrive together.
+2. Chunks that arrive together are joined. Chunk boundaries have no meaning (RFC 9112, 7.1), but mitmproxy forwards each
+   chunk separately, and writing to a socket is its most expensive step. The more streams there are, the more chunks
+   arrive together.
 3. h11's reader handles everything else: an extension, a partial chunk, the last chunk, an error.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http._http1`` 12.2: it reads chunked bodies with the class in the
@@ -30,7 +30,7 @@ class JoiningReader(ChunkedReader):
 
     @property
     def is_between_chunks(self) -> bool:
-        """Whether the next byte is the first of a chunk."""
+        """Whether the next byte is the first byte of a chunk."""
         return not (self._bytes_in_chunk or self._bytes_to_discard or self._reading_trailer)
 
     def __call__(self, buf: Any) -> Any:
@@ -56,7 +56,8 @@ class JoiningReader(ChunkedReader):
 
 
 def whole_chunks(raw: bytes) -> bytes | None:
-    """Return the data of the chunks in ``raw``, or None unless all are complete, non-empty and without extensions."""
+    """Return the data of the chunks in ``raw``, or None unless all chunks are complete, non-empty and without
+    extensions."""
     pieces, end = _read(raw)
     return b"".join(pieces) if raw[end:] == (_LINE_END if pieces else b"") else None
 
@@ -64,7 +65,7 @@ def whole_chunks(raw: bytes) -> bytes | None:
 def _read(raw: bytes, *, follows_chunk: bool = False) -> tuple[list[bytes], int]:
     """Return the data of the plain chunks at the start of ``raw``, and the position where the last chunk's data ends.
 
-    ``follows_chunk``: ``raw`` starts with the line break that ends the previous chunk.
+    With ``follows_chunk``, ``raw`` starts with the line break that ends the previous chunk.
     """
     pieces = []
     at = 0

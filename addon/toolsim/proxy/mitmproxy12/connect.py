@@ -3,8 +3,8 @@
 mitmproxy waits for a connection as long as the operating system does, which can be minutes (mitmproxy issue #1095).
 
 Relies on these internals of ``mitmproxy.proxy.server`` 12.2: the hook ``server_connect`` runs in the task that then
-connects, and cancelling that task results in an ordinary connection error. So a timer cancels the task unless the
-connection is established in time, including the TLS handshake if there is one.
+connects, and canceling that task results in an ordinary connection error. So a timer cancels the task unless the
+connection is established in time, including any TLS handshake.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mitmproxy.tls import TlsData
 
 
 class ConnectTimeout:
-    """An addon that cancels a connection attempt after ``seconds``; 0 = the system's own timeout."""
+    """An addon that cancels a connection attempt after ``seconds``. With 0, only the system's own timeout applies."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -37,19 +37,19 @@ class ConnectTimeout:
             self._stop(data.server)
 
     def server_connect_error(self, data: ServerConnectionHookData) -> None:
-        """Stop the timer: the connection could not be opened."""
+        """Stop the timer, since the connection could not be opened."""
         self._stop(data.server)
 
     def server_disconnected(self, data: ServerConnectionHookData) -> None:
-        """Stop the timer: the connection was closed."""
+        """Stop the timer, since the connection was closed."""
         self._stop(data.server)
 
     def tls_established_server(self, data: TlsData) -> None:
-        """Stop the timer: the handshake is complete."""
+        """Stop the timer, since the TLS handshake is complete."""
         self._stop(data.conn)
 
     def tls_failed_server(self, data: TlsData) -> None:
-        """Stop the timer: the handshake has failed."""
+        """Stop the timer, since the TLS handshake has failed."""
         self._stop(data.conn)
 
     def _stop(self, connection: Connection) -> None:

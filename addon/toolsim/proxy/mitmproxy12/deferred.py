@@ -1,4 +1,4 @@
-"""The options that were set before the script was loaded (``--set``, config.yaml).
+"""Options that were set before the script was loaded (``--set``, config.yaml).
 
 mitmproxy reads its command line before it loads a script. It defers options that it does not know yet, and applies them
 once the script has added its options. An invalid value then silently aborts the loading of the script, and an unknown
@@ -17,7 +17,8 @@ from mitmproxy.optmanager import OptManager, unset
 
 
 def options_set_early(options: OptManager) -> dict[str, Any]:
-    """Return the deferred options by name: command-line texts as a ``Texts``, values from a file unchanged."""
+    """Return the deferred options by name, with command-line texts as a ``Texts`` object and values from a file
+    unchanged."""
     found: dict[str, Any] = {}
     for name, deferred in options.deferred.items():
         texts = getattr(deferred, "val", None)
@@ -26,7 +27,7 @@ def options_set_early(options: OptManager) -> dict[str, Any]:
 
 
 class Texts(tuple[str, ...]):
-    """The texts that the command line contains for one option."""
+    """The texts that the command line contains for a single option."""
 
 
 def drop(options: OptManager, name: str) -> None:
@@ -35,7 +36,7 @@ def drop(options: OptManager, name: str) -> None:
 
 
 def rename(options: OptManager, name: str, new: str) -> bool:
-    """Apply a deferred option, if any, to another option, unless the other option was set too."""
+    """Apply a deferred option's value to another option, unless that was set too; return False without a value."""
     if name not in options.deferred:
         return False
     options.deferred.setdefault(new, options.deferred.pop(name))
@@ -43,7 +44,7 @@ def rename(options: OptManager, name: str, new: str) -> bool:
 
 
 def replace(options: OptManager, name: str, value: str) -> None:
-    """Replace a deferred value in the same form."""
+    """Replace the value of a deferred option, and keep its form."""
     deferred = options.deferred[name]
     if hasattr(deferred, "val"):
         deferred.val = [value]
@@ -52,5 +53,5 @@ def replace(options: OptManager, name: str, value: str) -> None:
 
 
 def set_by_hand(options: OptManager) -> frozenset[str]:
-    """Return the names of the explicitly set options, even if they have their default value."""
+    """Return the names of the options that were set explicitly, even to their default values."""
     return frozenset(name for name, option in options.items() if option.value is not unset)  # type: ignore[no-untyped-call]

@@ -4,8 +4,8 @@ The stream has one class per concern; the class in this module monitors the back
 ``mitmproxy.proxy.layers.http`` 12.2, in addition to those listed in ``stream``:
 
 1. ``RequestWakeup`` is routed back to the stream that yielded it, and ``HttpStream`` itself never uses it.
-2. ``HttpLayer.connections`` keeps failed connections with their ``error``, which later requests to the same address
-   get again. The client's connection stays open after a failure, so the error has to be cleared.
+2. ``HttpLayer.connections`` keeps failed connections with their ``error``, which is repeated for later requests to the
+   same address. The client's connection stays open after a failure, so the error has to be cleared.
 """
 
 from __future__ import annotations
@@ -62,20 +62,20 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
             return False
         self.has_backend = True
         if (exchange := self.exchange) is not None:
-            # Silence counts from now on: a person might have intercepted the request to inspect it.
+            # The backend's silence is measured from now on, since a person might have intercepted the request before.
             exchange.timeouts.connected()
             self.is_unwatched = True
         return True
 
     def forget_failed_connections(self) -> None:
-        """Allow the client connection's next request to reconnect to the backend (rule 2)."""
+        """Allow the next request of the client's connection to reconnect to the backend (rule 2)."""
         for connection in (*self.layer.connections, self.context.server):
             if isinstance(connection, Server) and not connection.connected:
                 connection.error = None
 
     @override
     def wake(self) -> CommandGenerator[None]:
-        """Let the exchange send a keep-alive, or give up, if the backend is silent."""
+        """Let the exchange send a keep-alive or give up while the backend is silent."""
         exchange, is_resending = self.exchange, self.server_state == self.state_resending
         if self.ended or (exchange is None and not is_resending):
             return
@@ -104,7 +104,7 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
         exchange = self.exchange
         by_client = isinstance(event, RequestProtocolError) or self.client_state == self.state_errored
         if self.ended and not by_client:
-            # The stream itself closed this connection.
+            # The error is expected, because the stream itself closed this connection.
             return
         if exchange is None or by_client:
             yield from super().handle_protocol_error(event)
@@ -113,7 +113,7 @@ class ExchangeStream(EarlyStart, Resending, BoundedBodies):
                 # This backend's part of the answer is already complete.
                 self.has_backend_ended = True
                 return
-            # The backend has failed: end the answer after the last data received.
+            # The backend has failed, so the answer ends after the last received data.
             self.ended = True
             self.stop_feeding()
             yield from super().state_stream_response_body(ResponseEndOfMessage(self.stream_id))

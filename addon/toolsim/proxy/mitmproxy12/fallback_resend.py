@@ -5,7 +5,8 @@ Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 1. Over HTTP/1, a stream can send a second request in the next iteration of the event loop after the complete answer to
    the first one. It uses a new connection, because many servers disconnect after an error without announcing it, and
    the FIN might still be in flight.
-2. Over HTTP/2, each stream is one request. The rejection is remembered for later requests, and reaches the client.
+2. Over HTTP/2, a stream can send only one request, so the client receives the error. The rejection is remembered for
+   later requests.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from toolsim.proxy.mitmproxy12.stream import OwnStream
 
 @dataclass
 class ToolsimResendHook(StartHook):  # type: ignore[no-untyped-call]
-    """A request has to be rewritten again."""
+    """The request of a flow has to be rewritten again."""
 
     flow: HTTPFlow
 
 
 class Resending(OwnStream):
-    """Resends a rejected request."""
+    """A stream that resends a rejected request."""
 
     @override
     def state_consume_response_body(self, event: Event) -> CommandGenerator[None]:
@@ -47,7 +48,8 @@ class Resending(OwnStream):
         if exchange is not None and is_whole and self.is_refused(exchange):
             self.server_state = self.state_resending
             yield ToolsimResendHook(self.flow)
-            # Not immediately: the connection is free only after this event.
+            # The request is resent in the next iteration of the event loop, because the connection is free only after
+            # this event.
             yield RequestWakeup(0)
         else:
             yield from super().state_consume_response_body(event)
@@ -65,7 +67,7 @@ class Resending(OwnStream):
         return True
 
     def state_resending(self, event: Event) -> CommandGenerator[None]:
-        """Wait between an error that rejects the attempted feature and the request without it."""
+        """Ignore events between an error that rejects the attempted feature and the request without it."""
         yield from ()
 
     @override
@@ -73,13 +75,13 @@ class Resending(OwnStream):
         if self.server_state != self.state_resending:
             yield from super().wake()
         elif self.flow.response is not None:
-            # The request could not be rewritten again: this is toolsim's own error.
+            # The response is toolsim's own error, because the request could not be rewritten again.
             yield from self.answer(self.flow.response)
         else:
             yield from self.resend()
 
     def resend(self) -> CommandGenerator[None]:
-        """Send the flow's request in place of the rejected one (rule 1)."""
+        """Send the flow's current request in place of the rejected one (rule 1)."""
         self.server_state = self.state_wait_for_response_headers
         if self.context.server.connected:
             yield self.stop_backend()

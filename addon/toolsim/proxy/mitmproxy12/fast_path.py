@@ -3,10 +3,10 @@
 For a delta of a few bytes, most of a proxy's cost is waking mitmproxy's task and passing the event through seven
 generators and back. So while an answer is streamed over plain HTTP/1, toolsim's own protocol reads the backend's
 connection. It handles reads that consist of complete chunks. If a read needs a pause, ends the answer or raises, the
-stream is woken up to handle the rest. Everything else goes unchanged to mitmproxy's own protocol, whose behavior is
+stream is woken up to handle the rest. All other data is passed unchanged to mitmproxy's own protocol, whose behavior is
 authoritative: a test compares both paths for every way to split the data. mitmproxy still handles backpressure: while
-bytes wait for the client, data goes to mitmproxy's protocol, which stops reading until the client has caught up. It
-also handles timeouts, since a stream is woken every few seconds.
+bytes wait for the client, data is passed to mitmproxy's protocol, which stops reading until the client has caught up.
+It also handles timeouts, since a stream is woken every few seconds.
 
 Relies on these internals of mitmproxy 12.2, and of asyncio:
 
@@ -16,7 +16,7 @@ Relies on these internals of mitmproxy 12.2, and of asyncio:
 2. ``ConnectionHandler.server_event`` handles an event, and ``HttpLayer.command_sources`` maps each command to the
    stream that receives its completion.
 3. The layer of the mode, the HTTP layer, ``HttpClient`` and ``Http1Client`` change no bytes if no other layer is
-   between them: then there is no TLS on either side, and no upstream proxy.
+   between them, which means no TLS on either side and no upstream proxy.
 4. ``Http1Client`` stores unprocessed bytes in ``buf``. After the head of an answer it creates a new ``body_reader``,
    whose state the module ``chunks`` describes.
 5. A stream that waits for a hook is ``_paused``, and its events queue up. HTTP/1 has one stream at a time.
@@ -47,9 +47,9 @@ _TASKS: set[asyncio.Task[None]] = set()
 
 
 class FastPath:
-    """A protocol for the backend's connection while ``stream`` feeds ``answer``; the usual protocol does the rest.
+    """A protocol for the backend's connection while ``stream`` feeds ``answer``. mitmproxy's protocol handles the rest.
 
-    ``http``: mitmproxy's reader of the answer. ``framed`` returns the bytes to send to the client for a part of the
+    ``http`` is mitmproxy's reader of the answer. ``framed`` returns the bytes to send to the client for a part of the
     answer.
     """
 
@@ -71,7 +71,7 @@ class FastPath:
         self._is_first = False  # Whether everything that arrived earlier has been sent.
         self._rest: Iterator[list[bytes] | None] | None = None
         self.resumption: RequestWakeup | None = None
-        """The command whose completion wakes the stream to feed the rest."""
+        """The command whose completion wakes the stream to feed the remaining data."""
         self._usual: Any = self._backend.get_protocol()
         self._backend.set_protocol(self)  # type: ignore[arg-type]
 
@@ -81,7 +81,7 @@ class FastPath:
             self._backend.set_protocol(self._usual)
 
     def take_rest(self) -> Iterator[list[bytes] | None]:
-        """Return the remaining slices of the data that was read, and forget them."""
+        """Return the remaining slices of the data that was read, and remove them from this object."""
         rest, self._rest = self._rest, None
         return rest or iter(())
 
@@ -107,7 +107,7 @@ class FastPath:
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell mitmproxy that the connection is closed."""
         if exc is not None and not isinstance(exc, OSError):
-            # A method of this class raised it (rule 6).
+            # The exception was raised by a method of this class (rule 6).
             self._wake(_raising(exc))
             exc = None
         self._usual.connection_lost(exc)
@@ -116,7 +116,7 @@ class FastPath:
         return getattr(self._usual, name)
 
     def _wake(self, rest: Iterator[list[bytes] | None]) -> None:
-        """Have the stream feed ``rest`` before any data that arrives later."""
+        """Cause the stream to feed ``rest`` before any data that arrives later."""
         self._is_first, self._rest = False, rest
         self.resumption = RequestWakeup(0)
         self._stream.layer.command_sources[self.resumption] = self._stream

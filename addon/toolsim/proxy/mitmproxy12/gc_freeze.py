@@ -15,25 +15,25 @@ from typing import Any
 
 _LONG_SECONDS = 0.01
 _MOST = 3
-"""The number of long collections after which objects are frozen."""
+"""The number of long collections after which all existing objects are frozen; later collections freeze nothing."""
 
 
 class GcFreeze:
-    """An addon that freezes the existing objects once mitmproxy runs, and unfreezes them when it is unloaded."""
+    """An addon that freezes the existing objects once mitmproxy runs, and unfreezes them when the addon is unloaded."""
 
     def __init__(self) -> None:
         self._began = 0.0
         self._left = _MOST
 
     def running(self) -> None:
-        """Collect garbage, and freeze all other objects."""
+        """Collect garbage, and freeze the remaining objects."""
         gc.collect()
         gc.freeze()
         gc.callbacks.append(self._collecting)
 
     def done(self) -> None:
-        """Unfreeze all objects, so that those of an unloaded script can be collected."""
-        with suppress(ValueError):  # The callback was never added if mitmproxy did not start.
+        """Unfreeze all objects, so that the objects of an unloaded script can be collected."""
+        with suppress(ValueError):  # If mitmproxy did not start, the callback was never added.
             gc.callbacks.remove(self._collecting)
         gc.unfreeze()
 

@@ -1,10 +1,10 @@
-"""The stream that fails closed (see ``proxy/guard.py``), and a safety net below everything else.
+"""The stream that fails closed (see ``proxy/guard.py``), and a safety net for exceptions outside of streams.
 
 ``GuardedStream._handle_event`` catches any exception in the handling of a stream's event, and ends the exchange:
 
-1. Before the response headers: with an error as the complete answer, once the request has been read. A request without
-   an exchange gets mitmproxy's own plain 502, and its connection is closed.
-2. Afterwards: with the error event of the client's API, if toolsim writes the answer and has not written its end. Any
+1. Before the response headers, the error is sent as the complete answer, once the request has been read. A request
+   without an exchange is answered with mitmproxy's own plain 502, and its connection is closed.
+2. Afterwards, the error event of the client's API is sent if toolsim writes the answer and has not written its end. Any
    other answer is cut off, so that an incomplete answer never appears complete.
 
 An exception outside of any stream (the reader of a body, the fast path, this guard itself) reaches mitmproxy's event
@@ -76,19 +76,19 @@ CHECKED: tuple[type[StartHook], ...] = (
     ToolsimResendHook,
     ToolsimStoreHook,
 )
-"""The hooks that must complete before anything is forwarded."""
+"""The hooks that must complete before any data is forwarded."""
 
 _SERVER, _HOOKS = "mitmproxy.proxy.server", "mitmproxy.addonmanager"
 _CONTINUE = 100
 
 
 class GuardedStream(ExchangeStream):
-    """A stream that ends its exchange on any exception, and forwards nothing that was not cleared."""
+    """A stream that ends its exchange on any exception, and forwards nothing without clearance."""
 
     guard: ClassVar = Guard()
-    """The guard; set when the class is installed."""
+    """The guard, which is set when the class is installed."""
     carried: Exchange | None = None
-    """The exchange of this stream, even after its end."""
+    """The exchange of this stream, which is kept even after the exchange has ended."""
     is_failed = False
     has_request = False
     """Whether the request has been read completely."""
@@ -97,9 +97,9 @@ class GuardedStream(ExchangeStream):
     has_end = False
     """Whether the end of the answer has been sent to the client."""
     failure: Response | None = None
-    """The error response that has not been sent yet."""
+    """The error response that has not been sent yet, None if there is no such response."""
     rescue: RequestWakeup | None = None
-    """The command with which ``Net`` wakes the stream."""
+    """The command with which ``Net`` wakes the stream, or None."""
 
     @override
     def _handle_event(self, event: Event) -> CommandGenerator[None]:
@@ -153,7 +153,7 @@ class GuardedStream(ExchangeStream):
     # -- ending the exchange --
 
     def ending(self, event: Event) -> CommandGenerator[None]:
-        """End the exchange, even if another exception is raised."""
+        """End the exchange after an exception, even if handling it raises another exception."""
         try:
             if isinstance(event, RequestProtocolError):
                 yield from self.break_off()
@@ -164,7 +164,10 @@ class GuardedStream(ExchangeStream):
             yield from self.break_off()
 
     def fail(self, *, is_rescued: bool = False) -> CommandGenerator[None]:
-        """End the exchange with an error. ``is_rescued``: an exception escaped, so its connection cannot be reused."""
+        """End the exchange with an error.
+
+        With ``is_rescued``, an event was lost, so the connection cannot be reused.
+        """
         if self.is_failed:
             yield from self.break_off()
             return
@@ -180,7 +183,7 @@ class GuardedStream(ExchangeStream):
             if self.has_request or is_rescued:
                 yield from self.send_failure()
             elif self.flow.request.headers.get("expect", "").lower() == "100-continue":
-                # The client sends the rest of its request only after a 100.
+                # The client sends the rest of its request only after receiving a 100.
                 head = Response.make(_CONTINUE)
                 head.headers.clear()
                 yield SendHttp(ResponseHeaders(self.stream_id, head), self.context.client)
@@ -188,7 +191,7 @@ class GuardedStream(ExchangeStream):
             yield CloseConnection(self.context.client)
 
     def after_failure(self, event: Event) -> CommandGenerator[None]:
-        """Read the rest of the request, then answer it."""
+        """Read the rest of the request, then send the error."""
         if self.failure is None:
             return
         if isinstance(event, RequestEndOfMessage):
@@ -204,7 +207,7 @@ class GuardedStream(ExchangeStream):
         return self.flow.response
 
     def send_failure(self) -> CommandGenerator[None]:
-        """Answer with the error."""
+        """Send the pending error response."""
         response, self.failure = self.failure, None
         assert response is not None
         self.client_state = self.state_done
@@ -212,7 +215,7 @@ class GuardedStream(ExchangeStream):
         self.exchanges.drop(self.flow)
 
     def fail_streamed(self) -> CommandGenerator[None]:
-        """End an answer whose head has been sent to the client."""
+        """End an answer whose head has already been sent to the client."""
         answer = self.carried.streamed if self.carried is not None else None
         is_streaming = self.server_state == self.state_stream_response_body
         if not self.is_delivered:
@@ -250,7 +253,7 @@ class GuardedStream(ExchangeStream):
 
 
 class Net(logging.Filter):
-    """Adds the location to mitmproxy's log records of toolsim's exceptions, and ends streams with a lost event."""
+    """Adds toolsim's location to mitmproxy's log records of exceptions, and ends streams that lost an event."""
 
     def __init__(self, guard: Guard) -> None:
         super().__init__()
@@ -258,12 +261,12 @@ class Net(logging.Filter):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def install(self) -> None:
-        """Start reading mitmproxy's log."""
+        """Start filtering mitmproxy's log."""
         for name in (_SERVER, _HOOKS):
             logging.getLogger(name).addFilter(self)
 
     def uninstall(self) -> None:
-        """Stop reading mitmproxy's log."""
+        """Stop filtering mitmproxy's log."""
         for name in (_SERVER, _HOOKS):
             logging.getLogger(name).removeFilter(self)
 
@@ -277,7 +280,7 @@ class Net(logging.Filter):
         return True
 
     def _rescue(self, raised: TracebackType | None) -> None:
-        """End the streams in the traceback of an exception, or else all streams of its connection."""
+        """End the stream in the traceback of an exception, or else all streams of the connection."""
         through = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(raised)]
         handler = next((owner for owner in through if isinstance(owner, ConnectionHandler)), None)
         if handler is None:
@@ -299,7 +302,7 @@ def _settle(above: NextLayer) -> None:
 
 
 async def _end(handler: ConnectionHandler, streams: list[GuardedStream]) -> None:
-    """End these streams, or their connection if none of them can be ended."""
+    """End these streams, or close the connection if no stream can be ended."""
     for stream in streams:
         if stream.child_layer is not None:
             break

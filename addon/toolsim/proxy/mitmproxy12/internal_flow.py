@@ -1,6 +1,6 @@
 """Runs an internal flow through mitmproxy's HTTP layer, as a replayed request that can be aborted.
 
-The layer for client connections is replaced: it provides the request, and passes on or drops the answer.
+The layer for client connections is replaced. The replacement provides the request, and passes on or drops the answer.
 
 Relies on these internals of mitmproxy 12.2:
 
@@ -37,15 +37,15 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseProtocolError,
 )
 
-# mitmproxy's own logger, so that these connections are logged like all others.
+# mitmproxy's own logger is used, so that these connections are logged like all others.
 _connections = logging.getLogger("mitmproxy.proxy.server")
 
 LEAVE_SECONDS = 1.0
-"""Time in which an aborted flow must end before it is cancelled."""
+"""Seconds in which an aborted flow must end before it is canceled."""
 
 
 Answered = Callable[[Response | bytes | None], None]
-"""Called with the head of an answer, then with each part of its body, and with None at its end."""
+"""A function that is called with the head of an answer, with each part of its body, and with None at its end."""
 
 
 def own_flow(client: Client, request: Request) -> HTTPFlow:
@@ -58,21 +58,21 @@ def own_flow(client: Client, request: Request) -> HTTPFlow:
         state=ConnectionState.OPEN,
     )
     flow = HTTPFlow(own, Server(address=(request.host, request.port)), live=True)
-    # The client's proxy password (``proxyauth``) was removed, and replays need none. The addon's first hook, which
-    # runs after that check, turns it into an ordinary flow.
+    # The client's proxy password (``proxyauth``) was removed, and a replay does not need it. The addon's first hook,
+    # which runs after the check of the password, turns the replay into an ordinary flow.
     flow.is_replay = "request"
     flow.request = request
     return flow
 
 
 class FlowHandler(ReplayHandler):
-    """Runs one flow. ``name``: the prefix of its log lines. ``answered``: receives its answer."""
+    """Runs one flow. ``name`` is the prefix of its log lines, and ``answered`` receives the parts of its answer."""
 
     def __init__(self, flow: HTTPFlow, options: Options, name: str, answered: Answered = lambda _: None) -> None:
         super().__init__(flow, options)
         self._name = name
         self.reading = asyncio.Event()
-        """Cleared while the backend must not be read because the answer's consumer is behind."""
+        """Cleared while the backend must not be read, because the answer's consumer is too slow."""
         self.reading.set()
         self.layer.connections[self.client] = _OwnClient(flow, self.layer.context.fork(), answered)
 
@@ -81,7 +81,7 @@ class FlowHandler(ReplayHandler):
         _connections.log(level, "[%s] %s", self._name, message, exc_info=exc_info)
 
     async def run(self) -> None:
-        """Run the flow to its end."""
+        """Run the flow until it ends."""
         try:
             await self.replay()
         finally:
@@ -101,7 +101,7 @@ class FlowHandler(ReplayHandler):
         with suppress(TimeoutError):
             await asyncio.wait_for(self.done.wait(), LEAVE_SECONDS)
             return
-        # The flow is intercepted, or its connection is still being opened.
+        # The flow is still open because it is intercepted, or because its connection is being opened.
         if self.flow.killable:
             self.flow.kill()  # type: ignore[no-untyped-call]
         for transport in list(self.transports.values()):

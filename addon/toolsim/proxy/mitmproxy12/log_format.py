@@ -18,40 +18,40 @@ from mitmproxy.log import MitmFormatter
 
 
 class TextFormatter(MitmFormatter):
-    """mitmproxy's format, limited to what the terminal's encoding can represent."""
+    """mitmproxy's log format, limited to characters that the terminal's encoding can represent."""
 
     def __init__(self, handler: TermLogHandler) -> None:
         super().__init__(handler.has_vt_codes)
         self._encoding = getattr(handler.file, "encoding", None) or "utf-8"
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a record."""
+        """Return a formatted log record."""
         line: str = super().format(record)
         return line.encode(self._encoding, "backslashreplace").decode(self._encoding)
 
 
 def set_format(make: Callable[[TermLogHandler], logging.Formatter]) -> None:
-    """Set the terminal's formatter."""
+    """Set the formatter of the terminal's handler; ``make`` creates it."""
     for handler in logging.getLogger().handlers:
         if isinstance(handler, TermLogHandler):
             handler.setFormatter(make(handler))
 
 
 class _Last(logging.Handler):
-    """Writes like the handler ``first`` after it has been removed."""
+    """Writes in the same format as the handler ``first`` once that handler has been removed."""
 
     def __init__(self, first: TermLogHandler) -> None:
         super().__init__(first.level)
         self._first = first
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record."""
+        """Write a log record if the handler ``first`` has been removed."""
         if self._first not in logging.getLogger().handlers:
             self._first.emit(record)
 
 
 def keep_format() -> None:
-    """Write messages in the same format after mitmproxy has ended."""
+    """Keep the format of log messages after mitmproxy has ended."""
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, TermLogHandler):
@@ -59,7 +59,7 @@ def keep_format() -> None:
 
 
 def end_keeping() -> None:
-    """Leave messages to Python's default handler after mitmproxy has ended."""
+    """Undo ``keep_format``, so that Python's default handler writes messages after mitmproxy has ended."""
     root = logging.getLogger()
     for handler in root.handlers[:]:
         if isinstance(handler, _Last):
@@ -67,5 +67,5 @@ def end_keeping() -> None:
 
 
 def own_format(handler: TermLogHandler) -> logging.Formatter:
-    """Return mitmproxy's own formatter."""
+    """Return mitmproxy's original formatter."""
     return MitmFormatter(handler.has_vt_codes)

@@ -1,7 +1,7 @@
 """Replaces mitmproxy's classes with toolsim's, and checks that mitmproxy matches the assumptions of this folder.
 
-The replaced classes are global names of a module, which mitmproxy looks up whenever it creates an object. A mitmproxy
-that has a different class there, or lacks an overridden method, is left unchanged.
+The replaced classes are global names of a module, which mitmproxy looks up whenever it creates an object. If a version
+of mitmproxy has a different class there, or lacks an overridden method, nothing is replaced.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OVERRIDDEN = (
 
 
 def check() -> None:
-    """Log which internals are missing. If flows would be stored wrongly, log an error, which prevents startup."""
+    """Log which internals are missing. If flows would be stored incorrectly, log an error, which prevents startup."""
     if problem := backup.problem():
         logger.error("Unsupported mitmproxy (expected >=12.2,<13): %s.", problem)
     if missing := _missing():
@@ -55,7 +55,7 @@ _nets: list[Net] = []
 
 
 def install(exchanges: Exchanges, guard: Guard) -> None:
-    """Use toolsim's classes for new connections. ``exchanges``: where streams look up their exchange."""
+    """Use toolsim's classes for new connections. Streams look up their exchange in ``exchanges``."""
     OwnStream.exchanges, GuardedStream.guard = exchanges, guard
     if not _missing():
         http.HttpStream = GuardedStream  # type: ignore[misc]

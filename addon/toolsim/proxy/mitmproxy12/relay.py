@@ -1,8 +1,8 @@
 """Relays an upgraded connection, unread, between its client and the local WebSocket server.
 
-mitmproxy's own WebSocket layer collects each message before it passes it on, regardless of its size, and keeps all
+mitmproxy's own WebSocket layer collects each message before passing it on, regardless of its size, and keeps all
 messages as long as it shows the connection. With the relay, only the local server reads the messages, with limits. Each
-request in a message has a flow of its own that people can inspect.
+request in a message has a separate flow that people can inspect.
 
 Relies on these internals of mitmproxy 12.2:
 
@@ -25,11 +25,11 @@ from mitmproxy.proxy.layers.tcp import TCPLayer
 from mitmproxy.proxy.layers.websocket import WebsocketEndHook
 
 ABNORMAL = 1006
-"""The close code of a connection that ended without one."""
+"""The close code of a connection that ended without a close code."""
 
 
 def note_end(flow: HTTPFlow, code: int | None, reason: str) -> None:
-    """Record in a connection's flow how its WebSocket ended. ``code``: the close code, or None."""
+    """Record in a connection's flow how its WebSocket ended. ``code`` is the close code, or None."""
     if flow.websocket is not None and code is not None:
         flow.websocket.close_code, flow.websocket.close_reason = code, reason
 

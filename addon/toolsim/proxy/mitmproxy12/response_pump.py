@@ -1,4 +1,4 @@
-"""Streams an answer: feeds it the backend's data, and sends its output to the client.
+"""Streams an answer: feeds the backend's data to it, and sends its output to the client.
 
 Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
 
@@ -8,9 +8,9 @@ Relies on these internals of ``mitmproxy.proxy.layers.http`` 12.2:
    as a chunk. Nearly all events of a stream are of this kind, so this class does both in one step, which saves half of
    mitmproxy's own work.
 3. A hook looks up a handler in every addon, and a second one (``update``) if its argument is a flow. Each lookup takes
-   0.1 ms, so a hook that can run many times during an answer takes the answer as its argument.
+   0.1 ms, so a hook that can run many times during an answer has the answer as its argument.
 4. While a hook runs, other events of the stream have to wait, including the client's disconnection. So a stream that
-   waits for a further round polls, and wakes itself up between two polls. The ``Wakeup`` contains the command that
+   waits for another round polls, and wakes itself up between two polls. The ``Wakeup`` contains the command that
    requested it.
 """
 
@@ -36,10 +36,10 @@ from toolsim.proxy.mitmproxy12.stream import OwnStream
 from toolsim.proxy.streamed import StreamedAnswer
 
 LINGER_SECONDS = 0.5
-"""Time in which a backend can disconnect after its answer, as most do immediately, before toolsim disconnects."""
+"""Seconds in which a backend can disconnect after its answer, as most backends do, before toolsim disconnects."""
 
 UNREAD_SECONDS = 0.1
-"""Seconds between two checks of whether a client has read the pending part of a further round."""
+"""Seconds between two checks of whether a client has read the pending part of another round."""
 
 
 @dataclass
@@ -51,7 +51,7 @@ class ToolsimPauseHook(StartHook):  # type: ignore[no-untyped-call]
 
 @dataclass
 class ToolsimAskHook(StartHook):  # type: ignore[no-untyped-call]
-    """A flow's streamed answer needs a further round before it can end."""
+    """A flow's streamed answer needs another round before it can end."""
 
     flow: HTTPFlow
 
@@ -64,31 +64,31 @@ class ToolsimStoreHook(StartHook):  # type: ignore[no-untyped-call]
 
 
 class ResponsePump(OwnStream):
-    """Feeds the exchange's ``StreamedAnswer``."""
+    """A stream that feeds the exchange's ``StreamedAnswer``."""
 
     fed: StreamedAnswer | None = None
-    """The answer that is being streamed, None before and after."""
+    """The answer that is being streamed, None before and after the streaming."""
     is_lingering = False
     """Whether the answer has been sent completely and the backend still has time to disconnect."""
     frames_chunks = False
     """Whether this class frames the chunks of HTTP/1 itself (rule 2)."""
     stores_bytes = False
-    """Whether mitmproxy stores the bytes of the answer; set when the answer begins."""
+    """Whether mitmproxy stores the bytes of the answer, determined when the answer begins."""
     fast_path: FastPath | None = None
-    """The fast path that bypasses the layers, if it is in use."""
+    """The fast path that bypasses mitmproxy's layers, None if it is not in use."""
     next_look: RequestWakeup | None = None
-    """The pending wake-up to check on a further round (rule 4), or None."""
+    """The pending wake-up to check on another round (rule 4), or None."""
     is_delivered = False
     """Whether the entire answer has been sent to the client, except the end of the HTTP message."""
     has_backend_ended = False
     """Whether the backend's answer ended while the client's answer continues."""
 
     def receive(self, fed: StreamedAnswer, data: bytes) -> CommandGenerator[None]:
-        """Feed data from the backend to the answer. Nearly all events of a stream are handled here."""
+        """Feed data from the backend to the answer. This method handles nearly all events of a stream."""
         if not data:
-            # An empty HTTP/2 frame is not the end of input.
+            # Empty data, from an empty HTTP/2 frame, would mean the end of input to the answer.
             return
-        if not fed.waits:  # There is nothing to read after the end.
+        if not fed.waits:  # After the end of the backend's answer, nothing is left to read.
             yield from self.feed(fed, fed.slices(data))
 
     @override
@@ -109,14 +109,14 @@ class ResponsePump(OwnStream):
             self.fast_path = open_fast_path(self, answer, self.layer, self.framed)
 
     def frame_chunks(self, response: Response) -> None:
-        """Enable framing of chunks if these headers require it and the client uses HTTP/1 (rule 2)."""
+        """Enable framing of chunks if these headers require chunks and the client uses HTTP/1 (rule 2)."""
         is_chunked = "chunked" in by_name(response.headers).get("transfer-encoding", "").lower()
         self.frames_chunks = is_chunked and type(self.layer.connections.get(self.context.client)) is Http1Server
 
     @override
     def state_stream_response_body(self, event: Event) -> CommandGenerator[None]:
         if isinstance(event, ResponseData) and not event.data:
-            # An empty HTTP/2 frame would become the last chunk for an HTTP/1 client.
+            # An empty HTTP/2 frame must not be forwarded, because it would become the last chunk for an HTTP/1 client.
             return
         if isinstance(event, ResponseEndOfMessage):
             answer = self.fed
@@ -160,7 +160,7 @@ class ResponsePump(OwnStream):
             yield RequestWakeup(LINGER_SECONDS)
 
     def ask(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """Start a further round."""
+        """Start another round of the answer."""
         if self.fast_path is not None:
             self.fast_path.close()
             self.fast_path = None
@@ -168,13 +168,13 @@ class ResponsePump(OwnStream):
         yield from self.resume(answer)
 
     def poll(self, answer: StreamedAnswer | None) -> CommandGenerator[None]:
-        """Wait for events of the further round."""
+        """Wait for events of another round of the answer."""
         self.next_look = None
         if answer is None or not answer.waits or self.exchange is None or self.ended:
             return
         writer = writer_of(self.context.client)
         if writer is not None and writer.transport.get_write_buffer_size() > HIGH_WATER_BYTES:
-            # Produce no more output while the client does not read it.
+            # No more output is produced while the client does not read.
             self.next_look = RequestWakeup(UNREAD_SECONDS)
             yield self.next_look
             return
@@ -191,10 +191,11 @@ class ResponsePump(OwnStream):
             yield from self.over(answer)
 
     def pause(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """Let other work run, and pause the backend, whose data would otherwise queue up without a bound."""
+        """Let other work run. Pause the backend in the meantime, because its data would queue up without a limit."""
         writer = writer_of(self.context.client, self.context.server)
         transport = writer.transport if writer is not None else None
-        # A transport that its reader has paused must be resumed by the reader, or its buffer has no bound.
+        # A transport that its reader has paused is left alone, since only the reader may resume it. Otherwise, its
+        # buffer would have no limit.
         if isinstance(transport, asyncio.ReadTransport) and transport.is_reading():
             transport.pause_reading()
             yield ToolsimPauseHook(answer)
@@ -203,7 +204,7 @@ class ResponsePump(OwnStream):
             yield ToolsimPauseHook(answer)
 
     def store(self, answer: StreamedAnswer) -> CommandGenerator[None]:
-        """Have a finished answer stored before its end is sent to the client."""
+        """Run the hook that stores a finished answer, before the end of the answer is sent to the client."""
         if answer.end:
             yield ToolsimStoreHook(self.flow)
             yield from map(self.sending, answer.release(answer.end))
@@ -215,7 +216,7 @@ class ResponsePump(OwnStream):
         return SendData(client, raw) if self.frames_chunks else SendHttp(ResponseData(self.stream_id, raw), client)
 
     def framed(self, data: bytes) -> bytes:
-        """Return the bytes to send for a part of the answer: for HTTP/1 as a chunk, unless mitmproxy frames it."""
+        """Return the bytes to send for a part of the answer. For HTTP/1, this is a chunk unless mitmproxy frames it."""
         if self.stores_bytes:
             self.response_body_buf += data
         return b"%x\r\n%s\r\n" % (len(data), data) if self.frames_chunks else data

@@ -1,9 +1,9 @@
-"""The rows of the flow lists in mitmweb and the console: the client's own URL, and in the console the comment.
+"""The rows of the flow lists in mitmweb and the console, with the URL that the client requested and the comment.
 
-A flow contains the request that is sent to the backend. Recordings, replays and other addons depend on that, so its URL
-cannot be the one that the client requested: with a built-in backend, it has a loopback port and the path of that
-backend's API. mitmweb and the console render a row from the flow alone, and the console has no column for comments. So
-the rows are rendered from a changed copy of the flow.
+A flow contains the request that is sent to the backend. Recordings, replays and other addons depend on this request, so
+the flow's URL cannot be the URL that the client requested: with a built-in backend, it has a loopback port and the path
+of that backend's API. mitmweb and the console render a row from the flow alone, and the console has no column for
+comments. So the rows are rendered from a changed copy of the flow.
 
 Relies on these internals of mitmproxy 12.2:
 
@@ -31,7 +31,7 @@ from toolsim.proxy.mitmproxy12 import backup
 _OWN = "toolsim_replaced"
 """The attribute of a replacement function that holds the original function."""
 _PATH_WIDTH = len("/v1/chat/completions")
-"""Shorter paths are padded to this width, so that the comments of most rows are aligned."""
+"""The width to which shorter paths are padded, so that the comments of most rows are aligned."""
 
 
 class _Place(NamedTuple):
@@ -42,7 +42,7 @@ class _Place(NamedTuple):
 
 
 def install() -> None:
-    """Replace the functions that draw rows, if this program is mitmweb or the console."""
+    """Replace the functions that draw rows, if the running program is mitmweb or the console."""
     for module, name, wrapped in _DRAWN:
         original = getattr(sys.modules.get(module), name, None)
         if callable(original) and not hasattr(original, _OWN):
@@ -52,7 +52,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Restore mitmproxy's functions."""
+    """Restore mitmproxy's functions that draw rows."""
     for module, name, _ in _DRAWN:
         if (original := getattr(getattr(sys.modules.get(module), name, None), _OWN, None)) is not None:
             setattr(sys.modules[module], name, original)

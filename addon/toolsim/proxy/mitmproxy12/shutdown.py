@@ -28,7 +28,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 def install_signal_handlers(handle: Callable[[], None]) -> list[signal.Signals]:
     """Call ``handle`` for the signals that end mitmproxy. Returns the signals for which a handler was installed."""
-    # Without mitmproxy's handler these signals end the process, which is the embedding program's choice.
+    # Without mitmproxy's handler, these signals end the process, which is the choice of the program that embeds
+    # mitmproxy.
     if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, signal.SIG_IGN, None):
         return []
     asks_a_person = hasattr(ctx.master, "prompt_for_exit")
@@ -38,19 +39,19 @@ def install_signal_handlers(handle: Callable[[], None]) -> list[signal.Signals]:
         for number in taken:
             loop.add_signal_handler(number, handle)
     except (NotImplementedError, RuntimeError, ValueError):
-        # Windows, or not the main thread.
+        # Signal handlers cannot be installed on Windows, or outside of the main thread.
         return []
     return taken
 
 
 def restore_signal_handlers(taken: list[signal.Signals]) -> None:
-    """Restore mitmproxy's handling of these signals."""
+    """Restore mitmproxy's handlers for these signals."""
     for number in taken:
         asyncio.get_running_loop().add_signal_handler(number, ctx.master.shutdown)
 
 
 def stop_listening() -> None:
-    """Accept no more connections; existing ones stay open."""
+    """Stop accepting connections; existing connections stay open."""
     if all(ProxyMode.parse(mode).transport_protocol != "udp" for mode in ctx.options.mode):
         ctx.options.update(server=False)  # type: ignore[no-untyped-call]
 

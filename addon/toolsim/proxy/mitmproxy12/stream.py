@@ -37,9 +37,9 @@ class OwnStream(HttpStream):
     """The common base class of toolsim's stream classes."""
 
     exchanges: ClassVar = Exchanges()
-    """All exchanges in flight; set when the class is installed."""
+    """All exchanges in progress, which are set when the class is installed."""
     ended = False
-    """Whether toolsim has ended the answer. If so, a later failure of the backend is not an error."""
+    """Whether toolsim has ended the answer. A later failure of the backend is then not an error."""
     has_backend = False
     """Whether there is a connection to a backend."""
 
@@ -69,7 +69,7 @@ class OwnStream(HttpStream):
         return SendHttp(reason, self.context.server)
 
     def answer(self, response: Response) -> CommandGenerator[None]:
-        """Answer with a complete response in place of the backend's. The client must not have received anything yet."""
+        """Send a complete response in place of the backend's. The client must not have received anything yet."""
         self.ended = True
         self.response_body_buf.clear()  # type: ignore[no-untyped-call]
         self.flow.response = response
@@ -83,7 +83,7 @@ class OwnStream(HttpStream):
     def send_response(self, already_streamed: bool = False) -> CommandGenerator[None]:
         assert self.flow.response is not None
         if self.flow.request.method == "HEAD" and not already_streamed:
-            # mitmproxy would send the body, and the client would read it as the beginning of the next answer.
+            # mitmproxy would send the body, and the client would interpret it as the beginning of the next answer.
             self.flow.response.raw_content = b""
         yield from super().send_response(already_streamed)
 
@@ -95,7 +95,7 @@ class OwnStream(HttpStream):
         self.child_layer = Relay(self.context, self.flow)
         self._handle_event = self.passthrough
         yield from self.child_layer.handle_event(Start())
-        # Last, since it lets the client's first bytes through.
+        # This command is the last one, because it lets the client's first bytes through.
         yield SendHttp(ResponseEndOfMessage(self.stream_id), self.context.client)
 
     @override

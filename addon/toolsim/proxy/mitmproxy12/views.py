@@ -13,13 +13,13 @@ from mitmproxy.contentviews import Contentview
 
 
 def install(views: Iterable[Contentview]) -> None:
-    """Register views."""
+    """Register content views."""
     for view in views:
         contentviews.add(view)
 
 
 def uninstall(views: Iterable[Contentview]) -> None:
-    """Remove the views, unless another view has taken their name."""
+    """Remove the content views, unless other views have replaced them under the same names."""
     for view in views:
         if contentviews.registry.get(view.name) is view:
             del contentviews.registry._by_name[view.name]

@@ -8,8 +8,8 @@ Relies on these internals of mitmproxy 12.2:
 1. mitmweb's master has its Tornado application in ``app``. Its setting ``static_path`` is the folder of a style sheet
    with a rule for ``.col-comment``.
 2. The command ``view.flows.remove`` kills a flow if it is ``live``.
-3. ``AddonManager.trigger`` is discouraged because it does not reach async handlers, but there is no other way to have a
-   row redrawn outside of a coroutine.
+3. ``AddonManager.trigger`` is discouraged because it does not reach async handlers, but mitmproxy offers no other way
+   to redraw a row outside of a coroutine.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 COLUMNS = ("icon", "path", "comment", "status", "size", "time")
-"""mitmweb's columns, with comments but without method and TLS, which are the same in each row."""
+"""mitmweb's columns, including comments. Method and TLS are omitted, because they are the same in each row."""
 
-# The host is the same in each row too, so a URL that is too long is cut at its beginning.
+# A URL that is too long is cut at its beginning, because the host is the same in each row.
 STYLE = """
 .flow-table .col-path { width: 195px; }
 .flow-table td.col-path { direction: rtl; text-align: left; }
@@ -46,16 +46,16 @@ _STYLED = "toolsim_style"
 
 
 def show_comments(options: Options) -> None:
-    """Show mitmweb's comments column, unless the columns were chosen explicitly."""
+    """Show mitmweb's comments column, unless the operator chose the columns explicitly."""
     if _OPTION in options and not options.has_changed(_OPTION):  # type: ignore[no-untyped-call]
         options.update(**{_OPTION: list(COLUMNS)})  # type: ignore[no-untyped-call]
 
 
 def widen_comments(application: object) -> None:
-    """Make the comments column fill the width. ``application``: mitmweb's; anything else is ignored."""
+    """Make the comments column of mitmweb's ``application`` fill the width. Any other object is ignored."""
     if application is None:
         return
-    # mitmweb has already imported tornado; other programs need not import it for this.
+    # The import is local, because only mitmweb, which has already imported tornado, needs it.
     from tornado.web import Application, RequestHandler
 
     class StyleSheet(RequestHandler):
@@ -81,7 +81,7 @@ def updated(flow: HTTPFlow) -> None:
 
 
 def hide(flow: HTTPFlow) -> None:
-    """Remove a flow from the list before it is answered."""
+    """Remove a flow from the list before the flow is answered."""
     if _REMOVE not in ctx.master.commands.commands:
         return
     is_live, flow.live = flow.live, False

@@ -1,1 +1,1 @@
-"""The options: their table, and the settings parsed from their values."""
+"""The table of options, and the settings parsed from their values."""

@@ -36,7 +36,7 @@ _OPTION = "toolsim_api_key"
 _DIGEST = "sha256:"
 _LIMITS = ("concurrent", "per_minute")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
-# Characters that are valid both in a header and in a line of the file.
+# Matches characters that are valid both in a header and in a line of the file.
 _KEY = re.compile(r"[\x21-\x7e]+")
 _HEX = re.compile(r"[0-9a-fA-F]{64}")
 _MAX_LISTED = 20
@@ -44,10 +44,13 @@ _MAX_LISTED = 20
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """The user of a key. ``digest``: SHA-256 of the key; ``owner``: of the user's requests; limits: 0 = none."""
+    """The user of a key.
+
+    ``digest`` is the SHA-256 of the key, ``owner`` owns the requests, and a limit of 0 means none.
+    """
 
     name: str
-    """The name in the file, "" for a single key."""
+    """The user's name in the file, "" for a single key."""
     digest: bytes
     owner: str
     concurrent: int = 0
@@ -55,11 +58,11 @@ class User:
 
 
 Users = Mapping[bytes, User]
-"""Users by the digests of their keys."""
+"""Maps the digests of keys to their users."""
 
 
 class ApiKeys:
-    """The accepted keys. ``key_file``: None for a single key."""
+    """The accepted keys. ``key_file`` is None for a single key."""
 
     def __init__(self, users: Users, key_file: ReloadedFile[Users] | None = None) -> None:
         self._users = users
@@ -70,21 +73,24 @@ class ApiKeys:
 
     @classmethod
     def single(cls, key: str) -> ApiKeys:
-        """Create the keys from a single one."""
+        """Create an object that accepts a single key."""
         return cls({digest_of(key): User("", digest_of(key), owner_of_token(key))})
 
     @classmethod
     def of_file(cls, file: Path) -> ApiKeys:
-        """Create the keys from a file. Raises ValueError, with file and line, for an invalid file."""
+        """Create an object that accepts the keys in a file.
+
+        Raises ValueError, with file and line, for an invalid file.
+        """
         return cls({}, ReloadedFile(_OPTION, file, read_users, names_of))
 
     @property
     def has_names(self) -> bool:
-        """Whether the users have names."""
+        """Whether the users have names, which means that the keys are from a file."""
         return self.key_file is not None
 
     def users(self) -> Users:
-        """Return the current users."""
+        """Return the current users, by digest."""
         return self.key_file.current() if self.key_file is not None else self._users
 
     def user(self, key: str) -> User | None:
@@ -116,8 +122,8 @@ def digest_of(key: str) -> bytes:
 @lru_cache(maxsize=64)
 def owner_of_token(token: str) -> str:
     """Return the owner of requests with a token, which can be empty, as a one-way hash."""
-    # Cached because a hash takes up to 0.03 ms in a busy proxy. The hashed text is the same as in earlier versions, so
-    # that their stored data remains accessible.
+    # The result is cached, because a hash takes up to 0.03 ms in a busy proxy. The hashed text is the same as in
+    # earlier versions, so that data stored by them remains accessible.
     return _hashed(b"Bearer " + token.encode("utf-8", "surrogateescape") if token else b"")
 
 
@@ -131,7 +137,7 @@ def _hashed(words: bytes) -> str:
 
 
 def names_of(users: Users) -> str:
-    """Return the first names of users, for the log."""
+    """Return the first names of users and the number of the remaining users, for the log."""
     names = [user.name for user in users.values()]
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     return ", ".join(names[:_MAX_LISTED]) + more
@@ -176,12 +182,12 @@ def _lines(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _user(words: list[str]) -> User:
-    """Return the user described by a line. Raises ValueError, whose message does not contain the key."""
+    """Return the user that a line describes. Raises ValueError, whose message does not contain the key."""
     name, *rest = words
     if not _NAME.fullmatch(name):
         raise ValueError("expected a name of at most 64 letters, digits, '.', '_', '@' or '-', and then a key")
     if not rest:
-        # Not quoted in the message, because the only word might be the key.
+        # The message does not quote the only word, because that word might be the key.
         raise ValueError("expected NAME KEY, or NAME sha256:HEX")
     key, *limits = rest
     if key.startswith(_DIGEST):

@@ -1,4 +1,6 @@
-"""The TOML file of ``toolsim_models``: for each model that clients request, the backend, the name there and the key::
+"""The TOML file of ``toolsim_models``.
+
+For each model that clients request, it specifies the backend, the model's name at the backend, and the key::
 
     [[models]]
     names = ["haiku*", "claude-haiku-4-5"]
@@ -34,60 +36,60 @@ _TABLE = "models"
 _ENTRIES = ("names", "url", "model", "key")
 _FROM_ENVIRONMENT = "env:"
 _WILDCARDS = re.compile(r"[*?\[]")
-# Characters that are valid in a header, without whitespace.
+# Matches characters that are valid in a header, without whitespace.
 _KEY = re.compile(r"[\x21-\x7e]+")
 _HEADER = re.compile(rf"^[ \t]*\[\[[ \t]*{_TABLE}[ \t]*\]\]", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelEntry:
-    """An entry of the file."""
+    """An entry of the models file."""
 
     names: tuple[str, ...]
-    """Patterns of model names, with the wildcards of file globs; case-sensitive."""
+    """Case-sensitive patterns of model names, with the wildcards of file globs."""
     upstream: Upstream
-    """The backend."""
+    """The backend to which requests for these models are sent."""
     model: str = ""
-    """The model's name at the backend, "" = the name that the client sent."""
+    """The model's name at the backend, "" for the name that the client sent."""
     key: str | None = field(default=None, repr=False)
-    """The key for the backend, "" = none, None = the client's key."""
+    """The key for the backend, "" for no key, or None for the client's key."""
 
     def has(self, model: str) -> bool:
-        """Return whether a pattern of the entry matches a model."""
+        """Return whether any pattern of the entry matches a model."""
         return any(fnmatchcase(model, pattern) for pattern in self.names)
 
     @property
     def literal_names(self) -> tuple[str, ...]:
-        """The names that are not patterns."""
+        """The names that contain no wildcards."""
         return tuple(name for name in self.names if not _WILDCARDS.search(name))
 
 
 def entry_for(entries: Sequence[ModelEntry], model: str) -> ModelEntry | None:
-    """Return the entry for a model, or None."""
+    """Return the first entry that matches a model, or None."""
     return next((entry for entry in entries if entry.has(model)), None)
 
 
 class ModelsFile(ReloadedFile[tuple[ModelEntry, ...]]):
-    """The file and the last valid version of its entries. Raises ValueError, with file and line, for an invalid file.
+    """The models file, with the last valid version of its entries.
 
-    ``environment``: the environment variables that can contain keys.
+    ``environment`` contains the variables that hold keys. Raises ValueError, with file and line, for an invalid file.
     """
 
     def __init__(self, file: Path, environment: Mapping[str, str]) -> None:
         super().__init__("toolsim_models", file, lambda file: read_entries(file, environment), names_line)
 
     def leads_to(self, host: str, port: int) -> bool:
-        """Return whether the file has a backend at an address."""
+        """Return whether any entry's backend has this address."""
         return any((entry.upstream.host, entry.upstream.port) == (host, port) for entry in self.current())
 
 
 def names_line(entries: Sequence[ModelEntry]) -> str:
-    """Return the names and patterns of all entries, in order."""
+    """Return the names and patterns of all entries in order, separated by commas."""
     return ", ".join(name for entry in entries for name in entry.names)
 
 
 def read_entries(file: Path, environment: Mapping[str, str]) -> tuple[ModelEntry, ...]:
-    """Return the entries of a file. Raises ValueError, with file and line, for an invalid file."""
+    """Return the entries of a models file. Raises ValueError, with file and line, for an invalid file."""
     text = ""
     try:
         text = file.read_text("utf-8")
@@ -103,7 +105,7 @@ def read_entries(file: Path, environment: Mapping[str, str]) -> tuple[ModelEntry
 
 
 class _Wrong(Exception):
-    """The problem with ``entry`` in the table with this number; -1 for entries outside of all tables."""
+    """A problem with ``entry`` in the table with the index ``number``, which is -1 outside of all tables."""
 
     def __init__(self, number: int, entry: str, message: str) -> None:
         super().__init__(message)

@@ -1,7 +1,8 @@
 """An option, with a method to read its value from each source.
 
-The command line contains strings, config.yaml typed values, and mitmproxy's option manager values of the option's own
-type. All three methods raise ValueError with the same messages, which state the actual and the expected value.
+The command line contains strings, config.yaml contains typed values, and mitmproxy's option manager contains values of
+the option's own type. All three methods raise ValueError with the same messages, which contain the actual and the
+expected value.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ Value = str | int | bool | tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of the type of its ``default``; a tuple is a sequence of words, which commas can separate."""
+    """An option of the type of its ``default``. A tuple is a sequence of words, which can be separated by commas."""
 
     name: str
     default: Value
     help: str
     choices: tuple[str, ...] = ()
     minimum: int = 0
-    """The minimum value of a number."""
+    """The minimum value of a numeric option."""
 
     @property
     def full_name(self) -> str:
-        """The option's name in mitmproxy, with the prefix."""
+        """The option's name in mitmproxy, which includes the prefix."""
         return PREFIX + self.name
 
     @property
     def typespec(self) -> Any:
-        """The type as mitmproxy's option manager expects it."""
+        """The option's type in the form that mitmproxy's option manager expects."""
         return Sequence[str] if isinstance(self.default, tuple) else type(self.default)
 
     def from_texts(self, texts: Sequence[str]) -> Value:
-        """Return the value of command-line arguments."""
+        """Return the option's value for command-line arguments. Raises ValueError."""
         if isinstance(self.default, tuple):
             return tuple(texts)
         if len(texts) > 1:
@@ -59,7 +60,7 @@ class Option:
         return self._choice(text)
 
     def from_yaml(self, value: Any) -> Value:
-        """Return the value of an entry of config.yaml."""
+        """Return the option's value for an entry of config.yaml. Raises ValueError."""
         match self.default:
             case tuple() if isinstance(value, list) and all(isinstance(text, str) for text in value):
                 return tuple(value)
@@ -72,7 +73,7 @@ class Option:
         raise ValueError(f"got {value!r}, {self._expected()}")
 
     def checked(self, value: Any) -> Any:
-        """Return a value from mitmproxy's option manager if it is valid."""
+        """Return a value from mitmproxy's option manager if it is valid. Raises ValueError."""
         if isinstance(self.default, tuple):
             return tuple(word.strip() for text in value for word in text.split(",") if word.strip())
         if isinstance(value, bool):

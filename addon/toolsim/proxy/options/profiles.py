@@ -13,10 +13,10 @@
     toolsim = "0.2.0"
     engine = "llama.cpp"
 
-1. *Selection.* The profile whose matching pattern has the most literal characters applies; among equals, the user's
-   folder takes precedence over toolsim's own. Profiles are not combined.
-2. *Precedence.* A profile overrides defaults. It never overrides an explicitly set option, even one with its default
-   value.
+1. *Selection.* The profile whose matching pattern has the most literal characters applies. Among equal matches, the
+   user's folder takes precedence over toolsim's own. Profiles are not combined.
+2. *Precedence.* A profile overrides defaults. It never overrides an explicitly set option, even if it is set to its
+   default value.
 3. *Application.* ``Policy.for_model`` applies the profile to the operator's values, once for each request. No other
    code handles profiles.
 4. *Invalid files* prevent startup, with a one-line message that names the file and line, because part of a profile
@@ -52,7 +52,7 @@ from toolsim.version import __version__
 SUFFIX = ".toml"
 _OFF = dict.fromkeys(("untagged", "repair", "second_opinion"), "off")
 _STRICT_TAGS = _OFF | {"history": "bracketed", "manifest": "schemas"}
-# Options that depend on the model: those for its prompts, and those for parsing its answers.
+# Options that depend on the model, because they affect its prompts or the parsing of its answers.
 _NAMES = ("manifest", "history", "mode", "constrain", "second_opinion", "untagged", "repair")
 _OPTIONS = {option.full_name: option for option in OPTIONS if option.name in _NAMES}
 _PARTS = ("models", "options", "forms", "tuned")
@@ -89,7 +89,7 @@ def read_profiles(word: str, environment: Mapping[str, str], by_hand: Collection
 
 
 def own_folder(environment: Mapping[str, str]) -> Path:
-    """Return the user's profile folder, which might not exist."""
+    """Return the user's profile folder, even if the folder does not exist."""
     return Path(environment.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "toolsim" / "profiles"
 
 
@@ -140,7 +140,7 @@ def _read(file: Traversable, by_hand: Collection[str]) -> Profile:
 
 
 class _Wrong(Exception):
-    """An invalid entry."""
+    """An invalid entry in a profile."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)

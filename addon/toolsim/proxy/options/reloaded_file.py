@@ -14,8 +14,8 @@ class ReloadedFile[T]:
     """The last valid version of a file's contents. Raises ValueError, with file and line, for an invalid first version.
 
     If a new version is invalid or the file is missing, a warning is logged once, and the previous version stays in use
-    until the file is valid again. ``option``: the option that names the file; ``read``: parses the file, or raises
-    ValueError; ``describe``: returns the description of a new version for the log.
+    until the file is valid again. ``option`` is the option that names the file. ``read`` parses the file or raises
+    ValueError, and ``describe`` returns the description of a new version for the log.
     """
 
     def __init__(self, option: str, file: Path, read: Callable[[Path], T], describe: Callable[[T], str]) -> None:
@@ -26,17 +26,17 @@ class ReloadedFile[T]:
         self._stamp = _stamp(file)
         self._current = read(file)
         self._problem = ""
-        """The problem that was logged for the current version, "" if the version is valid."""
+        """The problem that was logged for the file's current version, "" if the current version is valid."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.file)!r})"
 
     def current(self) -> T:
-        """Return the contents, after reloading the file if it has changed."""
+        """Return the contents of the file, after reloading it if it has changed."""
         stamp = _stamp(self.file)
         if stamp == self._stamp:
             return self._current
-        # Set before the file is read, so that a change during the read is detected next time.
+        # The stamp is set before the file is read, so that a change during the read is detected next time.
         self._stamp = stamp
         try:
             self._current = self._read(self.file)
@@ -51,7 +51,7 @@ class ReloadedFile[T]:
 
 
 def _stamp(file: Path) -> tuple[int, ...] | None:
-    """Return values that change whenever a file changes, or None if there is no file."""
+    """Return values that change whenever a file changes, or None if the file does not exist."""
     try:
         found = os.stat(file)
     except OSError:

@@ -1,10 +1,10 @@
 """The operator's settings: the values of the options, validated and parsed once.
 
 1. *Single values.* Values other than words and numbers have a parser.
-2. *Combinations.* Options that are valid on their own but useless together prevent startup, so that none of them is
-   silently ignored.
-3. *Policy.* Most options set the policy field of the same name. Some set several fields, whose names recordings
-   contain.
+2. *Combinations.* Options that are valid separately but useless together prevent startup, so that no option is silently
+   ignored.
+3. *Policy.* Most options set the policy field of the same name. Some options set several fields, which have different
+   names in recordings.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from toolsim.mcp.servers import Server
 
 MAX_RETRY = 3
-"""The maximum value of ``toolsim_retry``: a model that fails four times in a row is unlikely to succeed."""
+"""Maximum value of ``toolsim_retry``. A model that fails four times in a row is unlikely to succeed."""
 
 METRICS_LABELS = ("model", "tool")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of an exchange, in seconds (0 = wait forever) and in bytes (decoded)."""
+    """The limits of an exchange, in seconds (0 means no timeout) and in bytes after decoding."""
 
     keepalive: float = 10.0
     connect_timeout: float = 10.0
@@ -56,7 +56,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Mcp:
-    """The settings for MCP servers. ``servers``: the servers in the configuration file."""
+    """The settings for MCP servers. ``servers`` are those in the configuration file."""
 
     servers: tuple[Server, ...] = ()
     runs_clients: bool = False
@@ -65,7 +65,7 @@ class Mcp:
 
     @property
     def is_used(self) -> bool:
-        """Whether any server can be used."""
+        """Whether any MCP server can be used."""
         return bool(self.servers) or self.runs_clients
 
 
@@ -75,12 +75,12 @@ class Settings:
 
     policy: Policy = Policy()
     builtin: str | None = None
-    """The built-in backend, if any."""
+    """The name of the built-in backend, or None."""
     upstream: Upstream | None = None
     models: ModelsFile | None = None
-    """The file that names the backend of each model."""
+    """The file that names the backend of each model, or None."""
     api_key: ApiKeys | None = None
-    """The accepted client keys; None: no key is required."""
+    """The accepted client keys, or None if no key is required."""
     upstream_key: str = ""
     codex_command: tuple[str, ...] = ("codex", "app-server")
     model: Path | None = None
@@ -94,19 +94,19 @@ class Settings:
     store: StoreUrl | None = None
     mcp: Mcp = Mcp()
     profiles: str = "auto"
-    """The selected profiles; ``profiles.with_profiles`` reads them."""
+    """The value of the option for profiles. ``profiles.with_profiles`` reads the selected profiles."""
     by_hand: frozenset[str] = frozenset()
-    """The explicitly set options, by their short names."""
+    """The short names of the explicitly set options."""
     drain_timeout: int = 0
-    """Seconds for running answers to finish during a drain."""
+    """Maximum time for running answers to finish during a drain, in seconds."""
     websocket: bool = True
-    """Whether WebSocket connections are served: mitmproxy's own option ``websocket``."""
+    """Whether WebSocket connections are served, which is mitmproxy's own option ``websocket``."""
 
 
 def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
     """Return the settings from mitmproxy's options. Raises OptionsError, naming the option, for an invalid value.
 
-    ``keepalive``: the only limit without an option.
+    ``keepalive`` is the only limit without an option.
     """
     parsed = {option.name: parse_value(option, getattr(values, option.full_name)) for option in OPTIONS}
     for is_useless, message in USELESS:
@@ -116,7 +116,7 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
     builtin = backend if backend in BUILTIN else None
     policy = policy_fields(parsed) | {"backend": "auto" if builtin else backend}
     largest = parsed["max_body_bytes"]
-    # Fields with the same name as their option.
+    # These fields have the same names as their options.
     own = {name: value for name, value in parsed.items() if name in Settings.__dataclass_fields__}
     return Settings(
         policy=Policy(**policy),
@@ -130,7 +130,7 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
 
 
 def parse_value(option: Option, value: Any) -> Any:
-    """Return the parsed value of one option on its own. Raises OptionsError, naming the option."""
+    """Return the parsed value of one option, without regard to others. Raises OptionsError, naming the option."""
     try:
         value = option.checked(value)
         return _PARSERS[option.name](value) if option.name in _PARSERS else value
@@ -221,7 +221,7 @@ def _check_folder(folder: Path, value: str) -> None:
 
 
 def folder_problem(folder: Path) -> str:
-    """Return why files cannot be written to a folder, which might not exist yet, or ""."""
+    """Return why files cannot be written to a folder, or "" if they can. The folder might not exist yet."""
     place = next((each for each in (folder, *folder.parents) if each.exists()), folder)
     if not place.is_dir():
         return f"{place} is a file"
@@ -229,7 +229,7 @@ def folder_problem(folder: Path) -> str:
 
 
 def _delimiter(value: str) -> str:
-    match value.lower():  # Parsed like the predecessor's flag.
+    match value.lower():  # These spellings are also accepted by the predecessor's flag.
         case "1" | "true" | "yes" | "on":
             return "\n\n"
         case "0" | "false" | "no" | "off":
@@ -304,7 +304,8 @@ _PARSERS: Mapping[str, Callable[[Any], Any]] = {
 
 _DEMANDED = ("json_schema", "gbnf", "structural_tag")
 
-# Useless combinations: a predicate for the parsed values by short name, and a message with the remedy.
+# Useless combinations of options, each as a predicate for the parsed values by short name and a message with the
+# remedy.
 USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
     (
         lambda given: bool(_included(given)) and _included(given) <= _excluded(given),
@@ -344,16 +345,16 @@ USELESS: tuple[tuple[Callable[[Mapping[str, Any]], bool], str], ...] = (
 
 
 def check_together(settings: Settings, hosts: Iterable[str]) -> None:
-    """Raise OptionsError for settings that are valid on their own but not together.
+    """Raise OptionsError for settings that are valid separately but not together.
 
-    ``hosts``: the addresses of the listeners. A Codex login must not be shared with other machines.
+    ``hosts`` are the addresses of the listeners. A Codex login must not be shared with other machines.
     """
     if settings.builtin == "local" and settings.model is None:
         raise OptionsError("toolsim_backend=local needs toolsim_model=FILE.gguf.")  # type: ignore[no-untyped-call]
     if settings.builtin != "codex" or settings.api_key:
         return
     for host in hosts:
-        # Without a host, mitmproxy listens on all addresses; each request from another machine is then rejected.
+        # Without a host, mitmproxy listens on all addresses, and each request from another machine is rejected later.
         if host and not is_loopback(host):
             message = f"toolsim_backend=codex on {host} would share your login with others: set toolsim_api_key."
             raise OptionsError(message)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""All options in one table, and their registration with mitmproxy. ``settings.py`` parses their values."""
+"""The table of all options, and their registration with mitmproxy. ``settings.py`` parses their values."""
 
 from __future__ import annotations
 
@@ -404,7 +404,7 @@ OPTIONS = (
 
 
 def register(loader: Loader | OptManager, environment: Mapping[str, str]) -> list[str]:
-    """Register all options, with the predecessor's flags as defaults; return a warning for each invalid flag."""
+    """Register all options, with the predecessor's flags as defaults. Return a warning for each invalid flag."""
     defaults, warnings = from_environment(environment)
     for option in OPTIONS:
         default = defaults.get(option.name, option.default)

@@ -1,1 +1,1 @@
-"""Reports of an exchange for people and programs: log, metrics, flow list, content views."""
+"""Reports on exchanges for people and programs: log, metrics, flow list, content views."""

@@ -1,4 +1,4 @@
-"""Explains why a server could not be reached, and how to fix that."""
+"""Explains why a server could not be reached, and how to solve the problem."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NO_HOST = "the host name cannot be resolved"
 _REFUSED = "the connection was refused; is the server running?"
 _CLOSED = "it closed the connection; did you mean https://?"
 
-# Messages of mitmproxy, Tornado and the system, and their replacements.
+# Messages of mitmproxy, Tornado and the system, with their replacements.
 _SAID = (
     (r"does not speak TLS|WRONG_VERSION_NUMBER", _NO_TLS),
     (r"(?i)connect call failed|connection refused", _REFUSED),
@@ -24,7 +24,10 @@ _CERTIFICATE = re.compile(r"certificate verify failed: ([^(\n]{1,200})", re.IGNO
 
 
 def explain(problem: object, seconds: float = 0) -> str:
-    """Explain a failure in one line. ``problem``: an exception or a library's message; ``seconds``: the timeout."""
+    """Explain a failure in one line.
+
+    ``problem`` is an exception or a library's message, and ``seconds`` the timeout.
+    """
     match problem:
         case TimeoutError():
             return f"no answer within {seconds:g} s"

@@ -33,13 +33,13 @@ from toolsim.wire.apis import APIS
 logger = logging.getLogger(__name__)
 
 FIELDS = "toolsim_fields"
-"""The attribute of a record, passed as ``extra``, that contains its fields for the form ``json``."""
+"""The name of a log record's attribute (``extra``) that contains the record's fields for the form ``json``."""
 
-# This logger reports opened and closed connections on both sides: six lines per turn.
+# This logger writes six lines per turn about opened and closed connections on both sides.
 _CONNECTIONS = logging.getLogger("mitmproxy.proxy.server")
-# This logger warns about a certificate for each probed page of a backend; the banner has one line about it.
+# This logger warns about a certificate for each probed page of a backend. The banner already has one line about it.
 _TORNADO = logging.getLogger("tornado.general")
-# Requests for which mitmdump logs its own two lines: those that toolsim does not log, except polling requests.
+# These are the requests for which mitmdump logs its own two lines. toolsim does not log them, except polling requests.
 _COUNTS = [f"{api.path_suffix}{api.token_count.path_suffix}" for api in APIS.values() if api.token_count]
 _TURNS = "|".join(map(re.escape, [*(api.path_suffix for api in APIS.values()), *_COUNTS]))
 _PAGES = "|".join(re.escape(path.rstrip("/")) for path in PAGES)
@@ -48,13 +48,13 @@ _NONE = "!~all"
 
 
 class Log:
-    """Logs turns in the configured form until ``restore`` is called."""
+    """Logs turns in the configured form, and adapts mitmproxy's own log, until ``restore`` is called."""
 
     def __init__(self) -> None:
         self._form = "text"
 
     def configure(self, form: str) -> None:
-        """Set the form: text, json or off."""
+        """Set the form of the log, which is text, json or off."""
         self._form = form
         options = ctx.options
         is_debug = "termlog_verbosity" in options and options.termlog_verbosity == "debug"
@@ -70,7 +70,7 @@ class Log:
         log_format.set_format(_FORMS.get(form, log_format.own_format))
 
     def restore(self) -> None:
-        """Leave the log to mitmproxy, but keep the format for lines that are logged after all addons are done."""
+        """Restore mitmproxy's log settings, but keep the format for lines that are logged after all addons are done."""
         _CONNECTIONS.setLevel(logging.NOTSET)
         _TORNADO.setLevel(logging.NOTSET)
         log_format.keep_format()
@@ -78,7 +78,7 @@ class Log:
     def turn(
         self, report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True
     ) -> None:
-        """Log a finished turn; the arguments are those of ``summary.log_line``."""
+        """Log a finished turn. The arguments have the same meaning as in ``summary.log_line``."""
         if self._form == "off":
             return
         level = logging.WARNING if summary.marker(report, status) else logging.INFO
@@ -91,14 +91,14 @@ class Log:
         logger.log(level, "%s", line, extra={FIELDS: fields})
 
     def lost_calls(self, place: str, call_ids: Sequence[str]) -> None:
-        """Log that the outputs of a turn's calls never arrived. ``place``: the conversation and turn number."""
+        """Log that the outputs of a turn's calls never arrived. ``place`` is the conversation and turn number."""
         if self._form == "off":
             return
         text = f"⚠ {place} · {summary.lost_calls(call_ids)}"
         logger.warning("%s", text, extra={FIELDS: {"place": place, "lost_calls": [*call_ids]}})
 
     def refused(self, error: Refusal, request: str, source: str, unlogged: int) -> None:
-        """Log a rejected request; the arguments are those of ``summary.refusal_fields``."""
+        """Log a refused request. The arguments have the same meaning as in ``summary.refusal_fields``."""
         if self._form == "off":
             return
         fields = summary.refusal_fields(error, error.reason, request, source, unlogged)
@@ -109,7 +109,7 @@ class _JsonFormatter(logging.Formatter):
     """Formats each record as one JSON object in ASCII."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a record."""
+        """Return the JSON object for a record."""
         fields: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

@@ -1,9 +1,9 @@
 """Metrics over all exchanges, in the text format 0.0.4 of Prometheus.
 
 Names follow the rules of Prometheus: base units, and ``_total`` for counters. A series with labels known in advance
-exists from the start, at 0; otherwise the first event of its kind would not show as an increase. Names from clients,
-models and backends (models, tools, error codes) can be anything, so a family accepts a limited number of values and
-counts the rest as ``other``. Models and tools are labels only if the operator enables them.
+exists from the start, at 0; otherwise the first event of its kind would not show as an increase. Models, tools and
+error codes have names from clients, models and backends, which can be any text, so a family accepts a limited number of
+values and counts the rest as ``other``. Models and tools are labels only if the operator enables them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_SERIES = 1000
 """Maximum number of series per family, which keeps Prometheus and its dashboards fast, and memory bounded."""
 MAX_VALUE = 128
-"""Maximum characters of a label's value."""
+"""Maximum length of a label's value in characters."""
 
 DURATIONS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 FIRST_BYTES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0)
@@ -52,7 +52,7 @@ _WARNINGS = (
     *("NO_CALL", "EMPTY_ANSWER", "ANSWER_MISMATCH", "DUPLICATE_CALL", "LOOP_ENDED"),
     *("UNANSWERED_CALL", "CALL_AS_TEXT", "TOOL_DROPPED", "NO_API", "CIPHERTEXT"),
 )
-# An explanation and the codes known in advance, by field of the report.
+# Maps a field of the report to the explanation of its metric and to the codes that are known in advance.
 _TALLIES: Mapping[str, tuple[str, Sequence[str]]] = {
     "parse_failures": ("Call blocks that stayed text, by reason.", _FAULTS),
     "strict_failures": ("Calls that violated a strict tool's schema, by reason.", _FAULTS),
@@ -67,7 +67,7 @@ Known = Mapping[str, Sequence[str]] | None
 
 
 class Family:
-    """A counter or gauge with all its series. ``known``: the label values that have a series from the start."""
+    """A counter or gauge with all its series. ``known`` contains the label values whose series exist from the start."""
 
     def __init__(self, name: str, explanation: str, kind: str = "counter", known: Known = None) -> None:
         self.name = f"toolsim_{name}"
@@ -75,7 +75,7 @@ class Family:
         self._values = dict.fromkeys(_known_series(known), 0)
 
     def add(self, labels: Mapping[str, str], amount: int = 1) -> None:
-        """Add to a series, or to ``other`` if there are too many."""
+        """Add to a series, or to the series ``other`` if there are too many."""
         key = _bounded(tuple(labels.items()), self._values)
         self._values[key] = self._values.get(key, 0) + amount
 
@@ -85,14 +85,14 @@ class Family:
         return bool(self._values)
 
     def lines(self) -> Iterator[str]:
-        """Yield the family in the text format."""
+        """Yield the lines of the family in the text format."""
         yield from self._head
         for labels, value in sorted(self._values.items()):
             yield f"{self.name}{_braced(labels)} {value}"
 
 
 class Histogram:
-    """A histogram of durations. ``bounds``: the upper bounds, in seconds, of all buckets except the last."""
+    """A histogram of durations. ``bounds`` are the upper bounds, in seconds, of all buckets except the last."""
 
     def __init__(self, name: str, explanation: str, bounds: Sequence[float], known: Known) -> None:
         self.name = f"toolsim_{name}"
@@ -104,13 +104,14 @@ class Histogram:
             self._series(key)
 
     def observe(self, labels: Mapping[str, str], seconds: float) -> None:
-        """Count one more value."""
+        """Add one duration to the histogram."""
         key = _bounded(tuple(labels.items()), self._counts)
         self._series(key)[bisect_left(self._bounds, seconds)] += 1
         self._sums[key] += seconds
 
     def lines(self) -> Iterator[str]:
-        """Yield the histogram in the text format, in which a bucket counts everything up to its upper bound."""
+        """Yield the lines of the histogram in the text format, in which a bucket counts all values up to its upper
+        bound."""
         yield from self._head
         for labels, counts in sorted(self._counts.items()):
             total = 0
@@ -126,7 +127,10 @@ class Histogram:
 
 
 class Metrics:
-    """All families. ``labels``: ``model``, ``tool``, both or none, as additional labels."""
+    """All metrics of exchanges.
+
+    ``labels`` contains ``model``, ``tool``, both or neither, which become additional labels.
+    """
 
     def __init__(self, labels: Iterable[str] = ()) -> None:
         self.labels = frozenset(labels)
@@ -187,11 +191,15 @@ class Metrics:
         }
 
     def _known(self, *asked: str, **values: Sequence[str]) -> Known:
-        """Return the known label values, or None with a model or tool label, whose values are not known in advance."""
+        """Return the known label values, or None if the labels include a model or tool, whose values are unknown in
+        advance."""
         return None if self.labels & {"model", *asked} else values
 
     def count(self, report: Report, status: int | None, seconds: float, first_byte: float | None = None) -> None:
-        """Count one finished exchange. ``status`` None: no answer reached the client; ``first_byte`` is in seconds."""
+        """Count one finished exchange.
+
+        ``status`` is None if the client received no answer; ``first_byte`` is in seconds.
+        """
         model = {"model": report.model} if "model" in self.labels else {}
         client, stream = {"client": report.client}, {"stream": str(report.stream).lower()}
         outcome = _outcome(report, status)
@@ -223,12 +231,15 @@ class Metrics:
                     family.add({"reason": code_of(entry)} | model | self._tool(entry.partition(":")[2]), count)
 
     def count_user(self, report: Report, status: int | None) -> None:
-        """Count one finished turn for its user, with tools or without."""
+        """Count one finished turn for its user, whether or not it has tools."""
         if report.user:
             self._user_exchanges.add({"user": report.user, "outcome": _outcome(report, status)})
 
     def text(self, in_flight: int, more: Iterable[Family] = ()) -> str:
-        """Return all metrics in the text format. ``in_flight``: open exchanges; ``more``: further families."""
+        """Return all metrics in the text format.
+
+        ``in_flight`` is the number of open exchanges, and ``more`` other families.
+        """
         names = (
             "exchanges_in_progress",
             *(old for old, new in RENAMED_METRICS.items() if new == "exchanges_in_progress"),
@@ -258,7 +269,7 @@ def _known_series(known: Known) -> Iterator[Labels]:
 
 
 def _bounded(key: Labels, series: Mapping[Labels, object]) -> Labels:
-    # Names of models and tools come from clients and models.
+    # Long values are cut, because names of models and tools come from clients and models.
     key = tuple((name, value if len(value) <= MAX_VALUE else f"{value[:MAX_VALUE]}…") for name, value in key)
     if key in series or len(series) < MAX_SERIES:
         return key

@@ -1,4 +1,5 @@
-"""The calls of finished turns whose outputs have not arrived, so that lost ones are reported with their own turn.
+"""The calls of finished turns whose outputs have not arrived, so that lost calls are reported with the turn that made
+them.
 
 A call is lost if the next request of its conversation contains it without an output: whether or not the client ran it,
 its result never arrived. The report of that request has a warning (``UNANSWERED_CALL``), but it is hard to trace to the
@@ -19,7 +20,7 @@ _MAX_CONVERSATIONS = 1000
 
 
 class OpenTurn(NamedTuple):
-    """A turn with calls. ``place``: the conversation and turn number, for people; ``flow``: a weak reference."""
+    """A turn with calls. ``place`` is the conversation and turn number, for people; ``flow`` is a weak reference."""
 
     place: str
     call_ids: Sequence[str]
@@ -27,7 +28,7 @@ class OpenTurn(NamedTuple):
 
 
 class OpenCalls:
-    """The latest turn with calls of each conversation."""
+    """Stores the latest turn with calls of each conversation."""
 
     def __init__(self) -> None:
         self._turns: RecentDict[int, OpenTurn] = RecentDict(_MAX_CONVERSATIONS)
@@ -39,9 +40,9 @@ class OpenCalls:
             self._turns[conversation] = OpenTurn(place, tuple(call_ids), held)
 
     def lost(self, conversation: int, unanswered: Collection[str]) -> OpenTurn | None:
-        """Return the turn that made the ``unanswered`` calls of a request in the conversation, with only these calls.
+        """Remove and return the turn that made the ``unanswered`` calls of a request in the conversation.
 
-        The turn is then removed, since its calls can no longer be answered.
+        The result contains only the unanswered calls. The turn is removed, since its calls can no longer be answered.
         """
         turn = self._turns.pop(conversation, None)
         if turn is None or not (ids := [call_id for call_id in turn.call_ids if call_id in unanswered]):

@@ -1,4 +1,4 @@
-"""The results of a finished exchange: a log line, metrics, and its flow's comment, mark and report."""
+"""Reports a finished exchange with a log line, metrics, and its flow's comment, mark and report."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from toolsim.proxy.reporting.open_calls import OpenCalls, OpenTurn
 from toolsim.request.backend_tools import DROPPED
 
 _MAX_KNOWN = 10_000
-"""Number of requests remembered to recognize conversations, at about 100 bytes each."""
+"""Maximum number of requests that are remembered to recognize conversations, at about 100 bytes each."""
 _MAX_RECENT = 20
-"""Number of turns on the overview page."""
+"""Maximum number of turns on the overview page."""
 
 
 class Conversations:
@@ -37,7 +37,7 @@ class Conversations:
         self._count = 0
 
     def number(self, topic: ConversationLabel) -> int:
-        """Return the number of the conversation that a request continues, or a new one."""
+        """Return the number of the conversation that a request continues, or a new number."""
         known = (self._known[key] for key in reversed(topic.keys) if key in self._known)
         number = next(known, 0)
         if not number:
@@ -49,9 +49,9 @@ class Conversations:
 
 
 class DroppedTools:
-    """The dropped tools that have already been reported, by owner.
+    """Remembers, by owner, the dropped tools that have already been reported.
 
-    Some clients send the same hosted tool with each request. A warning each time would hide all others.
+    Some clients send the same hosted tool with each request. Repeated warnings would hide all other warnings.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class DroppedTools:
 
 
 class _Turn(NamedTuple):
-    """A finished turn: when it ended, and the arguments of ``summary.log_line``."""
+    """A finished turn, with the time when it ended and the arguments of ``summary.log_line``."""
 
     ended_at: float
     report: Report
@@ -95,12 +95,12 @@ class Reports:
         self._recent: deque[_Turn] = deque(maxlen=_MAX_RECENT)
 
     def label(self, labels: frozenset[str]) -> None:
-        """Set the labels of all metrics; other labels restart the counts."""
+        """Set the labels of all metrics. If they change, all counts restart."""
         if labels != self.metrics.labels:
             self.metrics = Metrics(labels)
 
     def add(self, report: Report, status: int | None, seconds: float) -> None:
-        """Report an answer that was created in the background, without a client."""
+        """Report an answer that was created in the background."""
         self.log_turn(report, status, seconds)
         self.metrics.count(report, status, seconds)
         self.metrics.count_user(report, status)
@@ -127,10 +127,10 @@ class OutcomeReporter(Feature):
     def __init__(self, reports: Reports) -> None:
         self._reports = reports
         self._topic: ConversationLabel | None = None
-        """The label of the request."""
+        """The label of the request's conversation, None before the request is rewritten."""
         self._conversation = 0
         self._place = ""
-        """The conversation and turn number, for people."""
+        """The conversation and turn number, as text for people."""
 
     @override
     def on_rewritten(self, exchange: Exchange, flow: HTTPFlow, done: RequestResult) -> None:
@@ -172,11 +172,11 @@ class OutcomeReporter(Feature):
         if exchange.round is None:
             self._reports.metrics.count_user(report, status)
         if not is_ours:
-            # The comment explains why there are no calls. No report is stored, since no recording depends on it.
+            # The comment explains why there are no calls. No report is stored, because no recording depends on it.
             _comment(flow, summary.comment(report))
             return
         if exchange.round is None:
-            # Rounds are counted with the answer to which they belong.
+            # A round is not counted separately, but with the answer to which it belongs.
             self._reports.metrics.count(report, status, seconds, exchange.timeouts.first_byte)
         if flow is not None:
             outcome = {"status": status, "seconds": round(seconds, 3), "missing_bytes": exchange.recorder.missing}
@@ -193,7 +193,7 @@ class OutcomeReporter(Feature):
 
 
 def _note_lost_calls(turn: OpenTurn) -> None:
-    """Show in the row of a turn, and store in its report, that the outputs of its calls never arrived."""
+    """Show in the row of a turn, and store in its report, that the outputs of some of its calls never arrived."""
     flow = turn.flow() if turn.flow is not None else None
     if flow is None or REPORT not in flow.metadata:
         return
@@ -205,6 +205,6 @@ def _note_lost_calls(turn: OpenTurn) -> None:
 
 
 def _comment(flow: HTTPFlow | None, comment: str) -> None:
-    """Set a flow's comment, unless a user has set one."""
+    """Set a flow's comment, unless it already has one, as from a user."""
     if flow is not None and not flow.comment:
         flow.comment = flow.metadata[COMMENT] = comment

@@ -1,8 +1,8 @@
 """The page at ``/toolsim/``, which shows the backend, the base URLs for clients, and the outcomes of recent turns.
 
-People get HTML: one file without scripts or external resources, in which all text from clients, models and servers is
-escaped. Programs that accept JSON get the same data as an object. If a key is set, requests without it get only the
-name, the base URLs and the fact that a key is required.
+For people, the page is HTML: one file without scripts or external resources, in which all text from clients, models and
+servers is escaped. For programs that accept JSON, the same data is an object. If a key is set, a request without the
+key only receives the name, the base URLs and the fact that a key is required.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HEADERS = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
-    # HTML and JSON are separate representations of the page.
+    # HTML and JSON are separate representations of the page, so caches have to distinguish them.
     "vary": "accept",
 }
 _STYLE = """\
@@ -51,7 +51,7 @@ ol { list-style: none; padding: 0; } li { padding: .15rem 0; border-bottom: 1px 
 
 @dataclass(slots=True)
 class Overview:
-    """Creates the page with these settings."""
+    """Creates the overview page according to the settings."""
 
     settings: Settings
     builtin: BuiltinBackend
@@ -60,7 +60,7 @@ class Overview:
     _models: asyncio.Task[Sequence[str] | str] | None = None
 
     async def full(self, flow: HTTPFlow) -> Response:
-        """Return the page for a client with full access."""
+        """Return the overview page for a client with full access."""
         facts = self._public(flow)
         url = backend_url(self.settings, [flow.client_conn.proxy_mode])
         backend = backend_words(self.settings, url)
@@ -72,7 +72,7 @@ class Overview:
         return _response(flow, facts | found | {"turns": self.reports.recent_lines()})
 
     def public(self, flow: HTTPFlow) -> Response:
-        """Return the page for a client without the key."""
+        """Return the overview page for a client without the key."""
         return _response(flow, self._public(flow))
 
     def _public(self, flow: HTTPFlow) -> dict[str, Any]:
@@ -81,12 +81,12 @@ class Overview:
         return {"name": NAME, "base_urls": urls, "requires_key": bool(self.settings.api_key)}
 
     async def _ask(self, url: str) -> Sequence[str] | str:
-        """Return the models, or a description of the backend's problem; queried once for all concurrent requests."""
+        """Return the models, or a description of the backend's problem. Concurrent requests share one query."""
         now = time.monotonic()
         if self._models is None or now - self._asked_at > _FRESH_SECONDS:
             self._asked_at = now
             self._models = asyncio.create_task(self._find_models(url))
-        # A client that disconnects must not cancel the query for the others.
+        # The query is shielded, because a client that disconnects must not cancel it for other clients.
         return await asyncio.shield(self._models)
 
     async def _find_models(self, url: str) -> Sequence[str] | str:
@@ -99,7 +99,7 @@ class Overview:
 
 
 def _origin(flow: HTTPFlow) -> str:
-    """Return the address at which the client reached the listener."""
+    """Return the URL of the listener, as the client reached it."""
     sock = flow.client_conn.sockname
     host = flow.request.host_header
     if host and host.isascii() and host.isprintable() and not set(host) & set(" /\\\"'<>"):
@@ -154,6 +154,6 @@ def _list(rows: Sequence[tuple[str, str]]) -> str:
 
 def _snippet(base: str, model: str, *, requires_key: bool) -> str:
     key = " -H 'authorization: Bearer YOUR_KEY'" if requires_key else ""
-    # Escape single quotes for the shell.
+    # Single quotes are escaped for the shell.
     body = json.dumps({"model": model, "input": "Hello"}).replace("'", "'\\''")
     return f"curl -s {base}/responses{key} -H 'content-type: {_JSON}' -d '{body}'"

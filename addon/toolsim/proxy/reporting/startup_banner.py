@@ -1,4 +1,4 @@
-"""The startup banner: version, backend, the addresses to use, and the backend's models.
+"""The startup banner, which shows the version, the backend and its models, and the addresses to use.
 
 The models are requested in the background, with a short timeout, so that a backend that is down or slow delays nothing.
 A missing answer is logged. The models are requested only if the log is for people (``toolsim_log=text``); otherwise a
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ASK_SECONDS = 5.0
-"""Timeout for listing the models. A Codex app-server takes seconds to start."""
+"""Timeout for listing the models, in seconds. A Codex app-server takes seconds to start."""
 _PAUSE = 0.1
 _DAY_SECONDS = 24 * 3600
 _MAX_SHOWN = 6
@@ -58,14 +58,14 @@ class StartupBanner:
             self._task = asyncio.get_running_loop().create_task(self._greet(settings, started))
 
     def stop(self) -> None:
-        """Cancel the banner and its request for the models."""
+        """Cancel the pending banner and its request for the models."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
 
     async def _greet(self, settings: Settings, started: asyncio.Task[None]) -> None:
         await asyncio.wait([started])
-        # mitmproxy exits without a banner if an error was logged during startup, such as a missing Codex.
+        # The banner is delayed, because mitmproxy exits if an error was logged during startup, such as a missing Codex.
         await asyncio.sleep(_PAUSE)
         is_text = ctx.options.toolsim_log == "text"
         modes = [ProxyMode.parse(mode) for mode in ctx.options.mode]
@@ -93,7 +93,7 @@ class StartupBanner:
 
 
 async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
-    """Return the models of the backend at a base URL, or a description of its problem. Raises OSError."""
+    """Return the models of the backend at a base URL, or a description of the backend's problem. Raises OSError."""
     if not url:
         return []
     client = await page_client()
@@ -121,10 +121,10 @@ async def ask_models(url: str, settings: Settings) -> Sequence[str] | str:
 
 
 async def _other_place(client: SimpleAsyncHTTPClient, url: str, settings: Settings) -> Sequence[str] | str:
-    """Return the problem of a base URL that has no list of models, or an empty list if it has an API."""
+    """Return the problem of a base URL without a list of models, or an empty list if it nevertheless has an API."""
     for api in APIS.values():
         request = page_request(url + api.path_suffix, settings.upstream_key, ASK_SECONDS, "{}")
-        # An API rejects the empty body with a different status.
+        # An API rejects the empty body with a status other than these two.
         if (await client.fetch(request, raise_error=False)).code not in (404, 405):
             return []
     for place in other_places(url):
@@ -135,7 +135,7 @@ async def _other_place(client: SimpleAsyncHTTPClient, url: str, settings: Settin
 
 
 def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:
-    """Return the base URL of the backend, "" if it is built in or there is none."""
+    """Return the base URL of the backend, "" if the backend is built in or does not exist."""
     if settings.builtin is not None:
         return ""
     if (upstream := settings.upstream) is not None:
@@ -148,7 +148,7 @@ def backend_url(settings: Settings, modes: Sequence[ProxyMode]) -> str:
 
 
 def backend_words(settings: Settings, url: str) -> str:
-    """Return a description of the backends for people, "" if there are none. ``url``: the backend's base URL, or ""."""
+    """Return a description of the backends for people, "" for no backend. ``url`` is the backend's base URL, or ""."""
     backend = BUILTIN[settings.builtin].words if settings.builtin else url
     if settings.model is not None and settings.builtin == "local":
         backend = settings.model.name
@@ -160,7 +160,7 @@ def backend_words(settings: Settings, url: str) -> str:
 
 
 def _as_text(settings: Settings, url: str, origins: Sequence[str], web: str) -> str:
-    """Return the banner as text for people. ``web``: the address of mitmweb, or ""."""
+    """Return the banner as text for people. ``web`` is the address of mitmweb, or ""."""
     backend = backend_words(settings, url) or "no backend (set one, or use a reverse mode)"
     lines = [f"toolsim {__version__} in front of {backend}"]
     for origin in origins:
@@ -176,7 +176,7 @@ def _as_text(settings: Settings, url: str, origins: Sequence[str], web: str) -> 
 
 
 def stored_line(store: StoreUrl) -> str:
-    """Describe where and for how long conversations are stored, and how to disable that."""
+    """Describe where and for how long conversations are stored, and how to disable storage."""
     where = "in memory" if store.kind == "memory" else f"in {re.sub(r'//[^/@]*@', '//', store.location)}"
     days = round(store.bounds.seconds / _DAY_SECONDS)
     return f"stored conversations  {where}, for {days} days; to store none: --set toolsim_store="
@@ -198,6 +198,6 @@ def _listeners() -> list[tuple[str, int]]:
     addresses = dict.fromkeys((str(address[0]), int(address[1])) for address in server.listen_addrs()) if server else []
     ports: dict[int, str] = {}
     for host, port in addresses:
-        # Without a host, mitmproxy listens on both IPv4 and IPv6; one of the two addresses is enough.
+        # Without a host, mitmproxy listens on both IPv4 and IPv6. One of the two addresses is enough for the banner.
         ports.setdefault(port, host)
     return [(host, port) for port, host in ports.items()]

@@ -1,4 +1,4 @@
-"""Renders reports of finished exchanges as log fields, log line, comment and headers: counts and names only.
+"""Renders reports of finished exchanges as log fields, log line, comment and headers, with counts and names only.
 
 The log line, for people::
 
@@ -7,9 +7,9 @@ The log line, for people::
     ⚠ llama3 · chat · no call, 3 tools · UNKNOWN_TOOL get_wether · 0.9 s
     ✓ llama3 · responses stream · no tools · 2.0 s
 
-✗: the client got an error; ⚠: the turn needs attention (a warning, a block that stayed text, a truncated answer, a
-disconnected client). The comment is a short form for the flow list: the most important fact first, the user's message
-last.
+✗ means that the client received an error. ⚠ means that the turn needs attention (a warning, a block that remained text,
+a truncated answer, a disconnected client). The comment is a short form for the flow list, which begins with the most
+important fact and ends with the user's message.
 
 Names of models and tools come from clients and models, so the log line replaces control characters and truncates long
 names. Argument values never appear.
@@ -30,7 +30,7 @@ NO_TOOLS = "no tools"
 """The phrase for a turn without calls whose request offered no tools."""
 
 MARKERS = (":heavy_multiplication_x:", ":warning:")
-"""Names of mitmproxy's markers: the first for turns that failed for the client, the second for those needing attention.
+"""Names of mitmproxy's markers, for turns that failed for the client and for turns that need attention.
 
 Most of mitmproxy's markers are emoji, which many fonts lack; these two are in ordinary fonts.
 """
@@ -41,15 +41,15 @@ _MAX_PROBLEM_CHARS = 200
 
 
 def fields(report: Report, status: int | None, seconds: float) -> dict[str, Any]:
-    """Return the exchange as plain data. ``status`` None: no answer reached the client."""
+    """Return the fields of a finished exchange. ``status`` is None if the client received no answer."""
     return report.summary() | {"status": status, "seconds": round(seconds, 3)}
 
 
 def comment(report: Report, status: int | None = None, words: str = "", place: str = "") -> str:
-    """Return the exchange in one line for people, the most important fact first.
+    """Return a description of the exchange in one line for people, the most important fact first.
 
-    ``status``: the status that the client got; ``words``: the beginning of the user's message; ``place``: the
-    conversation and turn number.
+    ``status`` is the status that the client received, ``words`` is the beginning of the user's message, and ``place``
+    is the conversation and turn number.
     """
     return " ".join(" · ".join(filter(None, _phrases(report, status, words, place))).split())
 
@@ -66,7 +66,7 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
     elif not report.error and not is_refused:
         yield "no call" if report.tools else NO_TOOLS
     for tally in findings:
-        # A missing tag is not a problem.
+        # A call without a tag is not a problem.
         if tally.entries and tally.key != "untagged":
             yield _counted(tally, sorted(set(tally.entries)))
     if report.rounds > 1:
@@ -93,20 +93,20 @@ def _phrases(report: Report, status: int | None, words: str, place: str) -> Iter
 
 
 def _counted(tally: Tally, kinds: Sequence[str]) -> str:
-    """Return a phrase with the number and the ``kinds`` of one tally."""
+    """Return a phrase with the number of entries in a tally and the given ``kinds``."""
     count = len(tally.entries)
     return f"{count} {tally.noun if count == 1 else tally.title}: {', '.join(kinds)}"
 
 
 def remedies(report: Report) -> list[str]:
-    """Return the options that address the warnings, unless there was a retry."""
+    """Return the options that address the warnings, or an empty list if there was a retry."""
     if report.retries:
         return []
     return list(dict.fromkeys(filter(None, map(remedy, report.warnings))))
 
 
 def marker(report: Report, status: int | None) -> str:
-    """Return the emoji for an exchange that needs attention, "" for all others."""
+    """Return the marker for an exchange that needs attention, "" for all others."""
     if status is not None and (report.error or status >= 400 or report.strict_failures):
         return MARKERS[0]
     if status is None or report.parse_failures or report.warnings or report.truncated:
@@ -115,7 +115,7 @@ def marker(report: Report, status: int | None) -> str:
 
 
 def headers(report: Report) -> dict[str, str]:
-    """Return the headers of a non-streamed answer."""
+    """Return the response headers of a non-streamed answer."""
     values: dict[str, object] = {"mode": report.mode, "tool-call-count": len(report.calls)}
     for tally in report.tallies():
         if tally.key in _COUNTED_IN_HEADERS:
@@ -127,11 +127,11 @@ def headers(report: Report) -> dict[str, str]:
 
 
 def first_headers(report: Report) -> dict[str, str]:
-    """Return the headers known before the answer, which streams also have.
+    """Return the response headers that are known before the answer, which streams also have.
 
     They contain the effect of other text after a call, the profile, the number of tool outputs that were replaced
-    because of their size, the dropped tools, and whether the token counts are an estimate (for a stream, whether those
-    of the model's previous answer were).
+    because of their size, the dropped tools, and whether the token counts are an estimate. For a stream, the last value
+    describes the model's previous answer.
     """
     values = {"x-toolsim-stop-after-tools-mode": report.stop_after_tools_mode}
     if report.profile:
@@ -156,10 +156,11 @@ HEADERS = tuple(
 
 
 def log_line(report: Report, status: int | None, seconds: float, *, problem: str = "", is_ours: bool = True) -> str:
-    """Return a finished turn in one line.
+    """Return the log line of a finished turn.
 
-    ``status``: the status that the client got, None without an answer. ``problem``: the message of an error that was
-    the complete answer. ``is_ours``: tools were offered or used; otherwise the request was forwarded unchanged.
+    ``status`` is the status that the client received, None without an answer. ``problem`` is the message of an error
+    that was the complete answer. ``is_ours`` is true if tools were offered or used, and false for a request that was
+    forwarded unchanged.
     """
     phrases = [report.user] if report.user else []
     phrases += [printable(report.model, _MAX_NAME_CHARS) or "no model", _way(report)]
@@ -169,21 +170,22 @@ def log_line(report: Report, status: int | None, seconds: float, *, problem: str
 
 
 def lost_calls(call_ids: Sequence[str]) -> str:
-    """Return the phrase for calls of a turn whose outputs never arrived."""
+    """Return a phrase about calls of a turn whose outputs never arrived."""
     return f"no output received for {listed(call_ids)}"
 
 
 def refusal_fields(error: ApiError, reason: str, request: str, source: str, unlogged: int) -> dict[str, Any]:
-    """Return a rejected request as plain data.
+    """Return the log fields of a refused request.
 
-    ``request``: its method and target; ``unlogged``: the number of earlier requests from its source without a line.
+    ``request`` contains its method and target. ``unlogged`` is the number of earlier requests from the same source that
+    were not logged.
     """
     fields = {"message": "refused", "reason": reason, "status": error.status, "problem": error.message}
     return fields | {"request": printable(request, _MAX_PROBLEM_CHARS), "source": source, "unlogged": unlogged}
 
 
 def refusal_line(fields: Mapping[str, Any]) -> str:
-    """Return a rejected request in one line."""
+    """Return the log line of a refused request."""
     phrases = [f"refused {fields['request']}", f"from {fields['source']}"]
     phrases.append(f"HTTP {fields['status']} {printable(fields['problem'], _MAX_PROBLEM_CHARS)}")
     if unlogged := fields["unlogged"]:
@@ -245,7 +247,7 @@ def _without_call(report: Report, *, is_ours: bool) -> str:
 
 
 def _findings(report: Report) -> Iterator[str]:
-    """Yield the faults of calls, once per kind, with the location of a schema mismatch."""
+    """Yield the faults of calls, each kind once, with the location of a schema mismatch."""
     found = dict.fromkeys([*report.strict_failures, *report.parse_failures, *report.dropped_calls, *report.warnings])
     for entry in list(found)[:_MAX_NAMES]:
         code, _, name = entry.partition(":")
@@ -255,6 +257,6 @@ def _findings(report: Report) -> Iterator[str]:
 
 
 def listed(names: Sequence[str], most: int = _MAX_NAMES, most_chars: int = _MAX_NAME_CHARS) -> str:
-    """Return the first names, and the number of the remaining ones."""
+    """Return the first names, and the number of the remaining names."""
     shown = ", ".join(printable(name, most_chars) for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
