@@ -1,33 +1,33 @@
 """Several rounds, or turns of the model, within one answer.
 
-Some answers need another round before the client gets them: a call that violated its tool's schema, an answer without a
-required call, an empty one after a tool's output. The addon sends only requests that might need another round to the
-runner; all others go directly to the backend, at no cost::
+Some answers need another round before they are sent to the client, such as a call that violated its tool's schema, an
+answer without a required call, or an empty answer after a tool's output. The addon sends only requests that might need
+another round to the runner; all others are sent directly to the backend, at no cost::
 
     client ── request ──▶ proxy ──▶ runner (HTTP on the loopback)
                                       │  round 1 ──▶ proxy ──▶ backend      each an ordinary request of the client's
                                       │  round 2 ──▶ proxy ──▶ backend      API, with the tools as the client sent them
     client ◀── one answer ── proxy ◀──┘  …
 
-1. Each round is a separate flow: rewritten, logged, recorded, intercepted and shown like any other, and its report
-   names the client's flow. It passes through mitmproxy's own layers, in this process, like a replayed request. A second
-   connection to the listener would need the listener's address, its key and a way past it in every mode.
-2. The client's own flow goes to the runner over HTTP, since a hook cannot stream a response that it creates. It
+1. Each round is a separate flow, which is rewritten, logged, recorded, intercepted and shown like any other flow. Its
+   report names the client's flow. It passes through mitmproxy's own layers, in this process, like a replayed request. A
+   second connection to the listener would need the listener's address, its key and a way past it in every mode.
+2. The client's own flow is sent to the runner over HTTP, since a hook cannot stream a response that it creates. It
    contains the request as the client sent it, and the answer as the client received it. A client that disconnects
    closes that connection, which ends the runner's task and the round, and stops the model.
-3. Rounds arrive as events (``ClientEvent``), not as bytes: one writer writes the events of all rounds, with one id, one
-   event count and one numbering of items and calls (``merge.py``). In its own flow, the answer of a single round
-   ends at the retry, with an error that describes it.
+3. Rounds arrive as events (``ClientEvent``) rather than as bytes: one writer writes the events of all rounds, with one
+   id, one event count and one numbering of items and calls (``merge.py``). In its own flow, the answer of a single
+   round ends at the retry, with an error that describes it.
 4. Emitted events are final. Only withheld output is requested again (``response/retry.py``), and the rest of the answer
-   follows. Streamed and non-streamed answers are the same, since both take this path.
-5. The model sees its own text and a record of the fault (``round_planner.reply_to``) as a further turn of the
+   follows. Streamed and non-streamed answers are the same, since both are created in this way.
+5. The model sees its own text and a record of the fault (``round_planner.reply_to``) as another turn of the
    conversation. The record is alone in the last message, where no text of the client and no tool output ever appears,
    and its values are JSON on one line, so that quoted text cannot break out.
 6. Everything is bounded: the total number of rounds and the number for each reason, the time and the text
-   (``round_planner.py``). If no further round is allowed, or it fails before it emits anything, the answer ends at the
-   fault, just as it would without the runner. The model was stopped at the fault, so nothing after it was read.
+   (``round_planner.py``). If no other round is allowed, or it fails before it emits any output, the answer ends at the
+   fault, just as it would without the runner. The model was stopped at the fault, so no later output was read.
 7. An answer that consists only of an undeclared call (``response/faults.py``) reaches the runner after its first round.
-   Its client keeps its own stream and gets the rest there (``proxy/prose_fallback.py``).
+   Its client keeps its own stream and receives the rest there (``proxy/prose_fallback.py``).
 8. A round can also be toolsim's own question, outside the conversation: whether to emit a waiting call
    (``opinion.py``).
 """

@@ -1,12 +1,12 @@
 """Stores calls that a client was not shown, for its next requests.
 
-A chat message has no place for calls to tools that the client does not run: the client gets only the text, and sends
-only the text back. The model would not know the results. So the calls of an answer are stored here, and inserted before
-that answer when its conversation continues.
+A chat message has no place for calls to tools that the client does not run. The client receives only the text, and
+sends only the text back, so the model would not know the results. So the calls of an answer are stored here, and
+inserted before that answer when its conversation continues.
 
-An answer is identified by all messages before it, its owner, the servers named in these, and its own text and calls:
-a client that presents the same data with the same key has received that answer. The number of answers and their size
-are bounded (``FairCache``), and the model can look up lost results again.
+An answer is identified by all messages before it, its owner, the servers named in these messages, and its own text and
+calls. A client that presents the same data with the same key has received that answer. The number of answers and their
+size are bounded (``FairCache``), and the model can look up lost results again.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ MAX_BYTES = 16 * 1024 * 1024
 
 
 class HiddenCalls:
-    """Calls with their outputs, by the answer that followed them."""
+    """Stores calls with their outputs, by the answer that followed them."""
 
     def __init__(self) -> None:
         self._calls: FairCache[tuple[Called, ...]] = FairCache(MAX_ANSWERS, MAX_BYTES)
 
     def put(self, answer: bytes, calls: Sequence[Called], owner: str) -> None:
-        """Store the calls of an answer, replacing any earlier ones."""
+        """Store the calls of an answer, replacing any calls stored earlier."""
         self._calls.put(answer, tuple(calls), owner, sum(map(_size, calls)))
 
     def find(self, answer: bytes) -> tuple[Called, ...]:
-        """Return the calls that precede an answer."""
+        """Return the calls that precede an answer, or an empty tuple."""
         return self._calls.get(answer) or ()
 
 

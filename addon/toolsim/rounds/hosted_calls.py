@@ -1,17 +1,18 @@
-"""The tools that the proxy runs for one answer: shown to the model as functions, and run between its rounds.
+"""The tools that the proxy runs for one answer. They are shown to the model as functions, and run between its rounds.
 
-They are the tools of MCP servers, which are listed before the answer, and the searches that a request declares
+The tools are those of MCP servers, which are listed before the answer, and the searches that a request declares
 (``searches.py``).
 
     prepare ─▶ round ─▶ run ─▶ round ─▶ … ─▶ a round without such calls
 
-1. The rounds are requests with functions only (``wire/hosted_items.py``); this module knows which of them it runs.
+1. The rounds are requests with functions only (``wire/hosted_items.py``); this module determines which of the functions
+   it runs.
 2. A call is announced when it is complete, and run when its round has ended. In the next round, the model sees its own
    text, the calls and their outputs, and continues. The calls of one round run concurrently.
 3. If a round also contains calls to the client's functions, the answer ends after the outputs of toolsim's calls. It
-   also ends at a call that needs approval: its item requests the approval, and nothing runs until the next request
-   brings the decision. If the operator decides, the answer waits for the decision instead.
-4. If a call cannot be made, or fails, the model gets the error as text. No answer fails because of a server.
+   also ends at a call that needs approval: its item requests the approval, and the call does not run until the next
+   request contains the decision. If the operator decides, the answer waits for the decision instead.
+4. If a call cannot be made, or fails, the model receives the error as text. No answer fails because of a server.
 5. Calls that a client is not shown are still inserted into the history of its next request (``hidden_calls.py``).
 6. The last round that the bounds allow offers no tools, so that the model answers in plain text.
 """
@@ -48,9 +49,10 @@ from toolsim.wire.restore_hidden import answer_key, whole_key, with_hidden
 from toolsim.wire.web_search import query_of, query_parameter, read_limits
 
 _MAX_WORDS = 65_536
-"""Maximum length of its own text that the model is shown again."""
+"""Maximum length of the model's own text that the next round repeats, in characters."""
 _NO = "The user refused this call."
-# If it was used, the call has run: a client that got an error instead of the answer sends its approval again.
+# After a used approval, the call has run. A client that received an error instead of the answer sends the approval
+# again.
 _STALE = "This approval is unknown: it was already used, has expired or was never requested. Nothing was run this time."
 _WITHDRAWN = "This call is no longer allowed here. It was not run."
 _OPERATOR = "The operator refused this call, or was not available to approve it. It was not run."
@@ -58,12 +60,12 @@ _NOBODY = "This call needs approval, which cannot be given here. It was not run.
 
 
 SEARCH = b'"tool_search'
-"""Occurs in the body of each request with a search of deferred tools."""
+"""Bytes that occur in the body of each request with a search of deferred tools."""
 _NOT_BY_CLIENT = (b'"tool_search_tool_', b'"server"')
 
 
 def has_search(body: bytes) -> bool:
-    """Return whether a request's bytes may contain a search of deferred tools that its client does not run itself.
+    """Return whether a request might contain a search of deferred tools that its client does not run, given its bytes.
 
     Codex runs its own searches, and its requests must not incur any cost.
     """
@@ -73,46 +75,46 @@ def has_search(body: bytes) -> bool:
 
 
 Watch = Callable[[Server, ServedCall, Awaitable[ToolOutcome]], Awaitable[ToolOutcome]]
-"""Awaits a call to a server's tool, and returns its outcome."""
+"""A function that awaits a call to a server's tool and returns the outcome of the call."""
 
 
 @dataclass(frozen=True, slots=True)
 class McpContext:
-    """The operator's settings for MCP servers, and the client. ``servers``: the servers in the file, by label.
+    """The operator's settings for MCP servers, and the client. ``servers`` contains the file's servers by label.
 
-    ``hidden``: calls that clients were not shown. ``owner``: the client, as a digest of its key.
+    ``hidden`` contains calls that clients were not shown. ``owner`` is the client, as a digest of its key.
     """
 
     pool: Pool | None
     approvals: Approvals
     servers: Mapping[str, Server] = field(default_factory=dict)
     runs_clients: bool = False
-    """Whether a request may name its own servers."""
+    """Whether a request is allowed to name its own servers."""
     hosts: tuple[str, ...] = ()
     max_calls: int = 32
     hidden: HiddenCalls = field(default_factory=HiddenCalls)
     owner: str = ""
     desk: OperatorApprovals | None = None
-    """Requests decisions from the operator instead of clients."""
+    """The approval prompts for the operator, or None if clients decide."""
     patience: float = 120.0
-    """Number of seconds that the operator has for a decision."""
+    """Seconds that the operator has for a decision."""
     watch: Watch | None = None
-    """Observes each call that is made."""
+    """A function that observes each call, or None."""
 
     @property
     def marks(self) -> tuple[bytes, ...]:
-        """Byte strings, at least one of which is in the body of each request with tools that the proxy may run."""
+        """Byte strings, at least one of which is in the body of each request with tools that the proxy might run."""
         if self.servers:
             return (b"",)
         return (SEARCH, b'"mcp') if self.runs_clients else (SEARCH,)
 
     def is_asked(self, body: bytes) -> bool:
-        """Return whether the proxy may run tools for a request, judging by its bytes."""
+        """Return whether the proxy might run tools for a request, judging by the request's bytes."""
         return any(mark in body for mark in self.marks if mark != SEARCH) or has_search(body)
 
     @property
     def searcher(self) -> Server | None:
-        """The server for web searches."""
+        """The server for web searches, or None."""
         return next((server for server in self.servers.values() if server.web_search), None)
 
     def serves(self, body: Mapping[str, Any], policy: Policy, api: Api) -> bool:
@@ -122,9 +124,10 @@ class McpContext:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A call that was announced. ``needs_approval``: by the operator. ``outcome``: set for a call that is not made.
+    """A call that was announced. ``by`` is the server or search that runs it.
 
-    ``by``: the server or search that runs it; ``is_shown``: whether the client is shown the call.
+    ``is_shown`` specifies whether the client is shown the call, and ``needs_approval`` whether the operator has to
+    approve it. ``outcome`` is set for a call that is not made.
     """
 
     item: ServedCall
@@ -138,7 +141,7 @@ class _Pending:
 class HostedCalls:
     """The MCP tools and searches of one request.
 
-    ``answer``: the id of the client's flow. ``body``: the request of the next round.
+    ``answer`` is the id of the client's flow. ``body`` is the request of the next round.
     """
 
     def __init__(
@@ -156,20 +159,21 @@ class HostedCalls:
         self._answer = answer
         self._asker = Caller(mcp_context.owner, answer)
         declared = [tool for _, tool in mcp_items.declared(body)]
-        # Including the servers that it named: their outputs are only for clients that may use these servers.
+        # The key includes the servers that the client named, since their outputs are only for clients that may use
+        # these servers.
         self._whose = mcp_context.owner + dump([*mappings(body.get("mcp_servers")), *declared])
         self._items = api.hosted
         self._conversation = b""
         self._hidden: list[Called] = []
-        """The calls that the client is not shown."""
-        # Output that the client has received: text, and its own calls (name, fragments of the arguments).
+        """The calls of this answer that the client is not shown."""
+        # The output that the client has received: text, and its own calls as names and fragments of the arguments.
         self._said: list[str] = []
         self._shown: list[tuple[str, list[str]]] = []
         self._report = report
         self._servers: dict[str, Server] = {}
         self._catalog = McpCatalog(())
         self._searches: dict[str, Search] = {}
-        """The searches that the request declares, by the name that the model calls."""
+        """The searches that the request declares, by the name under which the model calls them."""
         self._declared: set[str] = set()
         """The labels of the servers that the request names."""
         self._listed_by: set[str] = set()
@@ -193,10 +197,10 @@ class HostedCalls:
         """The names of the functions that represent MCP tools and searches in the rounds."""
         return self._catalog.shown | self._searches.keys()
 
-    # -- before the first round
+    # -- before the first round --
 
     async def prepare(self) -> list[ClientEvent]:
-        """Query the servers for their tools, and run approved calls; return their events. Raises BadRequest."""
+        """Query the servers for their tools, and run approved calls; return the events of both. Raises BadRequest."""
         body, mcp_context, items = self.body, self._hosting, self._items
         self._servers = dict(mcp_context.servers)
         if mcp_context.runs_clients:
@@ -229,7 +233,7 @@ class HostedCalls:
         return emitted if items.shows == "all" else []
 
     def _find_searches(self, body: Mapping[str, Any], request: ClientRequest) -> dict[str, str]:
-        """Find the searches that the request declares and that can be run here; return their names by kind."""
+        """Find the searches that the request declares and that the proxy can run; return their names by kind."""
         found: dict[str, str] = {}
         if leaves_searches(self._policy, self._api):
             return found
@@ -249,7 +253,7 @@ class HostedCalls:
         return found
 
     def _results_of(self, query: str) -> Sequence[Mapping[str, Any]] | None:
-        """Return the results of the client's latest search for ``query``; None if they are no longer known."""
+        """Return the results of the client's latest search for ``query``, or None if they are no longer stored."""
         calls = self._hosting.hidden.find(_search_key(self._hosting.owner, query))
         return mappings((loaded(calls[0][1].text) or {}).get("results")) if calls else None
 
@@ -262,18 +266,18 @@ class HostedCalls:
         ]
 
     def _listing(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a request that declares all tools that a search can find."""
+        """Return a request that declares all tools which a search can find."""
         return {"tools": [*array(body.get("tools")), *self._catalog.functions()]}
 
     async def _search_web(self, server: Server, arguments: Mapping[str, Any]) -> ToolOutcome:
-        """Search the web with the tool of a server, using that tool's own name for the query."""
+        """Search the web with a server's tool, using that tool's own name for the query parameter."""
         pool = self._hosting.pool
         assert pool is not None
         try:
             tools = await pool.tools(server, self._asker)
             schema = next(tool.schema for tool in tools if tool.name == server.web_search)
         except Exception as problem:
-            # The server is gone or has no such tool; either was logged at the start.
+            # The server is gone or has no such tool. Either problem was logged at startup.
             self._note(UNREACHABLE, f"{server.label}.{server.web_search}")
             return failed(str(problem))
         name = query_parameter(schema)
@@ -289,7 +293,7 @@ class HostedCalls:
         self._hosting.hidden.put(_search_key(owner, query), [(Call(call.id, WEB_SEARCH, ""), kept)], owner)
 
     def for_backend(self) -> dict[str, Any]:
-        """Return the request without the tools that are run here, and without a choice of such a tool."""
+        """Return the request without the tools that the proxy runs, and without a choice of such a tool."""
         searches = {"web_search"} if self._hosting.searcher is not None else set[str]()
         searches |= {"tool_search"} if is_deferred(self.body) else set()
         if leaves_searches(self._policy, self._api):
@@ -311,8 +315,8 @@ class HostedCalls:
     def policy(self) -> Policy:
         """The policy for the rounds.
 
-        Text that a model writes after a call whose output it has not seen is invented. The operator's lists can refer
-        to MCP tools by the tools' own names instead of the model's.
+        It discards text that a model writes after a call, which is invented because the model has not seen the output.
+        The operator's lists can refer to MCP tools by the tools' own names as well as by the model's.
         """
         policy = replace(self._policy, tool_denylist=self._policy.tool_denylist | self._catalog.masked)
         if policy.stop_after_tools == "auto" and self.tools:
@@ -322,7 +326,7 @@ class HostedCalls:
         return policy
 
     async def _listed(self, known: set[str]) -> list[ClientEvent]:
-        """List the tools of all servers, concurrently; return the events of servers that are not ``known``."""
+        """List the tools of all servers concurrently; return the events of servers that are not ``known``."""
         pool = self._hosting.pool
         if pool is None:
             return []
@@ -348,14 +352,17 @@ class HostedCalls:
         return label in self._servers or self._hosting.runs_clients
 
     async def _decided(self, decision: ApprovalDecision) -> tuple[list[ClientEvent], Called]:
-        """Run a call if it was approved; return its events, and its output for the model."""
+        """Process a decision, and run an approved call.
+
+        Return its events, and the call with its output for the model.
+        """
         asked = self._hosting.approvals.take(decision.id, self._hosting.owner)
         if asked is None and not decision.asked:
             message = f"Approval request '{decision.id[:80]}' not found."
             raise BadRequest(message, decision.param, "invalid_value")
         label, name = string(decision.asked.get("server_label")), string(decision.asked.get("name"))
         shown, arguments = self._catalog.name(label, name), string(decision.asked.get("arguments"))
-        if asked is not None:  # The echoed request can be forged.
+        if asked is not None:  # The stored values are used, because the request that the client echoes can be forged.
             name, shown, arguments = asked.tool, asked.shown, asked.arguments
         events: list[ClientEvent] = []
         call_id = decision.id
@@ -367,7 +374,7 @@ class HostedCalls:
             item = self._items.mcp_call(asked.server.label, name, arguments, decision.id)
             outcome = await self._called(asked.server, item)
             events = [*item.begin(), *item.end(outcome.output, outcome.error)]
-            # The id that the call has in the history of the next request.
+            # The call has this id in the history of the next request.
             call_id = item.id
         return events, (Call(call_id, shown, arguments), CallOutput(call_id, (Text(outcome.shown),)))
 
@@ -382,22 +389,22 @@ class HostedCalls:
     def _is_allowed_now(self, asked: PendingApproval) -> bool:
         """Return whether a call may still be run, because an approval can be pending for up to an hour.
 
-        Meanwhile the operator can have changed the lists, the server file or the hosts, and the client the tools
-        that it allows.
+        Meanwhile, the operator might have changed the lists, the server file or the hosts, and the client might have
+        changed the tools that it allows.
         """
         if not self._catalog.permits(asked.server.label, asked.tool):
             return False
         now = next((server for server in self._servers.values() if server.endpoint == asked.server.endpoint), None)
         if now is None:
-            # The client had named the server, but no longer does.
+            # The client named the server in its earlier request, but no longer does.
             return self._hosting.runs_clients and engine().is_host_allowed(asked.server, self._hosting.hosts)
-        # A server that did not list its tools just now reports the problem itself when it is called.
+        # A server that has failed to list its tools reports the problem itself when it is called.
         return now.label not in self._listed_by or asked.tool in self._catalog.names(now.label)
 
-    # -- within a round
+    # -- within a round --
 
     def take(self, event: ClientEvent) -> list[ClientEvent]:
-        """Return the events to emit for an event of the round: a call that toolsim runs becomes an MCP item."""
+        """Return the events to emit for an event of the round. A call that toolsim runs becomes an MCP item."""
         match event:
             case CallStarted(kind="function" | "tool_search", namespace=None) if event.name in self.tools:
                 self._open = (event, [])
@@ -446,12 +453,12 @@ class HostedCalls:
             return failed(_NOBODY, REFUSED)
         return None
 
-    # -- between rounds
+    # -- between rounds --
 
     async def run(self, body: Mapping[str, Any]) -> AsyncGenerator[ClientEvent]:
-        """Run the calls of the finished round; yield their events. Closing the generator early stops them.
+        """Run the calls of the finished round and yield their events. Closing the generator early stops the calls.
 
-        ``body``: the request of that round; afterwards ``self.body`` is the request of the next one.
+        ``body`` is the request of the finished round. Afterwards, ``self.body`` is the request of the next round.
         """
         pending, self._pending = self._pending, []
         tasks = [asyncio.create_task(self._outcome(call)) for call in pending]
@@ -482,7 +489,7 @@ class HostedCalls:
     # -- client output
 
     def emitted(self, event: ClientEvent) -> None:
-        """Record an event of the answer; at its end, store the calls that the client was not shown."""
+        """Record an emitted event of the answer. At the answer's end, store the calls that the client was not shown."""
         match event:
             case TextDelta():
                 self._said.append(event.text)
@@ -534,7 +541,7 @@ class HostedCalls:
 
 
 def leaves_searches(policy: Policy, api: Api) -> bool:
-    """Return whether the backend runs the searches that a request declares, as it does if they are forwarded."""
+    """Return whether the backend runs the searches that a request declares, because they are forwarded to it."""
     is_same = backend_of(api, policy.backend) is api
     return is_same and (policy.forward_hosted_tools or policy.mode == "native")
 
@@ -548,6 +555,6 @@ def _names_mcp(body: Mapping[str, Any]) -> bool:
 
 
 def _searches_tools(body: Mapping[str, Any], policy: Policy, api: Api) -> bool:
-    """Return whether a request has deferred tools, and a search for them that is run here."""
+    """Return whether a request has deferred tools, and a search for them that the proxy runs."""
     searches = any(kind == "tool_search" for _, kind, _ in search_tools(body))
     return searches and is_deferred(body) and not leaves_searches(policy, api)

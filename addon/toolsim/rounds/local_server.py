@@ -1,4 +1,4 @@
-"""An HTTP server on 127.0.0.1 for answers that this proxy itself requests; each connection serves one answer."""
+"""An HTTP server on 127.0.0.1 for answers that this proxy itself requests. Each connection serves one answer."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tornado.web import Application, RequestHandler
 
 from toolsim.core.errors import ApiError
 
-# Images are sent as data URLs inside the JSON body; OpenAI's own limit is 512 MB per request.
+# The limit is OpenAI's own, 512 MB per request. It is high because images are data URLs inside the JSON body.
 MAX_BODY_BYTES = 512 * 1024 * 1024
 
 _UNSENT_BYTES = 64 * 1024
-"""Number of bytes of an answer that the kernel buffers before they are read."""
+"""Number of bytes of an answer that the kernel buffers before the client reads them."""
 
 
 class StreamHandler(RequestHandler):
-    """Answers a POST with ``answer``, in a separate task, which is added to ``running``.
+    """Answers a POST with ``answer``, which runs in a separate task that is added to ``running``.
 
     Every error has the API's own format, regardless of the exception.
     """
@@ -31,19 +31,20 @@ class StreamHandler(RequestHandler):
     _task: asyncio.Task[None] | None = None
 
     async def answer(self) -> None:
-        """Write the answer; cancelled when the client disconnects or the server stops."""
+        """Write the answer. This task is canceled when the client disconnects or the server stops."""
         raise NotImplementedError
 
     async def post(self) -> None:
-        """Run the answer."""
-        # In a separate task, so that a closed connection can cancel the answer without cancelling tornado's handler.
+        """Run ``answer`` in a task and wait for its end."""
+        # A separate task is needed so that a closed connection can cancel the answer without canceling tornado's
+        # handler.
         self._task = asyncio.create_task(self.answer())
         self.running.add(self._task)
         try:
             await self._task
         except asyncio.CancelledError:
-            # The client has disconnected, or the server is stopping. Tornado would log a cancelled handler as an error,
-            # and would complete the answer of a handler that simply returns.
+            # The client has disconnected, or the server is stopping. The connection is detached, because tornado would
+            # log a canceled handler as an error, and would complete the answer of a handler that simply returns.
             if not self._task.cancelled():
                 raise
             self.detach().close()
@@ -56,12 +57,12 @@ class StreamHandler(RequestHandler):
             self._task.cancel()
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Send tornado's own errors, including a 500 for any exception."""
+        """Send an error of tornado in the API's format, including a 500 for any exception."""
         kind = "invalid_request_error" if status_code < 500 else "server_error"
         self.refuse(ApiError(f"{self.request.method} {self.request.path}: {self._reason}", kind, status=status_code))
 
     def refuse(self, error: ApiError) -> None:
-        """Answer with an error."""
+        """Answer with an error in the API's format."""
         self.set_status(error.status)
         if error.retry_after is not None:
             self.set_header("Retry-After", str(error.retry_after))
@@ -69,10 +70,10 @@ class StreamHandler(RequestHandler):
 
 
 class LocalServer:
-    """An HTTP server on 127.0.0.1, from ``start``, which needs a running event loop, to ``stop``.
+    """An HTTP server on 127.0.0.1. It runs from ``start``, which needs a running event loop, to ``stop``.
 
-    ``port``: 0 binds any free port, and is then replaced by its number. ``running``: the answering tasks, added by
-    their handlers.
+    If ``port`` is 0, any free port is bound, and ``port`` becomes its number. ``running`` contains the answering tasks,
+    which their handlers add.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -81,19 +82,20 @@ class LocalServer:
         self._server: HTTPServer | None = None
 
     def start(self, rules: Sequence[tuple[str, type[StreamHandler], dict[str, Any]]]) -> None:
-        """Bind the port; ``rules`` are tornado's. Raises OSError if the port is in use."""
+        """Bind the port and serve tornado's ``rules``. Raises OSError if the port is in use."""
         sockets = bind_sockets(self.port, "127.0.0.1")
         for listening in sockets:
-            # So output that nobody reads is not produced. Accepted connections inherit the listener's options.
+            # The buffer is small, so that output is not produced before it is read. Accepted connections inherit this
+            # option.
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT_BYTES)
         self.port = sockets[0].getsockname()[1]
-        # The addon already logs each request.
+        # Requests are not logged here, because the addon already logs each request.
         application = Application([*rules], log_function=lambda _handler: None)
         self._server = HTTPServer(application, max_buffer_size=MAX_BODY_BYTES, max_body_size=MAX_BODY_BYTES)
         self._server.add_sockets(sockets)
 
     async def stop(self) -> bool:
-        """Refuse new requests, stop running ones, and close their connections; return whether there was a server."""
+        """Reject new requests, stop running ones, and close the connections; return False if no server was running."""
         if self._server is None:
             return False
         self._server.stop()

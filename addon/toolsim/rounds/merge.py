@@ -7,8 +7,8 @@
    place for it.
 4. The tokens of all rounds are added up, as far as backends report them.
 5. An answer with calls ends with the reason ``tool_calls``, regardless of how its last round ended, unless all of its
-   calls were dropped. But once an announced call has broken off, it ends with ``length``. A call that breaks off before
-   it was announced leaves no trace.
+   calls were dropped. But once an announced call has broken off, the answer ends with ``length``. A call that breaks
+   off before it was announced leaves no trace.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _PARAGRAPH = "\n\n"
 
 
 class Merger:
-    """Merges rounds. Call ``feed`` with their events in order, and ``next_round`` between rounds.
+    """Merges the events of rounds, which are passed to ``feed`` in order, with ``next_round`` between rounds.
 
-    ``text_follows_calls``: whether text of a later round can follow calls. ``max_calls``: the maximum number of calls
-    in the answer; 0 = unlimited.
+    ``text_follows_calls`` specifies whether text of a later round can follow calls. ``max_calls`` is the maximum number
+    of calls in the answer; 0 means no limit.
     """
 
     def __init__(self, *, text_follows_calls: bool, max_calls: int = 0) -> None:
@@ -47,39 +47,40 @@ class Merger:
         self.is_opened = False
         """Whether the answer has started."""
         self._usage: Usage | None = None
-        self._is_later = False  # Whether this is not the first round.
+        self._is_later = False  # Whether this is a later round than the first.
         self._number = 0  # The number of the last emitted call.
         self._made: set[tuple[str | None, str, str]] = set()  # The calls of earlier rounds.
-        self._emitted: list[tuple[str | None, str, str]] = []  # The calls of this round.
-        self._call: list[CallStarted | CallDelta | CallEnded] = []  # The open call.
-        self._line_end: bool | None = None  # Whether the last text ended a line; None if there was none since a call.
-        self._begins = False  # Whether this is a later round that has emitted no text yet.
+        self._emitted: list[tuple[str | None, str, str]] = []  # The calls that this round has emitted.
+        self._call: list[CallStarted | CallDelta | CallEnded] = []  # The events of the call that has not ended yet.
+        # Whether the last text ended a line; None if no text has followed the last call.
+        self._line_end: bool | None = None
+        self._begins = False  # Whether this is a later round that has not emitted any text yet.
         self._is_broken = False  # Whether an announced call ended incomplete.
         self.calls: list[str] = []
         """The names of the emitted calls."""
         self.size = 0
-        """Number of characters emitted."""
+        """Number of emitted characters."""
         self.has_emitted = False
-        """Whether any output of this round was emitted."""
+        """Whether this round has emitted any output."""
 
     @property
     def has_called(self) -> bool:
-        """Whether calls were emitted."""
+        """Whether any calls were emitted."""
         return bool(self.calls)
 
     def next_round(self) -> None:
-        """Start a further round."""
+        """Start the next round."""
         self._made |= set(self._emitted)
         self._emitted = []
         self._is_later = self._begins = True
         self.has_emitted = False
 
     def rewind(self) -> None:
-        """Undo a round that has emitted nothing: the next events belong to the previous round."""
+        """Undo the start of a round that has emitted nothing, so that the next events belong to the previous round."""
         self._begins = False
 
     def ended(self, reason: EndReason = "stop") -> Ended:
-        """Return the current end of the answer (rule 5); ``reason``: the reason its last round ended."""
+        """Return the current end of the answer (rule 5). ``reason`` is the reason for which the last round ended."""
         if self._is_broken:
             reason = "length"
         elif self.calls:
@@ -106,13 +107,13 @@ class Merger:
             case KeepAlive():
                 return [event]
             case HostedStarted() | PassThrough():
-                # Text after it is a separate message.
+                # Text after the item is a separate message.
                 self._line_end = None
         self.has_emitted = True
         return [event]
 
     def count(self, usage: Usage | None) -> None:
-        """Add the tokens of a round, if they are known."""
+        """Add the tokens of a round, if the backend reported them."""
         self._usage = added(self._usage, usage)
 
     def _text(self, event: TextDelta) -> list[ClientEvent]:
@@ -148,7 +149,7 @@ class Merger:
         return out
 
     def _is_new(self) -> bool:
-        """Record the open call, which is complete now; return whether it is emitted."""
+        """Record the current call, which is now complete; return whether the call is emitted."""
         started = self._call[0]
         assert isinstance(started, CallStarted)
         arguments = "".join(event.text for event in self._call if isinstance(event, CallDelta))

@@ -1,20 +1,20 @@
-"""Asks the model for a second opinion on its own calls, before the client gets them.
+"""Asks the model for a second opinion on its own calls, before the client receives them.
 
 A small model calls any tool that it is shown, even for a question that the tool was not made for. If shown only the
-tool and the request, in a separate conversation, the same model sometimes notices; if asked after its call, in the same
-conversation, it never does (addon/docs/figures.md).
+tool and the request, in a separate conversation, the same model sometimes notices the mistake; if asked after its call,
+in the same conversation, it never does (addon/docs/figures.md).
 
-1. From the first call of a turn on, everything is withheld until the turn ends: most backends answer one request at a
+1. From the first call of a turn on, all output is withheld until the turn ends. Most backends answer one request at a
    time, so a question asked meanwhile would have to wait for the turn anyway.
-2. The first question is about the tool. It rejects nearly all needless calls, but also some right ones. If shown the
+2. The first question is about the tool. It rejects nearly all needless calls, but also some correct ones. If shown the
    call with its arguments, the model rejects fewer of both kinds, and different ones. So a "no" to the first question
    is followed by the second question, and both answers must be "no". Each tool is questioned once per answer, at its
    first call, no matter how often it is called, and an earlier verdict applies to later rounds.
 3. Only a plain "no" rejects a call. The call counts if the question fails, gets any other answer, takes more than
    ``PATIENCE_SECONDS``, or exceeds the bounds.
 4. A rejected call is not emitted. If the answer contains no other call, another round without tools asks the model for
-   text. Text after the call is also dropped, since it was about an output that does not exist. If that round fails,
-   the call is emitted after all.
+   text. Text after the call is also dropped, since it was about an output that does not exist. If that round fails, the
+   call is emitted after all.
 5. Only calls that the model made unprompted, in answer to the user, are questioned. Calls that the client requires are
    not. Calls after a tool's output are not either: in the middle of a task a tool need not resemble the user's request.
    MCP tools that toolsim runs are never questioned, because the model reads their output and answers in prose anyway.
@@ -59,31 +59,34 @@ CALL_QUESTION = (
 )
 
 PATIENCE_SECONDS = 60.0
-"""Timeout of a question. It is short because the client is waiting for a call that is ready."""
+"""Timeout of a question in seconds. It is short because the client is waiting for a call that is ready."""
 
 NO_OPINION = "NO_OPINION"
-"""A warning: a question about a call was answered with neither yes nor no, so the call counts."""
+"""The warning for a question about a call that was answered with neither yes nor no, so that the call counts."""
 
 _MAX_REQUESTS = 3
-"""Number of user messages shown, because "And in Paris?" means nothing on its own."""
+"""Number of user messages that a question contains, because "And in Paris?" means nothing on its own."""
 _MAX_REQUEST = 4_000
-"""Maximum number of characters shown of each message, from its beginning and its end."""
+"""Maximum number of characters that a question contains of each message, from its beginning and its end."""
 _MAX_DESCRIPTION = 2_000
 
 _THOUGHT = re.compile(r"\s*<think>.*?</think>", re.DOTALL)
 _ANSWER = re.compile(r"\W*(yes|no)\b", re.IGNORECASE)
 
 AskModel = Callable[[str, str], Round | None]
-"""Turns an instruction and a question into a round; None if the bounds do not allow this round and the next."""
+"""A function that turns an instruction and a question into a round.
+
+It returns None if the bounds do not allow both this round and the next one.
+"""
 
 
 def question_about(tool: Tool, request: str) -> str:
-    """Return the question about a tool; ``request``: the user's request."""
+    """Return the question about a tool, given the user's request."""
     return QUESTION.format(function=_shown(tool), request=request)
 
 
 def question_about_call(tool: Tool, arguments: str, request: str) -> str:
-    """Return the question about a call to a tool, with the text of its arguments."""
+    """Return the question about a call to a tool, which contains the call's arguments as text."""
     values = parse_object(arguments.encode()) if tool.kind == "function" else None
     pairs = (f"{name}={dump(value)}" for name, value in values.items()) if values is not None else [dump(arguments)]
     return CALL_QUESTION.format(
@@ -103,7 +106,7 @@ def verdict_of(text: str) -> bool | None:
 
 
 def user_request(request: ClientRequest) -> str:
-    """Return the user's request in a conversation: the last user messages."""
+    """Return the user's request in a conversation, which consists of the last user messages."""
     texts = [item.text.strip() for item in request.items if isinstance(item, Message) and item.role == "user"]
     return "\n".join(map(_shortened, texts[-_MAX_REQUESTS:]))
 
@@ -121,10 +124,10 @@ def _shortened(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OpinionResult:
-    """The withheld events of a round: the ones that have ``passed``, and all of them (``whole``).
+    """The withheld events of a round: those that have ``passed``, and all of them (``whole``).
 
-    ``refused``: the names of the tools whose calls have not passed; ``has_calls``: whether other calls have. ``usage``:
-    the tokens used by the questions.
+    ``refused`` contains the names of the tools whose calls were rejected, and ``has_calls`` is true if other calls
+    remain. ``usage`` contains the tokens used by the questions.
     """
 
     passed: Sequence[ClientEvent]
@@ -134,9 +137,10 @@ class OpinionResult:
     usage: Usage | None = None
 
     def in_words(self, end: Ended) -> tuple[Sequence[ClientEvent], Retry]:
-        """Return the emitted events of a round without remaining calls, and the fault that requests text (rule 4)."""
+        """Return the emitted events of a round in which no calls remain, and the fault that requests text (rule 4)."""
         passed = [event for event in self.passed if not isinstance(event, TextDelta)]
-        # Not searched for among the passed events, because there can be tens of thousands of both.
+        # The events are not searched for among the passed events, because both lists can contain tens of thousands of
+        # events.
         otherwise = [
             event for event in self.whole if isinstance(event, TextDelta | CallStarted | CallDelta | CallEnded)
         ]
@@ -145,9 +149,9 @@ class OpinionResult:
 
 
 class SecondOpinion:
-    """The calls of one answer to ``request``, withheld until the model has been questioned about them.
+    """Withholds the calls in the answer to ``request`` until the model has been questioned about them.
 
-    ``ask``: runs one round. ``report``: the answer's report. ``patience``: the timeout of a question in seconds.
+    ``ask`` runs one round, ``report`` is the answer's report, and ``patience`` is the timeout of a question in seconds.
     """
 
     def __init__(
@@ -171,11 +175,11 @@ class SecondOpinion:
 
     @property
     def has_withheld(self) -> bool:
-        """Whether calls are waiting for their verdicts."""
+        """Whether any calls are waiting for their verdicts."""
         return bool(self._withheld)
 
     def take(self, events: Iterable[ClientEvent]) -> list[ClientEvent]:
-        """Process events of a round; return those that pass immediately (rule 1)."""
+        """Withhold events of a round; return the events that pass immediately (rule 1)."""
         passed: list[ClientEvent] = []
         for event in events:
             if isinstance(event, CallStarted) or (self._withheld and not isinstance(event, KeepAlive)):
@@ -190,14 +194,14 @@ class SecondOpinion:
         return OpinionResult(withheld, withheld)
 
     async def evaluate(self, pose: AskModel) -> OpinionResult:
-        """Question the model about the withheld calls, and return the result."""
+        """Question the model about the withheld calls, and return the resulting events."""
         withheld, self._withheld = self._withheld, []
         passed: list[ClientEvent] = []
         refused: list[str] = []
-        # The remaining calls are renumbered without a gap.
+        # The remaining calls are renumbered without gaps.
         numbers = (event.number for event in withheld if isinstance(event, CallStarted))
         called = iter(_arguments(withheld))
-        # ``tool``: the tool of the rejected call that is open or has just ended.
+        # ``tool`` is the tool of a rejected call that is open or has just ended.
         calls, tool, arguments = False, None, ""
         for event in withheld:
             match event:
@@ -220,7 +224,7 @@ class SecondOpinion:
         return OpinionResult(passed, withheld, refused, calls, usage)
 
     async def _refused(self, call: CallStarted, arguments: str, pose: AskModel) -> Tool | None:
-        """Return the tool of a rejected call, or None if the call counts."""
+        """Return the tool of a rejected call, or None if the call is emitted."""
         tool = self._tools.get((call.name, call.namespace))
         if tool is None or not self._request:
             return None
@@ -234,7 +238,7 @@ class SecondOpinion:
         return tool if self._verdicts[tool.name] is False else None
 
     async def _verdict(self, rule: str, asked: str, pose: AskModel) -> bool | None:
-        """Ask the question; return None if the answer is neither yes nor no, or if there is no answer."""
+        """Ask a question; return whether the answer is yes, or None for any other answer or no answer."""
         question = pose(rule, asked)
         if question is None:
             return None
@@ -254,7 +258,7 @@ class SecondOpinion:
 
 
 def _arguments(events: Sequence[ClientEvent]) -> list[str]:
-    """Return the arguments of each call."""
+    """Return the arguments of each call in the events."""
     texts: list[list[str]] = []
     for event in events:
         match event:

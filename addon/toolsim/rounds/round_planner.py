@@ -37,11 +37,11 @@ from toolsim.response.verdict import ANSWER_MISMATCH, UNKNOWN_TOOL
 from toolsim.wire.api import Api
 
 _NOT_OF_TOOLS = (401, 402, 403, 404, 408, 429)
-"""Errors that a request without tools would also get: about the key, the quota, the model, or a timeout."""
+"""HTTP statuses that a request without tools would also receive: about the key, the quota, the model, or a timeout."""
 ANSWER_NOW = "Now answer the question in words, from what the tools have returned."
-"""The reply to an empty answer."""
+"""The message with which toolsim replies to an empty answer."""
 _MAX_FINDS = 3
-"""Maximum number of tool lookups within one answer; afterwards the model is shown all tools."""
+"""Maximum number of tool lookups within one answer, after which the model is shown all tools."""
 
 _ANEW = "That call was not made. Write it again from its beginning, whole and corrected, and nothing else."
 _GO_ON = (
@@ -53,16 +53,16 @@ _ANSWER = "That answer was not passed on. Write it again, as one JSON object tha
 _DONE = " The calls before it were made: do not repeat them."
 
 NOTHING = "(no answer)"
-"""Shown for an answer without text; otherwise the record would be merged with the user's previous message."""
+"""The text that stands for an empty answer. Without it, the record would be merged with the user's previous message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round: a request that the client could have sent, and how it is treated.
+    """A round, which consists of a request that the client could have sent and of the rules for its answer.
 
-    ``number`` counts from 1. ``retries_allowed``: the faults that allow another round. ``partial_call``: the partial
-    call that its answer continues. ``hosted``: names of the tools that toolsim runs afterwards. ``is_side_request``:
-    whether this is toolsim's own question, outside the conversation.
+    ``number`` counts from 1. ``retries_allowed`` contains the faults that allow another round. ``partial_call`` is the
+    partial call that the answer continues. ``hosted`` contains the names of the tools that toolsim runs afterwards.
+    ``is_side_request`` is true for toolsim's own question, outside the conversation.
     """
 
     number: int
@@ -76,7 +76,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class RoundLimits:
-    """Limits for the rounds of one answer: their number, seconds (0 = unlimited), and bytes of text."""
+    """Limits for the rounds of one answer: number, time in seconds (0 means no limit), and size of text in bytes."""
 
     rounds: int = 8
     seconds: float = 600.0
@@ -86,7 +86,7 @@ class RoundLimits:
 def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
     """Return whether the answer to a request can take several rounds.
 
-    False for several choices, for background answers, which no client reads, and for summaries.
+    The result is False for several choices, for background answers, which no client reads, and for summaries.
     """
     if request.n != 1 or request.body.get("background") is True or request.form.compacts:
         return False
@@ -99,22 +99,22 @@ def may_take_rounds(request: ClientRequest, policy: Policy) -> bool:
 
 
 def wants_opinion(request: ClientRequest, policy: Policy) -> bool:
-    """Return whether the calls in an answer are judged before they are emitted."""
+    """Return whether the model is questioned about the calls in an answer before they are emitted."""
     return policy.second_opinion == "on" and may_call_unprompted(request, policy)
 
 
 def may_be_hosted(request: ClientRequest, policy: Policy, bounds: RoundLimits) -> bool:
-    """Return whether MCP tools can be run for a request: this requires one choice, allowed calls, and two rounds."""
+    """Return whether MCP tools can be run for a request, which requires one choice, allowed calls, and two rounds."""
     is_whole = request.n == 1 and request.body.get("background") is not True and not request.form.legacy_functions
     may_call = request.tool_choice.mode != "none" and policy.tool_use_mode != "disabled"
     return is_whole and may_call and bounds.rounds > 1
 
 
 class RoundPlanner:
-    """The rounds of one answer to ``body``, a request of ``api``.
+    """Plans the rounds of one answer to ``body``, a request of ``api``.
 
-    After the outputs of ``hosted`` tools, which toolsim runs, a round follows (``after_calls``) if the bounds allow
-    one.
+    After the outputs of ``hosted`` tools, which toolsim runs, another round follows (``after_calls``) if the bounds
+    allow it.
     """
 
     def __init__(
@@ -131,22 +131,22 @@ class RoundPlanner:
         self._bounds = bounds
         self._hosted = hosted
         self._number = 1  # The number of the last round.
-        self._asked = 0  # Retries because of calls.
-        self._answers = 0  # Retries because of an answer's JSON.
-        self._has_outputs = False  # Whether the retried turn answers outputs.
+        self._asked = 0  # The number of retries because of calls.
+        self._answers = 0  # The number of retries because of an answer's JSON.
+        self._has_outputs = False  # Whether the retried turn answers tool outputs.
         self._has_fixed = False
         self._has_words = False  # Whether a plain-text answer was requested instead of calls.
         self._has_fallen_back = False
         self._finds = 0
 
     def first(self) -> Round:
-        """Return the first round: the client's own request."""
+        """Return the first round, which is the client's own request."""
         return Round(1, self._body, self._policy, self._asks(1), hosted=self._hosted)
 
     def next(self, before: Round, retry: Retry, *, called: bool, seconds: float, size: int) -> Round | None:
-        """Return the next round, which retries, or None if the bounds forbid it.
+        """Return the next round, which retries after a fault, or None if the bounds do not allow it.
 
-        ``called``: the client has received calls; ``seconds`` and ``size``: the time and text used so far.
+        ``called`` is true if the client has received calls. ``seconds`` and ``size`` are the time and text used so far.
         """
         if self._is_over(seconds) or size > self._bounds.text_bytes:
             return None
@@ -179,14 +179,14 @@ class RoundPlanner:
         return self._round(body, policy, retry.fault.partial_call)
 
     def side_request(self, rule: str, question: str, *, seconds: float) -> Round | None:
-        """Return the round with a question outside the conversation.
+        """Return a round with a question outside the conversation.
 
-        None if the bounds do not allow it and one more round, which the answer might require.
+        Return None unless the bounds also allow one more round, which the answer might require.
         """
         if self._is_over(seconds) or self._number + 2 > self._bounds.rounds:
             return None
         if self._policy.manifest_role == "user":
-            # The backend drops messages with other roles.
+            # The rule is part of the question, because this backend drops messages with other roles.
             rule, question = "", f"{rule}\n\n{question}"
         self._number += 1
         return Round(
@@ -194,7 +194,7 @@ class RoundPlanner:
         )
 
     def without_tools(self, before: Round, status: int, *, seconds: float) -> Round | None:
-        """Return a round that retries without tools; None if that cannot help against an error with this ``status``."""
+        """Return a round that retries without tools; None if this cannot help against an error with this ``status``."""
         policy = self._policy
         may = policy.falls_back and not self._has_fallen_back
         if self._is_over(seconds) or not may or status in _NOT_OF_TOOLS:
@@ -203,7 +203,10 @@ class RoundPlanner:
         return self._round(before.body, replace(before.policy, tool_use_mode="disabled"))
 
     def after_calls(self, before: Round, body: Mapping[str, Any], *, seconds: float, size: int) -> Round | None:
-        """Return the round after calls that were run; None if the bounds forbid it. The last round has no tools."""
+        """Return the round after calls that were run; None if the bounds do not allow it.
+
+        The last round has no tools.
+        """
         bounds, number = self._bounds, self._number + 1
         if number > bounds.rounds:
             return None
@@ -235,12 +238,15 @@ class RoundPlanner:
 
 
 def words_of(retry: Retry) -> str:
-    """Return the model's text in the form that is shown to it."""
+    """Return the model's text in the form in which the model sees it again."""
     return retry.words if retry.words.strip() else NOTHING
 
 
 def reply_to(retry: Retry, *, called: bool, may_call: bool = True) -> str:
-    """Return the reply to the model. ``called``: there are valid calls; ``may_call``: more are allowed."""
+    """Return the reply to a faulty answer.
+
+    ``called`` is true if valid calls were made, ``may_call`` if more are allowed.
+    """
     fault = retry.fault
     answer = f"{_ANSWER}, or call a tool." if may_call else f"{_ANSWER}."
     instruction = {CUT_OFF: _GO_ON, NO_CALL: _CALL, ANSWER_MISMATCH: answer}.get(fault.reason, _ANEW)

@@ -28,22 +28,28 @@ from toolsim.wire.errors import error_body, read_error
 from toolsim.wire.json_codec import parse_object
 
 TOKEN = "toolsim-rounds"
-"""The header that identifies a job to its server. Tokens cannot be guessed, and each is valid for one request."""
+"""The header that identifies a job to the runner's server.
+
+Tokens cannot be guessed, and each is valid for one request.
+"""
 
 Stream = Callable[[], AsyncGenerator[bytes]]
-"""Yields a stream that is written elsewhere, in complete frames."""
+"""A function that yields a stream from elsewhere, in complete frames."""
 
 ROUND_FAILED = "ROUND_FAILED"
-"""A warning: a further round failed before it emitted anything, so the answer ends as it would have without it."""
+"""The warning that a later round failed before it emitted any output.
+
+The answer ends as if that round did not exist.
+"""
 
 
 PROVIDER_ERROR = "PROVIDER_ERROR"
-"""The reason for a retry without tools after a backend error."""
+"""The reason for a retry without tools after an error from the backend."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A round without an answer: an HTTP error of the backend or the proxy, as the client would receive it."""
+    """A round without an answer. Contains the HTTP error of the backend or proxy, as the client would receive it."""
 
     status: int
     headers: Mapping[str, str]
@@ -52,28 +58,28 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """The end of an answered round, with its ``report``."""
+    """The last event of an answered round, with the round's ``report``."""
 
     report: Report
 
 
 RoundEvent = ClientEvent | Retry | Refused | RoundReport
 _End = Retry | Refused | Failed | Ended
-"""The end of a round whose end is not emitted."""
+"""The last event of a round if it is not emitted."""
 Ask = Callable[[Round], AsyncGenerator[RoundEvent]]
-"""Runs one round. The iterator ends with ``Refused`` or ``RoundReport``; closing it early stops the model."""
+"""A function that runs one round. The iterator ends with ``Refused`` or ``RoundReport``. Closing it stops the model."""
 
 
 StoreAnswer = Callable[[Mapping[str, Any]], Awaitable[ApiError | bool]]
-"""Stores a complete answer; returns whether it was stored, or the error that replaces it."""
+"""A function that stores an answer, and returns whether it was stored, or the error that replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerJob:
-    """One client's request. ``ask``: runs its rounds. ``report``: filled during the run, for the client's own flow.
+    """A client's request for the runner. ``ask`` runs its rounds, and ``report`` is filled for the client's own flow.
 
-    ``store``: stores the answer before its end is emitted; None if it is not to be stored. ``hosted``: the MCP tools
-    that are run for it.
+    ``store`` stores the answer before its end is emitted; None if the answer is not to be stored. ``hosted`` contains
+    the MCP tools that are run for the request.
     """
 
     api: Api
@@ -88,9 +94,9 @@ class RunnerJob:
 
 
 def answer(job: RunnerJob) -> AsyncGenerator[ClientEvent | Refused]:
-    """Answer a request, in as many rounds as needed.
+    """Answer a request in as many rounds as needed, and yield the events of the answer.
 
-    The events end with ``Ended`` or ``Failed``. If the first round got no answer, the only event is ``Refused``.
+    The events end with ``Ended`` or ``Failed``. If the first round was not answered, the only event is ``Refused``.
     """
     return _Answering(job).events()
 
@@ -104,8 +110,8 @@ async def with_keepalives[Event](
 ) -> AsyncGenerator[Event | KeepAlive | Failed]:
     """Yield ``events``, and a keep-alive whenever ``seconds`` pass without an event.
 
-    ``first``: the seconds before the first of either, if different. ``ending``: once it is done, the events end with
-    its error. Pauses between many events that arrive together.
+    ``first`` is the limit before the first event or keep-alive, if different. Once ``ending`` is done, the events end
+    with its error. Pauses between many events that arrive together.
     """
     ahead: deque[Event] = deque()
     load = Load()
@@ -144,7 +150,8 @@ async def with_keepalives[Event](
                 await pace.yield_to_others()
                 continue
             if not taken.is_set():
-                # The producer waits until all is taken. Its work and ours share a time slice, since neither pauses.
+                # The producer waits until all events are taken. It shares a time slice with this code, since neither
+                # pauses.
                 taken.set()
                 await asyncio.sleep(0)
                 continue
@@ -168,7 +175,7 @@ async def with_keepalives[Event](
 
 
 class _Answering:
-    """The rounds of one answer: the events that each emits, and the choice of the next one."""
+    """Runs the rounds of one answer: emits their events and chooses the next round."""
 
     def __init__(self, job: RunnerJob) -> None:
         self._job = job
@@ -176,17 +183,17 @@ class _Answering:
         self._hosted = job.hosted
         self._course: RoundPlanner
         self._opinion: SecondOpinion | None = None
-        # In this mode each call is followed by its XML as text, without which the XML would be lost.
+        # In this output mode, each call is followed by its XML as text, which would otherwise be lost.
         in_words = job.policy.output_mode != "openai-json"
         self._merger = Merger(
             text_follows_calls=job.api.text_follows_calls or in_words, max_calls=job.policy.tool_block_max
         )
         self._record = ClientRecord(job.api, job.form, job.report)
         self._listed: list[ClientEvent] = []  # Events that are emitted once the answer is opened.
-        self._last: Retry | None = None  # The reason for the current round.
+        self._last: Retry | None = None  # The fault because of which the current round was started.
 
     async def events(self) -> AsyncGenerator[ClientEvent | Refused]:
-        """Run the rounds."""
+        """Run the rounds, and yield the events of the answer."""
         try:
             following: Round | None = await self._first()
         except BadRequest as bad:
@@ -237,7 +244,10 @@ class _Answering:
                 self._hosted.next_round()
 
     async def _first(self) -> Round:
-        """Return the first round. Raises BadRequest: nothing has been emitted yet, so this becomes an HTTP error."""
+        """Return the first round.
+
+        Raises BadRequest, which becomes an HTTP error because no event has been emitted yet.
+        """
         job, hosted = self._job, self._hosted
         body, policy, names = job.body, job.policy, frozenset[str]()
         if hosted is not None:
@@ -245,19 +255,19 @@ class _Answering:
             body, policy, names = hosted.body, hosted.policy, hosted.tools
         self._opinion = _opinion(job)
         if self._opinion is not None:
-            # No call may be announced before it is certain to be emitted.
+            # Arguments are buffered, because a call must not be announced before it is certain to be emitted.
             policy = replace(policy, stream_arguments="buffered")
         self._course = RoundPlanner(job.api, body, policy, job.bounds, names)
         return self._course.first()
 
     @property
     def _seconds(self) -> float:
-        """Seconds since the answer was started."""
+        """The number of seconds since the answer was started."""
         return time.monotonic() - self._started
 
     @property
     def _is_withheld(self) -> bool:
-        """Whether the round's end is not the answer's end, because calls wait for their outputs or verdicts."""
+        """Whether the end of the round is withheld, because calls wait for their outputs or verdicts."""
         has_work = self._hosted is not None and self._hosted.has_work
         return has_work or (self._opinion is not None and self._opinion.has_withheld)
 
@@ -269,7 +279,7 @@ class _Answering:
         return events if self._opinion is None else self._opinion.take(events)
 
     def _emit(self, events: Iterable[ClientEvent]) -> Iterator[ClientEvent]:
-        """Yield the client's events for ``events``."""
+        """Yield the events that the client receives for ``events``."""
         for event in events:
             for out in self._merger.feed(event):
                 self._note(out)
@@ -283,7 +293,7 @@ class _Answering:
             self._hosted.emitted(event)
 
     async def _weighed(self, opinion: SecondOpinion, end: _End | None) -> tuple[Sequence[ClientEvent], _End | None]:
-        """Return the emitted part of the withheld calls, and the end of the round (None if it is also emitted)."""
+        """Return the emitted part of the withheld events, and the end of the round (None if it is also emitted)."""
         weighed = await opinion.evaluate(self._aside) if isinstance(end, Retry | Ended) else opinion.release()
         self._merger.count(weighed.usage)
         if not isinstance(end, Ended) or (self._hosted is not None and self._hosted.has_work):
@@ -295,7 +305,7 @@ class _Answering:
     def _aside(self, rule: str, question: str) -> Round | None:
         return self._course.side_request(rule, question, seconds=self._seconds)
 
-    # The next round: None if the answer ends here.
+    # These methods choose the next round. They return None if the answer ends here.
 
     def _after_tools(self, before: Round, hosted: HostedCalls) -> Round | None:
         if self._merger.has_called or hosted.is_waiting:
@@ -313,7 +323,8 @@ class _Answering:
         if following is not None and is_opinion:
             refused = entry(SECOND_OPINION, end.fault.name)
             self._job.report.retries.append(refused)
-            # Questioned calls have no text, and are already in the report.
+            # If the model was questioned about the calls, the fault has no text, and the calls are already in the
+            # report.
             self._job.report.dropped_calls += [refused] if end.words else []
         return following
 
@@ -327,7 +338,7 @@ class _Answering:
         return following
 
     def _concluded(self, end: _End) -> Iterator[ClientEvent | Refused]:
-        """Yield the end of the answer after its last round."""
+        """Yield the events that end the answer after its last round."""
         report, merger, last = self._job.report, self._merger, self._last
         if isinstance(end, Refused | Failed):
             if last is None or merger.has_emitted or _is_no_worse(end, last):
@@ -350,7 +361,7 @@ class _Answering:
 
 
 def _opinion(job: RunnerJob) -> SecondOpinion | None:
-    """Return the second opinion for an answer, or None if its calls are not questioned."""
+    """Return the second opinion for an answer, or None if the model is not questioned about its calls."""
     if job.policy.second_opinion != "on" or not job.body:
         return None
     request = job.api.read(job.body)
@@ -358,7 +369,7 @@ def _opinion(job: RunnerJob) -> SecondOpinion | None:
 
 
 def failure(end: Failed | Refused) -> Failed:
-    """Return an error as the failure of an answer that has started."""
+    """Convert an error to the failure of an answer that has already started."""
     if isinstance(end, Failed):
         return end
     return Failed(replace(read_error(parse_object(end.body)), status=end.status))
@@ -369,10 +380,10 @@ def _status(end: Failed | Refused) -> int:
 
 
 def _is_no_worse(end: Failed | Refused, last: Retry) -> bool:
-    """Return whether the failure of a further round is at least as informative as a failure without that round."""
+    """Return whether the failure of the last round is at least as informative as the fault that it was to repair."""
     return last.fault.reason == FIND_TOOLS or (_is_verdict(end) and isinstance(last.otherwise[-1], Failed))
 
 
 def _is_verdict(end: Failed | Refused) -> bool:
-    """Return whether a round failed because of the model's output."""
+    """Return whether a round failed because the model's output is invalid."""
     return isinstance(end, Failed) and end.error.code == INVALID_CALL

@@ -1,6 +1,6 @@
-"""The searches that an answer can run between its rounds: web search by an MCP server, and a search of deferred tools.
+"""The searches that an answer can run between its rounds: web search by an MCP server, and search of deferred tools.
 
-1. A search is a function for the model, with an outcome like that of any other call (``hosted_calls.py``).
+1. A search is a function for the model, with an outcome like any other call (``hosted_calls.py``).
 2. A web search calls the tool that the operator has named in the server's entry. The limits of the request are
    enforced: pages of other domains are removed from the results, and searches beyond ``max_uses`` are refused.
 3. The tools that a search has found are loaded: from the next round on, the model sees their schemas.
@@ -27,29 +27,29 @@ _MAX_QUERY = 2_000
 """Maximum length of a query in characters."""
 
 CallServer = Callable[[Mapping[str, Any]], Awaitable[ToolOutcome]]
-"""Calls the search server's tool."""
+"""A function that calls the search server's tool."""
 
 
 class Search(Protocol):
-    """A search that a request declares. ``function``: its declaration for the model, with its ``name``."""
+    """A search that a request declares. ``function`` is its declaration for the model and contains its ``name``."""
 
     name: str
     function: dict[str, Any]
     asks_server: bool
-    """Whether its searches are calls to a server."""
+    """Whether the search is run by calling a server."""
 
     def item(self, arguments: str) -> ServedCall:
-        """Return a new search, as shown to the client."""
+        """Return the item that shows a new search to the client."""
 
     async def run(self, call: ServedCall, arguments: Mapping[str, Any]) -> ToolOutcome:
-        """Run a search."""
+        """Run the search with the model's arguments."""
 
     def called(self, call: ServedCall, outcome: ToolOutcome) -> Called:
-        """Return a search and its outcome as shown to the model."""
+        """Return the call of a search and its outcome as shown to the model."""
 
 
 class WebSearch:
-    """A web search. ``name``: a name that no other tool has."""
+    """A web search. ``name`` is a name that no other tool has."""
 
     asks_server = True
 
@@ -62,11 +62,11 @@ class WebSearch:
         self._search = search
 
     def item(self, arguments: str) -> ServedCall:
-        """Return a new search, as shown to the client."""
+        """Return the item that shows a new web search to the client."""
         return self._items.web_search(arguments)
 
     async def run(self, call: ServedCall, arguments: Mapping[str, Any]) -> ToolOutcome:
-        """Run a search."""
+        """Search the web, and remove results that the request does not allow."""
         query = query_of(arguments)
         if not query or len(query) > _MAX_QUERY:
             return _failed("query_too_long" if query else "invalid_tool_input", REFUSED)
@@ -80,7 +80,7 @@ class WebSearch:
         return ToolOutcome(results_text(found), found=tuple(asdict(each) for each in found))
 
     def called(self, call: ServedCall, outcome: ToolOutcome) -> Called:
-        """Return a search and its outcome as shown to the model."""
+        """Return the call of a web search and its outcome as shown to the model."""
         return Call(call.id, self.name, call.arguments), CallOutput(call.id, (Text(outcome.shown),))
 
 
@@ -99,20 +99,20 @@ class ToolSearch:
         self._body = body
 
     def item(self, arguments: str) -> ServedCall:
-        """Return a new search, as shown to the client."""
+        """Return the item that shows a new tool search to the client."""
         return self._items.tool_search(self.name, arguments)
 
     async def run(self, call: ServedCall, arguments: Mapping[str, Any]) -> ToolOutcome:
-        """Run a search."""
-        # Searching thousands of tools takes a tenth of a second.
+        """Search the deferred tools."""
+        # The search runs in a thread, because searching thousands of tools takes a tenth of a second.
         found = await asyncio.to_thread(find_tools, self._tools, arguments)
         return ToolOutcome(NO_TOOL, found=tuple(self._items.found_tools(found, self._body)))
 
     def called(self, call: ServedCall, outcome: ToolOutcome) -> Called:
-        """Return a search and its outcome as shown to the model."""
+        """Return the call of a tool search and its outcome as shown to the model."""
         return self._items.searched(call, outcome.found, outcome.shown)
 
 
 def _failed(error: str, code: str = UNREACHABLE) -> ToolOutcome:
-    """Return the outcome of a search that failed, with the error's code in the Messages API."""
+    """Return the outcome of a failed search. ``error`` is its code in the Messages API."""
     return ToolOutcome(None, {"code": error, "message": f"the search failed ({error})."}, code)

@@ -1,6 +1,6 @@
 """The runner as an upstream: an HTTP server on 127.0.0.1 that answers only expected requests.
 
-For each request it has a job, or a stream produced elsewhere.
+The answer to each request comes from a job, or from a stream that other code produces.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from toolsim.wire.sse import UNBUFFERED, comment
 
 
 class RunnerServer:
-    """Serves jobs from ``start``, which needs a running event loop, to ``stop``. ``port``: its port on 127.0.0.1.
+    """Serves jobs from ``start``, which needs a running event loop, to ``stop``. ``port`` is its port on 127.0.0.1.
 
-    ``keepalive``: seconds of silence after which the client of a stream gets a keep-alive.
+    ``keepalive`` is the number of seconds of silence after which the client of a stream receives a keep-alive.
     """
 
     def __init__(self, keepalive: float) -> None:
@@ -39,11 +39,11 @@ class RunnerServer:
 
     @property
     def port(self) -> int:
-        """The bound port."""
+        """The port to which the server is bound."""
         return self._listener.port
 
     def start(self) -> None:
-        """Bind a free port. Raises OSError if there is none."""
+        """Bind a free port. Raises OSError if no port is free."""
         self.ending = asyncio.get_running_loop().create_future()
         self._listener.start([(r"/.*", _Answers, {"server": self, "running": self._listener.running})])
 
@@ -91,7 +91,8 @@ class _Answers(StreamHandler):
             async with aclosing(job()) as frames:
                 async for piece in frames:
                     await self._send(piece)
-                    # Reading frames that exist does not suspend, and a connection often takes all of them at once.
+                    # Reading available frames does not suspend, and a connection often accepts all of them, so other
+                    # tasks run here.
                     await pace.yield_to_others()
             self.finish()
         except StreamClosedError:
@@ -104,7 +105,7 @@ class _Answers(StreamHandler):
         self.set_header("Content-Type", "text/event-stream; charset=utf-8")
         for name, value in UNBUFFERED.items():
             self.set_header(name, value)
-        # Some clients can only read frames that arrive in one piece.
+        # The frames are written in one piece, because some clients cannot read partial frames.
         self.write(frames)
         await self.flush()
 
@@ -122,7 +123,7 @@ class _Answers(StreamHandler):
             if isinstance(event, KeepAlive) and not stream:
                 continue
             if isinstance(event, Failed) and self.server.ending.done() and not has_started:
-                # If no headers have been sent, the status can still report the error.
+                # No headers have been sent, so the HTTP status can still report the error.
                 self.refuse(self.server.ending.result())
                 return
             frames = writer.write(event)
