@@ -160,8 +160,7 @@ def _piece(page: Page, piece: Piece, marks: _Marks | None) -> None:
 
 
 class _Marks:
-    """Splits the text of one choice into prose and blocks, at the offsets in the report, or at the tags without a
-    report."""
+    """Splits the text of one choice into prose and blocks, at the offsets in the report, or else at the tags."""
 
     def __init__(self, report: Mapping[str, Any], choice: int) -> None:
         self._blocks = [block for block in mappings(report.get("blocks")) if block.get("choice", 0) == choice]

@@ -206,8 +206,7 @@ def _token(name: str, value: str) -> str:
 
 
 def proxy_user_of(header: str, keys: ApiKeys) -> User | None:
-    """Return the user whose key is in a ``Proxy-Authorization`` header, either as Bearer or as Basic with any user
-    name."""
+    """Return the user whose key is in a ``Proxy-Authorization`` header, as Bearer or as Basic with any user name."""
     scheme, _, token = header.strip().partition(" ")
     if scheme.lower() != "basic":
         return keys.user(_bearer_token(header))

@@ -376,8 +376,7 @@ class Exchange:
             response.stream = False
 
     def _may_rewrite_error(self, response: Response) -> bool:
-        """Return whether an error has to be read, since it has another API's format or might lack the code for a long
-        prompt."""
+        """Return whether to read an error, which might have another API's format or lack the code for a long prompt."""
         plan = self.plan
         is_about_turn = plan is not None or (self.is_turn and self.backend.is_named)
         is_arriving = response.status_code >= 400 and response.raw_content is None
@@ -404,11 +403,10 @@ class Exchange:
         self._stream(flow, plan)
 
     def open_early(self, flow: HTTPFlow) -> Response | None:
-        """Start the answer of a stream whose client has waited too long; return its headers, or None if it is too
-        early.
+        """Start the answer of a stream whose client has waited too long; return its headers.
 
-        The answer to a round is never started early: a round has no client, and its error can still change the status
-        of the client's answer.
+        Return None if it is too early. The answer to a round is never started early, because a round has no client, and
+        its error can still change the status of the client's answer.
         """
         plan = self.plan
         if plan is None or not plan.stream or self.report.part_of or self.state is not State.OPEN:

@@ -92,8 +92,10 @@ class Guard:
             logger.error("%s", described(problem), exc_info=problem)
 
     def note_logged(self, problem: BaseException | None) -> str:
-        """Count an exception of toolsim that mitmproxy is about to log; return a log message, or "" for other
-        exceptions."""
+        """Count an exception of toolsim that mitmproxy is about to log.
+
+        Return a log message, or "" for an exception that did not occur in toolsim.
+        """
         if not isinstance(problem, Exception) or not place_of(problem):
             return ""
         self.failures += 1

@@ -41,8 +41,7 @@ def error_response(error: ApiError, headers: Mapping[str, str] | None = None) ->
 
 
 def write_error(response: Response, client: Api, backend: Api) -> None:
-    """Convert a backend's error to OpenAI's format, if it has another API's format or reports that the prompt is too
-    long.
+    """Convert a backend's error to OpenAI's format, if it has another format or reports that the prompt is too long.
 
     An error that already has this format, with a message and, for a long prompt, the code, is left unchanged. For a
     client whose API has its own error format, only the status is set here.

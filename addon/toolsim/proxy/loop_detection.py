@@ -100,8 +100,10 @@ class Via:
         self._seed = secrets.token_hex(16)
 
     def has_passed(self, via: str, client: Client) -> bool:
-        """Return whether a request with the header ``via`` ("" for none) has already passed through the client's
-        listener."""
+        """Return whether a request has already passed through the client's listener.
+
+        ``via`` is the request's Via header, "" for none.
+        """
         return bool(via) and self._name(client) in _names(via)
 
     def signed(self, via: str, client: Client) -> str:

@@ -1,5 +1,4 @@
-"""The pages for load balancers and supervisors, which show whether the proxy is alive and whether it is ready to
-answer.
+"""The pages for load balancers and supervisors that show whether the proxy is alive, and whether it is ready to answer.
 
 Both pages are served without a key, so they reveal nothing that a key protects: no address, no model, no version.
 

@@ -9,8 +9,7 @@ from mitmproxy.http import HTTPFlow, Response
 from toolsim.proxy.mitmproxy12 import backup
 
 MAX_BYTES = 4 * 1024 * 1024
-"""Maximum recorded bytes per side of an answer: larger than any turn that people read, but small enough to run for
-long."""
+"""Maximum recorded bytes per side of an answer: more than people read of a turn, but small enough to run for long."""
 
 
 _BLOCK_BYTES = 8 * 1024

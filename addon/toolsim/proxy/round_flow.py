@@ -23,10 +23,9 @@ class RoundFlow:
     policy: Policy | None = None
     """The round's policy, or None for a flow from a file."""
     listener: Listener | None = None
-    """A function that is called with the events of a streamed answer as they arrive, or with all events of any other
-    answer.
+    """A function that is called with the events of an answer as they arrive, or with all of them if it is not streamed.
 
-    It is None for a flow from a file.
+    The function is None for a flow from a file.
     """
     is_side_request: bool = False
     """Whether the round asks the model about a call. Such a round is not part of the conversation."""

@@ -110,10 +110,10 @@ class Rounds:
         return True
 
     def asking(self, flow: HTTPFlow, body: bytes, document: Mapping[str, Any], request: Request | None = None) -> Ask:
-        """Return the function that runs the rounds of a request with the bytes ``body`` and the parsed body
-        ``document``.
+        """Return the function that runs the rounds of a request.
 
-        ``request`` is the client's request if the flow no longer contains it.
+        ``body`` is the request's body as bytes, and ``document`` the parsed body. ``request`` is the client's request
+        if the flow no longer contains it.
         """
         return partial(self._ask, RoundSource(flow, body, document, request))
 

@@ -17,8 +17,7 @@ from mitmproxy.optmanager import OptManager, unset
 
 
 def options_set_early(options: OptManager) -> dict[str, Any]:
-    """Return the deferred options by name, with command-line texts as a ``Texts`` object and values from a file
-    unchanged."""
+    """Return the deferred options by name: command-line texts as ``Texts``, and values from a file unchanged."""
     found: dict[str, Any] = {}
     for name, deferred in options.deferred.items():
         texts = getattr(deferred, "val", None)

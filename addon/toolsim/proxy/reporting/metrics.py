@@ -110,8 +110,7 @@ class Histogram:
         self._sums[key] += seconds
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the histogram in the text format, in which a bucket counts all values up to its upper
-        bound."""
+        """Yield the lines of the histogram in the text format, in which a bucket counts all values up to its bound."""
         yield from self._head
         for labels, counts in sorted(self._counts.items()):
             total = 0
@@ -191,8 +190,7 @@ class Metrics:
         }
 
     def _known(self, *asked: str, **values: Sequence[str]) -> Known:
-        """Return the known label values, or None if the labels include a model or tool, whose values are unknown in
-        advance."""
+        """Return the known label values. Return None if the labels include a model or tool, which can have any name."""
         return None if self.labels & {"model", *asked} else values
 
     def count(self, report: Report, status: int | None, seconds: float, first_byte: float | None = None) -> None:

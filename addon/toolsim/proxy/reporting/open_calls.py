@@ -1,5 +1,4 @@
-"""The calls of finished turns whose outputs have not arrived, so that lost calls are reported with the turn that made
-them.
+"""The calls of finished turns whose outputs have not arrived, so that lost calls are reported with their own turn.
 
 A call is lost if the next request of its conversation contains it without an output: whether or not the client ran it,
 its result never arrived. The report of that request has a warning (``UNANSWERED_CALL``), but it is hard to trace to the
