@@ -23,7 +23,10 @@ FOLLOW_SECONDS = 1.0
 RETRY_SECONDS = 1.0
 """Seconds before a retry after the store has failed."""
 PATIENCE = 20
-"""Number of consecutive store failures after which an answer is given up; a server might be restarting."""
+"""Number of consecutive store failures after which an answer is given up.
+
+A restarting server causes several failures.
+"""
 _OVER = "over"
 
 

@@ -66,7 +66,7 @@ class Approvals:
 class ApprovalPrompt:
     """The prompt for a call that the operator has to approve.
 
-    ``answer`` is the id of the client's flow, which waits.
+    ``answer`` is the id of the client's flow, whose answer waits for the approval.
     """
 
     answer: str

@@ -52,7 +52,7 @@ def failed(message: str, code: str = UNREACHABLE, number: int = -32000) -> ToolO
 def outcome_of(parts: Iterable[Mapping[str, Any]], structured: Any, *, is_error: bool, limit: int) -> ToolOutcome:
     """Return the outcome of a server's result.
 
-    ``parts`` is its content in wire format; ``limit`` is in bytes of text.
+    ``parts`` is the content of the result in wire format, and ``limit`` the maximum size of its text in bytes.
     """
     texts = [_text(part) for part in parts]
     if not texts and structured is not None:

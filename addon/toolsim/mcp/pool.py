@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_CONNECTIONS = 32
 """Maximum number of connections to URLs.
 
-No two clients share one, since servers that clients name have their own credentials.
+Clients do not share these connections, since servers that clients name have their own credentials.
 """
 MAX_OF_ONE = 8
 """Maximum number of connections per client."""
@@ -30,7 +30,7 @@ IDLE_SECONDS = 300.0
 
 
 class TooManyConnections(Exception):
-    """The limit for connections is reached. The message is safe for anyone to read."""
+    """The limit on connections has been reached. The message is safe for anyone to read."""
 
 
 class Pool:
@@ -45,7 +45,7 @@ class Pool:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def tools(self, server: Server, who: Caller = NO_CALLER) -> tuple[RemoteTool, ...]:
-        """Return the tools of a server. If it raises an exception, the message is safe for anyone to read."""
+        """Return the tools of a server. The message of any exception is safe for anyone to read."""
         return await (await self._connection(server, who.owner)).tools(who)
 
     async def call(

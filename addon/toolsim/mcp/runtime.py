@@ -29,7 +29,7 @@ class Pool(Protocol):
     """The connections of this proxy to servers, opened on demand."""
 
     async def tools(self, server: Server, who: Caller = NO_CALLER) -> Sequence[RemoteTool]:
-        """Return the tools of a server. If it raises an exception, the message is safe for anyone to read."""
+        """Return the tools of a server. The message of any exception is safe for anyone to read."""
 
     async def call(
         self, server: Server, tool: str, arguments: Mapping[str, Any], limit: int, who: Caller = NO_CALLER

@@ -125,7 +125,7 @@ def _allowed(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
 
 
 def _free(value: Mapping[str, Any], param: str) -> tuple[Filter, ...]:
-    """Return the tools that need no approval. A tool in both lists needs approval."""
+    """Return filters for the tools that need no approval. A tool in both lists needs approval."""
     param = f"{param}.require_approval"
     match value.get("require_approval"):
         case None | "always":
@@ -190,7 +190,8 @@ def read_tool(declared: Mapping[str, Any], param: str, known: Mapping[str, Serve
         if url is not None and url != own.url:
             message = f"'{label}' is one of this proxy's own servers: omit 'server_url', or choose another label."
             raise BadRequest(message, f"{param}.server_url", "invalid_value")
-        # A tool has to match the filters of both, so a client can only restrict the operator's rules further.
+        # A tool has to match the filters of the operator and of the client, so a client can only restrict the rules
+        # further.
         stricter = own.free
         if declared.get("require_approval") is not None:
             stricter = (*own.free, *free) if own.free and free else ()

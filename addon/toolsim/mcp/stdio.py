@@ -58,7 +58,7 @@ class OutputMeter:
         self._bytes = self._messages = 0
 
     def asked(self) -> None:
-        """Record a request, which resets the counts."""
+        """Record that a request was sent, which resets the counts."""
         self._bytes = self._messages = 0
 
     def add(self, size: int, messages: int = 0) -> None:

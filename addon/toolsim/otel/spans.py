@@ -76,7 +76,7 @@ class Spans(Feature):
     def resend(self, flow: HTTPFlow, exchange: Exchange) -> None:
         """End the span of a turn that the backend has rejected.
 
-        Begin the next one unless the client receives an error.
+        Begin the span of the next turn unless the client receives an error.
         """
         if self._chat is not None:
             _end(self._chat, str(self._status))

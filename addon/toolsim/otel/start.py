@@ -1,4 +1,4 @@
-"""Checks whether traces are enabled. Imports OpenTelemetry only if they are."""
+"""Checks whether traces are enabled, and imports OpenTelemetry only in that case."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def asked_by(environment: Mapping[str, str]) -> str:
 
 
 def addons(environment: Mapping[str, str]) -> list[object]:
-    """Return the addon, to be loaded after ``ToolSim``.
+    """Return a list with the addon, which has to be loaded after ``ToolSim``.
 
-    Return no addon if traces are disabled or a package is missing.
+    The list is empty if traces are disabled or a package is missing.
     """
     asked = asked_by(environment)
     if not asked:

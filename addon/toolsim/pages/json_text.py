@@ -44,7 +44,7 @@ def compact(value: Any) -> str:
 
 
 def _lines(value: Any, depth: int) -> list[str]:
-    """Return the lines of a value with relative indentation. A value that fits on a line has only one."""
+    """Return the lines of a value with relative indentation, or a single line if the value fits on one."""
     if isinstance(value, _Number):
         return [value]
     if not isinstance(value, list):

@@ -1,4 +1,7 @@
-"""A page of plain text with headings, indented paragraphs, and quotations marked with a bar. Takes linear time."""
+"""A page of plain text with headings, indented paragraphs, and quotations marked with a bar.
+
+Building a page takes linear time.
+"""
 
 from __future__ import annotations
 

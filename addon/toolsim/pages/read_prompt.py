@@ -1,8 +1,8 @@
 """Parses tool definitions and records in a prompt, for the content views and the scripted model.
 
 The modules that write these parts are in ``toolsim/request/``: ``manifest`` and ``forms`` (the manifest), ``notation``
-(argument templates), ``record`` (past calls and outputs), ``suffix`` (instructions at the end of a prompt). The proxy
-itself never parses prompts.
+(argument templates), ``record`` (past calls and outputs), ``prompt_suffix`` (instructions at the end of a prompt). The
+proxy itself never parses prompts.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def _unreadable(page: Page, data: bytes) -> None:
     page.text(pretty(data.decode(errors="replace")))
 
 
-# -- pieces
+# -- pieces --
 
 
 def _choices(page: Page, answer: ReadAnswer, report: Mapping[str, Any] | None) -> None:
@@ -171,7 +171,7 @@ class _Marks:
     def split(self, text: str) -> Iterator[tuple[str, str | None]]:
         """Yield the parts of the choice's next run of text.
 
-        Each block has a description of its verdict, prose has None.
+        Each part is paired with a description of the block's verdict, or with None for prose.
         """
         if not self._judged:
             for piece, is_block in prose_and_blocks(text):
@@ -226,7 +226,7 @@ def _spelled_out(verdict: str) -> str:
     return verdict
 
 
-# -- the report
+# -- the report --
 
 
 def _errors(page: Page, answer: ReadAnswer, received: ReadAnswer | None) -> None:

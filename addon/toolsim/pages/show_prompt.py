@@ -19,7 +19,7 @@ def show_prompt(data: bytes) -> str:
             for part in item.parts:
                 page.verbatim(part_text(part))
         else:
-            # Structured calls and outputs are shown as text, like in the prompt of a text-only model.
+            # Structured calls and outputs are shown as text, as in the prompt of a text-only model.
             for who, text in conversation_rows([item]):
                 page.verbatim(f"▌{who}\n{text}")
     if not items:

@@ -134,7 +134,7 @@ def _instructions(request: ClientRequest) -> Message:
     return Message("system", (Text(request.instructions),))
 
 
-# -- head
+# -- head --
 
 
 def _facts(
@@ -196,7 +196,7 @@ def _tool(page: Page, tool: Tool, *, hidden: bool) -> None:
         page.text(clip(tool.description, _MAX_DESCRIPTION), 3)
 
 
-# -- conversation
+# -- conversation --
 
 
 def _item(page: Page, item: Item, catalog: Catalog | None, speaker: str) -> str:

@@ -68,9 +68,9 @@ KEEPALIVE_SECONDS = 10.0
 class ToolSim:
     """Adds function calling to text-only backends.
 
-    ``keepalive``: seconds of silence after which the client of a stream receives a keep-alive. ``alone``: whether
-    nothing else shares the event loop, so that hooks can run synchronously. ``by_hand``: full names of options that
-    count as set explicitly even if they have their default values.
+    ``keepalive`` is the number of seconds of silence after which the client of a stream receives a keep-alive.
+    ``alone`` specifies that nothing else shares the event loop, so that hooks can run synchronously. ``by_hand``
+    contains the full names of options that count as set explicitly even if they have their default values.
     """
 
     exchanges: ClassVar = Exchanges()
@@ -120,7 +120,10 @@ class ToolSim:
             self._drain,
             Clearance(self.guard),
         ]
-        """The addons loaded with this addon. Their hooks run after its own, and ``Clearance`` has to be the last."""
+        """The addons that are loaded together with ``ToolSim``. Their hooks run after its hooks.
+
+        ``Clearance`` has to be the last addon.
+        """
 
     def _wire(self, settings: Settings) -> None:
         """Create the objects that depend on settings. They have no state, only references to longer-lived objects."""
@@ -213,9 +216,9 @@ class ToolSim:
         return started
 
     def done(self) -> Awaitable[None]:
-        """Stop all components. This hook is not async, because a reload of the script calls it without awaiting.
+        """Stop all components. mitmproxy awaits the returned task when it exits.
 
-        When mitmproxy exits, it awaits the returned task.
+        This hook is not async, because a reload of the script calls it without awaiting.
         """
         self._is_running = False
         patches.uninstall()

@@ -1,6 +1,6 @@
 """Commands that list the calls that wait for approval, and approve or refuse them.
 
-The flow list shows waiting flows.
+The flow list marks the flows whose answers are waiting.
 """
 
 from __future__ import annotations

@@ -140,7 +140,10 @@ class Attempt(Feature):
         return True
 
     def take_resent(self, exchange: Exchange, flow: HTTPFlow, done: RequestResult) -> None:
-        """Send the request, rewritten by the ``second`` job, or unchanged if it no longer has to be rewritten."""
+        """Replace the flow's request with the request that the ``second`` job rewrote.
+
+        If no rewriting is needed anymore, restore the client's request.
+        """
         assert self.second is not None
         self._job, self.second = self.second, None
         request = flow.request

@@ -24,10 +24,7 @@ class AuxiliaryRequest(Feature):
     def __init__(self, action: Action) -> None:
         self._action = action
         self._prepared = b""
-        """For a summary, the messages that are kept.
-
-        For a token count, an estimate, until the estimate has been sent.
-        """
+        """The messages that a summary keeps, or an estimated token count that has not been sent yet."""
 
     @override
     def on_job(self, flow: HTTPFlow, job: RequestJob) -> RequestJob:

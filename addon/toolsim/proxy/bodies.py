@@ -1,7 +1,7 @@
 """Rewrites the body of a request or an answer once it has arrived, in this process or in a worker.
 
 request ──▶ stored data is loaded ──┬─▶ answered in the background
-                                    ├─▶ handed over to the runner if several rounds are possible
+                                    ├─▶ passed to the runner if several rounds are possible
                                     └─▶ rewritten for its backend
 
 answer  ──▶ rewritten if not streamed ──▶ retried as plain text if necessary ──▶ stored ──▶ sent; the exchange ends

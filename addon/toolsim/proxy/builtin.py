@@ -80,7 +80,7 @@ class BuiltinBackend:
             self.start(settings, modes)
 
     def stop(self, first: Coroutine[Any, Any, None] | None = None) -> asyncio.Task[None]:
-        """Stop the backend once the coroutine ``first`` has finished, which might still need it."""
+        """Run the coroutine ``first``, which might still need the backend, and then stop the backend."""
         return spawn(self._stop(first), self._tasks)
 
     async def _serve(self, settings: Settings, modes: Sequence[ProxyMode]) -> None:

@@ -1,4 +1,4 @@
-"""Cross-origin requests: the web pages that may read answers, and the headers that permit this."""
+"""Cross-origin requests: the web pages that may read answers, and the headers that allow them to."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ class Dispatcher:
         authorize(request.headers, decision.authorization)
         if decision.to_builtin:
             self.builtin.admit(flow)
-        # Only requests to a backend that the operator named get the Via entry.
+        # Only requests to a backend that the operator named receive the Via entry.
         elif _is_named(flow, decision) and flow.live:
             self.loop_detector.add_via(flow)
 

@@ -9,8 +9,8 @@
    stays open until load balancers have had time to react, because a connection that arrives just as the listener closes
    is lost.
 3. *Wait.* Requests on existing connections are served as usual, each with ``connection: close``. Built-in pages are the
-   exception, so that a monitoring connection stays usable. A busy WebSocket connection is closed (1001) once its client
-   is not waiting for an answer; an idle WebSocket connection is closed immediately.
+   exception, so that a monitoring connection stays usable. A WebSocket connection is closed (1001) once its client is
+   no longer waiting for an answer; an idle WebSocket connection is closed immediately.
 4. *End the remaining answers.* Each stream ends with its API's error event, and an answer whose headers have not been
    sent becomes a 503. Each stream checks its own timers (``timeouts``), so this step takes up to
    ``timeouts.MAX_TICK_SECONDS``. Answers that pass through unread cannot contain an error event, so they are cut off.

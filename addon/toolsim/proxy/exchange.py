@@ -431,7 +431,7 @@ class Exchange:
     def _continue(self, flow: HTTPFlow, response: Response) -> None:
         """Replace the backend's headers in the flow with the headers that were already sent.
 
-        The answer reads the body.
+        The streamed answer then reads the backend's body.
         """
         assert self.early is not None
         self.recorder.begin(response)
@@ -482,8 +482,8 @@ class Exchange:
             listener=self._listener,
             estimate=lambda written: estimated_usage(flow.request.raw_content or b"", written),
         )
-        # This is an assumption, because only the end of the answer, after the headers, shows whether it has token
-        # counts.
+        # Whether the token counts are estimated is an assumption based on earlier answers. Only the end of the answer,
+        # after the headers, shows whether it has token counts.
         has_usage = plan.form.include_usage and not plan.is_verbatim
         self.report.usage_estimated = has_usage and plan.form.model in self.backend.without_usage
         kind = response.headers.get("content-type", EVENT_STREAM) if plan.is_verbatim else EVENT_STREAM

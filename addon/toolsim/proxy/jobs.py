@@ -51,7 +51,7 @@ Rewriting takes at most 16 ms; a worker would add 3 ms.
 """
 
 ROUNDS_OFF = entry("ROUNDS_OFF", "request_too_large")
-"""The warning for a request that is too large for several rounds, so that only one is possible."""
+"""The warning for a request that is too large for several rounds, so that its answer has only one."""
 
 # A body that mentions tools must not pass unread, because its prompt would not explain how to call them.
 _MENTIONS_TOOLS = re.compile(rb'"(?:tools|functions|additional_tools|tool_calls|(?:custom_tool|function)_call)')

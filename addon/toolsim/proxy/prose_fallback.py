@@ -133,7 +133,7 @@ def _after(retry: Retry, further: Ask) -> Ask:
 
 
 class ProseFallback(Feature):
-    """An additional round in progress. ``events`` are the runner's."""
+    """An additional round in progress, whose events come from the runner's ``events``."""
 
     def __init__(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         self._arrived: list[ClientEvent] = []

@@ -9,7 +9,10 @@ from mitmproxy.http import HTTPFlow, Response
 from toolsim.proxy.mitmproxy12 import backup
 
 MAX_BYTES = 4 * 1024 * 1024
-"""Maximum recorded bytes per side of an answer: more than people read of a turn, but small enough to run for long."""
+"""Maximum number of recorded bytes for each side of an answer.
+
+The limit is larger than any turn that a person would read, but small enough for a proxy that runs indefinitely.
+"""
 
 
 _BLOCK_BYTES = 8 * 1024
@@ -95,7 +98,7 @@ class BodyRecorder:
     def store_in(self, flow: HTTPFlow) -> None:
         """Store the sent body in the flow, and the backend's answer in the flow's backup.
 
-        This has to be the last call.
+        No other method of the recorder may be called afterwards.
         """
         response = flow.response
         if response is not None and response.raw_content is None:

@@ -33,7 +33,7 @@ from toolsim.wire.apis import api_of_path
 SOURCE_LINES, ALL_LINES = 5, 60
 """Maximum number of log lines per minute, for one source and for all sources. Also the maximum sizes of bursts."""
 MAX_SOURCES = 1_000
-"""Maximum number of remembered sources, at about 300 bytes each. The most recently refused ones are kept."""
+"""Maximum number of remembered sources, at about 300 bytes each. The most recently refused sources are kept."""
 _NETWORK_BITS = 64
 _SECONDS = 60
 

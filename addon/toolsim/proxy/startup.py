@@ -9,8 +9,8 @@ one-line error. mitmproxy exits if errors were logged at startup.
     toolsim_bakend: no such option; did you mean toolsim_backend?
     toolsim_use_tool: this option was removed: write toolsim_untagged=no_use_tool instead of false
 
-These checks are not needed while the proxy runs, since mitmproxy then rejects an invalid value from ``set`` or mitmweb,
-and keeps the old value.
+While the proxy runs, these checks are not needed: mitmproxy rejects an invalid value from ``set`` or mitmweb, and keeps
+the old value.
 """
 
 from __future__ import annotations

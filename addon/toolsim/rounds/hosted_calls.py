@@ -51,8 +51,8 @@ from toolsim.wire.web_search import query_of, query_parameter, read_limits
 _MAX_WORDS = 65_536
 """Maximum length of the model's own text that the next round repeats, in characters."""
 _NO = "The user refused this call."
-# After a used approval, the call has run. A client that received an error instead of the answer sends the approval
-# again.
+# If the approval was used, the call has run. A client that received an error instead of the answer might send the
+# approval again.
 _STALE = "This approval is unknown: it was already used, has expired or was never requested. Nothing was run this time."
 _WITHDRAWN = "This call is no longer allowed here. It was not run."
 _OPERATOR = "The operator refused this call, or was not available to approve it. It was not run."
@@ -486,7 +486,7 @@ class HostedCalls:
             if "tool_choice" in body:
                 self.body = {**self.body, "tool_choice": mcp_items.after_calls(body["tool_choice"])}
 
-    # -- client output
+    # -- client output --
 
     def emitted(self, event: ClientEvent) -> None:
         """Record an emitted event of the answer. At the answer's end, store the calls that the client was not shown."""

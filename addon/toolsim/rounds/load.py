@@ -10,7 +10,7 @@ MAX_CHARS = 64 * 1024
 
 
 class Load:
-    """The load that pending events cause. They are removed in the order in which they were added."""
+    """The load that pending events cause. Events are removed in the order in which they were added."""
 
     def __init__(self) -> None:
         self._sizes: deque[int] = deque()

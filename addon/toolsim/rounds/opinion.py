@@ -139,7 +139,7 @@ class OpinionResult:
     def in_words(self, end: Ended) -> tuple[Sequence[ClientEvent], Retry]:
         """Return the emitted events of a round in which no calls remain, and the fault that requests text (rule 4)."""
         passed = [event for event in self.passed if not isinstance(event, TextDelta)]
-        # The events are not searched for among the passed events, because both lists can contain tens of thousands of
+        # The events are not filtered by membership in ``passed``, because both lists can contain tens of thousands of
         # events.
         otherwise = [
             event for event in self.whole if isinstance(event, TextDelta | CallStarted | CallDelta | CallEnded)

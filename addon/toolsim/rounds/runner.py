@@ -190,7 +190,7 @@ class _Answering:
         )
         self._record = ClientRecord(job.api, job.form, job.report)
         self._listed: list[ClientEvent] = []  # Events that are emitted once the answer is opened.
-        self._last: Retry | None = None  # The fault because of which the current round was started.
+        self._last: Retry | None = None  # The fault that caused the current round.
 
     async def events(self) -> AsyncGenerator[ClientEvent | Refused]:
         """Run the rounds, and yield the events of the answer."""
@@ -380,7 +380,7 @@ def _status(end: Failed | Refused) -> int:
 
 
 def _is_no_worse(end: Failed | Refused, last: Retry) -> bool:
-    """Return whether the failure of the last round is at least as informative as the fault that it was to repair."""
+    """Return whether the failure of the last round is at least as informative as the fault that led to the round."""
     return last.fault.reason == FIND_TOOLS or (_is_verdict(end) and isinstance(last.otherwise[-1], Failed))
 
 

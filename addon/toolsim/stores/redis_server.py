@@ -172,7 +172,7 @@ def open_store(place: str, bounds: StoreLimits) -> Store:
 class RedisStore:
     """Stores records in the Redis server at ``url``.
 
-    ``clock`` returns seconds since 1970, None for the server's clock.
+    ``clock`` returns seconds since 1970. If it is None, the server's clock is used.
     """
 
     def __init__(

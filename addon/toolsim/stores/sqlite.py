@@ -2,7 +2,7 @@
 
 Committed data survives the end of this process at any moment (WAL, ``synchronous=NORMAL``). After a power failure, the
 most recent writes can be lost, but never only part of a write. Only the owner can read the file and the files that
-SQLite creates next to it. Deleted values are overwritten, large ones a little later.
+SQLite creates next to it. Deleted values are overwritten, large values a little later.
 
 Reads and writes each have a thread and a connection, so that no read waits for a slow disk write, and partitions take
 turns. A stuck thread delays queued work only until that work times out, and the queue is bounded. After an error other
@@ -13,10 +13,10 @@ Large values have a third thread and connection, which also copies the WAL into 
 waits for the disk and would otherwise delay the commit of the current writer. A lock of this module lets one thread
 write at a time; with SQLite's own lock, the other thread would retry only after up to 100 ms.
 
-A large value is written and deleted in parts, each in its own transaction, so that a small write waits for one part at
-most. Then the record is written, with the number of the parts as its value. While no record has that number, it is in
-the table ``unheld``: from the first part until the record is written, and again once the record is deleted. Parts left
-behind by a killed process are deleted when they are ``due``.
+A large value is written and deleted in parts, each in a separate transaction, so that a small write waits for one part
+at most. Then the record is written, with the number of the parts as its value. While no record has that number, the
+number is in the table ``unheld``: from the first part until the record is written, and again once the record is
+deleted. Parts left behind by a killed process are deleted when they are ``due``.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Resending(OwnStream):
             yield from super().state_consume_response_body(event)
 
     def is_refused(self, exchange: Exchange) -> bool:
-        """Return whether the error rejects the attempted feature, so that a request without it can succeed."""
+        """Return whether the error rejects the attempted feature, so that the request without it can succeed."""
         attempt = exchange.find(Attempt)
         assert self.flow.response is not None
         if attempt is None or 200 <= self.flow.response.status_code < 300:

@@ -105,7 +105,7 @@ class FastPath:
             self._wake(_raising(problem))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell mitmproxy that the connection is closed."""
+        """Notify mitmproxy that the connection is closed."""
         if exc is not None and not isinstance(exc, OSError):
             # The exception was raised by a method of this class (rule 6).
             self._wake(_raising(exc))

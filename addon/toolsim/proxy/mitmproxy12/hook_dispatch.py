@@ -7,7 +7,7 @@ addons whose class has no such hook, which saves a sixth of the CPU time that mi
 Relies on these internals of mitmproxy 12.2:
 
 1. ``AddonManager.trigger_event`` awaits ``invoke_addon`` for each addon of ``chain``, in order, within ``safecall``,
-   which logs exceptions; ``AddonHalt`` ends it.
+   which logs exceptions; ``AddonHalt`` ends the loop.
 2. mitmproxy's own addons define their hooks in their classes. Only addons with an attribute ``addons`` contain others.
 """
 
@@ -21,16 +21,16 @@ _ORIGINAL = AddonManager.trigger_event
 _OWN_ADDONS = "mitmproxy.addons."
 
 _skipped: dict[str, frozenset[type]] = {}
-"""By hook: the classes of mitmproxy's own addons without it, of those that were loaded when it was first called."""
+"""Maps each hook to the classes of mitmproxy's own addons without it, as of the first call of the hook."""
 
 
 def install() -> None:
-    """Skip addons from now on."""
+    """Skip addons that do not handle a hook, from now on."""
     AddonManager.trigger_event = _trigger_event  # type: ignore[method-assign]
 
 
 def uninstall() -> None:
-    """Restore mitmproxy's method."""
+    """Restore mitmproxy's method for calling hooks."""
     AddonManager.trigger_event = _ORIGINAL  # type: ignore[method-assign]
 
 

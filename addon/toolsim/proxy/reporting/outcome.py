@@ -205,6 +205,6 @@ def _note_lost_calls(turn: OpenTurn) -> None:
 
 
 def _comment(flow: HTTPFlow | None, comment: str) -> None:
-    """Set a flow's comment, unless it already has one, as from a user."""
+    """Set a flow's comment, unless it already has a comment, such as a user's."""
     if flow is not None and not flow.comment:
         flow.comment = flow.metadata[COMMENT] = comment

@@ -124,7 +124,7 @@ async def _other_place(client: SimpleAsyncHTTPClient, url: str, settings: Settin
     """Return the problem of a base URL without a list of models, or an empty list if it nevertheless has an API."""
     for api in APIS.values():
         request = page_request(url + api.path_suffix, settings.upstream_key, ASK_SECONDS, "{}")
-        # An API rejects the empty body with a status other than these two.
+        # An API rejects the empty body with a status other than 404 and 405.
         if (await client.fetch(request, raise_error=False)).code not in (404, 405):
             return []
     for place in other_places(url):
