@@ -136,7 +136,7 @@ class Runs:
             run.why = run.why or why
             run.task.cancel()
             await asyncio.wait([run.task])
-        # A task that never started did not clean up after itself.
+        # The entry is removed here, because a task that never started did not clean up after itself.
         self._runs.pop(run.lease.id, None)
         run.end_turn()
 

@@ -35,7 +35,7 @@ from toolsim.mcp.stdio import run_server
 from toolsim.version import __version__
 
 logger = logging.getLogger(__name__)
-# These packages log URLs and the messages of a server, which might contain secrets.
+# The package ``mcp`` and its HTTP client log URLs and the messages of a server, which might contain secrets.
 for _name in ("mcp", "client", "httpx2", "httpcore2"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 

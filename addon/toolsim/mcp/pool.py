@@ -40,7 +40,7 @@ class Pool:
         self._clock = clock
         self._module: ModuleType | None = None
         self._connections: OrderedDict[Server, McpConnection] = OrderedDict()
-        # The owner of each connection.
+        # The owners of the connections to MCP servers.
         self._owners: dict[Server, str] = {}
         self._ending: set[asyncio.Task[None]] = set()
 

@@ -63,7 +63,7 @@ def _adopt_orphans() -> bool:
     """Become the parent of orphaned descendants; return whether the system supports this."""
     if sys.platform != "linux":
         return False
-    import ctypes  # This module is needed only on Linux.
+    import ctypes  # The module ``ctypes`` is imported here, because it is needed only on Linux.
 
     return bool(ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 

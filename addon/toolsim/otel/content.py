@@ -40,7 +40,7 @@ from toolsim.wire.hosted_items import ServedCall
 from toolsim.wire.json_codec import dump, parse_object
 
 VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-# These are older and newer values of the variable. Events, which the last value also enables, are not created here.
+# The list contains older and newer values of the variable. Events, which the last value enables, are not created here.
 _ON = ("true", "1", "span_only", "span_and_event")
 
 MAX_BYTES = 64 * 1024 * 1024

@@ -186,7 +186,7 @@ def _answered(answer: bytes) -> Attributes:
 def failure(report: Report, status: int | None) -> str:
     """Return the error class of a turn, which is its error code or the HTTP status; "" if there was no error."""
     if report.error:
-        # The code can come from the backend and contain any text.
+        # An error code is replaced with OTHER unless it is a plain name, because it can be any text from the backend.
         return OTHER if loggable_name(report.error) != report.error else report.error
     if status is None:
         return ABORTED

@@ -121,7 +121,7 @@ class LoggingExporter(SpanExporter):
             return SpanExportResult.FAILURE
 
     def log_failure(self, why: str) -> None:
-        """Log the loss of spans, once until an export succeeds again."""
+        """Log the loss of spans. It is logged only once, until an export succeeds again."""
         if not self._is_failing:
             self._is_failing = True
             logger.warning("toolsim: traces cannot be exported: %s", " ".join(why.split())[:_MAX_WORDS])

@@ -22,7 +22,7 @@ from toolsim.request.prompt_suffix import NO_CALL
 from toolsim.request.record import ERROR
 from toolsim.wire.json_fields import loaded
 
-# These patterns match the lines that identify entries.
+# The following patterns match the lines that identify entries of a manifest.
 _TAG = re.compile(r"(?:  )?<([A-Za-z_][A-Za-z0-9_.-]*)>(?:\{|$)")
 _CALL = re.compile(r'  <[^<>]+>\{"name": ("(?:[^"\\]|\\.)*"), "arguments": (\{.*\})\}</[^<>]+>')
 _PARAMETERS = "  parameters: "

@@ -56,7 +56,7 @@ def show_answer(data: bytes, facts: AnswerFacts) -> str:
     if received is not None and received.known and received.pieces:
         page.heading("THE MODEL WROTE")
         _choices(page, received, report)
-        # In this case, only field names and ids were rewritten.
+        # If the backend's and the client's pieces are equal, only field names and ids were rewritten.
         if received.pieces == answer.pieces and not received.calls:
             page.gap()
             page.line("The client got the same.", 0)

@@ -119,7 +119,7 @@ class Backend:
             since = now - self.asked_at
             if since < self.rest:
                 return False
-            # After a long pause, the interval is reset.
+            # The interval between probes is reset after a long pause.
             self.rest = min(2 * self.rest, MAX_REST_SECONDS) if since < 4 * self.rest else REST_SECONDS
         self.asked_at = now
         return True
@@ -248,7 +248,7 @@ async def _recognise(backend: Backend, key: str) -> None:
 
 async def page_client(pages: int = 1) -> SimpleAsyncHTTPClient:
     """Return a client for probing a backend with ``pages`` concurrent requests."""
-    # This import takes half of the startup time. It runs in a thread, so that no other request has to wait.
+    # Importing the client takes half of the startup time. A thread imports it, so that no other request has to wait.
     await asyncio.to_thread(import_module, "toolsim.proxy.paced_client")
     from toolsim.proxy.paced_client import PacedClient
 

@@ -107,7 +107,7 @@ class BuiltinBackend:
                 ", ".join(elsewhere),
             )
         elif settings.builtin == "codex":
-            # This message does not promise an available backend, because Codex's supervisor logs whether Codex is
+            # The message does not promise an available backend, because Codex's supervisor logs whether Codex is
             # available.
             message = "toolsim: requests to this listener, under /v1, go to the codex backend on %s:%s"
             logger.info(message, LOOPBACK, self.port)

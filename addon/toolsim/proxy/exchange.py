@@ -130,7 +130,7 @@ class State(Enum):
     STREAMED = "streamed"
     """The answer is rewritten as it arrives (``Exchange.streamed``)."""
     PASSED = "passed"
-    """The answer is not rewritten, such as a backend's error response."""
+    """The answer passes unchanged, as a backend's error response does."""
     REFUSED = "refused"
     """The answer is toolsim's own error: a bad request, a backend that cannot be reached or does not answer, …"""
     DELEGATED = "delegated"

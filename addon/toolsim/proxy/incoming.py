@@ -94,7 +94,7 @@ class IncomingReader:
         """Return the host and port with which the client reached the proxy, and set the backend's Host."""
         request = flow.request
         found = request.authority or request.host_header or ""
-        # A flow from a file is left unchanged.
+        # The Host is replaced only in live flows. A flow from a file is left unchanged.
         if flow.live and isinstance(flow.client_conn.proxy_mode, ReverseMode) and self._replaces:
             request.host_header = hostport(request.scheme, request.host, request.port)
         return found

@@ -80,7 +80,7 @@ class ProseFallbacks:
             await asked.wait()
             events += asked.take()
         if not events or not isinstance(events[-1], Ended | Failed):
-            return done  # The client has disconnected.
+            return done  # Without a final event, the client has disconnected.
         writer = APIS[plan.client].writer(plan.form)
         for event in events:
             writer.write(event)
@@ -172,8 +172,8 @@ class ProseFallback(Feature):
     async def _follow(self, events: AsyncGenerator[ClientEvent | Refused]) -> None:
         async with aclosing(events):
             async for event in events:
-                # These events are dropped, because the first round has been answered. The client has the start of the
-                # answer, which cannot be rejected anymore.
+                # Opened and Refused are dropped, because the first round has been answered. The client has the start of
+                # the answer, which cannot be rejected anymore.
                 if not isinstance(event, Opened | Refused):
                     self._arrived.append(event)
                     self._load.add(event)

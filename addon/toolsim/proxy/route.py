@@ -267,7 +267,8 @@ def endpoint(path: str) -> str:
     plain = path.partition("?")[0].rstrip("/")
     if plain.endswith(MODELS):
         return MODELS
-    # This path names a single model. It must include the version, because "/models/…" could be a page of any website.
+    # A path such as "/v1/models/NAME" names a single model. The version is required, because "/models/…" could be a
+    # page of any website.
     one = re.search(rf"/v1({MODELS}/.+)$", plain)
     return one[1] if one else ""
 

@@ -374,7 +374,7 @@ class HostedCalls:
             item = self._items.mcp_call(asked.server.label, name, arguments, decision.id)
             outcome = await self._called(asked.server, item)
             events = [*item.begin(), *item.end(outcome.output, outcome.error)]
-            # The call has this id in the history of the next request.
+            # In the history of the next request, the call has the id of its item.
             call_id = item.id
         return events, (Call(call_id, shown, arguments), CallOutput(call_id, (Text(outcome.shown),)))
 

@@ -238,7 +238,7 @@ class SecondOpinion:
         return tool if self._verdicts[tool.name] is False else None
 
     async def _verdict(self, rule: str, asked: str, pose: AskModel) -> bool | None:
-        """Ask a question; return whether the answer is yes, or None for any other answer or no answer."""
+        """Ask a question; return True for the answer yes, False for no, and None for any other answer or no answer."""
         question = pose(rule, asked)
         if question is None:
             return None

@@ -183,7 +183,7 @@ class _Answering:
         self._hosted = job.hosted
         self._course: RoundPlanner
         self._opinion: SecondOpinion | None = None
-        # In this output mode, each call is followed by its XML as text, which would otherwise be lost.
+        # In output modes with XML, each call is followed by its XML as text, which would otherwise be lost.
         in_words = job.policy.output_mode != "openai-json"
         self._merger = Merger(
             text_follows_calls=job.api.text_follows_calls or in_words, max_calls=job.policy.tool_block_max
@@ -305,7 +305,7 @@ class _Answering:
     def _aside(self, rule: str, question: str) -> Round | None:
         return self._course.side_request(rule, question, seconds=self._seconds)
 
-    # These methods choose the next round. They return None if the answer ends here.
+    # The following methods choose the next round. They return None if the answer ends.
 
     def _after_tools(self, before: Round, hosted: HostedCalls) -> Round | None:
         if self._merger.has_called or hosted.is_waiting:

@@ -158,8 +158,8 @@ class SocketConnection:
         except ConnectionError:
             return  # The client is gone, and the server will report it.
         finally:
-            # This flag is needed because the set is updated only later, and an error added in between would never be
-            # sent.
+            # A flag is used because the set of tasks is updated only later, and an error added in between would never
+            # be sent.
             self._is_sending_errors = False
 
     async def stop(self, error: ApiError | None = STOPPED) -> None:

@@ -216,7 +216,7 @@ class RequestDraft:
 
 
 def draft_of(body: Mapping[str, Any], *, generates: bool = True) -> RequestDraft:
-    """Return the draft of a request."""
+    """Return the draft of a request with this body."""
     previous, items = body.get("previous_response_id"), body.get("input")
     draft = RequestDraft(
         dump(body).encode(),

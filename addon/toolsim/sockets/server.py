@@ -95,7 +95,7 @@ class SocketServer:
             websocket.accept()
             await _Handler(self, websocket, *taken).run()
         except (OSError, TimeoutError):
-            pass  # The client is gone.
+            pass  # A connection error means that the client is gone.
         finally:
             websocket.shut()
 

@@ -95,7 +95,7 @@ class OwnStream(HttpStream):
         self.child_layer = Relay(self.context, self.flow)
         self._handle_event = self.passthrough
         yield from self.child_layer.handle_event(Start())
-        # This command is the last one, because it lets the client's first bytes through.
+        # The end of the upgrade response is sent last, because it lets the client's first bytes through.
         yield SendHttp(ResponseEndOfMessage(self.stream_id), self.context.client)
 
     @override

@@ -116,7 +116,7 @@ def parse(values: Any, *, keepalive: float = Limits().keepalive) -> Settings:
     builtin = backend if backend in BUILTIN else None
     policy = policy_fields(parsed) | {"backend": "auto" if builtin else backend}
     largest = parsed["max_body_bytes"]
-    # These fields have the same names as their options.
+    # These settings have the same names as their options, so they are passed unchanged.
     own = {name: value for name, value in parsed.items() if name in Settings.__dataclass_fields__}
     return Settings(
         policy=Policy(**policy),
@@ -229,7 +229,7 @@ def folder_problem(folder: Path) -> str:
 
 
 def _delimiter(value: str) -> str:
-    match value.lower():  # These spellings are also accepted by the predecessor's flag.
+    match value.lower():  # The predecessor's flag accepts the same spellings.
         case "1" | "true" | "yes" | "on":
             return "\n\n"
         case "0" | "false" | "no" | "off":

@@ -35,11 +35,13 @@ logger = logging.getLogger(__name__)
 FIELDS = "toolsim_fields"
 """The name of a log record's attribute (``extra``) that contains the record's fields for the form ``json``."""
 
-# This logger writes six lines per turn about opened and closed connections on both sides.
+# The logger of connections writes six lines per turn, about opened and closed connections on both sides.
 _CONNECTIONS = logging.getLogger("mitmproxy.proxy.server")
-# This logger warns about a certificate for each probed page of a backend. The banner already has one line about it.
+# Tornado's logger warns about a certificate for each probed page of a backend. The banner already has one line about
+# it.
 _TORNADO = logging.getLogger("tornado.general")
-# These are the requests for which mitmdump logs its own two lines. toolsim does not log them, except polling requests.
+# The filter selects requests for which mitmdump logs its own two lines: those that toolsim does not log, except polling
+# requests.
 _COUNTS = [f"{api.path_suffix}{api.token_count.path_suffix}" for api in APIS.values() if api.token_count]
 _TURNS = "|".join(map(re.escape, [*(api.path_suffix for api in APIS.values()), *_COUNTS]))
 _PAGES = "|".join(re.escape(path.rstrip("/")) for path in PAGES)
