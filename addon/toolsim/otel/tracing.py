@@ -15,7 +15,7 @@ from toolsim.proxy.addon import ToolSim
 
 
 class Tracing:
-    """Observes the exchanges of the core."""
+    """An addon that attaches spans to the exchanges of the core."""
 
     def __init__(self, export: Export) -> None:
         self._export = export

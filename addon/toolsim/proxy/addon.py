@@ -60,8 +60,8 @@ from toolsim.proxy.worker import WorkQueue
 
 logger = logging.getLogger(__name__)
 
-# This interval is long enough that keep-alives are rare, and short enough for clients that give up after 30 s without
-# an event.
+# The interval of keep-alives is long enough that they are rare, and short enough for clients that give up after 30 s
+# without an event.
 KEEPALIVE_SECONDS = 10.0
 
 

@@ -251,7 +251,7 @@ class Dispatcher:
                 return None
             turn = started
         report.client = api.name if api is not None else ""
-        # The path of the model list is the same in all APIs.
+        # The headers determine the client's API, because the path of the model list is the same in all APIs.
         client = api or api_of_headers(incoming.headers) or CHAT
         exchange = self._open(flow, owner, report, backend)
         exchange.action, exchange.round, exchange.replay, exchange.user_turn = action, asked, replay, turn

@@ -107,7 +107,7 @@ class Merger:
             case KeepAlive():
                 return [event]
             case HostedStarted() | PassThrough():
-                # Text after the item is a separate message.
+                # Text after a hosted call or an item that passes through is a separate message.
                 self._line_end = None
         self.has_emitted = True
         return [event]
