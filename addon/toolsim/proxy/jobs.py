@@ -208,8 +208,7 @@ class RequestJob(Job[RequestResult]):
     action: Action | None = None
     """The auxiliary operation, None if the request is a turn. An auxiliary request is always rewritten."""
     marks_of_rounds: tuple[bytes, ...] | None = None
-    """Byte strings that occur in requests which need several rounds, for a request that is too large for them; else
-    None."""
+    """Byte strings that occur in requests which need several rounds, if this one is too large for them, else None."""
     result = RequestResult
 
     @override
