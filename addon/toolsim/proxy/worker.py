@@ -252,8 +252,9 @@ def _bound_memory(growth: int | None) -> None:
 if __name__ == "__main__":
     # Ctrl-C is intended for the proxy, which ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The priority is lowered, because the proxy itself takes precedence over large bodies on a busy machine.
+    # On a busy machine, the proxy itself takes precedence over large bodies. But with a much lower priority, a local
+    # model that uses all cores would delay them for seconds.
     if hasattr(os, "nice"):
-        os.nice(10)
+        os.nice(5)
     with contextlib.suppress(BrokenPipeError):
         serve(sys.stdin.buffer, sys.stdout.buffer)

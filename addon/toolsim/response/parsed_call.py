@@ -15,12 +15,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
-from xml.sax.saxutils import escape as xml_escape
 
 from toolsim.core.plan import Tool
 from toolsim.response.call_keys import (
@@ -495,6 +495,8 @@ def use_tool_text(tool: Tool, arguments: str) -> str:
     if tool.kind == "custom":
         values = {"input": arguments}
     order = [name for name in tool.declared if name in values]
-    lines = ["<use_tool>", f"  <name>{xml_escape(tool.name)}</name>"]
-    lines += [f"  <{name}>{xml_escape(values[name])}</{name}>" for name in dict.fromkeys([*order, *values])]
+    lines = ["<use_tool>", f"  <name>{html.escape(tool.name, quote=False)}</name>"]
+    lines += [
+        f"  <{name}>{html.escape(values[name], quote=False)}</{name}>" for name in dict.fromkeys([*order, *values])
+    ]
     return "\n".join([*lines, "</use_tool>"])
