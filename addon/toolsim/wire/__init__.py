@@ -1,5 +1,5 @@
-"""The three APIs on the wire: converts bytes and dicts to neutral values and back.
+"""The three APIs on the wire: converts bytes and dicts to API-neutral values and back.
 
-Only this package contains wire formats. Other modules name an API (``plan.ApiName``) and get its implementation from
+Only this package handles wire formats. Other modules name an API (``plan.ApiName``) and look up its implementation in
 ``apis``.
 """

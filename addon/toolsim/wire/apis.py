@@ -1,4 +1,4 @@
-"""The APIs, and the assignment of paths, bodies and events to them.
+"""The APIs, and the functions that find the API of a path, body or event.
 
 Each API is one object (``api.py``) with its own folder. To add an API, add an object to ``APIS`` and a name to
 ``plan.ApiName``.
@@ -18,64 +18,64 @@ from toolsim.wire.responses.api import RESPONSES
 
 __all__ = ("APIS", "CHAT", "MESSAGES", "RESPONSES")
 
-# In the order in which they are checked.
+# The order is the order of the checks that recognize a body or event.
 APIS: Mapping[ApiName, Api] = {api.name: api for api in (RESPONSES, MESSAGES, CHAT)}
 
 
 def api_of_path(path: str) -> Api | None:
-    """Return the API whose requests are sent to ``path`` (query included), or None."""
+    """Return the API whose requests are sent to ``path`` (which includes the query), or None."""
     plain = path.partition("?")[0].rstrip("/")
     return _first(lambda api: plain.endswith(api.path_marker))
 
 
 def api_named(name: str) -> Api | None:
-    """Return an API by its name, or None if there is none."""
+    """Return the API with this name, or None if no API has it."""
     return _first(lambda api: api.name == name)
 
 
 def api_of_headers(headers: Mapping[str, str]) -> Api | None:
-    """Return the API that a request's headers identify (by their lower-case names), or None."""
+    """Return the API that a request's headers (with lower-case names) identify, or None."""
     return _first(lambda api: any(name in headers for name in api.headers))
 
 
 def api_of_request(body: Mapping[str, Any]) -> Api:
-    """Return the API in which a request's ``body`` is written; an ambiguous body counts as Responses."""
+    """Return the API of a request's ``body``; an ambiguous body counts as Responses."""
     return _first(lambda api: api.is_request(body)) or RESPONSES
 
 
 def api_of_answer(body: Mapping[str, Any]) -> Api | None:
-    """Return the API of a non-streamed answer; None for a bare error or anything else."""
+    """Return the API of a non-streamed answer; None for a bare error or any other body."""
     return _first(lambda api: api.is_answer(body))
 
 
 def api_of_event(event: str, data: Mapping[str, Any]) -> Api | None:
-    """Return the API whose stream this event belongs to (``event``: its name or ""), or None if it is ambiguous."""
+    """Return the API whose stream an event belongs to, or None if that is ambiguous; ``event``: its name or ""."""
     kind = string(data.get("type") or event)
     return _first(lambda api: api.is_event(kind, data))
 
 
 def backends_of(client: Api) -> tuple[ApiName, ...]:
-    """Return the order in which a backend's APIs are tried for a client if the operator has not configured one."""
+    """Return the APIs to try at a backend for a client, in order, if the operator has not configured one."""
     return tuple(dict.fromkeys((client.backend, CHAT.name, RESPONSES.name, MESSAGES.name)))
 
 
 NO_API = f"has none of {', '.join(api.path_suffix for api in (CHAT, RESPONSES, MESSAGES))}"
-"""The text for a server without any API."""
+"""Message about a server that has none of the APIs."""
 
 
 def apis_line(found: Iterable[ApiName], missing: Collection[ApiName]) -> str:
-    """Return a description of a server's APIs: "chat (no responses, no messages)"."""
+    """Return a description of a server's APIs, such as "chat (no responses, no messages)"."""
     without = ", ".join(f"no {name}" for name in APIS if name in missing)
     return ", ".join(found) + (f" ({without})" if without else "")
 
 
 def backend_of(client: Api, chosen: ApiName | Literal["auto"]) -> Api:
-    """Return the API of the backend for a client; ``chosen``: the operator's setting."""
+    """Return the API of the backend for a client; ``chosen``: the API that the operator has configured."""
     return APIS[client.backend if chosen == "auto" else chosen]
 
 
 def translated_path(path: str, client: Api, backend: Api) -> str:
-    """Return the path (query included) at a backend of another API."""
+    """Return the path (including the query) that corresponds to ``path`` at a backend of another API."""
     plain, _, query = path.partition("?")
     query = "&".join(part for part in query.split("&") if part != client.own_query)
     return f"{plain.rstrip('/').removesuffix(client.path_suffix)}{backend.path_suffix}{'?' if query else ''}{query}"

@@ -1,14 +1,13 @@
 """Decides which fragments of a call's arguments can be streamed while a backend is still emitting them.
 
-Fragments that were sent cannot be taken back, and only the complete call determines its arguments. A fragment is
-therefore passed on only if the arguments are certain to begin with everything received so far, given the known behavior
-of backends:
+Fragments that were sent cannot be taken back, and the arguments are final only when the call is complete. A fragment is
+therefore passed on only if the arguments are certain to begin with all fragments received so far, given the known
+behavior of backends:
 
-1. Arguments that are an object begin with a brace. Any other kind is judged once complete.
-2. A first fragment that is already a complete object, perhaps an empty one, can be followed by another that replaces
-   it.
-3. A second fragment that begins with the first one repeats it: such fragments are cumulative, and the last one counts.
-4. Half a surrogate pair is not text; its other half might be in the next fragment.
+1. Arguments that are an object begin with a brace. Arguments of any other type are checked once they are complete.
+2. A first fragment that is already a complete (perhaps empty) object can be followed by a fragment that replaces it.
+3. A second fragment that begins with the first repeats it. Such fragments are cumulative, and only the last is valid.
+4. Half of a surrogate pair is not text; the other half might be in the next fragment.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from toolsim.wire.json_fields import loaded
 
 
 class EarlyArguments:
-    """The arguments of one call. ``feed`` receives every fragment of them, in order."""
+    """The arguments of one call. ``feed`` accepts every fragment of the arguments, in order."""
 
     def __init__(self) -> None:
         self._first = ""
@@ -25,7 +24,7 @@ class EarlyArguments:
         self._is_stopped = False
 
     def feed(self, piece: str) -> str:
-        """Return ``piece`` if it can be passed on; from the first fragment that cannot, return ""."""
+        """Return ``piece`` if it can be passed on. After the first fragment that cannot, always return ""."""
         if self._is_stopped or not piece:
             return ""
         if not self._first:
@@ -38,7 +37,7 @@ class EarlyArguments:
         return "" if self._is_stopped else piece
 
     def stop(self) -> None:
-        """Stop passing on fragments."""
+        """Stop passing on fragments of the arguments."""
         self._is_stopped = True
 
 

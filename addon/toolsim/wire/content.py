@@ -1,7 +1,7 @@
-"""Message content of all APIs: reads the client's parts, writes the backend's, and translates between them.
+"""Message content of all APIs: reads the client's parts, writes the backend's parts, and translates between APIs.
 
-Text and images are accepted in any API's shape on any endpoint, since clients mix them. All other parts keep their own
-shape (``Raw``) for a backend of the same API; for backends of other APIs, see ``files``.
+Text and images are accepted in the shape of any API on any endpoint, since clients mix the shapes. All other parts keep
+their original shape (``Raw``) for a backend of the same API; ``files`` converts them for backends of other APIs.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from toolsim.core.plan import ApiName
 from toolsim.wire.files import API_OF, described, file_part
 from toolsim.wire.json_fields import expect, mapping, optional, required, string, wrong_type
 
-# Version 128 and a 64-bit time in seconds, then 64 bytes or more.
+# A Fernet token consists of a version byte (128), a 64-bit time in seconds, and 64 bytes or more.
 _FERNET = re.compile(r"gAAAAA[\w-]{94,}={0,2}", re.ASCII)
 CIPHERTEXT = "ciphertext"
-"""The note about a message whose text only OpenAI's server can read."""
+"""Note on a message whose text only OpenAI's server can read."""
 ROLES: Mapping[str, Role] = {role: role for role in get_args(Role)}
 
 
@@ -60,7 +60,7 @@ def _read_part(part: object, api_name: ApiName, param: str) -> Part:
         case "image_url" | "input_image":
             return _read_image(part, api_name, param)
         case "encrypted_content":
-            # A message to an agent. Without this mark, the client would take plain text for ciphertext.
+            # A message to another agent: without the mark, the client would mistake its plain text for ciphertext.
             content = required(part, "encrypted_content", str, param)
             return Raw(api_name, part) if is_ciphertext(content) else Text(content)
         case "image":
@@ -72,7 +72,7 @@ def _read_part(part: object, api_name: ApiName, param: str) -> Part:
 
 
 def document_text(part: Mapping[str, Any]) -> str | None:
-    """Return the text of a Messages API document, under its title; None if it is not plain text."""
+    """Return the text of a Messages API document, preceded by its title; None if the document is not plain text."""
     source = mapping(part.get("source"))
     if source.get("type") != "text":
         return None
@@ -81,7 +81,7 @@ def document_text(part: Mapping[str, Any]) -> str | None:
 
 
 def _read_source(part: Mapping[str, Any], param: str) -> Part:
-    """Read an image of the Messages API."""
+    """Read the source of an image in the Messages API."""
     source = required(part, "source", dict, param)
     param = f"{param}.source"
     match source.get("type"):
@@ -94,7 +94,7 @@ def _read_source(part: Mapping[str, Any], param: str) -> Part:
 
 
 def is_ciphertext(text: str) -> bool:
-    """Return whether a text is a Fernet token, which OpenAI's server encrypts and decrypts for its clients."""
+    """Return whether a text is a Fernet token. OpenAI's server uses such tokens for text that clients must not read."""
     return _FERNET.fullmatch(text) is not None
 
 
@@ -105,7 +105,7 @@ def _read_image(part: Mapping[str, Any], api_name: ApiName, param: str) -> Part:
         case dict(image):
             url = required(image, "url", str, f"{param}.image_url")
             return Image(url, optional(image, "detail", str, f"{param}.image_url"))
-        case None:  # An image by file id, which is valid only in its own API.
+        case None:  # An image with a file id, which is valid only in the API of the file.
             return Raw(api_name, part)
         case other:
             raise wrong_type(other, "a string or an object", f"{param}.image_url")
@@ -113,16 +113,16 @@ def _read_image(part: Mapping[str, Any], api_name: ApiName, param: str) -> Part:
 
 def translate_item(item: Item, to: ApiName, notes: list[str]) -> Item:
     """Return ``item`` for a backend of the API ``to``; unsupported parts are added to ``notes``."""
-    # Many chat servers do not support the developer role; it replaced the system role.
+    # Many chat servers do not support the developer role, which replaced the system role.
     if isinstance(item, Message) and to == "chat" and item.role == "developer":
         item = Message("system", item.parts, item.name)
     return with_parts_for(item, to, notes)
 
 
 def with_parts_for(item: Item, to: ApiName | None, notes: list[str]) -> Item:
-    """Return ``item`` with the parts that a backend of the API ``to`` supports; ``notes`` as in ``translate_item``.
+    """Return ``item`` with only the parts that a backend of the API ``to`` supports; ``notes``: see ``translate_item``.
 
-    A part that the API does not support is replaced by a line that names it; if ``to`` is None, every part is replaced.
+    A part that the API does not support is replaced by a line that names it. If ``to`` is None, every part is replaced.
     """
     match item:
         case Message():
@@ -152,18 +152,18 @@ def translate_parts(parts: tuple[Part, ...], to: ApiName | None, notes: list[str
 
 
 def _translate(part: Mapping[str, Any], to: ApiName) -> Mapping[str, Any] | None:
-    # Audio has the same shape in both of OpenAI's APIs.
+    # Audio has the same shape in chat completions and in the Responses API.
     is_audio = part.get("type") == "input_audio" and to != "messages"
     return part if is_audio else file_part(part, to)
 
 
 def has_files(items: Iterable[Item]) -> bool:
-    """Return whether a conversation has parts that only some backends support."""
+    """Return whether a conversation contains parts that only some backends support."""
     return any(isinstance(part, Raw) for item in items if isinstance(item, Message | CallOutput) for part in item.parts)
 
 
 def chat_content(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
-    """Return ``parts`` as chat content: one string if all is text (which every backend accepts), else an array."""
+    """Return ``parts`` as chat content: one string (which every backend accepts) if all are text, else an array."""
     texts = [part.text for part in parts if isinstance(part, Text)]
     if len(texts) == len(parts):
         return "\n".join(texts)
@@ -182,9 +182,9 @@ def _chat_part(part: Part) -> dict[str, Any]:
 
 
 def split_instructions(messages: Sequence[Message], *roles: Role) -> tuple[str, Sequence[Message]]:
-    """Return the texts of these roles before a conversation as one text, and the rest, which is not empty.
+    """Split off the leading messages with an instruction role. Return their text, and the rest, which is not empty.
 
-    For APIs with a separate field for instructions; some backends reject system messages elsewhere.
+    APIs with a separate field for instructions need this; some backends reject system messages elsewhere.
     """
     texts: list[str] = []
     for index, message in enumerate(messages):
@@ -196,7 +196,7 @@ def split_instructions(messages: Sequence[Message], *roles: Role) -> tuple[str, 
 
 
 def responses_content(role: Role, parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """Write ``parts`` as the content array of a Responses message; an assistant's text is output."""
+    """Write ``parts`` as the content array of a Responses message; an assistant's text has the type ``output_text``."""
     return [_responses_part(role, part) for part in parts]
 
 

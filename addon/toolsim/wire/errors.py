@@ -1,4 +1,4 @@
-"""Error objects in the shape of OpenAI's APIs: reading and writing."""
+"""Error objects in the format of OpenAI's APIs: parses and writes them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from toolsim.core.errors import ApiError
 
 NO_WORDS = ApiError("The backend reported an error.", status=502)
-"""The result of ``read_error`` for an error without content."""
+"""Result of ``read_error`` for an error without any content."""
 CONTEXT_EXCEEDED = "context_length_exceeded"
-"""OpenAI's code for a prompt that is too long; clients compact the conversation when they see it."""
+"""OpenAI's error code for a prompt that is too long; clients then compact the conversation."""
 _MAX_DETAILS = 5
-# The wording of OpenAI, llama.cpp, vLLM, SGLang, Ollama, LM Studio, Mistral and Anthropic for this error.
+# Wording of OpenAI, llama.cpp, vLLM, SGLang, Ollama, LM Studio, Mistral and Anthropic for a prompt that is too long.
 _SAYS_TOO_LONG = (
     r"exceed(?:s|ed)?|maximum|longer than|greater than|too (?:long|large|many)|overflow|only \d|does not fit"
 )
@@ -26,11 +26,11 @@ _TOO_LONG = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 NO_PATH = (404, 405, 501)
-"""The statuses with which servers reject an unknown path."""
+"""HTTP statuses with which servers reject an unknown path."""
 
 
 def read_error(error: object) -> ApiError:
-    """Return a backend's error from any common shape: an object, flat or nested, or plain text."""
+    """Return a backend's error, given in any common shape: an object, flat or nested, or plain text."""
     if isinstance(error, dict) and isinstance(error.get("error"), dict | str):
         error = error["error"]
     if isinstance(error, dict):
@@ -49,15 +49,15 @@ def read_error(error: object) -> ApiError:
 
 
 def is_too_long(text: str) -> bool:
-    """Return whether an error means that a prompt exceeds the model's context window."""
+    """Return whether an error text reports that a prompt exceeds the model's context window."""
     return _TOO_LONG.search(text) is not None
 
 
 def rejects_path(status: int, body: Mapping[str, Any] | None, model: str) -> bool:
     """Return whether an HTTP error means that the server does not have the path.
 
-    ``body``: the error's JSON object, None if it is not one. ``model``: the requested model, "" if unknown. A 404 that
-    names the model, or an invalid field, is about the request.
+    ``body``: the JSON object of the error, or None. ``model``: the requested model, "" if unknown. A 404 that names the
+    model, or an invalid field, is an error in the request.
     """
     if status != 404 or body is None:
         return status in NO_PATH
@@ -68,13 +68,13 @@ def rejects_path(status: int, body: Mapping[str, Any] | None, model: str) -> boo
 
 
 def _names(model: str, words: str) -> bool:
-    """Return whether a text contains a model's name, but not as part of a longer name or of a path."""
+    """Return whether a text contains a model's name other than as part of a longer name or a path."""
     name = rf"(?<![\w./:-]){re.escape(model)}(?![\w/-]|[.:]\w)"
     return bool(model) and re.search(name, words, re.IGNORECASE) is not None
 
 
 def no_answer(body: Mapping[str, Any], expected: str) -> ApiError:
-    """Return the error for a 2xx answer without ``expected``; some backends report errors with such a status."""
+    """Return the error for a 2xx answer without ``expected``; some backends report errors with a 2xx status."""
     if _text(body.get("message")) or _detail(body.get("detail")):
         return read_error(body)
     message = f"The backend's answer has no '{expected}': it may speak another API (see toolsim_backend)."
@@ -87,7 +87,7 @@ def error_body(error: ApiError) -> bytes:
 
 
 def error_fields(error: ApiError) -> dict[str, Any]:
-    """Return the fields of a Responses ``error`` event: flat as in the API, and nested as some clients read them."""
+    """Return the fields of a Responses ``error`` event: flat, as in the API, and nested, as some clients expect."""
     return {"code": error.code, "message": error.message, "param": error.param, "error": error.body()}
 
 
@@ -101,7 +101,7 @@ def _detail(detail: object) -> str:
 
 
 def _text(value: Any, not_: str = "") -> str:
-    """Return a JSON scalar as text; codes can be numbers."""
+    """Return a JSON scalar as text, since codes and messages can be numbers."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return ""
     text = str(value)

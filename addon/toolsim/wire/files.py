@@ -7,8 +7,9 @@
 | id    | ``file.file_id``         | ``file_id``          | ``source.file_id``, of another store       |
 | name  | ``file.filename``        | ``filename``         | ``title``                                  |
 
-A part goes to a backend of its own API as the client sent it. Content that only one API can decrypt, and base64 data,
-is never shown to a model as text: Claude Code sends each PDF that it reads, 1.4 million characters per megabyte.
+A part reaches a backend of its own API as the client sent it. Base64 data, and content that only one API can decrypt,
+is never shown to a model as text. Claude Code, for example, sends each PDF that it reads, with 1.4 million characters
+per megabyte.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ API_OF: Mapping[str, ApiName] = {
     **dict.fromkeys(("input_file",), "responses"),
     **dict.fromkeys(("document", "image", "container_upload"), "messages"),
 }
-"""Maps types to the API of a part; the endpoint does not determine it, since clients mix them."""
+"""Maps the type of a part to the part's API. The endpoint does not determine the API, since clients mix the shapes."""
 
 _PDF = "application/pdf"
 _FIELDS = ("file_id", "file_data", "filename", "file_url")
@@ -42,7 +43,7 @@ _MAX_NAME = 100
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A document; ``data``: its bytes in base64."""
+    """A document; ``data``: the content of the file in base64."""
 
     name: str = ""
     media_type: str = ""
@@ -86,7 +87,7 @@ def file_part(part: Mapping[str, Any], to: ApiName) -> dict[str, Any] | None:
         source = _source(file)
         return source and {"type": "document", "source": source, **({"title": file.name} if file.name else {})}
     if _is_openai(part):
-        # Both have the same fields, and the ids refer to the same store.
+        # Parts of both OpenAI APIs have the same fields, and their ids refer to the same file store.
         fields = dict(_openai_fields(part))
     else:
         fields = {"filename": file.name or ("document.pdf" if file.media_type == _PDF else "document")}
@@ -115,7 +116,7 @@ def _source(file: _File) -> dict[str, Any] | None:
 
 
 def described(part: Mapping[str, Any]) -> str:
-    """Return the line that replaces a part: its kind, its name or type, and its size."""
+    """Return the line that replaces a part: kind, name or type, and size."""
     kind = string(part.get("type"))
     noun = next((noun for piece, noun in _NOUNS if piece in kind), "")
     noun = noun or (kind if _PLAIN_NAME.fullmatch(kind) else "part")
@@ -137,7 +138,7 @@ def _size(count: int) -> str:
 
 
 def legible(block: Mapping[str, Any]) -> str:
-    """Return a block of an unknown type as JSON, without ciphertext; a short description replaces each binary part."""
+    """Return a block of an unknown type as JSON, without ciphertext, and with a description of each binary part."""
     return dump({key: _legible(value) for key, value in block.items() if key not in _SEALED})
 
 

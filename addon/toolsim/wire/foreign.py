@@ -1,15 +1,16 @@
 """Converts requests written in the shape of a different API to the shape of their path's API.
 
 Clients mix the shapes. In its agent mode, Cursor posts a body of the Responses API to chat completions and, for models
-with "claude-" in their names, the history and tools of the Messages API. Other programs only replace a URL. All of them
-expect an answer in the API of the path. So all three APIs follow one rule: every shape is accepted on every path.
+with "claude-" in their names, the history and tools of the Messages API. Other programs only change a URL. All of these
+clients expect an answer in the API of the path. Therefore, every path accepts every shape.
 
 1. A complete conversation under the field name of another API (``input`` instead of ``messages``, or vice versa) is
-   converted with its settings, which get the names of the path's API. Each conversion goes through chat's shape.
-2. In a conversation under the right name, at the paths of OpenAI's APIs only the parts in another shape are converted:
-   messages with calls, outputs or reasoning, items, tools, and the tool choice. A Messages request that contains
-   anything in the shape of OpenAI's APIs is converted in full, since its roles have to alternate.
-3. The rest stays as sent. Each reader accepts text, images and files in the shapes of all APIs (``content.py``).
+   converted together with its settings, which are renamed to those of the path's API. Chat's shape is the intermediate
+   form of each conversion.
+2. In a conversation under the path's own field name, only the parts in another shape are converted at the paths of
+   OpenAI's APIs: messages with calls, outputs or reasoning, items, tools, and the tool choice. A Messages request with
+   any part in the shape of OpenAI's APIs is converted completely, since its roles have to alternate.
+3. All other parts stay as sent. Each reader accepts text, images and files in the shapes of all APIs (``content.py``).
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from toolsim.wire.responses import request as responses
 from toolsim.wire.responses.history import read_history
 from toolsim.wire.tools import TOOL_ITEMS, model_name
 
-# The parameters of a function that represents a custom tool.
+# Parameters of the function that represents a custom tool.
 _INPUT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 
 
 def as_chat(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request in chat's own shape; the same object if it already has that shape. Raises BadRequest."""
+    """Return a request in chat's shape; the same object if the request already has that shape. Raises BadRequest."""
     if body.get("input") is not None and body.get("messages") is None:
         return _from_responses(body)
     messages, tools, choice = array(body.get("messages")), array(body.get("tools")), body.get("tool_choice")
@@ -50,12 +51,13 @@ def as_chat(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at_once(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tool that is not deferred, since this API has no search that could load it."""
+    """Return a tool without its deferral, since chat completions has no search that could load the tool."""
     return {key: value for key, value in tool.items() if key != "defer_loading"}
 
 
 def _messages(messages: Sequence[Any]) -> Iterator[Any]:
-    run: list[Any] = []  # Adjacent items of the Responses API: a call belongs to the text before it.
+    # Adjacent items of the Responses API are converted together, because a call belongs to the text before it.
+    run: list[Any] = []
     for index, message in enumerate(messages):
         if string(mapping(message).get("type")) in chat.ITEMS:
             run.append(message)
@@ -72,13 +74,13 @@ def _from_items(items: list[Any], end: int) -> Iterator[dict[str, Any]]:
 
 
 def _split(message: Any, param: str) -> Iterator[Any]:
-    """Yield the chat messages for a message, which is at the path ``param``; the message itself if it has no blocks."""
+    """Yield the chat messages for a message at the path ``param``; a message without blocks stays as it is."""
     if not chat.has_blocks(mapping(message)):
         yield message
         return
     blocks = message["content"]
     if message.get("tool_calls"):
-        # They are already present, in chat's own shape.
+        # The calls are already present as ``tool_calls``, in chat's own shape.
         blocks = [block for block in blocks if mapping(block).get("type") != "tool_use"]
     kept = {key: value for key, value in message.items() if key not in ("role", "content")}
     role = message.get("role")
@@ -104,7 +106,7 @@ def _from_responses(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nested(tool: object) -> object:
-    """Return a declared tool with its fields where chat expects them; any other tool as sent."""
+    """Return a declared function with its fields nested as in chat completions; any other tool as sent."""
     fields = mapping(tool)
     kind = fields.get("type")
     if kind not in ("function", "custom") or kind in fields:
@@ -117,7 +119,7 @@ def _nested(tool: object) -> object:
 
 
 def _written(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a conversation; calls belong to the message before them if the model wrote it."""
+    """Yield the messages of a conversation; calls are added to the message before them if the model wrote it."""
     turn: dict[str, Any] | None = None
     thoughts: list[str] = []
     for item in items:
@@ -166,7 +168,8 @@ def as_responses(body: dict[str, Any]) -> dict[str, Any]:
         own = as_chat(body)
         request = chat.read_request(own)
         asked = responses.compose(request, (), "as sent", keep_hosted=False)
-        if body.get("store") is None:  # The defaults of the two APIs differ; the path's API applies.
+        # The two APIs have different defaults for ``store``; the default of the path's API applies.
+        if body.get("store") is None:
             asked.pop("store")
         asked |= {key: body[key] for key in responses.ANSWER_FIELDS & body.keys() if body[key] is not None}
         asked.pop("stream_options", None)
@@ -200,7 +203,7 @@ def _converted(items: Sequence[Any]) -> Iterator[Any]:
 
 
 def _items(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
-    """Yield the items of an input."""
+    """Yield the items of an input in the shape of the Responses API."""
     for item in items:
         match item:
             case Message(role, parts):
@@ -217,7 +220,7 @@ def _items(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
 
 
 def _functions(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the tools that a chat request declares in the legacy form."""
+    """Yield the tools that a chat request declares in the legacy ``functions`` field."""
     for function in array(body.get("functions")) if body.get("tools") is None else ():
         yield {"type": "function", "function": function}
 
@@ -227,7 +230,7 @@ def _in_chat(tool: Any, param: str) -> Any:
 
 
 def _flat(tool: Any) -> Any:
-    """Return a chat completions tool with its fields where the Responses API expects them; any other tool as sent."""
+    """Return a chat completions tool with flat fields, as in the Responses API; any other tool as sent."""
     kind = mapping(tool).get("type")
     nested = mapping(tool).get(kind or "function")
     if kind not in (None, "function", "custom") or not isinstance(nested, dict):
@@ -266,12 +269,12 @@ def as_messages(body: dict[str, Any]) -> dict[str, Any]:
         asked["system"] = "\n\n".join(system)
     asked["messages"] = [*_turns(items[first:])]
     choice = _flat_choice(own.get("tool_choice", own.get("function_call")))
-    # This API's own tools stay as sent: chat completions lacks some of their fields.
+    # Tools in the Messages API's own shape stay as sent, because chat completions lacks some of their fields.
     sent = own if body.get("messages") is None else body
     declared = [_flat(tool) for tool in (*array(sent.get("tools")), *_functions(own))]
     tools = [each for tool in declared for each in _declared(mapping(tool), "")]
     if mapping(choice).get("type") == "allowed_tools":
-        # This API cannot limit the choice that way, so the other tools are not declared.
+        # The Messages API cannot limit the choice to several tools, so tools that are not allowed are left out.
         names = {tool.get("name") for tool in mappings(choice["tools"])}
         tools, choice = [tool for tool in tools if tool.get("name") in names], string(choice.get("mode")) or "auto"
     if tools:
@@ -287,7 +290,7 @@ def _is_instruction(item: Item) -> bool:
 
 
 def _turns(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
-    """Yield messages of this API; adjacent items with the same role form one message."""
+    """Yield messages of the Messages API; adjacent items with the same role form one message."""
     role, blocks = "", list[dict[str, Any]]()
     for item in items:
         match item:
@@ -317,7 +320,7 @@ def _turns(items: Iterable[Item]) -> Iterator[dict[str, Any]]:
 
 
 def _declared(tool: Mapping[str, Any], namespace: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the tools of this API for a tool of the Responses API; tools that the client does not run stay as sent."""
+    """Yield the Messages API tools for a tool of the Responses API; tools that the client does not run stay as sent."""
     kind = tool.get("type", "function")
     if kind == "namespace":
         for inner in mappings(tool.get("tools")):
@@ -332,7 +335,7 @@ def _declared(tool: Mapping[str, Any], namespace: str) -> Iterator[Mapping[str, 
 
 
 def _chosen(choice: Any) -> dict[str, Any]:
-    """Convert a ``tool_choice`` of the Responses API to this API; {} for none."""
+    """Convert a ``tool_choice`` of the Responses API to the Messages API; return {} for none."""
     match choice:
         case "none" | "auto":
             return {"type": choice}

@@ -1,27 +1,27 @@
-"""Recognizes frames of a stream that differ only in their text by comparing bytes.
+"""Recognizes stream frames that differ only in their text, by comparing bytes.
 
-Nearly all frames of an answer are alike: an envelope around a few characters of text. Parsing the envelope is most
-of the cost of a delta. So once such a frame has been parsed in full, later frames are compared with it as bytes, all
-frames of a chunk in one step::
+Nearly all frames of an answer consist of the same envelope around a few characters of text. Parsing the envelope
+accounts for most of the cost of a delta. Once such a frame has been parsed completely, the bytes of later frames are
+therefore compared with it, and all frames of a chunk in one step::
 
     data: {"sequence_number":7,"type":"response.output_text.delta","delta":"Hel","obfuscation":"aX3"}\\n\\n
     └───────── head ────────┘ └───────────────── middle ─────────────────┘└┬┘└────── tail ─────┘   └─ end ┘
                                                             text, the inside of a JSON string
 
-1. The slow path is authoritative: a frame counts as a repeat only if parsing it in full would produce the same document
-   except for that string and for values that no reader uses: the sequence numbers of Responses, which come before
-   the text or, if a Pydantic model writes the fields (vLLM), after it; and the padding with which OpenAI and Mistral
-   hide the length of the text. Learning a frame proves this by parsing it with other values in these places: neither
-   JSON nor SSE depends on the content of a string.
+1. The slow path is authoritative. A frame counts as a repeat only if a complete parse would produce the same document,
+   apart from the text and values that no reader uses. Such values are the sequence numbers of Responses, which precede
+   the text or, if a Pydantic model writes the fields (vLLM), follow it; and the padding with which OpenAI and Mistral
+   hide the length of the text. When a frame is learned, it is parsed with other values in these places as a proof,
+   because neither JSON nor SSE depends on the content of a string.
 2. A frame that is not plain (an escaped surrogate, bytes that are not UTF-8, an empty text, CR as line end, an extra
-   field) is not a repeat, and takes the slow path.
-3. The document of a repeat is the document of the learned frame with the new text; the reader must not store it.
-4. A frame is learned after 4 unknown frames, then after 8, 16 …, and after 4 again once there were some repeats: a
-   stream whose frames are never alike costs little more, and a stream whose frames change every second (llama.cpp's
-   clock) is learned again.
-5. The reader is not called for a repeat if the previous frame was only text and nothing else came between.
-   Repeats that arrive in one write form one event: the client gets their texts at the same time, and the processing
-   cost of an event does not depend on its length.
+   field) is not a repeat, and is parsed on the slow path.
+3. The document of a repeat is the document of the learned frame with the new text. The reader must not store it.
+4. A frame is learned after 4 unknown frames, then after 8, 16 …, and after 4 again once enough repeats have occurred. A
+   stream whose frames all differ therefore costs little more, and a stream whose frames change every second (because of
+   llama.cpp's clock) is learned again.
+5. The reader is not called for a repeat if the frame directly before it contained only text. Repeats that arrive in one
+   write form one event. The client receives their texts at the same time, and the cost of processing an event does not
+   depend on its length.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from toolsim.wire.sse import MAX_EVENT_BYTES, ServerSentEvent, SSEDecoder
 
 _BLANK_LINE = b"\n\n"
 _FRAME = re.compile(rb"(?:event: ?([^\r\n]*)\n)?data: ?([^\r\n]*)\n\n").fullmatch
-# The inside of a JSON string, with short escapes and \u escapes of characters that are not surrogates.
+# The content of a JSON string, with short escapes and \u escapes of characters that are not surrogates.
 _TEXT = r'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u(?![dD][89a-fA-F])[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+'
 _TEXT_AT = re.compile(_TEXT.encode()).match
 _IS_TEXT = re.compile(_TEXT).fullmatch
-# Each matches a comma-separated list of values, none of which contains a comma.
+# Each pattern matches a comma-separated list of values, none of which contains a comma.
 _ARE_NUMBERS = re.compile(r"(?:0|[1-9][0-9]{0,17})(?:,(?:0|[1-9][0-9]{0,17}))*+").fullmatch
 _ARE_WORDS = re.compile(r"[A-Za-z0-9_+/=,-]*").fullmatch
-# Values that can differ in each repeat, each with a substitute used for learning.
+# Values that can differ in each repeat, each with a substitute for the proof during learning.
 _HOLES: dict[str, tuple[re.Pattern[bytes], object]] = {
     "sequence_number": (re.compile(rb'"sequence_number": ?([0-9]+)'), 7),
     "obfuscation": (re.compile(rb'"obfuscation": ?"([^"]*)"'), "x"),
@@ -59,11 +59,11 @@ _KEYS = frozenset[str]().union(*(api.delta_text_keys for api in APIS.values()))
 _MARK = "another text"
 _MAX_TEMPLATES = 4
 _FIRST_LEARNED = 4
-# Maximum size of a frame that is worth learning.
+# Maximum size, in bytes, of a frame that is worth learning.
 _MAX_LEARNED = 16_384
-# Number of repeats that make learning again worthwhile.
+# Number of repeats after which learning another frame is worthwhile again.
 _ENOUGH_REPEATS = 8
-# Number of unknown frames after which a stream without any template is given up.
+# Number of unknown frames, without any learned template, after which no further frame of a stream is learned.
 _MAX_UNKNOWN = 64
 
 
@@ -71,8 +71,9 @@ _MAX_UNKNOWN = 64
 class Template:
     """A frame with gaps: ``head number middle text tail word end``.
 
-    ``event`` contains the document, and ``place[key]`` is its text. Without a number ``middle`` is empty, and without a
-    word ``tail`` is; ``are_words``: see ``_are``. ``between``: the bytes between the gaps of two frames.
+    ``event`` contains the parsed document, and ``place[key]`` is its text. Without a number ``middle`` is empty, and
+    without a word ``tail`` is empty. ``are_words``: the pattern of the words, for ``_are``. ``between``: the bytes
+    between the gaps of two frames.
     """
 
     event: ServerSentEvent
@@ -86,7 +87,7 @@ class Template:
     are_words: Callable[[str], object]
 
     def with_text(self, text: str) -> ServerSentEvent:
-        """Return the event of a repeat; see rule 3."""
+        """Return the event of a repeat with this text; see rule 3 of the module."""
         self.place[self.key] = text
         return self.event
 
@@ -105,7 +106,7 @@ class Template:
             texts = [text for _, _, text in cut]
         if self.tail:
             cut = [hole.partition(self.tail) for hole in texts]
-            # A word that was not found counts as absent.
+            # A word that was not found counts as missing.
             if not _are(self.are_words, [word if found else "?" for _, found, word in cut]):
                 return None
             texts = [text for text, _, _ in cut]
@@ -119,12 +120,12 @@ def _are(pattern: Callable[[str], object], values: list[str]) -> bool:
 
 
 def meanings(texts: list[str]) -> list[str] | None:
-    """Return the values of JSON strings with these contents; None if one is empty or not plain."""
+    """Return the values of JSON strings with these contents; None if a string is empty or not plain."""
     joined = "".join(texts)
     if "" in texts:
         return None
     if '"' not in joined and "\\" not in joined and joined.isprintable():
-        return texts  # Nearly all texts: no escapes, and no characters that would need one.
+        return texts  # Nearly all texts have no escapes, and no characters that would need an escape.
     return json.loads(f'["{'","'.join(texts)}"]') if all(map(_IS_TEXT, texts)) else None
 
 
@@ -137,19 +138,19 @@ class Repeats:
 
 
 class RepeatDecoder:
-    """An SSEDecoder that returns repeats of earlier frames as ``Repeats``."""
+    """An SSEDecoder that returns frames similar to earlier frames as ``Repeats``."""
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
         self._decoder = SSEDecoder(limit)
         self._between_frames = False
         self._templates: list[Template] = []
         self._unknown = 0
-        self._pending = b""  # The last frame, if it is unknown; its event is yielded before it is learned.
+        self._pending = b""  # The last frame, if unknown. Its event is yielded before the frame is learned.
         self._until_learned = self._learning_interval = _FIRST_LEARNED
-        self._repeats = 0  # The number since a frame was last learned.
+        self._repeats = 0  # Number of repeats since a frame was last learned.
 
     def feed(self, data: bytes) -> Iterable[ServerSentEvent | Repeats]:
-        """Return the events that ``data`` completes; ``b""`` is the end of input. All must be consumed."""
+        """Return the events that ``data`` completes; ``b""`` ends the input. The caller must consume all events."""
         if self._pending:
             self._learn_pending()
         repeats = self._repeat(data)
@@ -189,7 +190,7 @@ class RepeatDecoder:
         return events
 
     def _repeat(self, data: bytes) -> Repeats | None:
-        """Return ``data`` as repeats if it consists only of repeats of one template; the latest is tried first."""
+        """Return ``data`` as repeats if it consists only of repeats of one template; the latest one is tried first."""
         if not self._between_frames:
             return None
         for number, template in enumerate(self._templates):
@@ -201,7 +202,7 @@ class RepeatDecoder:
         return None
 
     def _learn_pending(self) -> None:
-        """Count an unknown frame, and learn it when it is due (rule 4)."""
+        """Count an unknown frame, and learn it if learning is due (rule 4 of the module)."""
         frame, self._pending = self._pending, b""
         self._unknown += 1
         if self._repeats >= _ENOUGH_REPEATS:
@@ -217,16 +218,16 @@ class RepeatDecoder:
 
 
 class RepeatReader:
-    """Reads a stream's bytes as the events of its API; ``reader`` is called as rarely as rule 5 allows."""
+    """Reader of a stream's bytes as the events of its API; calls ``reader`` as rarely as the module's rule 5 allows."""
 
     def __init__(self, reader: Reader, limit: int = MAX_EVENT_BYTES) -> None:
         self._reader = reader
         self._decoder = RepeatDecoder(limit)
-        # The event of each frame, without its text; cleared when any other frame arrives.
+        # The event of each template, without its text; cleared when any other frame arrives.
         self._alike: dict[Template, TextDelta | ReasoningDelta | StructuredDelta] = {}
 
     def feed(self, data: bytes) -> Iterator[Sequence[BackendEvent]]:
-        """Yield the events that ``data`` completes, grouped by frames; ``b""`` is the end of input."""
+        """Yield the events that ``data`` completes, grouped by frame; ``b""`` marks the end of input."""
         return map(self._events, self._decoder.feed(data))
 
     def _events(self, item: ServerSentEvent | Repeats) -> Sequence[BackendEvent]:
@@ -249,15 +250,15 @@ class RepeatReader:
                 ):
                     self._alike[template] = delta
                 case _:
-                    # It might have started a call or a message, so the next frame can have another meaning.
+                    # The frame might have started a call or a message, so that the next frame can have another meaning.
                     self._alike.clear()
-                    if events:  # They might refer to the document, whose text is about to change.
+                    if events:  # The events might refer to the document, whose text is about to change.
                         events = deepcopy(events)
             read += events
         return read
 
     def _like(self, like: TextDelta | ReasoningDelta | StructuredDelta, texts: list[str]) -> BackendEvent:
-        """Return the event that differs from ``like`` only in its ``texts``."""
+        """Return an event for ``texts`` that otherwise equals ``like``."""
         text = "".join(texts)
         match like:
             case TextDelta(choice=choice):
@@ -270,7 +271,7 @@ class RepeatReader:
 
 
 def learned(frame: bytes) -> Template | None:
-    """Return the template of one complete frame, or None if such frames do not repeat."""
+    """Return the template of one complete frame, or None if frames of this kind do not repeat."""
     parts = _FRAME(frame)
     if parts is None:
         return None

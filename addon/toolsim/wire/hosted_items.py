@@ -1,9 +1,9 @@
-"""The tools that the proxy runs, as each API represents them: their declarations, their calls, and a history's calls.
+"""The tools that the proxy runs, as each API represents them: declarations, calls, and calls in a history.
 
-The proxy can run three kinds of declared tools instead of a backend: MCP servers, web search, and a search of
-the tools whose schemas are deferred. The rounds treat them alike (``rounds/hosted_calls.py``): the model sees a
-function, and its call is a ``ServedCall``. The client's API decides what the client sees: chat completions have no
-form for such calls, so their clients see none.
+The proxy can run three kinds of declared tools instead of a backend: MCP servers, web search, and a search of the tools
+whose schemas are deferred. The rounds treat all kinds alike (``rounds/hosted_calls.py``): each tool is a function for
+the model, and its call is a ``ServedCall``. The client's API determines the calls that the client sees. Chat
+completions cannot represent such calls, so its clients see none.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from toolsim.wire.json_fields import mapping, mappings, string
 from toolsim.wire.tools import read_tools
 
 Kind = Literal["", "web_search", "tool_search"]
-"""The kind of search that a hosted tool runs; "" for any other tool."""
+"""Kind of search that a hosted tool runs; "" for any other tool."""
 WEB_SEARCH = "web_search"
-"""The name of the web search tool for the model and, in the Messages API, for the client."""
+"""Name of the web search tool for the model and, in the Messages API, for the client."""
 
 _BY_PATTERN = "tool_search_tool_regex"
 SEARCHES = (_BY_PATTERN, "tool_search_tool_bm25", "tool_search")
-"""The names of tools that search for deferred ones."""
+"""Names of the tools that search for deferred tools."""
 _DESCRIPTION = "Search for further tools; those that are found can be called from then on."
 _PATTERN = {"type": "string", "description": "Regular expression; names, descriptions and parameters are searched"}
 _QUERY = {"type": "string", "description": "Words; names, descriptions and parameters are searched"}
@@ -37,51 +37,51 @@ class ServedCall(Protocol):
 
     @property
     def id(self) -> str:
-        """Its id for the client, and in the rounds."""
+        """The id of the call, both for the client and in the rounds."""
 
     @property
     def label(self) -> str:
-        """The name of its server, or "" if it has none."""
+        """The label of the tool's server, or "" if it has none."""
 
     @property
     def name(self) -> str:
-        """The tool's own name."""
+        """The name of the tool on its server."""
 
     @property
     def arguments(self) -> str:
-        """JSON, as the model wrote it."""
+        """The arguments as JSON, as written by the model."""
 
     def begin(self) -> list[ClientEvent]:
-        """Return the events that announce it."""
+        """Return the events that announce the call."""
 
     def end(
         self, output: str | None, error: Mapping[str, Any] | None, found: Sequence[Mapping[str, Any]] = ()
     ) -> list[ClientEvent]:
-        """Return the events of its outcome. ``found``: a search's results, in this API's form (``found_tools``)."""
+        """Return the events for the outcome of the call. ``found``: a search's results, from ``found_tools``."""
 
 
 class HostedItems:
-    """The representation of such tools and calls in an API. By default there is none, as in chat completions."""
+    """The representation of hosted tools and their calls in an API; none by default, as in chat completions."""
 
     shows: Literal["all", "declared", "none"] = "none"
-    """The calls that the client sees; ``declared``: calls to tools that its request names."""
+    """Calls that the client sees; ``declared``: calls to tools that its request names."""
     asks_approval = False
     """Whether the client can be asked to approve a call."""
 
     def declared(self, body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield the MCP servers that a request names, each with its path, as ``mcp`` tools of the Responses API."""
+        """Yield the MCP servers that a request names, as ``mcp`` tools of the Responses API with their paths."""
         return mcp_items.declared(body)
 
     def mcp_call(self, label: str, name: str, arguments: str, request: str | None = None) -> ServedCall:
-        """Return a new call to a server's tool; ``request``: the approval request that it answers."""
+        """Return a new call to a server's tool; ``request``: the approval request that allowed the call."""
         return mcp_items.McpCall(mcp_items.new_call_id(), label, name, arguments, request)
 
     def web_search(self, arguments: str) -> ServedCall:
-        """Return a new web search."""
+        """Return a call for a new web search."""
         return mcp_items.McpCall(mcp_items.new_call_id(), "", WEB_SEARCH, arguments)
 
     def tool_search(self, name: str, arguments: str) -> ServedCall:
-        """Return a new search of deferred tools; ``name``: the name of the search tool."""
+        """Return a call for a new search of deferred tools; ``name``: the name of the search tool."""
         return mcp_items.McpCall(mcp_items.new_call_id(), "", name, arguments)
 
     def own_names(self, body: Mapping[str, Any]) -> set[str]:
@@ -96,11 +96,11 @@ class HostedItems:
         return {"type": "function", "name": name, "description": _DESCRIPTION, "parameters": parameters}
 
     def found_tools(self, tools: Sequence[Tool], body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Return the tools that a search has found, as its result refers to them; ``body`` declares them."""
+        """Return references to the tools that a search has found, for its result; ``body`` declares the tools."""
         return []
 
     def searched(self, call: ServedCall, found: Sequence[Mapping[str, Any]], text: str) -> Called:
-        """Return a tool search as a call and output for the next round's history, where they load the tools."""
+        """Return a tool search as a call and output for the next round's history, where the pair loads the tools."""
         return Call(call.id, call.name, call.arguments), CallOutput(call.id, (Text(text),))
 
     def as_functions(
@@ -131,10 +131,10 @@ class HostedItems:
 
 
 def search_kind(declared: Mapping[str, Any]) -> Kind:
-    """Return the kind of search that a declared tool runs; "" if the client itself runs it."""
+    """Return the kind of search that a declared tool runs; "" if the client itself runs the tool."""
     kind, callers = string(declared.get("type")), declared.get("allowed_callers")
     if isinstance(callers, list) and "direct" not in callers:
-        # Only a program that runs on the backend calls it.
+        # Only a program that runs on the backend calls the tool.
         return ""
     if kind.startswith(WEB_SEARCH):
         return "web_search"
@@ -144,18 +144,18 @@ def search_kind(declared: Mapping[str, Any]) -> Kind:
 
 
 def search_name(declared: Mapping[str, Any]) -> str:
-    """Return the name under which the model sees a search of deferred tools."""
+    """Return the name that a search of deferred tools has for the model."""
     kind = string(declared.get("type"))
     return next(name for name in SEARCHES if kind.startswith(name) or name == SEARCHES[-1])
 
 
 def search_for(search: str, tool: Tool) -> dict[str, str]:
-    """Return the arguments with which the search of that name finds one tool by its name."""
+    """Return the arguments with which the search named ``search`` finds one tool by name."""
     return {"pattern": f"^{re.escape(tool.name)}$"} if search == _BY_PATTERN else {"query": tool.name}
 
 
 def search_tools(body: Mapping[str, Any]) -> Iterator[tuple[str, Kind, Mapping[str, Any]]]:
-    """Yield the searches that a request declares, each with its path and kind."""
+    """Yield the searches that a request declares, with their paths and kinds."""
     for index, declared in enumerate(body["tools"] if isinstance(body.get("tools"), list) else ()):
         if kind := search_kind(mapping(declared)):
             yield f"tools[{index}]", kind, declared

@@ -1,7 +1,7 @@
-"""The ids of calls: how they are created, and which ids in a history toolsim might have created.
+"""The ids of calls: creates them, and recognizes the ids in a history that toolsim might have created.
 
-Ids are numbered (``fc_001``, ``fc_002``, …; each API has its own prefixes), continuing from the highest number in
-the request's own history, since clients reject an id that repeats within a conversation.
+Ids are numbered (``fc_001``, ``fc_002``, …; each API has its own prefixes). The numbers continue from the highest
+number in the request's own history, since clients reject an id that repeats within a conversation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RESPONSES_PREFIXES: Mapping[ToolKind, str] = {
     "tool_search": "tsc",
 }
 
-# Ids of any API and origin. toolsim never reaches more digits than this, so longer ids cannot clash.
+# Matches ids of any API and origin. toolsim never reaches more digits, so longer ids cannot collide with its own.
 _own_id = re.compile(r"[a-z]{2,5}_([0-9]{1,15})").fullmatch
 
 

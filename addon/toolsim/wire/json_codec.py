@@ -1,14 +1,15 @@
 """JSON on the wire, in both directions.
 
-JSON may contain half of a surrogate pair, escaped (``"\\ud83d"``); UTF-8 cannot. Most halves are pairs that a backend
-split between two deltas: those are joined (``Joiner``). A lone half is not text and becomes U+FFFD at the boundary:
-where bytes come in, and where they go out, since the JSON inside a model's text can also contain one.
+JSON can contain half of a surrogate pair as an escape (``"\\ud83d"``); UTF-8 cannot. Most halves result from a pair
+that a backend split between two deltas; ``Joiner`` joins them. A lone half is not text. It is replaced by U+FFFD
+wherever bytes enter or leave the program, since the JSON inside a model's text can also contain one.
 
-JSON from outside is read to a depth of ``MAX_DEPTH`` (``load`` and ``too_deep``): Python reads ten times as
-much, but can neither write it again nor pass it to another process.
+JSON from outside is read to a depth of ``MAX_DEPTH`` (``load`` and ``too_deep``). Python reads ten times as deep, but
+can neither write such a value again nor pass it to another process.
 
-Arguments may arrive as an object instead of text, and leave as one. Python would then write some numbers with
-different digits than the model (``1e5``, or more than 17 digits); ``as_read`` and ``dump_as_read`` retain them.
+Arguments can arrive as an object instead of text, and can be sent as an object. Python would then write some numbers
+with digits different from the model's (``1e5``, or more than 17 digits); ``as_read`` and ``dump_as_read`` retain the
+digits.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from math import isfinite
 from typing import Any
 
 MAX_DEPTH = 512
-"""The maximum nesting of arrays and objects."""
+"""Maximum nesting depth of arrays and objects."""
 
 TOO_DEEP = f"JSON is nested too deeply: expected at most {MAX_DEPTH} levels"
 
@@ -33,10 +34,10 @@ _STEPS = [{ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}.get(byte, 0) fo
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
 
 LINE_ENDS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
-"""Characters that some readers treat as line ends but are plain in JSON, with their escapes."""
+"""Characters that some readers treat as line ends although JSON does not, mapped to their escapes."""
 
 spells_surrogates = re.compile(rb"\\u[dD][89a-fA-F]").search
-"""Matches if JSON contains an escaped half of a surrogate pair."""
+"""Matches JSON that contains an escaped half of a surrogate pair."""
 
 
 def too_deep(text: str | bytes) -> bool:
@@ -60,7 +61,7 @@ def load(
     parse_int: Callable[[str], Any] | None = None,
     parse_constant: Callable[[str], Any] | None = None,
 ) -> Any:
-    """Return the value of JSON from outside; raises ValueError like ``json.loads``, also if it is nested too deeply."""
+    """Return the value of JSON from outside. Raises ValueError like ``json.loads``, also for JSON nested too deeply."""
     if too_deep(text):
         raise ValueError(TOO_DEEP)
     return json.loads(text, parse_float=parse_float, parse_int=parse_int, parse_constant=parse_constant)
@@ -82,13 +83,13 @@ def parse_object(
         if spells_surrogates(data):
             text = dump_as_read(value) if parse_float is as_read else dump(value)
             value = json.loads(text, parse_float=parse_float, parse_int=parse_int)
-    except ValueError:  # No RecursionError: the depth was checked.
+    except ValueError:  # RecursionError is impossible, because the depth was checked.
         return None
     return value if isinstance(value, dict) else None
 
 
 def unreadable(data: bytes, what: str = "The request body") -> str:
-    """Return what is wrong with data that ``read_body`` does not return."""
+    """Return a description of the fault in data for which ``read_body`` returned None."""
     return f"{what} cannot be read. {TOO_DEEP}." if too_deep(data) else f"{what} is not a JSON object."
 
 
@@ -115,7 +116,7 @@ def as_read(text: str) -> int | float:
     """Return the number in a JSON text, with its digits if Python would change them."""
     try:
         number: int | float = int(text)
-    except ValueError:  # a decimal number, or more digits than Python turns into an integer
+    except ValueError:  # The text is a decimal number, or has more digits than Python converts to an integer.
         number = float(text)
     if repr(number) == text:
         return number
@@ -125,10 +126,10 @@ def as_read(text: str) -> int | float:
 
 
 def dump_as_read(value: Any) -> str:
-    """Return compact JSON on one line, with each number in its original digits (``as_read``)."""
+    """Return compact JSON on one line, with the original digits of each number (see ``as_read``)."""
     try:
         return _dump_as_read(value)
-    except RecursionError:  # nested more deeply than Python's own functions support
+    except RecursionError:  # The value is nested more deeply than Python's own functions support.
         return dump(value)
 
 
@@ -156,13 +157,13 @@ def whole_text(text: str) -> str:
 
 
 class Joiner[Key]:
-    """The texts of one answer, as deltas: a surrogate pair may be split between two deltas of one key."""
+    """The texts of one answer, as deltas; joins surrogate pairs that are split between two deltas of a key."""
 
     def __init__(self) -> None:
         self._halves: dict[Key, str] = {}
 
     def join(self, key: Key, text: str) -> str:
-        """Return the complete text of ``key`` so far; "" if there is only half a character."""
+        """Return the text of ``key`` that is complete so far; "" if it is only half a character."""
         if text.isascii() and not self._halves:
             return text
         text = self._halves.pop(key, "") + text
@@ -171,16 +172,16 @@ class Joiner[Key]:
         return whole_text(text)
 
     def end(self, key: Key) -> str:
-        """Return the replacement for half a character of ``key`` that was never completed; "" if there is none."""
+        """Return the replacement for half a character of ``key`` that was never completed; "" if no half is pending."""
         return "\N{REPLACEMENT CHARACTER}" if self._halves.pop(key, "") else ""
 
     def open_keys(self) -> list[Key]:
-        """Return the keys whose text ends in half a character."""
+        """Return the keys whose text ends with half a character."""
         return list(self._halves)
 
 
 def encode(value: Any) -> str:
-    """Return compact JSON as ``dump`` does, but keep halves of surrogate pairs."""
+    """Return compact JSON as ``dump`` does, but retain halves of surrogate pairs."""
     return _encoder.encode(value)
 
 
@@ -190,11 +191,11 @@ def dump(value: Any) -> str:
 
 
 def value_line(value: Any) -> str:
-    """Return JSON on a single line by any reader's definition, with halves of surrogate pairs kept."""
+    """Return JSON that every reader treats as one line, and retain halves of surrogate pairs."""
     text = encode(value)
     return text if text.isascii() else text.translate(LINE_ENDS)
 
 
 def dump_string(text: str) -> str:
-    """Return one JSON string, quotes included; on the hot path of every delta."""
+    """Return a text as a JSON string, including the quotes; every delta runs this function, so it must be fast."""
     return encode_basestring(text if text.isascii() else whole_text(text))

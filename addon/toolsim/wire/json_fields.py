@@ -1,7 +1,7 @@
 """Access to single fields of JSON from outside.
 
-*Strictly*, for a client's request: a value of the wrong type is a 400 that names the expected and the actual type, in
-OpenAI's own wording. *Leniently*, for everything else: a wrong value counts as absent.
+*Strict* access is for a client's request: a value of the wrong type results in a 400 that names the expected and the
+actual type in OpenAI's own wording. *Lenient* access is for all other JSON: a wrong value counts as absent.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _KINDS: Mapping[type, str] = {
 
 
 def kind_of(value: object) -> str:
-    """Name the JSON type of ``value`` with its article, as OpenAI's messages do."""
+    """Return the JSON type of ``value`` with its article, as in OpenAI's messages."""
     return _KINDS.get(type(value), "an object")
 
 
 def wrong_type(value: object, expected: str, param: str) -> BadRequest:
-    """Return the 400 for a field of the wrong JSON type; ``expected`` includes the article ("a string")."""
+    """Return the 400 error for a field of the wrong JSON type; ``expected`` includes the article ("a string")."""
     message = f"Invalid type for '{param}': expected {expected}, but got {kind_of(value)} instead."
     return BadRequest(message, param, "invalid_type")
 
 
 def missing(param: str) -> BadRequest:
-    """Return the 400 for a missing field."""
+    """Return the 400 error for a missing field."""
     return BadRequest(f"Missing required parameter: '{param}'.", param, "missing_required_parameter")
 
 
@@ -50,8 +50,8 @@ def expect[T](value: object, kind: type[T], param: str) -> T:
 def required[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str = "") -> T:
     """Return ``fields[key]``, which must be present (null counts as missing) and have the JSON type ``kind``.
 
-    ``owner``: the path of the object that has the fields, or "" for the body itself; joined with the key only for an
-    error, since a history of 1,000 items has 6,000 fields.
+    ``owner``: the path of the object that contains the fields, or "" for the body itself. It is joined with the key
+    only for an error, since a history of 1,000 items has 6,000 fields.
     """
     value = fields.get(key)
     if type(value) is kind:
@@ -62,9 +62,9 @@ def required[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str =
 
 
 def optional[T](fields: Mapping[str, Any], key: str, kind: type[T], owner: str = "") -> T | None:
-    """Return ``fields[key]``; None if it is absent or null, because clients send both for "not set".
+    """Return ``fields[key]``; None if it is absent or null, because clients send either for "not set".
 
-    ``owner`` as in ``required``.
+    ``owner``: the path of the object, as in ``required``.
     """
     value = fields.get(key)
     return value if value is None or type(value) is kind else expect(value, kind, _path(owner, key))
@@ -74,7 +74,7 @@ def _path(owner: str, key: str) -> str:
     return f"{owner}.{key}" if owner else key
 
 
-# -- leniently
+# -- lenient access
 
 
 def string(value: object) -> str:
@@ -83,12 +83,12 @@ def string(value: object) -> str:
 
 
 def json_text(value: object) -> str:
-    """Return JSON text unchanged, an object (which some backends forget to encode) as JSON text, otherwise ""."""
+    """Return JSON text unchanged, an object (which some backends forget to encode) as JSON text, and "" otherwise."""
     return dump_as_read(value) if isinstance(value, dict) else string(value)
 
 
 def loaded(text: str) -> Mapping[str, Any] | None:
-    """Return the object in a JSON text, or None if it is not one."""
+    """Return the object that a JSON text contains, or None if it contains no object."""
     try:
         value = load(text)
     except ValueError:
@@ -97,28 +97,28 @@ def loaded(text: str) -> Mapping[str, Any] | None:
 
 
 def count(counts: Mapping[str, Any], key: str) -> int:
-    """Return a number of tokens, or an index; otherwise 0."""
+    """Return a field that is a number of tokens or an index, or 0 if it is not such a number."""
     value = counts.get(key)
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
 def seconds(value: object) -> int | None:
-    """Return a time in whole seconds, otherwise None; Python's JSON also reads NaN and Infinity."""
+    """Return a time in whole seconds, or None for other values, such as NaN, which Python's JSON accepts."""
     if isinstance(value, float):
         return int(value) if isfinite(value) else None
     return value if isinstance(value, int) else None
 
 
 def array(value: object) -> list[Any]:
-    """Return an array; an empty one for any other value."""
+    """Return the value if it is an array, otherwise an empty array."""
     return value if isinstance(value, list) else []
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Return an object; an empty one for any other value."""
+    """Return the value if it is an object, otherwise an empty object."""
     return value if isinstance(value, dict) else {}
 
 
 def mappings(values: object) -> list[Mapping[str, Any]]:
-    """Return the objects of an array; anything else in it is ignored."""
+    """Return the objects in an array; all other values are ignored."""
     return [value for value in array(values) if isinstance(value, dict)]

@@ -1,16 +1,16 @@
-"""Tools of the Responses API that the client runs itself, although it declares them by type only.
+"""Tools of the Responses API that the client runs itself although it declares only their type.
 
     {"type": "shell", "environment": {"type": "local"}}     shell_call              shell_call_output
     {"type": "local_shell"}                                 local_shell_call        local_shell_call_output
     {"type": "apply_patch"}                                 apply_patch_call        apply_patch_call_output
     {"type": "tool_search", "execution": "client", …}       tool_search_call        tool_search_output
 
-A text backend can call them like any function, once it knows their parameters. So each becomes a tool of that name with
-a schema from this module (a search declares its own), and its calls are items of a special type. The same types with
-another environment or execution are hosted tools, which the backend runs.
+A text backend can call such a tool like any function, once it has the parameters. Each type therefore becomes a tool of
+that name with a schema from this module (a search declares its own schema), and its calls are items of a special type.
+A tool of the same type with another environment or execution is a hosted tool, which the backend runs.
 
-Each type is one row of ``LOCAL_TOOLS``. The item of a call cannot represent arguments that violate the schema, so calls
-must match it.
+Each type is one row of ``LOCAL_TOOLS``. Calls must match the schema, because their items cannot represent other
+arguments.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ type Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LocalTool:
-    """One type. ``item`` converts the arguments of a call to fields of its item, ``arguments`` does the reverse.
+    """One type of local tool. ``item`` converts a call's arguments to an item's fields, and ``arguments`` back.
 
     ``answer`` returns the text of an output item for the model.
     """
@@ -148,7 +148,7 @@ def _patch_answer(item: Json) -> str:
 
 
 def _search_answer(item: Json) -> str:
-    """Return the names of the tools found; ``request/prompt_suffix.py`` adds how to call them."""
+    """Return the names of the tools found; ``request/prompt_suffix.py`` adds instructions for calling them."""
     names = [
         string(mapping(tool.get("function")).get("name") or tool.get("name")) for tool in mappings(item.get("tools"))
     ]
@@ -199,7 +199,7 @@ OUTPUTS: Mapping[str, LocalTool] = {f"{kind}_call_output": tool for kind, tool i
 
 
 def is_local(declared: Json) -> bool:
-    """Return whether the client itself runs the tool that is declared or called here."""
+    """Return whether the client itself runs a tool, given its declaration or a call."""
     match string(declared.get("type")).removesuffix("_call"):
         case "shell":
             return mapping(declared.get("environment")).get("type") in (None, "local")
@@ -210,7 +210,7 @@ def is_local(declared: Json) -> bool:
 
 
 def local_tool(declared: Json) -> Tool:
-    """Return a declared tool as one that can be shown to a model."""
+    """Return a declared tool in the form of a function that can be shown to a model."""
     kind = LOCAL_TOOLS[declared["type"]]
     return Tool(
         name=kind.kind,
@@ -222,10 +222,10 @@ def local_tool(declared: Json) -> Tool:
 
 
 def is_item(arguments: str) -> bool:
-    """Return whether the item of a local tool's call can represent its arguments, which are known to be a JSON object.
+    """Return whether the item of a local tool's call can represent its arguments, which must be a JSON object.
 
-    A function's arguments reach the client as the model's own text. An item's arguments are values, and a number that
-    Python cannot read, or reads as infinite, cannot be written again.
+    The arguments of a function reach the client as the model's own text. The arguments in an item are values. A number
+    that Python cannot read, or reads as infinite, cannot be written as such a value.
     """
     return read_body(arguments.encode("utf-8", "surrogatepass")) is not None
 

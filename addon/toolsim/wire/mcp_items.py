@@ -1,4 +1,4 @@
-"""MCP on the wire: the items for a server's tools and calls, and their declarations in a request.
+"""MCP on the wire: the items that represent a server's tools and calls, and the declarations in a request.
 
 Written (Responses; the generated types of OpenAI's SDK accept every event)::
 
@@ -6,9 +6,9 @@ Written (Responses; the generated types of OpenAI's SDK accept every event)::
     call := item.added call.in_progress arguments.delta? arguments.done … call.(completed | failed) item.done
     asks := item.added item.done                                  an mcp_approval_request
 
-Read: a request whose MCP tools are run here becomes a request with functions only, and the MCP items in its history
-become function calls, so that it is handled like any request with functions. The content of an echoed item is shown to
-the model, and is trusted no more than other history.
+Read: if toolsim runs the MCP tools of a request, functions replace these tools, and function calls replace the MCP
+items in the history. The request is then handled like any request with functions. The content of an echoed item is
+shown to the model, and is trusted no more than other history.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from toolsim.core.events import ClientEvent, HostedEnded, HostedProgress, Hosted
 from toolsim.wire.json_fields import array, loaded, mapping, mappings, missing, string
 
 _MAX_WORDS = 2_000
-"""Maximum length of an error that is passed on."""
+"""Maximum length, in characters, of an error that is passed on."""
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _MAX_NAME = 64
@@ -33,11 +33,11 @@ _MAX_NAME = 64
 NAMES = ("mcp_list_tools", "mcp_call", "mcp_approval_request", "mcp_approval_response")
 
 
-# -- written
+# -- writing
 
 
 def list_events(label: str, tools: Sequence[Mapping[str, Any]], error: str | None) -> list[ClientEvent]:
-    """Return the events that list a server's tools, or report why it has none."""
+    """Return the events that list a server's tools, or report why the tools cannot be listed."""
     name = f"mcpl_{secrets.token_hex(24)}"
     item = {"id": name, "type": "mcp_list_tools", "server_label": label, "tools": list(tools), "error": error}
     end = "response.mcp_list_tools.completed" if error is None else "response.mcp_list_tools.failed"
@@ -51,7 +51,7 @@ def list_events(label: str, tools: Sequence[Mapping[str, Any]], error: str | Non
 
 @dataclass(frozen=True, slots=True)
 class McpCall:
-    """A call as the client sees it; ``request``: the approval request that it answers."""
+    """An MCP call as the client sees it; ``request``: the approval request that allowed the call."""
 
     id: str
     label: str
@@ -73,7 +73,7 @@ class McpCall:
     def end(
         self, output: str | None, error: Mapping[str, Any] | None, found: Sequence[Mapping[str, Any]] = ()
     ) -> list[ClientEvent]:
-        """Return the events with the call's outcome; ``found``: see ``ServedCall``."""
+        """Return the events for the outcome of the call; ``found`` as in ``ServedCall.end``."""
         status = "completed" if error is None else "failed"
         return [
             HostedProgress(self.id, f"response.mcp_call.{status}"),
@@ -87,30 +87,30 @@ class McpCall:
 
 
 def shown_name(label: str, tool: str) -> str:
-    """Return the name under which the model sees a server's tool, unless that name is already in use."""
+    """Return the name that a server's tool has for the model, unless that name is already in use."""
     return _NOT_IN_NAMES.sub("_", f"{label}__{tool}")[:_MAX_NAME] or "_"
 
 
 def new_call_id() -> str:
-    """Return an id for a call."""
+    """Return a random id for an MCP call."""
     return f"mcp_{secrets.token_hex(16)}"
 
 
 def approval_request(name: str, label: str, tool: str, arguments: str) -> PassThrough:
-    """Return the event that requests approval."""
+    """Return the event that asks the client to approve a call."""
     item = {"id": name, "type": "mcp_approval_request", "server_label": label, "name": tool, "arguments": arguments}
     return PassThrough(item)
 
 
 def error_text(error: Any) -> str:
-    """Return the error of a call as text."""
+    """Return the error of a call as plain text."""
     if not isinstance(error, dict):
         return f"Error: {str(error)[:_MAX_WORDS]}" if error else "Error: the call failed."
     text = "\n".join(string(part.get("text")) for part in mappings(error.get("content")))
     return f"Error: {(text or string(error.get('message')) or 'the call failed.')[:_MAX_WORDS]}"
 
 
-# -- read
+# -- reading
 
 
 def declared(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -122,7 +122,7 @@ def declared(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class ApprovalDecision:
-    """A decision on the approval request ``id``. ``asked``: the request as echoed by the client, if it is."""
+    """A decision on the approval request ``id``. ``asked``: the approval request, if the client echoed it."""
 
     id: str
     approve: bool
@@ -132,9 +132,10 @@ class ApprovalDecision:
 
 
 def decisions(body: Mapping[str, Any]) -> list[ApprovalDecision]:
-    """Return the decisions in a request's history not yet followed by a call. Raises BadRequest for one without id.
+    """Return the decisions in a history that no call follows yet. Raises BadRequest for a decision without an id.
 
-    Of several decisions on one approval request, the first counts: a call that it allows cannot be refused afterwards.
+    Of several decisions on one approval request, the first counts: a call that was allowed cannot be refused
+    afterwards.
     """
     items = enumerate(array(body.get("input")))
     mcp_items = [(index, item) for index, item in items if string(mapping(item).get("type")) in NAMES]
@@ -156,7 +157,7 @@ def decisions(body: Mapping[str, Any]) -> list[ApprovalDecision]:
 
 
 def listed(body: Mapping[str, Any]) -> set[str]:
-    """Return the labels of the servers whose tools were listed to the client."""
+    """Return the labels of the servers whose tools have been listed to the client."""
     items = mappings(body.get("input"))
     return {string(item.get("server_label")) for item in items if item.get("type") == "mcp_list_tools"}
 
@@ -168,7 +169,7 @@ def as_functions(
     is_ours: Callable[[str], bool],
     decided: Mapping[str, tuple[Call, CallOutput]],
 ) -> dict[str, Any]:
-    """Return a request with ``functions`` replacing its MCP tools, and with its MCP items as function calls.
+    """Return a request with ``functions`` replacing its MCP tools, and function calls replacing its MCP items.
 
     ``model_name``: returns the model's name for a server's tool; ``is_ours``: whether toolsim calls the server with a
     label; ``decided``: the outcome of each decision, by the id of its approval request.
@@ -193,7 +194,7 @@ def _as_calls(
 ) -> list[Any]:
     kind = mapping(item).get("type")
     if kind == "mcp_approval_response":
-        # At the first decision, because the same decision can occur again.
+        # The outcome replaces only the first decision, because the same decision can occur again.
         pair = left.pop(string(item.get("approval_request_id")), None)
         return call_items(*pair) if pair is not None else []
     label = string(mapping(item).get("server_label"))

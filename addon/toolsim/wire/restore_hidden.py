@@ -1,8 +1,8 @@
 """Restores calls that a client never saw because its API has no items for them, before the message that followed them.
 
-An answer is identified by everything before it, its owner, its text and its calls. So calls from an answer that the
-client never received are not added to another conversation with the same beginning, or to a message that a client
-invents.
+The key of an answer is built from the conversation before it, its owner, its text and its calls. Calls from an answer
+that the client never received are therefore not added to another conversation with the same beginning, or to a message
+that a client invents.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from toolsim.wire.json_fields import array, mapping, mappings, string
 
 
 def conversations(messages: Sequence[Any], owner: str) -> Iterator[bytes]:
-    """Yield the key of the conversation before each message, then of all of it; ``owner``: part of each key."""
+    """Yield the key of the conversation before each message, then of the complete one; ``owner``: part of each key."""
     key = blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=32)
     yield key.digest()
     for message in messages:
@@ -27,7 +27,7 @@ def conversations(messages: Sequence[Any], owner: str) -> Iterator[bytes]:
 
 
 def whole_key(body: Mapping[str, Any], owner: str) -> bytes:
-    """Return the key of a request's conversation."""
+    """Return the key of a request's complete conversation."""
     *_, key = conversations(array(body.get("messages")), owner)
     return key
 
@@ -35,7 +35,7 @@ def whole_key(body: Mapping[str, Any], owner: str) -> bytes:
 def answer_key(conversation: bytes, words: str, calls: Iterable[tuple[str, str]]) -> bytes:
     """Return the key of an answer to a conversation; ``calls``: the names and arguments of the visible calls.
 
-    Clients trim texts and reserialize arguments.
+    The key does not depend on outer whitespace or JSON formatting, since clients trim texts and reserialize arguments.
     """
     key = blake2b(conversation, digest_size=32)
     key.update(words.strip().encode("utf-8", "surrogatepass"))
@@ -52,7 +52,7 @@ def with_hidden(
     find: Callable[[bytes], Sequence[Called]],
     api: Api,
 ) -> dict[str, Any]:
-    """Return a request of an ``api`` with the calls that ``find`` returns for each of the model's answers."""
+    """Return a request of ``api`` with the hidden calls that ``find`` returns for each of the model's answers."""
     messages = array(body.get("messages"))
     restored: dict[str, Any] = {**body, "messages": []}
     for key, message in zip(conversations(messages, owner), messages, strict=False):

@@ -1,6 +1,7 @@
-"""Server-sent events: bytes to events and back.
+"""Server-sent events: converts bytes to events and back.
 
-Source: WHATWG HTML, section 9.2 "Server-sent events". ``id`` and ``retry`` fields are ignored: neither API uses them.
+Source: WHATWG HTML, section 9.2 "Server-sent events". The fields ``id`` and ``retry`` are ignored, because no API uses
+them.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from toolsim.core.errors import ApiError
 from toolsim.wire.json_codec import TOO_DEEP, as_read, too_deep
 
 UNBUFFERED = {"cache-control": "no-cache, no-transform", "x-accel-buffering": "no"}
-"""Headers that keep proxies from buffering a stream: nginx until its buffer is full, others to compress it."""
+"""Headers that keep proxies from delaying a stream by filling a buffer first (nginx) or compressing the stream."""
 
 _BOM = b"\xef\xbb\xbf"
-# The largest real events hold a whole Response, images included; anything beyond this is a broken backend.
+# The largest real events contain a complete Response, including images; a larger event means a broken backend.
 MAX_EVENT_BYTES = 256 * 1024 * 1024
-# Maximum number of values in the JSON of one event: lists and objects take twenty times the memory of their text, and
-# a hundred times as long to parse as a string. Only large events are counted.
+# Maximum number of values in the JSON of one event. Lists and objects take twenty times the memory of their text, and a
+# hundred times as long to parse as a string. The values are counted only in large events.
 MAX_EVENT_VALUES = 50_000
 _COUNTED_BYTES = 64 * 1024
 _decode = json.JSONDecoder(parse_float=as_read).decode
@@ -29,17 +30,17 @@ _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ServerSentEvent:
-    """One dispatched event."""
+    """One complete event of a stream."""
 
     event: str
-    """Its name; "" if the stream gave it none."""
+    """Name of the event; "" if the stream did not name it."""
     data: str
     whole: bool = True
-    """False if the stream ended without the blank line, so that the data can be truncated."""
+    """False if the stream ended without the blank line after the event, so that its data can be truncated."""
     has_too_many: bool = False
-    """Whether it has more values than are parsed; its data is truncated."""
+    """Whether the event has more values than are parsed; its data is then truncated."""
     document: dict[str, Any] | None = None
-    """The data already parsed as JSON, if available; the reader must not store it (see ``frame_template``)."""
+    """Parsed JSON of the data, if available; the reader must not store it (see ``frame_template``)."""
 
     def parsed(self) -> dict[str, Any] | ApiError | None:
         """Return the data as an object; None if it is not an object or was truncated; an error if it is not JSON."""
@@ -65,13 +66,14 @@ class SSEDecoder:
     """Decodes a byte stream into events. Never raises: invalid UTF-8 becomes U+FFFD, as WHATWG requires.
 
     An event of more than ``limit`` bytes is dispatched with the data received so far. An event of more than
-    ``MAX_EVENT_VALUES`` values is truncated; the reader fails on it.
+    ``MAX_EVENT_VALUES`` values is truncated, and the reader reports an error.
     """
 
     def __init__(self, limit: int = MAX_EVENT_BYTES) -> None:
         self._limit = limit
-        self._held = 0  # Bytes since the last blank line.
-        self._tail: list[bytes] = []  # An unfinished line; a list, since one line can arrive in thousands of pieces.
+        self._held = 0  # Number of bytes since the last blank line.
+        # The pieces of an unfinished line. A list is fast even if one line arrives in thousands of pieces.
+        self._tail: list[bytes] = []
         self._after_cr = False
         self._first_line = True
         self._event = b""
@@ -79,14 +81,14 @@ class SSEDecoder:
 
     @property
     def between_frames(self) -> bool:
-        """Whether the last byte ended a frame's blank line, so that nothing before it affects further input."""
+        """Whether the last byte ended the blank line after a frame, so that earlier input no longer matters."""
         return not (self._held or self._tail or self._data or self._event or self._after_cr or self._first_line)
 
     def feed(self, data: bytes) -> list[ServerSentEvent]:
         """Return the events that ``data`` completes.
 
-        ``b""`` is the end of input. WHATWG drops an event that is not followed by a blank line. Since many backends end
-        with a bare ``data: [DONE]``, it is dispatched here. The reader decides how to treat a truncated line.
+        ``b""`` marks the end of input. WHATWG drops an event that is not followed by a blank line. This decoder returns
+        it, since many backends end with a bare ``data: [DONE]``. The reader decides how to treat a truncated line.
         """
         if not data:
             return self._rest(whole=False)
@@ -101,7 +103,8 @@ class SSEDecoder:
         self._tail.append(data)
         text = b"".join(self._tail)
         self._tail = []
-        # bytes.splitlines splits only at the three line ends of SSE: LF, CR, CR LF. (str.splitlines splits at more.)
+        # bytes.splitlines splits only at the three line ends of SSE: LF, CR and CR LF. str.splitlines also splits at
+        # others.
         lines = text.splitlines()
         if text.endswith(b"\r"):
             self._after_cr = True
@@ -148,10 +151,10 @@ def _values(data: bytes) -> int:
 
 
 def encode(data: str, event: str = "") -> bytes:
-    """Return one frame, blank line included. ``data`` must be one line, as JSON is."""
+    """Return one frame, including the blank line. ``data`` must be one line, as JSON is."""
     return f"event: {event}\ndata: {data}\n\n".encode() if event else f"data: {data}\n\n".encode()
 
 
 def comment(text: str) -> bytes:
-    """Return a comment frame, which clients skip. ``text`` must be one line."""
+    """Return a comment frame, which clients ignore. ``text`` must be one line."""
     return f": {text}\n\n".encode()

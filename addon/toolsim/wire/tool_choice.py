@@ -23,16 +23,16 @@ from toolsim.wire.local_tools import LOCAL_TOOLS
 from toolsim.wire.tools import model_name
 
 type _Index = dict[str, set[str]]
-"""Maps each name that a choice can use (the model's or the client's) to the model names of the declared tools."""
+"""Maps each name that a choice can contain (the model's or the client's) to the model names of the declared tools."""
 
 
 def read_choice(
     value: object, tools: Sequence[Tool], *, hosted: bool, param: Literal["tool_choice", "function_call"]
 ) -> tuple[ToolChoice, list[str]]:
-    """Read ``tool_choice``, or the legacy ``function_call``, against the declared ``tools``.
+    """Read a ``tool_choice``, or a legacy ``function_call``, for the declared ``tools``.
 
-    ``hosted``: whether hosted tools are declared as well, which can satisfy "required". Returns the choice and its
-    ignored parts, for the log. Raises BadRequest with the exact param.
+    ``hosted``: whether hosted tools, which can also satisfy "required", are declared. Returns the choice and its
+    ignored parts, for the log. Raises BadRequest with the name of the parameter.
     """
     match value:
         case None | "auto":
@@ -58,7 +58,7 @@ def read_choice(
 
 
 def hosted_fields(request: ClientRequest) -> dict[str, Any]:
-    """Return the fields of a body about the tools that the backend runs; as sent, if the client has no other tools."""
+    """Return the fields of a body for the tools that the backend runs; unchanged if the client has no other tools."""
     body, fields = request.body, {"tools": list(request.hosted)}
     if not request.tools:
         return fields | {key: body[key] for key in ("tool_choice", "parallel_tool_calls") if key in body}
@@ -67,7 +67,7 @@ def hosted_fields(request: ClientRequest) -> dict[str, Any]:
 
 
 def hosted_choice(value: object, names: Collection[str]) -> Any:
-    """Return the part of a ``tool_choice`` about tools that the backend runs, or None if it is about the client's own.
+    """Return the part of a ``tool_choice`` about tools that the backend runs; None if it is about the client's own.
 
     ``names``: the names of the client's own tools.
     """
@@ -85,8 +85,7 @@ def hosted_choice(value: object, names: Collection[str]) -> Any:
 def wanted_of_backend(value: object, names: Collection[str]) -> str:
     """Return the type of the tool that a choice requires the backend to run; "" if it requires none.
 
-    ``names``: the names of the client's own tools. A hard limit that allows only hosted tools requires the first of
-    them.
+    ``names``: the names of the client's own tools. A hard limit that allows only hosted tools requires the first one.
     """
     if not isinstance(value, dict):
         return ""
@@ -131,7 +130,7 @@ def _read_choice_object(value: dict[str, Any], index: _Index) -> tuple[ToolChoic
 
 
 def _chosen_name(value: dict[str, Any], param: str) -> str:
-    """Return the name in ``{type, name}`` or ``{type, function: {name}}`` (``custom`` likewise)."""
+    """Return the name in ``{type, name}`` or ``{type, function: {name}}``, or likewise with ``custom``."""
     kind = value["type"]
     nested = optional(value, kind, dict, param)
     if nested is not None:
@@ -149,7 +148,7 @@ def _forced(names: Sequence[str], index: _Index, param: str) -> ToolChoice:
 
 
 def _allowed(value: dict[str, Any], index: _Index, param: str) -> tuple[ToolChoice, list[str]]:
-    """Read a hard limit. An undeclared name is ignored if another name is declared."""
+    """Read a list of allowed tools. An undeclared name is ignored if the list also has a declared name."""
     mode = value.get("mode", "auto")
     if mode not in ("auto", "required"):
         got = f"'{mode[:64]}'" if isinstance(mode, str) else kind_of(mode)
@@ -172,7 +171,7 @@ def _allowed(value: dict[str, Any], index: _Index, param: str) -> tuple[ToolChoi
         notes.append("tool_choice:undeclared")
     if not declared and names:
         _forced(names, index, "tool_choice")
-    if not declared:  # Only hosted tools are allowed: none of the client's own may be called.
+    if not declared:  # Only hosted tools are allowed, so the model must not call any tool of the client.
         return ToolChoice("auto", frozenset()), notes
     chosen = _forced(declared, index, "tool_choice")
     return ToolChoice("required" if mode == "required" else "auto", chosen.names), notes

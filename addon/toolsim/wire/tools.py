@@ -1,7 +1,7 @@
-"""``tools`` of all APIs, in all their wrappings, converted to ``Tool``s.
+"""``tools`` of all APIs, in any wrapping, converted to ``Tool``s.
 
-Every API's shape is accepted on every endpoint: flat (``{type, name, parameters}``) and nested
-(``{type, function: {name, parameters}}``), because clients mix them (LangChain sends nested ones to Responses).
+The shape of every API is accepted on every endpoint: flat (``{type, name, parameters}``) and nested (``{type, function:
+{name, parameters}}``). Clients mix the shapes; LangChain, for example, sends nested tools to Responses.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import array, expect, mapping, mappings, missing, optional, required, string, wrong_type
 from toolsim.wire.local_tools import LOCAL_TOOLS, is_local, local_tool
 
-# The body's fields about client tools: read here, never forwarded. The model gets the manifest instead.
+# Fields of a body about client tools, which are read here and never forwarded. The model receives the manifest instead.
 CONSUMED = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
 
-# OpenAI's own rule allows no dot, but names like ``files.read`` are common with other providers.
+# OpenAI's rule does not allow dots, but names like ``files.read`` are common with other providers.
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 _NAMESPACE_SEPARATOR = "__"
 
-# Items of a history that declare tools: Codex's own, and the results of a tool search.
+# Items of a history that declare tools: Codex's own items, and the results of a tool search.
 TOOL_ITEMS = ("additional_tools", "tool_search_output")
 
-# Fields of an mcp tool that only its server may see.
+# Fields of an ``mcp`` tool that only its server is allowed to see.
 _SECRETS = ("headers", "authorization")
 _ORIGIN = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*://)(?:[^/?#@]*@)?([^/?#@]*)")
 
 Hosted = Mapping[str, Any]
 
-# Maximum length, as JSON, of a set of tools that is cached; 32 sets are cached.
+# Maximum length, as JSON, of a set of tools that is cached. The cache contains up to 32 sets.
 _MAX_CACHED_SIZE = 262_144
 
 
@@ -44,14 +44,12 @@ type _Declaration = tuple[Tool, str]
 
 
 def model_name(name: str, namespace: str | None) -> str:
-    """Return the name that the model reads and writes for a tool ``name`` of ``namespace``."""
+    """Return the name that a tool ``name`` of ``namespace`` has for the model."""
     return name if namespace is None else f"{namespace}{_NAMESPACE_SEPARATOR}{name}"
 
 
 def declares_tools(body: Mapping[str, Any]) -> bool:
-    """Return whether ``body`` declares anything but hosted tools. A malformed declaration counts, so that it causes a
-    400.
-    """
+    """Return whether ``body`` declares any tools except hosted ones. A malformed declaration counts, to cause a 400."""
     for param, declared in _sources(body):
         if not isinstance(declared, list):
             return True
@@ -61,10 +59,10 @@ def declares_tools(body: Mapping[str, Any]) -> bool:
 
 
 def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted, ...]]:
-    """Read the tools that the client runs and, as sent, the hosted ones. Raises BadRequest with the exact param.
+    """Read the client's tools and, as sent, the hosted tools. Raises BadRequest with the name of the parameter.
 
-    Two declarations of one name must be equal, and count once. A declaration replaces an earlier one only if it is in a
-    history item (``TOOL_ITEMS``). Equal declarations return identical tools, which must not be modified.
+    Two declarations of one name must be equal, and count once. Only a declaration in a history item (``TOOL_ITEMS``)
+    replaces an earlier one. Equal declarations return identical tools, which must not be modified.
     """
     declaring = _declaring(body)
     text = dump(declaring)
@@ -75,7 +73,7 @@ def read_tools(body: Mapping[str, Any]) -> tuple[tuple[Tool, ...], tuple[Hosted,
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """All declarations of tools in a body, as a cache key: their JSON."""
+    """All tool declarations of a body. Their JSON is the key of a cache."""
 
     key: str
     body: dict[str, Any] = field(compare=False)
@@ -123,7 +121,7 @@ def _echo_tool(declared: Any) -> Any:
 
 
 def _without_secrets(declared: dict[str, Any]) -> dict[str, Any]:
-    """Return the declaration of a hosted tool without the secrets for its server, which its URL can contain too."""
+    """Return the declaration of a hosted tool without the secrets for its server, which the URL can contain too."""
     redacted = {name: None if name in _SECRETS else value for name, value in declared.items()}
     if isinstance(url := declared.get("server_url"), str):
         found = _ORIGIN.match(url)
@@ -134,7 +132,7 @@ def _without_secrets(declared: dict[str, Any]) -> dict[str, Any]:
 def offered_natively(body: Mapping[str, Any], names: Collection[str], hosted: Collection[Hosted]) -> dict[str, Any]:
     """Return ``body`` with only the ``hosted`` tools and the client tools whose model names are among ``names``.
 
-    For a backend with native tool support.
+    The body is for a backend with native tool support.
     """
 
     def is_offered(tool: Mapping[str, Any], namespace: str | None = None) -> bool:
@@ -159,7 +157,7 @@ def _own_name(declared: Mapping[str, Any]) -> str:
 
 
 def _sources(body: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """Yield each place that declares tools, with its path: top level, legacy ``functions``, ``TOOL_ITEMS``."""
+    """Yield each place that declares tools, with its path: the top level, legacy ``functions``, and ``TOOL_ITEMS``."""
     for param in ("tools", "functions"):
         if body.get(param) is not None:
             yield param, body[param]
@@ -183,7 +181,7 @@ def _declaring(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _declarations(body: Mapping[str, Any]) -> Iterator[_Declaration | Hosted]:
-    """Yield all declarations."""
+    """Yield all tool declarations of a body."""
     for param, declared in _sources(body):
         for index, tool in enumerate(expect(declared, list, param)):
             path = f"{param}[{index}]"
@@ -211,7 +209,7 @@ def _is_for_model(declared: object) -> bool:
 
 
 def _is_local(declared: object, body: Mapping[str, Any]) -> bool:
-    """Return whether the client runs this built-in tool of the Responses API; chat has no items for such calls."""
+    """Return whether the client runs a built-in tool of the Responses API; chat has no items for such calls."""
     if "messages" in body or not isinstance(declared, dict):
         return False
     kind = declared.get("type")
@@ -222,7 +220,7 @@ def _read_tool(fields: dict[str, Any], param: str, namespace: str | None) -> Ite
     """Return the tools of a declaration: a single tool, or all tools of a namespace."""
     kind = fields.get("type")
     if kind is None and ("function" in fields or "name" in fields):
-        kind = "function"  # Hand-written clients omit it, and no other type is possible.
+        kind = "function"  # Hand-written clients omit the type, and no other type is possible.
     match kind:
         case None:
             raise missing(f"{param}.type")
@@ -290,12 +288,12 @@ def _custom(fields: Mapping[str, Any], param: str, namespace: str | None) -> _De
 
 
 def _is_deferred(fields: Mapping[str, Any], param: str) -> bool:
-    """Return whether a tool is loaded only by a search; a tool that an item of the history declares has been loaded."""
+    """Return whether a tool is loaded only by a search. A tool that a history item declares has already been loaded."""
     return fields.get("defer_loading") is True and not param.startswith("input[")
 
 
 def _grammar(form: dict[str, Any], param: str) -> str:
-    """Return the grammar after a line with the name of its syntax; the definition is nested in chat, otherwise flat."""
+    """Return a grammar after a line that names its syntax. The definition is nested in chat, and flat otherwise."""
     nested = optional(form, "grammar", dict, param)
     if nested is not None:
         form, param = nested, f"{param}.grammar"
@@ -308,7 +306,7 @@ def _name(fields: Mapping[str, Any], param: str) -> str:
     name = required(fields, "name", str, param)
     if _NAME.fullmatch(name):
         return name
-    # The name is the client's own text, so only a readable part is quoted.
+    # The client chose the name, so only a readable part of it is quoted.
     place = f"{param}.name"
     message = f"Invalid '{place}': expected a string that matches '^{_NAME.pattern}$', but got '{name[:64]}' instead."
     raise BadRequest(message, place, "invalid_value")

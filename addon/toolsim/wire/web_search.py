@@ -1,7 +1,7 @@
 """Parses the output of a search server into results, and renders results as text for the model.
 
-Each search server has its own format: JSON with a list of results, or text in paragraphs. The text of a result stays
-complete, since the model has to read it. Only its address and title are extracted.
+The format depends on the search server: JSON with a list of results, or text in paragraphs. The text of a result stays
+complete, since the model has to read it. Only the address and the title are extracted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LINK = re.compile(r"\[([^\[\]\n]{1,300})\]\((https?://[^\s()\[\]]+)\)")
 _BULLET = re.compile(r"^[ \t>*#-]*+(?:\d{1,3}[.)][ \t]*+)?")
 _TITLE = re.compile(rf"{_BULLET.pattern}[*_]*+title[*_]*+:[*_ \t]*+(.+)$", re.IGNORECASE | re.MULTILINE)
 _SEPARATOR = re.compile(r"\n[ \t]*+(?:-{3,}[ \t]*+)?(?=\n)")
-# The start of a further result if no empty lines separate them.
+# Start of a further result if no empty lines separate the results.
 _BEGINS = re.compile(r"\n(?=[ \t]*(?:\d{1,3}[.)]\s|[-*]\s+\[|[*_]*title[*_]*:))", re.IGNORECASE)
 _LISTS = ("results", "organic", "organic_results", "items", "value", "data", "web", "webPages", "hits", "documents")
 _URLS, _TITLES = ("url", "link", "href", "uri"), ("title", "name", "headline")
@@ -34,12 +34,12 @@ _TEXTS = ("content", "text", "snippet", "description", "summary", "body", "abstr
 _AGES = ("page_age", "age", "date", "published", "published_date", "publishedDate", "publishedAt")
 _MAX_TITLE = 300
 _MAX_HEAD = 2_000
-"""Maximum number of characters of an entry that are searched for its title."""
+"""Maximum number of characters of an entry that are searched for the title."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """A page that was found; ``age``: its date, as the server formats it."""
+    """A page that a search found; ``age``: the date of the page, as formatted by the server."""
 
     url: str
     title: str
@@ -56,14 +56,14 @@ class SearchLimits:
     uses: int = -1
 
     def permits(self, url: str) -> bool:
-        """Return whether a page may be among the results."""
+        """Return whether the limits allow a page in the results."""
         if self.allowed and not any(_is_within(url, domain) for domain in self.allowed):
             return False
         return not any(_is_within(url, domain) for domain in self.blocked)
 
 
 def read_limits(declared: Mapping[str, Any], param: str) -> SearchLimits:
-    """Read the limits of a declared web search tool, of either API. Raises BadRequest."""
+    """Read the limits of a web search tool, declared in the Responses or the Messages API. Raises BadRequest."""
     filters = mapping(declared.get("filters"))
     domains: dict[str, tuple[str, ...]] = {}
     for key in ("allowed_domains", "blocked_domains"):
@@ -121,7 +121,7 @@ def _of_json(output: str) -> Iterator[SearchResult]:
 
 
 def _entries(value: object, depth: int) -> list[Mapping[str, Any]]:
-    """Return the list of results in a document, from any of the places that search servers use."""
+    """Return the list of results in a JSON document, from any of the places that search servers use."""
     if isinstance(value, list):
         return [*mappings(value)]
     for key in _LISTS if depth and isinstance(value, dict) else ():
@@ -131,7 +131,7 @@ def _entries(value: object, depth: int) -> list[Mapping[str, Any]]:
 
 
 def _of_text(output: str) -> Iterator[SearchResult]:
-    """Yield a result for each paragraph or list entry that names an address; other text belongs to the last result."""
+    """Yield a result for each paragraph or list entry with an address; other text belongs to the last result."""
     url, title = "", ""
     lines: list[str] = []
     for block in _SEPARATOR.split(output):
@@ -163,9 +163,9 @@ def _line(text: str) -> str:
 
 
 def citations(text: str, titles: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the places where a text names pages that were found, as annotations of the Responses API.
+    """Return the places where a text cites pages that were found, as annotations of the Responses API.
 
-    ``titles``: the titles of the pages, by address. A Markdown link is one place.
+    ``titles``: the titles of the pages, by address. A Markdown link counts as one place.
     """
     known = [url for url in titles if url in text]
     if not known:
@@ -185,7 +185,7 @@ def citations(text: str, titles: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def query_parameter(schema: Mapping[str, Any]) -> str:
-    """Return the query parameter of a search tool: one with that name, or the first required string."""
+    """Return the name of a search tool's query parameter: ``query`` or similar, or the first required string."""
     properties = mapping(schema.get("properties"))
     required = [name for name in array(schema.get("required")) if isinstance(name, str)]
     named = [name for name in ("query", "q", "search_query", "search", "question", "input") if name in properties]
@@ -194,7 +194,7 @@ def query_parameter(schema: Mapping[str, Any]) -> str:
 
 
 def query_of(arguments: Mapping[str, Any]) -> str:
-    """Return the query of a search."""
+    """Return the query in the arguments of a search."""
     return string(arguments.get("query"))
 
 

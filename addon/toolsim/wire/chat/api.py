@@ -1,4 +1,4 @@
-"""The chat completions API as an object."""
+"""The object that represents the chat completions API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolsim.wire.ids import chat_call_id
 
 
 class ChatApi(Api):
-    """Chat completions."""
+    """The chat completions API."""
 
     name = "chat"
     path_suffix = path_marker = "/chat/completions"
@@ -23,7 +23,7 @@ class ChatApi(Api):
     conversation_fields = ("messages",)
     delta_text_keys = frozenset({"content", "arguments", "input", "refusal", "reasoning", "reasoning_content"})
     identifier_keys = frozenset({"finish_reason", "system_fingerprint", "tool_call_id"})
-    # The role that every chat template supports; many servers do not know developer.
+    # Every chat template supports the system role; many servers do not support the developer role.
     manifest_role = "system"
     text_follows_calls = False
     takes_structural_tags = True

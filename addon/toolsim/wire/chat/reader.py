@@ -3,34 +3,36 @@
     stream  := chunk* [DONE]?
     chunk   := {"choices": [{"index", "delta": {content?, tool_calls?, …}, "finish_reason"}], "usage"?} | {"error"}
 
-That is the specification; real servers differ as follows. Each rule covers a server that is in use.
+This is the specification. Real servers deviate from it as follows; each rule covers a server that is in use.
 
  1. ``[DONE]`` is the terminator; anything after it, or after an error, is ignored.
- 2. Many servers leave ``[DONE]`` out: a stream that ends without it is complete if every choice has a finish reason.
+ 2. Many servers omit ``[DONE]``. A stream that ends without it is complete if every choice has a finish reason.
  3. Reasoning has two names: ``reasoning_content`` (DeepSeek, vLLM, llama.cpp) and ``reasoning`` (OpenRouter, Ollama).
- 4. ``content`` may be a list of parts, of which some are reasoning (Mistral: ``thinking``, with its own parts).
- 5. The first chunk may have no choices and ``created: 0`` (Azure).
- 6. A call arrives in fragments, identified by their ``index``. Some servers omit it (Gemini's gateway: then the
-    position counts), and some give every call the index 0: a fragment that again has a name, with a new id, or without
-    an id and with another name, starts the next call. Without an id and with the same name, it does so if its arguments
-    begin an object after a complete, non-empty one and do not repeat it; they may come after the name. A call may also
-    begin at another call's index and continue at its own (DeepSeek on Ollama's servers); its fragments then have
-    neither. A name may come in two fragments: they are joined if only the joined name is offered (``offered``).
- 7. Arguments may come as an object instead of a JSON string, ``tool_calls`` as one call instead of a list, and a call's
-    name and arguments next to its id instead of in ``function``. Fragments may be cumulative (each repeats all before
-    it), or follow an empty object: if their concatenation is not JSON, but the last fragment or all after the first
-    are, those are the arguments. The legacy ``function_call`` may duplicate ``tool_calls``; it then counts once.
- 8. Mid-stream errors come as ``{"error": …}``, as an ``event: error``, as bare ``{"message"}`` or ``{"detail"}``
+ 4. ``content`` can be a list of parts, some of which are reasoning (Mistral: ``thinking``, which has parts itself).
+ 5. The first chunk can have no choices and ``created: 0`` (Azure).
+ 6. A call arrives in fragments, identified by their ``index``. Some servers omit the index (Gemini's gateway; the
+    position then identifies the call), and some assign the index 0 to every call. A fragment with a name starts the
+    next call if it has a new id, or no id and a different name. A fragment with the same name and no id starts the next
+    call if its arguments, which can arrive after the name, begin an object after a complete, non-empty object and do
+    not repeat that object. A call can also begin at another call's index and continue at its own (DeepSeek on Ollama's
+    servers); its later fragments then have neither a name nor an id. A name can arrive in two fragments, which are
+    joined if only the joined name is offered (``offered``).
+ 7. Arguments can be an object instead of a JSON string, ``tool_calls`` can be one call instead of a list, and a call's
+    name and arguments can be next to its id instead of in ``function``. Fragments can be cumulative (each repeats all
+    earlier fragments), or follow an empty object. If their concatenation is not JSON, but the last fragment is, or the
+    concatenation without the first fragment, then that JSON is the arguments. The legacy ``function_call`` can
+    duplicate ``tool_calls``; the call then counts once.
+ 8. Mid-stream errors are sent as ``{"error": …}``, as an ``event: error``, as bare ``{"message"}`` or ``{"detail"}``
     without choices, and as the finish reason ``error`` (OpenRouter, Mistral).
- 9. Servers have their own finish reasons for "cut off": see ``_REASONS``. An unknown one counts as ``stop``.
+ 9. Servers have different finish reasons for a truncated answer (``_REASONS``). An unknown reason counts as ``stop``.
 10. A last line cut off by the end of the stream is neither a chunk nor an error.
-11. A surrogate pair may be split between two deltas.
-12. An event without data is only a keep-alive. There may be whitespace around ``[DONE]``.
-13. A non-streamed answer may lack a finish reason (``finish_reason: null``) but is still complete.
-14. A call's end is certain only at the end of the answer, and calls may interleave: only the first call is streamed
-    early, until there is another.
-15. A finish reason may come too early, even with the first chunk (Open WebUI: with reasoning). So it counts at the end
-    of the stream, and only if nothing follows it in its choice.
+11. A surrogate pair can be split between two deltas.
+12. An event without data is only a keep-alive. ``[DONE]`` can have whitespace around it.
+13. A non-streamed answer can lack a finish reason (``finish_reason: null``) but is still complete.
+14. The end of a call is certain only at the end of the answer, and calls can interleave. Only the first call is
+    therefore streamed early, until another call begins.
+15. A finish reason can arrive too early, even in the first chunk (Open WebUI: with reasoning). It therefore counts only
+    if nothing follows it in its choice until the end of the stream.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ type _Text = TextDelta | ReasoningDelta | RefusalDelta
 
 
 class ChatReader(Reader):
-    """Reads one answer."""
+    """Reader of one chat answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +98,7 @@ class ChatReader(Reader):
         choices = mappings(body.get("choices"))
         if not choices:
             return self._fail(no_answer(body, "choices"))
-        # The counts come first, so that they are reported even if the turn ends within the text.
+        # The token counts come first, so that they are reported even if the turn ends within the text.
         events = self._open(body) + _counted(body)
         for choice in choices:
             ended = {**choice, "finish_reason": string(choice.get("finish_reason")) or "stop"}
@@ -107,7 +109,7 @@ class ChatReader(Reader):
 
     @override
     def end(self) -> list[BackendEvent]:
-        # Rule 2.
+        # Without a terminator, the stream is complete if every choice has a finish reason (rule 2).
         if self._closed or not self._choices or not all(choice.reason for choice in self._choices.values()):
             return []
         return self._done()
@@ -118,7 +120,7 @@ class ChatReader(Reader):
         self._opened = True
         return [
             Opened(
-                created_at=seconds(chunk.get("created")) or None,  # Rule 5.
+                created_at=seconds(chunk.get("created")) or None,  # Azure's first chunk has 0 (rule 5).
                 model=string(chunk.get("model")) or None,
                 system_fingerprint=string(chunk.get("system_fingerprint")) or None,
                 service_tier=string(chunk.get("service_tier")) or None,
@@ -132,9 +134,9 @@ class ChatReader(Reader):
             choice = self._choices[index] = _Choice(index, self.offered, streams_ahead=self.streams_ahead)
         events = choice.delta(delta)
         if events or delta.get("tool_calls") or delta.get("function_call"):
-            choice.reason = ""  # Rule 15.
+            choice.reason = ""  # The finish reason arrived too early (rule 15).
         choice.reason = choice.reason or string(fields.get("finish_reason"))
-        if choice.reason == "error":  # Rule 8.
+        if choice.reason == "error":  # OpenRouter and Mistral report errors this way (rule 8).
             return [*events, *self._fail(read_error(fields.get("error")))]
         return events
 
@@ -145,7 +147,7 @@ class ChatReader(Reader):
 
 
 class _Choice:
-    """The state of a choice: its finish reason, if it has ended, and its structured calls by index, in fragments."""
+    """State of one choice: its finish reason, if it has ended, and its structured calls by index, as fragments."""
 
     def __init__(self, index: int, offered: Container[str], *, streams_ahead: bool) -> None:
         self.reason = ""
@@ -153,15 +155,16 @@ class _Choice:
         self._streams_ahead = streams_ahead
         self._index = index
         self._texts: Joiner[type[_Text]] = Joiner()
-        # Several calls at one index: rule 6.
+        # Several calls can share one index (rule 6 of the module).
         self._calls: dict[int, list[_CallParts]] = {}
-        self._latest = 0  # The index of the call that received the last fragment.
+        self._latest = 0  # Index of the call that received the last fragment.
         self._legacy: _CallParts | None = None
 
     def delta(self, delta: Mapping[str, Any]) -> list[BackendEvent]:
-        """Return the events of a delta, or of a non-streamed message; calls are held until their last fragment."""
+        """Return the events of a delta, or of a non-streamed message. Calls are withheld until their last fragment."""
         events: list[BackendEvent] = []
-        if thought := string(delta.get("reasoning_content")) or string(delta.get("reasoning")):  # Rule 3.
+        # Reasoning has two names (rule 3).
+        if thought := string(delta.get("reasoning_content")) or string(delta.get("reasoning")):
             events += self._joined(ReasoningDelta, thought)
         content = delta.get("content")
         if content and isinstance(content, str):
@@ -175,11 +178,11 @@ class _Choice:
         return events
 
     def follow(self, texts: Sequence[str]) -> None:
-        """Append to the arguments of the call that is streamed early, which is the only one."""
+        """Append to the arguments of the call that is streamed early, which is the only call."""
         self._calls[0][0].pieces += texts
 
     def end(self) -> list[BackendEvent]:
-        """Return held-back half characters and calls, and the end; a truncated answer ends within its last call."""
+        """Return withheld half characters and calls, then the end; a truncated answer ends within its last call."""
         cut = _REASONS.get(self.reason)
         events = [event for kind in _TEXTS if (text := self._texts.end(kind)) for event in self._event(kind, text)]
         calls = [parts for _, same in sorted(self._calls.items()) for parts in same]
@@ -199,7 +202,7 @@ class _Choice:
         return [kind(text, choice=self._index)]
 
     def _key(self, call: Mapping[str, Any], position: int) -> int:
-        """Return the index of the call that a fragment begins or continues (rule 6)."""
+        """Return the index of the call that a fragment begins or continues (rule 6 of the module)."""
         index = call.get("index")
         key = index if isinstance(index, int) else position
         begins = string(call.get("id")) or string(_function(call).get("name"))
@@ -216,7 +219,8 @@ class _Choice:
                 same.append(_CallParts(self._offered, name))
                 events.append(StructuredCallStarted(self._index))
             piece = same[-1].add(call)
-            is_only = key == 0 and len(self._calls) == len(same) == 1 and self._legacy is None  # Rule 14.
+            # Only the first call is streamed early, until another call begins (rule 14).
+            is_only = key == 0 and len(self._calls) == len(same) == 1 and self._legacy is None
             if self._streams_ahead and is_only:
                 events += same[0].ahead(piece, self._index, is_named=_is_named(call))
         if isinstance(delta.get("function_call"), dict):
@@ -229,7 +233,7 @@ class _Choice:
 
 _TEXTS: tuple[type[_Text], ...] = (ReasoningDelta, TextDelta, RefusalDelta)
 
-# The last three are Mistral's, DeepSeek's and vLLM's own terms for a truncated answer.
+# The last three finish reasons are specific to Mistral, DeepSeek and vLLM, and mean a truncated answer.
 _REASONS: Mapping[str, FinishReason] = {
     "length": "length",
     "content_filter": "content_filter",
@@ -239,13 +243,13 @@ _REASONS: Mapping[str, FinishReason] = {
 }
 
 
-# Within an object, a fragment that ends with "}" is rarely followed by one that begins with "{". A call in which that
+# Within an object, a fragment that ends with "}" rarely precedes a fragment that begins with "{". A call in which this
 # happens more often is read as one call, so that its arguments are not parsed again with each fragment.
 _MAX_TIMES_PARSED = 64
 
 
 class _CallParts:
-    """A structured call in fragments: the name comes once, or in two fragments, the arguments in any number."""
+    """A structured call in fragments. The name arrives in one or two fragments, the arguments in any number."""
 
     def __init__(self, offered: Container[str], name: str = "") -> None:
         self._offered = offered
@@ -259,7 +263,7 @@ class _CallParts:
         self._times_parsed = 0
 
     def is_followed_by(self, call: Mapping[str, Any]) -> bool:
-        """Return whether ``call`` starts another call (rule 6)."""
+        """Return whether ``call`` starts another call (rule 6 of the module)."""
         new_id = string(call.get("id"))
         function = _function(call)
         name = string(function.get("name"))
@@ -272,13 +276,13 @@ class _CallParts:
         return bool(name or self._is_named_again) and self._is_whole_before(json_text(function.get("arguments")))
 
     def _is_continued_by(self, name: str) -> bool:
-        """Return whether ``name`` is the second half of the name: only both halves together are an offered name."""
+        """Return whether ``name`` is the second half of a name, so that only the joined name is an offered one."""
         if not name or not self.name or any(self.pieces) or self.name in self._offered or name in self._offered:
             return False
         return self.name + name in self._offered
 
     def _is_whole_before(self, piece: str) -> bool:
-        """Return whether the arguments are a non-empty object and ``piece`` begins another one."""
+        """Return whether the arguments are a non-empty object and ``piece`` begins another object."""
         if self._kind != "function" or not piece.lstrip().startswith("{"):
             return False
         last = next((piece for piece in reversed(self.pieces) if piece and not piece.isspace()), "")
@@ -290,7 +294,7 @@ class _CallParts:
         return not piece.startswith(text) and loaded(piece) != whole
 
     def add(self, call: Mapping[str, Any]) -> str:
-        """Add a fragment; return its part of the arguments."""
+        """Add a fragment, and return its part of the arguments."""
         if isinstance(call.get("custom"), dict):
             self._kind = "custom"
         self._id = self._id or string(call.get("id")) or None
@@ -303,7 +307,7 @@ class _CallParts:
         return piece
 
     def ahead(self, piece: str, choice: int, *, is_named: bool) -> list[BackendEvent]:
-        """Return the part of the call that can be emitted after ``piece``; ``is_named``: it has a name and no id."""
+        """Return the part of the call that can be emitted after ``piece``; ``is_named``: it has a name but no id."""
         if piece and (not self.name or self._kind != "function"):
             self._ahead.stop()
         if not (text := self._ahead.feed(piece)):
@@ -312,7 +316,7 @@ class _CallParts:
         return [StructuredDelta(self._key, self.name, text, is_first, choice=choice, is_named=is_named)]
 
     def repeats(self, other: _CallParts) -> bool:
-        """Return whether this is the ``other`` call in another shape (rule 7)."""
+        """Return whether this call is the ``other`` call in another shape (rule 7 of the module)."""
         mine, theirs = self.arguments(), other.arguments()
         return self.name == other.name and (mine == theirs or loaded(mine) == loaded(theirs) is not None)
 
@@ -322,7 +326,7 @@ class _CallParts:
         )
 
     def arguments(self) -> str:
-        """Return the arguments so far, with cumulative fragments counted once (rule 7)."""
+        """Return the arguments so far; cumulative fragments count once (rule 7 of the module)."""
         text = "".join(self.pieces)
         if self._kind == "function" and len(self.pieces) > 1 and loaded(text) is None:
             last = next((piece for piece in reversed(self.pieces) if piece), "")
@@ -332,17 +336,17 @@ class _CallParts:
 
 
 def _function(call: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the object with a call's name and arguments, which can be the call itself (rule 7)."""
+    """Return the object with a call's name and arguments, which can be the call itself (rule 7 of the module)."""
     return mapping(call.get("custom") or call.get("function")) or call
 
 
 def _is_named(call: Mapping[str, Any]) -> bool:
-    """Return whether a fragment has a name and no id: a similar fragment could start the next call (rule 6)."""
+    """Return whether a fragment has a name but no id, so that it could start the next call (rule 6 of the module)."""
     return bool(string(_function(call).get("name"))) and not string(call.get("id"))
 
 
 def _parts(content: object) -> Iterator[tuple[type[_Text], str]]:
-    """Yield the texts of a list of parts, each with its event type (rule 4)."""
+    """Yield the texts in a list of parts, each with its event type (rule 4 of the module)."""
     for part in mappings(content):
         if thought := part.get("thinking"):
             yield ReasoningDelta, string(thought) or "".join(string(item.get("text")) for item in mappings(thought))

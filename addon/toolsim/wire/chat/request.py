@@ -1,4 +1,4 @@
-"""Chat Completions requests: read from a client, and written for a backend."""
+"""Chat Completions requests: reads them from a client, and writes them for a backend."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from toolsim.wire.json_fields import array, expect, json_text, mapping, mappings
 from toolsim.wire.tool_choice import hosted_fields, read_choice
 from toolsim.wire.tools import CONSUMED, declares_tools, read_tools
 
-# Fields about the conversation, or about the form, length and sampling of its answer. The others are model settings,
-# whose names differ between servers.
+# Fields about the conversation, or about the form, length and sampling of its answer. All other fields are model
+# settings, whose names differ between servers.
 _ANSWER_FIELDS = frozenset(
     {"messages", "response_format", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "stop"}
     | {"temperature", "top_p", "seed", "logprobs", "top_logprobs", "logit_bias", "frequency_penalty"}
@@ -50,21 +50,21 @@ SHARED = (
     "prompt_cache_retention",
     "stream",
 )
-"""Fields with the same name and meaning in both APIs."""
+"""Fields with the same name and meaning in chat completions and the Responses API."""
 
 _BLOCKS = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking", "tool_reference"})
 ITEMS = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output", "reasoning"})
-"""The types of the items of a Responses history that are not messages."""
+"""Types of the items in a Responses history that are not messages."""
 CHOICES = ("auto", "any", "tool", "none")
-"""The types of a ``tool_choice`` of the Messages API."""
+"""Types of a ``tool_choice`` in the Messages API."""
 FEW_TOKENS = 16
-"""The smallest token limit that the Responses API accepts."""
+"""Smallest token limit that the Responses API accepts."""
 
-# Responses fields that are translated, or whose absence changes nothing.
+# Responses fields that are translated, or whose absence has no effect.
 _TRANSLATED = frozenset(
     {"input", "instructions", "max_output_tokens", "text", "reasoning", "store", "stream_options", "max_tool_calls"}
 )
-# Fields that refer to something that only a Responses backend has: dropping them would change the question.
+# Fields that refer to data that only a Responses backend has. Dropping them would change the question.
 _STORED = ("previous_response_id", "conversation", "background", "prompt")
 
 
@@ -103,7 +103,7 @@ def has_blocks(message: Mapping[str, Any]) -> bool:
 
 
 def call_ids(messages: list[Any]) -> list[str]:
-    """Return every call id in a history."""
+    """Return all call ids in a history."""
     found: list[object] = []
     for message in mappings(messages):
         found += [message.get("tool_call_id"), *(call.get("id") for call in mappings(message.get("tool_calls")))]
@@ -111,7 +111,7 @@ def call_ids(messages: list[Any]) -> list[str]:
 
 
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
-    """Read a client's request. Raises BadRequest with the exact param."""
+    """Read a client's request. Raises BadRequest with the name of the parameter."""
     legacy = body.get("functions") is not None and body.get("tools") is None
     common = read_common(body, "function_call" if legacy else "tool_choice")
     optional(body, "stream_options", dict)
@@ -134,7 +134,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
 
 
 def read_common(body: Mapping[str, Any], param: Literal["function_call", "tool_choice"]) -> ClientRequest:
-    """Read the parts that both APIs share: tools, and the choice of them at ``param``. Raises BadRequest."""
+    """Read the parts that both OpenAI APIs share: the tools, and the tool choice at ``param``. Raises BadRequest."""
     tools, hosted = read_tools(body)
     choice, notes = ToolChoice(), list[str]()
     if body.get(param) is not None:
@@ -147,20 +147,20 @@ def read_common(body: Mapping[str, Any], param: Literal["function_call", "tool_c
 
 
 def check_one_choice(request: ClientRequest) -> None:
-    """Raise BadRequest if a client requests several choices from a backend whose API has only one."""
+    """Raise BadRequest if a client requests several choices but the backend's API returns only one."""
     if request.n > 1:
         message = f"'n' is {request.n}, but the backend can only give one choice."
         raise BadRequest(message, "n", "unsupported_parameter")
 
 
 def append_reply(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
-    """Return the request with an additional turn: the model's ``words``, and the ``reply`` to them."""
+    """Return the request with an additional turn: the model's text ``words``, and the ``reply`` to it."""
     turn = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
     return {**body, "messages": [*array(body.get("messages")), *turn[not words :]]}
 
 
 def append_tool_results(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
-    """Return the request with an additional turn: the model's ``words`` and its calls, and the outputs of the tools."""
+    """Return the request with an additional turn: the model's text ``words``, its calls, and the tool outputs."""
     tool_calls = [
         {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call, _ in calls
@@ -181,9 +181,9 @@ def calls_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-    """Return a request with a question to the same model, to be answered briefly and deterministically.
+    """Return a request with a question to the same model, for a brief and deterministic answer.
 
-    ``rule``: how to answer, or "" if ``question`` states it.
+    ``rule``: instructions for the answer, or "" if ``question`` contains them.
     """
     kept = {key: value for key, value in body.items() if key not in CONSUMED | _ANSWER_FIELDS}
     limit = "max_completion_tokens" if "max_completion_tokens" in body else "max_tokens"
@@ -192,7 +192,7 @@ def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str,
 
 
 def answer_form(body: Mapping[str, Any], *, legacy_functions: bool = False) -> AnswerForm:
-    """Return the form of answer that the client expects; everything else in the body may be invalid."""
+    """Return the form of answer that the client expects, even if the rest of the body is invalid."""
     return AnswerForm(
         stream=body.get("stream") is True,
         model=string(body.get("model")),
@@ -202,14 +202,14 @@ def answer_form(body: Mapping[str, Any], *, legacy_functions: bool = False) -> A
 
 
 class MessagesReader:
-    """Reads ``messages``. Legacy calls get assigned ids; an output belongs to the last call with its name."""
+    """Reader of ``messages``. Assigns ids to legacy calls; an output belongs to the last call with its name."""
 
     def __init__(self) -> None:
         self._legacy_calls = 0
         self._last_legacy: dict[str, str] = {}
 
     def read(self, messages: Iterable[object]) -> list[Item]:
-        """Return the items of all messages. Raises BadRequest."""
+        """Return the items in all messages. Raises BadRequest."""
         items: list[Item] = []
         for index, message in enumerate(messages):
             param = f"messages[{index}]"
@@ -217,14 +217,14 @@ class MessagesReader:
         return items
 
     def message(self, message: dict[str, Any], param: str) -> list[Item]:
-        """Return the items of one message, which is at the path ``param``. Raises BadRequest."""
+        """Return the items of one message at the path ``param``. Raises BadRequest."""
         items: list[Item] = []
         self._message(message, param, items)
         return items
 
     def _message(self, message: dict[str, Any], param: str, items: list[Item]) -> None:
         if message.get("type") == "additional_tools":
-            # As in the Responses API: see ``messages/to_chat.py``.
+            # A message can declare tools, as in the Responses API (see ``messages/to_chat.py``).
             tools, _ = read_tools({"tools": optional(message, "tools", list, param) or []})
             removed = tuple(name for name in array(message.get("removed")) if isinstance(name, str))
             items.append(Declaration(tools, removed))
@@ -280,7 +280,7 @@ class MessagesReader:
 
 
 def _arguments(fields: Mapping[str, Any], param: str) -> str:
-    """Return the arguments of a call as JSON; some clients forget to encode the object."""
+    """Return the arguments of a call as JSON text; some clients send an object instead."""
     sent = fields.get("arguments")
     return json_text(sent) if isinstance(sent, dict) else optional(fields, "arguments", str, param) or ""
 
@@ -291,7 +291,7 @@ def _name(message: Mapping[str, Any]) -> str | None:
 
 
 def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
-    """Return the items of a request for a chat backend, and notes on items that it does not support.
+    """Return the items of a request for a chat backend, and notes on the items that chat does not support.
 
     Raises BadRequest like ``to_items_for``.
     """
@@ -301,8 +301,8 @@ def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
 def to_items_for(request: ClientRequest, to: ApiName) -> tuple[list[Item], list[str]]:
     """Return the items of a request for a backend whose API has only messages, and notes on unsupported items.
 
-    A Responses client's ``instructions`` become the first system message, and developer messages system messages, which
-    every chat template supports. Raises BadRequest if dropping something would change the client's question.
+    A Responses client's ``instructions`` become the first system message. Developer messages become system messages,
+    which every chat template supports. Raises BadRequest if a dropped part would change the client's question.
     """
     if request.api != "responses":
         lost = list[str]()
@@ -339,9 +339,9 @@ def _refuse_stored(sent: Mapping[str, Any]) -> None:
 def compose(
     request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
 ) -> dict[str, Any]:
-    """Return the body for a chat backend: ``messages`` instead of the client's own; the API has no hosted items.
+    """Return the body for a chat backend with ``messages`` as its conversation. The API has no hosted items.
 
-    ``answer_format``: the structured output to request. ``keep_hosted``: forward hosted tools (same API).
+    ``answer_format``: the structured output to request. ``keep_hosted``: whether to forward hosted tools (same API).
     """
     plain = [message for message in messages if isinstance(message, Message)]
     if request.api == "responses":
@@ -365,12 +365,12 @@ def _compose_from_responses(
     sent = {key: value for key, value in request.body.items() if value is not None}
     body: dict[str, Any] = {key: sent[key] for key in SHARED if key in sent}
     body["messages"] = [_write_message(message) for message in messages]
-    if request.form.stream:  # A Response contains usage, which chat sends only on request.
+    if request.form.stream:  # A Response contains token counts, which chat completions sends only on request.
         body["stream_options"] = {"include_usage": True}
-    if sent.get("store") is True:  # False is the default, and some gateways reject the field.
+    if sent.get("store") is True:  # False is the default, and some gateways reject ``store``.
         body["store"] = True
     if "max_output_tokens" in sent:
-        # Every chat server supports the older name; a server that ignored the newer one would apply no limit at all.
+        # Every chat server supports the older name. A server that ignored the newer name would apply no limit at all.
         body["max_tokens"] = sent["max_output_tokens"]
     reasoning, text = sent.get("reasoning"), sent.get("text")
     if isinstance(reasoning, dict) and reasoning.get("effort") is not None:
@@ -390,7 +390,7 @@ def _write_message(message: Message) -> dict[str, Any]:
 def flat_format(wanted: object) -> Mapping[str, Any] | None:
     """Return the JSON format that a client requires, in the flat shape of ``text.format``; None for plain text.
 
-    Both shapes are accepted on both endpoints, since clients mix them.
+    Both OpenAI shapes are accepted on both endpoints, since clients mix them.
     """
     if not isinstance(wanted, dict) or wanted.get("type") not in ("json_schema", "json_object"):
         return None
@@ -399,7 +399,7 @@ def flat_format(wanted: object) -> Mapping[str, Any] | None:
 
 
 def nested_format(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the flat shape to chat's ``response_format``."""
+    """Convert a flat JSON format to the ``response_format`` of chat completions."""
     if flat["type"] != "json_schema":
         return dict(flat)
     return {"type": "json_schema", "json_schema": {key: value for key, value in flat.items() if key != "type"}}

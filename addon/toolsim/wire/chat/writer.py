@@ -7,21 +7,22 @@
 
 Rules, and the clients that need them:
 
- 1. ``id``, ``created`` and ``model`` are the same in every chunk; ``finish_reason`` is in all, null until the end.
+ 1. ``id``, ``created`` and ``model`` are the same in every chunk. Each has a ``finish_reason``, null until the end.
  2. The role, and each call's id, type and name, are sent once: the OpenAI SDK, pydantic-ai and Obsidian concatenate
     them.
- 3. Arguments are fragments, inside ``function``. Outside it, or cumulative, they break every streaming client.
+ 3. Arguments are sent as fragments in ``function``. Cumulative fragments, or fragments in any other place, break every
+    streaming client.
  4. The role comes before, or with, the first other delta (LangChain). The stream's first chunk belongs to choice 0,
     regardless of which choice has text first (the OpenAI SDK indexes a list).
- 5. Every call has its own ``index``: every client merges two calls at one index into a single broken one.
+ 5. Every call has its own ``index``, because every client merges two calls at one index into a single broken call.
  6. ``usage`` is a final chunk without choices, and null in all other chunks, but only if it was requested.
  7. A mid-stream failure is a bare error object: no ``[DONE]``, no finish reason.
- 8. The reasoning field has DeepSeek's name, which most clients know.
- 9. An answer that begins with a call has ``content: null`` in its first chunk, as in a non-streamed answer; before text
-    it is "".
+ 8. The reasoning field has DeepSeek's name, which most clients support.
+ 9. An answer that begins with a call has ``content: null`` in its first chunk, like a non-streamed answer. An answer
+    that begins with text has ``content: ""`` there.
 
-Delta frames are built by hand, between a head and a tail that stay the same for the entire answer, because nearly all
-frames of an answer are deltas.
+Nearly all frames of an answer are deltas. Their frames are therefore built by hand from a head and a tail that stay the
+same for the entire answer.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from toolsim.wire.sse import encode
 
 @dataclass(slots=True)
 class _Choice:
-    """One choice so far, with the arguments of the open call."""
+    """One choice so far, including the arguments of the open call."""
 
     content: list[str] = field(default_factory=list)
     refusal: list[str] = field(default_factory=list)
@@ -65,7 +66,7 @@ class _Choice:
 
 
 class ChatWriter(Writer):
-    """Writes one answer."""
+    """Writer of one chat answer."""
 
     def __init__(self, form: AnswerForm) -> None:
         super().__init__(form)
@@ -106,7 +107,7 @@ class ChatWriter(Writer):
                 if self._stream:
                     self._frames.append(self.error_event(event.error))
             case _:
-                pass  # A chat message has no place for the items of built-in tools.
+                pass  # A chat message cannot contain the items of built-in tools.
         frames, self._frames = self._frames, []
         return frames
 
@@ -116,11 +117,11 @@ class ChatWriter(Writer):
 
     def _keep_alive(self) -> None:
         if self._head:
-            # Rule 4.
+            # A stream's first chunk belongs to choice 0 (rule 4).
             self._choice(0, "null")
             self._delta(0, "{}")
         elif self._stream:
-            # A chunk needs the model and the time, which the backend has not sent yet.
+            # A chunk would need the model and the time, which the backend has not sent yet.
             self._frames.append(b": keepalive\n\n")
 
     def _start(self, event: Opened) -> None:
@@ -143,11 +144,11 @@ class ChatWriter(Writer):
         return ',"usage":null' if self._form.include_usage else ""
 
     def _choice(self, index: int, content: Literal['""', "null"] = '""') -> _Choice:
-        """Return a choice; a new one first sends its role. ``content``: as JSON, for its first chunk (rule 9)."""
+        """Return a choice's state; a new choice first sends its role. ``content``: JSON for the first chunk."""
         choice = self._choices.get(index)
         if choice is None:
             self._start(Opened())
-            # Rule 4.
+            # A stream's first chunk belongs to choice 0, regardless of which choice has text first (rule 4).
             if index and 0 not in self._choices:
                 self._choice(0)
             choice = self._choices[index] = _Choice()
@@ -155,7 +156,7 @@ class ChatWriter(Writer):
         return choice
 
     def _keep(self, texts: list[str], text: str) -> None:
-        # A stream never needs its text again, and the length of the text is unbounded.
+        # A stream never needs its text again, and the text can have any length.
         if not self._stream:
             texts.append(text)
 
@@ -187,7 +188,7 @@ class ChatWriter(Writer):
         self._delta(event.choice, f"{opening}{dump_string(event.text)}{closing}")
 
     def _around_arguments(self, choice: _Choice) -> tuple[str, str]:
-        """Return the parts of the delta before and after a fragment of the last call's arguments."""
+        """Return the parts of a delta before and after a fragment of the last call's arguments."""
         if self._form.legacy_functions:
             return '{"function_call":{"arguments":', "}}"
         key, value = ("custom", "input") if "custom" in choice.calls[-1] else ("function", "arguments")

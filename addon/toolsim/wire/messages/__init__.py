@@ -1,1 +1,1 @@
-"""Anthropic's Messages API: requests in the shape of chat completions, answers in its own blocks and events."""
+"""Anthropic's Messages API: reads requests through the shape of chat completions, and answers directly."""

@@ -1,4 +1,4 @@
-"""The Messages API as an object."""
+"""The object that represents the Messages API."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class MessagesApi(Api):
 
     name = "messages"
     path_suffix = "/messages"
-    # Many websites have paths that end in "messages".
+    # The path has to include the version, because many websites have paths that end in "messages".
     path_marker = "/v1/messages"
-    # Nearly every server implements chat completions; hardly any implements this API.
+    # Nearly every server implements chat completions, but hardly any server implements the Messages API.
     backend = "chat"
     conversation_fields = ("system", "messages")
     delta_text_keys = frozenset({"text", "partial_json", "thinking"})
@@ -40,7 +40,7 @@ class MessagesApi(Api):
     own_query = "beta=true"
     token_count = TokenCountEndpoint("/count_tokens", _COUNTED, ("llama.cpp", "vllm"))
     manifest_role = "system"
-    # The API allows it, but Claude's own answers never have text there.
+    # The Messages API allows text after calls, but Claude's answers never contain it.
     text_follows_calls = False
     has_own_errors = True
     hosted = MessagesHosted()
@@ -64,7 +64,7 @@ class MessagesApi(Api):
     def is_request(self, body: Mapping[str, Any]) -> bool:
         if "messages" not in body:
             return False
-        # These do not exist in chat completions requests.
+        # Chat completions requests do not have ``system`` or ``input_schema``.
         if "system" in body or any("input_schema" in tool for tool in mappings(body.get("tools"))):
             return True
         return any(block.get("type") in ("tool_use", "tool_result", "image") for block in requests.blocks(body))

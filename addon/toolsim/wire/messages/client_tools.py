@@ -1,4 +1,4 @@
-"""Tools of the Messages API that the client runs itself, although it declares them by type only.
+"""Tools of the Messages API that the client runs itself although it declares only their type.
 
     {"type": "bash_20250124", "name": "bash"}                                 one tool, with a name
     {"type": "text_editor_20250728", "name": "str_replace_based_edit_tool"}
@@ -8,8 +8,9 @@
     {"type": "browser_toolset_20260801", "configs": {"zoom": {"enabled": false}}}
 
 As with the client's tools of the Responses API (``wire/local_tools.py``), Anthropic's models know the parameters, but
-other models have to be shown them. A call is an ordinary ``tool_use``; a call in a toolset also has ``toolset_name``.
-The date in a type is the version of the schema: the schemas here match all versions, or the newest.
+toolsim has to show them to other models. A call is an ordinary ``tool_use``; a call in a toolset also has a
+``toolset_name``. The date in a type is the version of the schema. The schemas in this module match all versions, or the
+newest version.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ _TOOLSETS = {"computer_toolset": ("computer", _COMPUTER), "browser_toolset": ("b
 
 
 def client_tool(declared: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a client-run tool's declaration in chat's shape, or None for any other declaration.
+    """Return the declaration of a client-run tool in chat's shape, or None for any other declaration.
 
     The result is a function or, for a toolset, a namespace of functions.
     """
@@ -129,7 +130,7 @@ def client_tool(declared: Mapping[str, Any]) -> dict[str, Any] | None:
             text = "Run a command in a shell of the user's that keeps its state; `restart` starts another one."
             return _function(name or kind, text, _schema("command?:str restart?:bool"))
         case "text_editor":
-            # The versions whose tool has the first name also support undo.
+            # The tool versions named ``str_replace_editor`` also support undo.
             commands = (*_EDITS, "undo_edit") if name == "str_replace_editor" else _EDITS
             text = "View, create and edit the user's files. `insert` puts a text after a line, 0 for the beginning."
             return _function(name or kind, text, _schema(f"path:str {_EDIT_FIELDS}", "command", commands))
@@ -151,7 +152,7 @@ def _function(name: str, description: str, schema: Mapping[str, Any]) -> dict[st
 
 
 def _schema(fields: str, choice: str = "", values: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return a schema of ``fields``, such as "path:str view_range?:range", after the ``choice`` among ``values``."""
+    """Return a schema with a required ``choice`` of ``values`` and ``fields`` such as "path:str view_range?:range"."""
     properties: dict[str, Any] = {choice: {"type": "string", "enum": list(values)}} if choice else {}
     required = [choice] if choice else []
     for field in fields.split():

@@ -4,12 +4,13 @@
     call       mcp_tool_use                     server_tool_use            server_tool_use
     outcome    mcp_tool_result                  web_search_tool_result     tool_search_tool_result
 
-1. Calls and outcomes are blocks of the same message. Each is written once it is complete.
-2. The client echoes the blocks. In a history they are calls and outputs like any others (``to_chat.py``), with the same
-   text as in the round that followed the call.
-3. Clients show the title and address of each page that was found. Its text is in ``encrypted_content``, which they only
-   echo; it is base64 that only toolsim can read.
-4. The API has no approvals. A server that the request itself names needs none; the operator's servers keep their rules.
+1. A call and its outcome are blocks of the same message. Each block is written once it is complete.
+2. The client echoes the blocks. In a history they are ordinary calls and outputs (``to_chat.py``), with the same text
+   as in the round that followed the call.
+3. Clients show the title and address of each page that was found. The text of the page is in ``encrypted_content``,
+   which clients only echo. It is base64 that only toolsim can read.
+4. The API has no approvals. A server that the request itself names needs no approval; the operator's servers retain
+   their rules.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from toolsim.wire.web_search import SearchResult, citations, results_text
 
 CALLS = ("server_tool_use", "mcp_tool_use")
 BLOCKS = frozenset({*CALLS, "mcp_tool_result", "web_search_tool_result", "tool_search_tool_result"})
-"""The blocks of these calls."""
+"""Types of the blocks for hosted calls and their outcomes."""
 TOOLSET = "mcp_toolset"
 
 _MARK = "toolsim:"
 _MAX_CITED = 150
-"""Maximum length of a quotation from a page, as in Anthropic's citations."""
+"""Maximum length, in characters, of a quotation from a page, as in Anthropic's citations."""
 _ERROR = "Error: "
 NO_TOOL = "No tool was found."
 _CODES = frozenset({"invalid_tool_input", "unavailable", "max_uses_exceeded", "too_many_requests", "query_too_long"})
@@ -46,7 +47,7 @@ _CODES = frozenset({"invalid_tool_input", "unavailable", "max_uses_exceeded", "t
 
 @dataclass(frozen=True, slots=True)
 class ServedBlocks:
-    """A call as blocks: a call to an MCP server if it has a ``label``, otherwise a search."""
+    """A hosted call as blocks: a call to an MCP server if it has a ``label``, otherwise a search."""
 
     id: str
     name: str
@@ -55,7 +56,7 @@ class ServedBlocks:
     kind: Literal["mcp", "web_search", "tool_search_tool"] = "mcp"
 
     def begin(self) -> list[ClientEvent]:
-        """Return the events that announce it."""
+        """Return the events that announce the call."""
         call = {"id": self.id, "name": self.name, "input": loaded(self.arguments) or {}}
         if self.kind == "mcp":
             return [PassThrough({"type": "mcp_tool_use", **call, "server_name": self.label})]
@@ -64,7 +65,7 @@ class ServedBlocks:
     def end(
         self, output: str | None, error: Mapping[str, Any] | None, found: Sequence[Mapping[str, Any]] = ()
     ) -> list[ClientEvent]:
-        """Return the events that report its outcome."""
+        """Return the events that report the outcome of the call."""
         content: Any
         if self.kind == "mcp":
             text = output if output is not None else error_text(error).removeprefix(_ERROR)
@@ -85,7 +86,7 @@ class ServedBlocks:
 
 
 class MessagesHosted(HostedItems):
-    """The representation in the Messages API, whose clients see only calls to tools that their request declares."""
+    """Representation of hosted tools in the Messages API, where clients see only calls to tools that they declared."""
 
     shows = "declared"
 
@@ -155,7 +156,7 @@ class MessagesHosted(HostedItems):
 
     @override
     def choice(self, value: Any, names: Callable[[str], Mapping[str, str]], searches: Mapping[str, str]) -> Any:
-        # A choice uses the model's name for a tool, regardless of who runs the tool.
+        # A choice contains the model's name for a tool, regardless of who runs the tool.
         return value
 
 
@@ -164,13 +165,13 @@ def _toolsets(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _in_own_shape(function: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a flat function as a tool of this API; otherwise the entire request would count as another API's."""
+    """Return a flat function as a Messages API tool; otherwise the entire request would count as another API's."""
     kept = {key: value for key, value in function.items() if key not in ("type", "parameters", "strict")}
     return {**kept, "input_schema": function["parameters"]}
 
 
 def _allowed(toolset: Mapping[str, Any], names: object) -> Any:
-    """Return the allowed tools of a server, in the form of the Responses API; None if all are allowed."""
+    """Return the allowed tools of a server, in the form of the Responses API; None if all tools are allowed."""
     configs = mapping(toolset.get("configs"))
     is_on = mapping(toolset.get("default_config")).get("enabled") is not False
     of_set = {name: mapping(config).get("enabled", is_on) is not False for name, config in configs.items()}
@@ -183,7 +184,7 @@ def _allowed(toolset: Mapping[str, Any], names: object) -> Any:
 
 
 def _deferred(toolset: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tools of a server that are loaded only when a search has found them."""
+    """Return the tools of a server that are not loaded until a search has found them."""
     is_deferred = mapping(toolset.get("default_config")).get("defer_loading") is True
     configs = {
         name: mapping(config).get("defer_loading") is True
@@ -205,7 +206,7 @@ def _written(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(block: Mapping[str, Any]) -> SearchResult:
-    """Return a page that was found, from its echoed block (rule 3); Anthropic's ciphertext is dropped."""
+    """Return a found page, given its echoed block (rule 3 of the module); Anthropic's ciphertext is dropped."""
     sealed = string(block.get("encrypted_content"))
     text, age = "", string(block.get("page_age"))
     if sealed.startswith(_MARK):
@@ -213,7 +214,7 @@ def _read(block: Mapping[str, Any]) -> SearchResult:
             bare = b64decode(sealed.removeprefix(_MARK), validate=True).decode("utf-8", "surrogatepass")
         except (binascii.Error, ValueError):
             bare = ""
-        # As ``dump`` wrote it: two strings.
+        # The content must have the form that ``dump`` wrote: two strings.
         parts = array((loaded(f'{{"parts":{bare}}}') or {}).get("parts"))
         text, age = string(parts[0]) if parts else "", string(parts[1]) if len(parts) > 1 else age
     return SearchResult(string(block.get("url")), string(block.get("title")), text, age)
@@ -228,13 +229,13 @@ def model_name_of(block: Mapping[str, Any], place: str) -> str:
 
 
 def pages_of(block: Mapping[str, Any]) -> dict[str, SearchResult]:
-    """Return the pages in the result of a web search, by address."""
+    """Return the pages in the result block of a web search, by address."""
     content = block.get("content") if block.get("type") == "web_search_tool_result" else None
     return {page.url: page for page in map(_read, mappings(content)) if page.url}
 
 
 def citations_of(text: str, pages: Mapping[str, SearchResult]) -> list[dict[str, Any]]:
-    """Return the citations of a text: each page that it names, once."""
+    """Return the citations of a text: one for each page whose address is in the text."""
     named = dict.fromkeys(note["url"] for note in citations(text, {url: page.title for url, page in pages.items()}))
     return [
         {
@@ -249,12 +250,12 @@ def citations_of(text: str, pages: Mapping[str, SearchResult]) -> list[dict[str,
 
 
 def is_search(block: Mapping[str, Any]) -> bool:
-    """Return whether a ``server_tool_use`` is a search, whose result can be read."""
+    """Return whether a ``server_tool_use`` is a search, so that its result can be read."""
     return string(block.get("name")).startswith((WEB_SEARCH, "tool_search"))
 
 
 def as_tool_result(block: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert an outcome block to a ``tool_result`` (rule 2)."""
+    """Convert an outcome block to a ``tool_result`` (rule 2 of the module)."""
     fields = {key: value for key, value in block.items() if key not in ("content", "is_error")}
     return {**fields, "type": "tool_result", "content": _content(block)}
 

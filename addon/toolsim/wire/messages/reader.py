@@ -4,15 +4,15 @@
     block   := content_block_start content_block_delta* content_block_stop
 
 1. ``message_stop`` is the terminator. A stream that ends without it is complete if it has a stop reason.
-2. A block's text can already be in its start event, where some gateways put all of it.
-3. A call's arguments come from its deltas, or from the ``input`` of its start event if there were none.
-4. Input tokens are in ``message_start``, output tokens in ``message_delta``; the last count of each is valid. Cached
-   tokens are not among the input tokens, unlike in every other API.
-5. Anthropic's server requires its reasoning back, with the signature that follows it, or, if it is encrypted, unchanged
-   (``redacted_thinking``). Both are passed on as progress of an item that was never announced (``PROOF``), which only
-   the writer of this API handles.
-6. Other features of this API alone (citations, the blocks of the server's own tools) are not passed on; unknown types
-   of blocks and deltas are reported.
+2. The text of a block can already be in its start event, where some gateways put the entire text.
+3. A call's arguments are in its deltas or, if it has no deltas, in the ``input`` of its start event.
+4. Input tokens are in ``message_start``, and output tokens in ``message_delta``. The last count of each kind is valid.
+   Unlike in every other API, the input tokens do not include cached tokens.
+5. Clients have to return reasoning to Anthropic's server, either with the signature that follows it or, if it is
+   encrypted, unchanged (``redacted_thinking``). The signature and the encrypted reasoning are passed on as progress of
+   an item that was never announced (``PROOF``), which only the writer of this API handles.
+6. Other features that only this API has (citations, the blocks of the server's own tools) are not passed on. Unknown
+   types of blocks and deltas are reported.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _REASONS: Mapping[str, FinishReason] = {
     "refusal": "content_filter",
 }
 PROOF = "thinking"
-"""The key of the progress events with which a backend can verify its own reasoning (rule 5)."""
+"""Key of the progress events with which a backend can verify its own reasoning (rule 5 of the module)."""
 
-# Blocks of tools that the backend runs.
+# Types of the blocks for tools that the backend runs.
 _SILENT_BLOCKS = ("server_tool_use", "mcp_tool_use")
 _SILENT_DELTA = "citations_delta"
 _SILENT_EVENTS = ("ping", "message_start", "content_block_stop")
@@ -57,19 +57,19 @@ _SILENT_EVENTS = ("ping", "message_start", "content_block_stop")
 
 @dataclass(slots=True)
 class _Block:
-    """A block that has started."""
+    """A block that has started but not ended."""
 
     kind: str
     name: str = ""
     call_id: str = ""
     input: Mapping[str, Any] = field(default_factory=dict)
-    """The arguments in the start event of a call (rule 3)."""
+    """Arguments in the start event of a call (rule 3 of the module)."""
     pieces: list[str] = field(default_factory=list)
-    """The fragments of a call's arguments, without the empty ones that many servers send first."""
+    """Fragments of a call's arguments, without the empty fragments that many servers send first."""
 
 
 class MessagesReader(Reader):
-    """Reads one answer."""
+    """Reader of one Messages answer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class MessagesReader(Reader):
             return self._fail(no_answer(body, "content"))
         events = self._open(body)
         self._reason = string(body.get("stop_reason")) or "end_turn"
-        # The counts come first, so that they are reported even if the turn ends within the text.
+        # The token counts come first, so that they are reported even if the turn ends within the text.
         events += self._counted()
         for index, block in enumerate(mappings(body.get("content"))):
             events += self._begin(index, block)
@@ -128,7 +128,7 @@ class MessagesReader(Reader):
 
     @override
     def end(self) -> list[BackendEvent]:
-        # Rule 1.
+        # Without a terminator, the stream is complete if it has a stop reason (rule 1).
         return [] if self._closed or not self._reason else self._close()
 
     def _open(self, message: Mapping[str, Any]) -> list[BackendEvent]:
@@ -179,11 +179,11 @@ class MessagesReader(Reader):
             return []
         if open_block.kind == "thinking":
             return [ReasoningDelta(text, "text")]
-        # A text with citations arrives as one block per citation; together they are one text.
+        # A text with citations arrives as one block per citation; the blocks together form one text.
         return [TextDelta(text)]
 
     def _signed(self, index: int, signature: str) -> list[BackendEvent]:
-        """Return the end of a piece of reasoning (rule 5)."""
+        """Return the event that ends a piece of reasoning with its signature (rule 5 of the module)."""
         if not signature:
             return []
         rest = self._joined.end(index)
@@ -207,7 +207,7 @@ class MessagesReader(Reader):
         if rest := self._joined.end(index):
             events.append(ReasoningDelta(rest, "text") if open_block.kind == "thinking" else TextDelta(rest))
         if open_block.kind == "tool_use":
-            # Rule 3.
+            # Without deltas, the arguments are in the ``input`` of the start event (rule 3).
             arguments = "".join(open_block.pieces) or dump_as_read(open_block.input)
             key = str(index) if self.streams_ahead and open_block.pieces else ""
             call_id = open_block.call_id or None
@@ -229,7 +229,7 @@ class MessagesReader(Reader):
             return []
         counts = self._counts
         cached = counts.get("cache_read_input_tokens", 0)
-        # Rule 4.
+        # Unlike in every other API, the input tokens do not include cached tokens (rule 4).
         sent = counts.get("input_tokens", 0) + cached + counts.get("cache_creation_input_tokens", 0)
         made = counts.get("output_tokens", 0)
         return [Counted(Usage(sent, made, sent + made, cached_tokens=cached))]

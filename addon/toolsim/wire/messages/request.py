@@ -1,4 +1,4 @@
-"""Messages requests: read from a client, and written for a backend."""
+"""Messages API requests: reads them from a client, and writes them for a backend."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from toolsim.wire.messages.to_chat import SAME, chat_request
 from toolsim.wire.tools import read_tools
 
 _WITH_TOOLS = ("tool_use", "tool_result", "tool_addition")
-# Fields about the conversation and its tools; the others are model settings.
+# Fields about the conversation and its tools. All other fields are model settings.
 _CONVERSATION = frozenset({"messages", "system", "tools", "tool_choice"})
 # Fields about the form and length of one answer, which a side request sets itself.
 _ANSWER_FIELDS = frozenset({"max_tokens", "stream", "temperature", "top_p", "top_k", "stop_sequences", "thinking"})
-# Fields of the other APIs that change the answer, and that have another name in this API.
+# Fields of the other APIs that change the answer and have another name in the Messages API.
 _SETTINGS_ELSEWHERE = frozenset(
     {"functions", "parallel_tool_calls", "max_completion_tokens", "max_output_tokens", "response_format", "stop"}
 )
 OWN_FIELDS = _ANSWER_FIELDS | {"metadata", "output_config", "context_management", "mcp_servers", "container"}
-"""Fields of this API that are not about the conversation."""
+"""Fields of the Messages API that are not about the conversation."""
 _DROPPED_WITH_TOOLS = frozenset({"context_management", "mcp_servers", "container"})
 
-# Fields of chat completions that are translated, or meaningless here.
+# Fields of chat completions that are translated, or meaningless in the Messages API.
 _TRANSLATED = frozenset({*SAME, "messages", "max_completion_tokens", "stop", "stream_options", "n", "store"})
 
 MAX_TOKENS = 4096
-"""The limit for a client that sets none: this API requires one, and its oldest models support no higher one."""
+"""Token limit for a client that sets none. The API requires a limit, and its oldest models support no higher one."""
 
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
-    """Return whether a request declares tools, or carries a history of calls."""
+    """Return whether a request declares tools or has calls in its history."""
     history = any(string(block.get("type")) in _WITH_TOOLS for block in blocks(body))
     return bool(body.get("tools")) or history
 
@@ -54,7 +54,7 @@ def is_own_shape(body: Mapping[str, Any]) -> bool:
 
 
 def is_own_choice(choice: object) -> bool:
-    """Return whether a ``tool_choice`` has the shape of this API."""
+    """Return whether a ``tool_choice`` has the shape of the Messages API."""
     return not isinstance(choice, str) and mapping(choice).get("type") not in ("function", "custom", "allowed_tools")
 
 
@@ -64,7 +64,7 @@ def is_foreign_tool(tool: Mapping[str, Any]) -> bool:
 
 
 def blocks(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the blocks of all messages."""
+    """Yield the blocks of all messages in a request."""
     for message in mappings(body.get("messages")):
         yield from mappings(message.get("content"))
 
@@ -77,7 +77,7 @@ def calls_of(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
-    """Read a client's request. Raises BadRequest with the exact param."""
+    """Read a client's request. Raises BadRequest with the name of the parameter."""
     asked, lost, first = chat_request(body)
     request = replace(
         chat.read_request(asked), api="messages", original_body=body, form=answer_form(body), untranslatable=tuple(lost)
@@ -86,12 +86,12 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
 
 
 def answer_form(body: Mapping[str, Any]) -> AnswerForm:
-    """Return the form of answer that the client expects; everything else in the body may be invalid."""
+    """Return the form of answer that the client expects, even if the rest of the body is invalid."""
     return AnswerForm(stream=body.get("stream") is True, model=string(body.get("model")), include_usage=True)
 
 
 def append_tool_results(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
-    """Return the request with an additional turn: the model's ``words`` and its calls, and the outputs of the tools."""
+    """Return the request with an additional turn: the model's text ``words``, its calls, and the tool outputs."""
     said = [{"type": "text", "text": words}] if words else []
     uses = [
         {"type": "tool_use", "id": call.call_id, "name": call.name, "input": loaded(call.arguments) or {}}
@@ -106,9 +106,9 @@ def append_tool_results(body: Mapping[str, Any], words: str, calls: Sequence[Cal
 
 
 def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-    """Return a request with a question to the same model, to be answered briefly and deterministically.
+    """Return a request with a question to the same model, for a brief and deterministic answer.
 
-    ``rule``: how to answer, or "" if ``question`` states it.
+    ``rule``: instructions for the answer, or "" if ``question`` contains them.
     """
     left_out = _CONVERSATION | _ANSWER_FIELDS | {"output_config"}
     kept = {key: value for key, value in body.items() if key not in left_out}
@@ -118,7 +118,7 @@ def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str,
 
 
 def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
-    """Return the items of a request for a Messages backend, and notes on items that it does not support."""
+    """Return the items of a request for a Messages backend, and notes on the items that the API does not support."""
     items, notes = chat.to_items_for(request, "messages")
     if request.api == "messages":
         return items, notes
@@ -131,16 +131,16 @@ def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
 def compose(
     request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
 ) -> dict[str, Any]:
-    """Return the body for a Messages backend: ``messages`` instead of the client's own, without hosted items.
+    """Return the body for a Messages backend with ``messages`` as its conversation, without hosted items.
 
-    ``answer_format``: the structured output to request. ``keep_hosted``: forward hosted tools.
+    ``answer_format``: the structured output to request. ``keep_hosted``: whether to forward hosted tools.
     """
     plain = [message for message in messages if isinstance(message, Message)]
     if request.original_body is not None:
         left_out = _CONVERSATION | (frozenset() if keep_hosted else _DROPPED_WITH_TOOLS)
         body = {key: value for key, value in request.original_body.items() if key not in left_out}
     else:
-        # Any other client's settings, under the names that chat completions and this API share.
+        # The settings of a client of another API, under the names that chat completions and the Messages API share.
         shared = chat.compose(request, (), None, keep_hosted=False)
         body = {key: shared[key] for key in SAME if shared.get(key) is not None}
         limit = shared.get("max_completion_tokens")
@@ -163,7 +163,7 @@ def compose(
 
 
 def _alternating(messages: Iterable[Message]) -> Iterator[dict[str, Any]]:
-    """Yield messages with alternating roles, as this API requires; an instruction in between becomes a user message."""
+    """Yield messages with alternating roles, as the API requires; instructions in between become user messages."""
     role = ""
     blocks: list[dict[str, Any]] = []
     for message in messages:
@@ -178,7 +178,7 @@ def _alternating(messages: Iterable[Message]) -> Iterator[dict[str, Any]]:
 
 
 def block_of(part: Part) -> dict[str, Any]:
-    """Return a part of a message as a block."""
+    """Return a message part as a block of the Messages API."""
     match part:
         case Text(text):
             return {"type": "text", "text": text}

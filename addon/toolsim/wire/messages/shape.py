@@ -1,12 +1,12 @@
-"""Features of the Messages API other than requests and answers: headers, errors, the list of models.
+"""Elements of the Messages API other than requests and answers: headers, errors and the list of models.
 
-1. A client sends its key as ``x-api-key`` or, like other APIs' clients, as a Bearer token. Servers of the other APIs
-   accept only the second form, as do some servers of this API (vLLM). Anthropic's own server accepts an API key in the
-   first form and a login in the second, and rejects a request with both.
+1. A client sends its key as ``x-api-key`` or, like the clients of other APIs, as a Bearer token. Servers of the other
+   APIs, and some servers of this API (vLLM), accept only a Bearer token. Anthropic's own server accepts an API key as
+   ``x-api-key`` and a login as a Bearer token, and rejects a request that contains both.
 2. A backend of this API requires the API version, which only this API's clients send.
-3. Features requested by ``anthropic-beta`` are dropped for a backend of another API, and reported: toolsim implements
-   those that clients rely on (deferred tools, system messages between others), and the rest controls Anthropic's
-   server.
+3. Features requested by ``anthropic-beta`` are dropped for a backend of another API, and reported. toolsim implements
+   the features that clients rely on (deferred tools, system messages between others); all other features control
+   Anthropic's server.
 4. Claude Code and the SDKs use an error's ``type`` and status to decide how to proceed.
 """
 
@@ -29,7 +29,7 @@ _KEY, _VERSION, _BETAS = "x-api-key", "anthropic-version", "anthropic-beta"
 _OWN = (_KEY, _VERSION, _BETAS, "anthropic-dangerous-direct-browser-access")
 _CURRENT = "2023-06-01"
 _ANTHROPICS, _LOGIN = "sk-ant-", "sk-ant-oat"
-# Names of betas are short, but a client can send any text.
+# Names of beta features are short, but a client can send any text.
 _MAX_BETAS, _MAX_NAME = 20, 60
 
 _TYPES: Mapping[int, str] = {
@@ -48,13 +48,13 @@ _CODES: Mapping[str, str] = {
     "insufficient_quota": "rate_limit_error",
     "server_is_overloaded": "overloaded_error",
 }
-"""OpenAI's codes that are more specific than the status, which a failure within a stream does not have."""
+"""OpenAI's codes that are more specific than the HTTP status, which a failure within a stream does not have."""
 
 _TOO_LONG = "prompt is too long"
 
 
 def other_backend_headers(headers: Mapping[str, str]) -> HeaderChange:
-    """Return the changes to a client's headers for a backend of another API (rules 1 and 3)."""
+    """Return the changes to a client's headers for a backend of another API (rules 1 and 3 of the module)."""
     key = headers.get(_KEY)
     given = {"authorization": f"Bearer {key}"} if key and "authorization" not in headers else {}
     betas = [name for beta in headers.get(_BETAS, "").split(",") if (name := beta.strip())]
@@ -63,7 +63,7 @@ def other_backend_headers(headers: Mapping[str, str]) -> HeaderChange:
 
 
 def own_backend_headers(headers: Mapping[str, str]) -> HeaderChange:
-    """Return the changes to any client's headers for a backend of this API (rules 1 and 2)."""
+    """Return the changes to any client's headers for a backend of this API (rules 1 and 2 of the module)."""
     given = {} if _VERSION in headers else {_VERSION: _CURRENT}
     scheme, _, token = headers.get("authorization", "").strip().partition(" ")
     if scheme.lower() != "bearer" or _KEY in headers or token.startswith(_LOGIN):
@@ -73,7 +73,7 @@ def own_backend_headers(headers: Mapping[str, str]) -> HeaderChange:
 
 
 def error_answer(status: int, body: bytes) -> bytes:
-    """Return the body of an error converted from another API's shape; a body in this API's own shape is unchanged."""
+    """Return an error body converted from another API's shape; a body in this API's own shape is unchanged."""
     document = parse_object(body)
     if document is not None and document.get("type") == "error":
         return body
@@ -83,7 +83,7 @@ def error_answer(status: int, body: bytes) -> bytes:
 
 
 THREAD_NOT_FOUND = "thread_not_found"
-"""The code for a request that continues a thread, since toolsim keeps no threads."""
+"""Error code for a request that continues a thread, since toolsim stores no threads."""
 
 
 def error_body(error: ApiError) -> dict[str, Any]:
@@ -92,11 +92,11 @@ def error_body(error: ApiError) -> dict[str, Any]:
     message = error.message
     is_too_long = error.code == CONTEXT_EXCEEDED or is_prompt_too_long(message)
     if kind == "invalid_request_error" and is_too_long and not message.startswith(_TOO_LONG):
-        # Claude Code compacts the conversation only if an error begins with this text.
+        # Claude Code compacts the conversation only if an error message begins with ``_TOO_LONG``.
         message = f"{_TOO_LONG}: {message}"
     details: dict[str, Any] = {}
     if error.code == THREAD_NOT_FOUND:
-        # The code that makes the SDK send the entire conversation.
+        # The code ``thread_not_found`` makes the SDK send the entire conversation.
         details = {"details": {"error_code": error.code}}
     return {
         "type": "error",
@@ -118,10 +118,10 @@ def model_list(body: bytes) -> bytes:
 
 
 def _model(model: Any) -> dict[str, Any]:
-    # The API requires a time; 1970 means unknown.
+    # The API requires a creation time; 1970 means unknown.
     created = datetime.fromtimestamp(min(seconds(model.get("created")) or 0, 2**32), UTC)
     name = model["id"]
-    # The context window under this API's name for it, and under the names of the other APIs (``proxy/windows.py``).
+    # The context window is sent under the names of this API and of the other APIs (see ``proxy/windows.py``).
     windows = {field: model[field] for field in WINDOW_FIELDS if model.get(field)}
     windows = {**dict.fromkeys(["max_input_tokens"], next(iter(windows.values()))), **windows} if windows else {}
     shown = {"type": "model", "id": name, "display_name": name, "created_at": f"{created:%Y-%m-%dT%H:%M:%SZ}"}

@@ -2,32 +2,33 @@
 
 The two APIs express the same content in different places. The differences, and how each is handled:
 
-1. ``system`` and messages with the role ``system`` are system messages, each in its place. The line with which Claude
-   Code bills its requests (``x-anthropic-billing-header``) differs from turn to turn and is meaningless to a model. It
-   is dropped, so that the prompt begins like the previous one.
-2. A message here contains blocks in any order; a chat message has its text before its calls, and each output is a
-   separate message. So a message is split wherever text follows a call, or an output follows text. The order is kept.
+1. ``system`` and messages with the role ``system`` are system messages, each in its original position. The line with
+   which Claude Code bills its requests (``x-anthropic-billing-header``) differs from turn to turn and is meaningless to
+   a model. The line is dropped, so that the prompt begins like the previous prompt.
+2. A message of this API contains blocks in any order. A chat message has its text before its calls, and each output is
+   a separate message. A message is therefore split wherever text follows a call, or an output follows text, so that the
+   order is preserved.
 3. ``tool_use`` is a call, ``tool_result`` its output. A failed output (``is_error``) is marked in its text, since chat
-   outputs have no other place for that.
+   outputs have no field for failures.
 4. ``thinking`` is reasoning that the client echoes. Content that only Anthropic can read (``redacted_thinking``,
    signatures) is dropped, as are ``cache_control`` and ``citations``, which are meaningless to another server.
 5. A tool with ``defer_loading`` is declared where a ``tool_reference`` in an output has loaded it, as with
-   ``tool_addition`` (rule 8). Even before that, its calls are judged by its schema.
-6. A tool that Anthropic's server runs (``web_search_20250305``, ``mcp_toolset``) stays a hosted tool. Calls and results
-   of its searches and MCP servers are calls and outputs of the history (``hosted.py``). A tool that the client runs,
-   although it is declared only by type (``bash_20250124``), is a function (``client_tools.py``). A client's own tool
-   has an ``input_schema``, or the type ``custom``, or no type.
-7. An image, or a document that is not text, stays as it is (``wire/files.py``). A block of any other type is shown as
-   JSON without the parts that only Anthropic can read, so that the model sees what the client sent.
-8. ``tool_addition`` and ``tool_removal`` change the tools from their place on, through an ``additional_tools``
-   message, like the items of the Responses API: tools declared before the conversation stay at its beginning. They
-   refer to a tool with ``defer_loading``, or to a tool that was added before. If no tools are declared beforehand,
-   the tools added first take their place.
+   ``tool_addition`` (rule 8). Calls to a tool that is not loaded yet are also checked against its schema.
+6. A tool that Anthropic's server runs (``web_search_20250305``, ``mcp_toolset``) stays a hosted tool. The calls and
+   results of such searches and MCP servers become calls and outputs in the history (``hosted.py``). A tool that the
+   client runs although it declares only the type (``bash_20250124``) becomes a function (``client_tools.py``). A
+   client's own tool has an ``input_schema``, or the type ``custom``, or no type.
+7. An image, or a document that is not text, is not converted (``wire/files.py``). A block of any other type is shown as
+   JSON without the parts that only Anthropic can read, so that the model sees the content that the client sent.
+8. ``tool_addition`` and ``tool_removal`` change the tools from their position on. An ``additional_tools`` message
+   represents the change, like the items of the Responses API, so that the tools declared before the conversation stay
+   at its beginning. Both refer to a tool with ``defer_loading``, or to a tool that was added before. If no tools are
+   declared before the conversation, the tools that are added first count as declared there.
 9. ``metadata`` identifies the user and is not forwarded. Fields that only control Anthropic's models are dropped and
    reported.
 10. Parts of messages in OpenAI's shapes are also accepted, since clients mix them (see also ``foreign.py``).
 
-Each 400 names the place in the client's own request.
+Each 400 error names the path in the client's own request.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from toolsim.wire.messages.hosted import TOOLSET, as_tool_result, is_search, mod
 from toolsim.wire.tools import model_name
 
 SAME = ("model", "max_tokens", "temperature", "top_p", "stream")
-"""Fields with the same name and meaning in both APIs."""
+"""Fields with the same name and meaning in the Messages API and chat completions."""
 
 _READ = frozenset({*SAME, "system", "messages", "tools", "tool_choice", "stop_sequences", "metadata", "output_config"})
 
@@ -57,7 +58,7 @@ _MODES = {"auto": "auto", "any": "required", "none": "none"}
 
 
 class ToolChanges:
-    """The tools of a conversation, as its blocks change them (rule 8), each in chat's shape."""
+    """The tools of a conversation and the blocks that change them (rule 8 of the module), each tool in chat's shape."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         """Read the tools that a request declares. Raises BadRequest."""
@@ -70,10 +71,10 @@ class ToolChanges:
             self.first.append(tool)
             self._declared[_name_of(tool)] = sent
         self.now = list(self.first)
-        """Tools that can be called at the end of the conversation."""
+        """Tools that are available at the end of the conversation."""
 
     def apply(self, block: Mapping[str, Any], place: str, *, is_spoken: bool) -> dict[str, Any] | None:
-        """Return the message that changes the tools, or None if the change comes before the conversation."""
+        """Return the message that changes the tools, or None if the change precedes the conversation."""
         sent = required(block, "tool", dict, place)
         if sent.get("type") == "tool_definition":
             definition = required(sent, "definition", dict, f"{place}.tool")
@@ -97,13 +98,13 @@ class ToolChanges:
         return {"type": "additional_tools", "role": "developer", "tools": tools, "removed": [] if tools else [name]}
 
     def load(self, block: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the messages that declare the deferred tools to which an output refers (rule 5)."""
+        """Yield the messages that declare the deferred tools to which an output refers (rule 5 of the module)."""
         for part in mappings(block.get("content")):
             name = string(part.get("tool_name"))
             sent = self._declared.get(name, {})
             if part.get("type") == "tool_reference" and sent.get("defer_loading") is True:
                 addition = {"type": "tool_addition", "tool": {"type": "tool_reference", "name": name}}
-                # It follows a call, so the conversation has started.
+                # The output follows a call, so the conversation has started.
                 if (change := self.apply(addition, "", is_spoken=True)) is not None:
                     yield change
 
@@ -115,13 +116,14 @@ def _name_of(tool: Mapping[str, Any]) -> str:
 def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], list[dict[str, Any]] | None]:
     """Return a Messages request as a chat request, and the names of dropped fields. Raises BadRequest.
 
-    Also returns the tools that were declared before the conversation, or None if nothing has changed them.
+    Also returns the tools that were declared before the conversation, or None if no block has changed the tools.
     """
     asked = {key: body[key] for key in SAME if body.get(key) is not None}
     messages = required(body, "messages", list)
     changes = ToolChanges(body)
     asked["messages"] = [*system_messages(body), *chat_messages(messages, changes)]
-    if body.get("stream") is True:  # A message contains usage, which chat sends only on request.
+    # A Messages answer contains token counts, which chat completions sends only on request.
+    if body.get("stream") is True:
         asked["stream_options"] = {"include_usage": True}
     if stops := optional(body, "stop_sequences", list):
         asked["stop"] = stops
@@ -143,7 +145,7 @@ def chat_request(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str], li
 
 
 def chat_messages(messages: list[Any], changes: ToolChanges) -> Iterator[dict[str, Any]]:
-    """Yield the messages of a history as chat messages (rules 2 to 4 and 8). Raises BadRequest."""
+    """Yield the messages of a history as chat messages (rules 2 to 4 and 8 of the module). Raises BadRequest."""
     is_spoken = False
     for index, sent in enumerate(messages):
         place = f"messages[{index}]"
@@ -169,7 +171,7 @@ def chat_messages(messages: list[Any], changes: ToolChanges) -> Iterator[dict[st
 
 
 def system_messages(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the instructions as one system message (rule 1)."""
+    """Yield the instructions as one system message (rule 1 of the module)."""
     system = body.get("system")
     if system is None:
         return
@@ -188,9 +190,9 @@ def _blocks(content: object, place: str) -> list[dict[str, Any]]:
 def split(
     role: str, blocks: list[dict[str, Any]], place: str, changes: ToolChanges | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Yield one message as chat messages, a new one wherever the order of its blocks requires it (rule 2).
+    """Yield the chat messages for one message; its blocks' order determines where it is split (rule 2 of the module).
 
-    ``changes``: the tools that its outputs can load.
+    ``changes``: the tools that an output in the message can load.
     """
     thoughts, words, calls = list[Any](), list[Any](), list[Any]()
 
@@ -239,7 +241,7 @@ def _call(block: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 
 def _output(block: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """Return a ``tool_result`` as a tool message (rule 3)."""
+    """Return a ``tool_result`` as a tool message (rule 3 of the module)."""
     content = block.get("content")
     if content is None or isinstance(content, str):
         parts: list[dict[str, Any]] = [{"type": "text", "text": content or ""}]
@@ -259,7 +261,7 @@ def _output(block: Mapping[str, Any], place: str) -> dict[str, Any]:
 
 
 def _parts(block: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
-    """Yield the parts of a chat message for a text block, a binary block, or any other block (rule 7)."""
+    """Yield the parts of a chat message for a text block, a binary block, or any other block (rule 7 of the module)."""
     match block.get("type"):
         case "text":
             yield {"type": "text", "text": required(block, "text", str, place)}
@@ -272,7 +274,7 @@ def _parts(block: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
                 yield from _parts(part, f"{place}.source.content[{index}]")
         case "document" if (text := document_text(block)) is not None:
             yield {"type": "text", "text": text}
-        case "image" | "document" | "image_url" | "input_image" | "file" | "input_file":  # Rule 10.
+        case "image" | "document" | "image_url" | "input_image" | "file" | "input_file":  # OpenAI's too (rule 10).
             yield dict(block)
         case "input_text" | "input_audio" | "refusal":
             yield dict(block)
@@ -288,7 +290,7 @@ def _parts(block: Mapping[str, Any], place: str) -> Iterator[dict[str, Any]]:
 
 
 def _unnamed_toolsets(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a toolset for each MCP server that no toolset names, as the API's older version uses them."""
+    """Yield a toolset for each MCP server that no toolset names; the older version of the API has no toolsets."""
     named = {string(tool.get("mcp_server_name")) for tool in mappings(body.get("tools"))}
     for server in mappings(body.get("mcp_servers")):
         if (name := string(server.get("name"))) not in named:
@@ -296,7 +298,7 @@ def _unnamed_toolsets(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _choice_by_type(body: Mapping[str, Any]) -> object:
-    """Return the ``tool_choice``; if it names a hosted tool, replace its type with that tool's type."""
+    """Return the ``tool_choice``. If it names a hosted tool, it has the type of this tool instead of ``tool``."""
     choice = body.get("tool_choice")
     if mapping(choice).get("type") != "tool":
         return choice
@@ -309,7 +311,7 @@ def _choice_by_type(body: Mapping[str, Any]) -> object:
 
 
 def declared_tool(declared: object, place: str) -> dict[str, Any]:
-    """Return a declared tool in chat's function shape; a hosted tool as sent (rules 5 and 6)."""
+    """Return a declared tool in chat's function shape, or a hosted tool as sent (rules 5 and 6 of the module)."""
     fields = expect(declared, dict, place)
     kind = optional(fields, "type", str, place)
     if kind is not None and kind != "custom" and "input_schema" not in fields:
@@ -331,7 +333,7 @@ def declared_tool(declared: object, place: str) -> dict[str, Any]:
 
 
 def choice_fields(sent: object) -> dict[str, Any]:
-    """Return the fields of a chat request for a ``tool_choice``. Raises BadRequest."""
+    """Return the fields of a chat request that express a ``tool_choice``. Raises BadRequest."""
     if not sent:
         return {}
     choice = expect(sent, dict, "tool_choice")

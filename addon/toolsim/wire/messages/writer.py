@@ -7,21 +7,21 @@
 Rules, and the clients that need them:
 
  1. Each frame has an ``event:`` line with its type; without it, Claude Code repeats the request without streaming.
- 2. One block is open at a time. Its ``index`` counts up from 0, and it is stopped before the next one starts: the SDKs
-    add deltas to the block with their index.
- 3. A call's block starts with ``input: {}``, and its arguments come as ``input_json_delta``: Claude Code ignores an
-    input in the start event, and the SDKs join the fragments.
- 4. ``message_start`` has ``usage`` because the SDKs require it. Tokens are known only at the backend's end, so the
-    counts, including input tokens, are in ``message_delta``.
- 5. The input tokens of this API do not include those read from a cache; those of every other API do.
- 6. ``message_stop`` is the only terminator: there is no ``[DONE]``.
- 7. An answer that was cut off within a call has the stop reason ``max_tokens``. Its clients do not run the call.
- 8. Reasoning is a ``thinking`` block. A backend of this API signs it, which ends the block, or encrypts all of it.
-    Reasoning from other backends has an empty signature, which clients echo and nobody can check.
- 9. Content without a block in this API is dropped (the items of tools that a backend runs) or becomes text (a refusal,
-    with the stop reason ``refusal``).
-10. The blocks of tools that the proxy runs (``hosted.py``) are sent complete. Web searches are counted, and a text
-    that names pages found by them gets its citations when it ends.
+ 2. One block is open at a time, and is stopped before the next block starts. The ``index`` of the blocks counts up from
+    0, because the SDKs add each delta to the block with its index.
+ 3. The block of a call starts with ``input: {}``, and its arguments follow as ``input_json_delta``, because Claude Code
+    ignores an input in the start event. The SDKs join the fragments.
+ 4. ``message_start`` has ``usage`` because the SDKs require it. The token counts are known only when the backend has
+    finished, so all counts, including input tokens, are in ``message_delta``.
+ 5. The input tokens of this API do not include cached tokens; the input tokens of every other API do.
+ 6. ``message_stop`` is the only terminator; ``[DONE]`` does not exist.
+ 7. An answer that was truncated within a call has the stop reason ``max_tokens``. Clients then do not run the call.
+ 8. Reasoning is a ``thinking`` block. A backend of this API signs it, which ends the block, or encrypts it completely.
+    Reasoning from other backends has an empty signature, which clients echo and no server can verify.
+ 9. Content that no block of this API can represent is dropped (the items of tools that a backend runs) or becomes text
+    (a refusal, with the stop reason ``refusal``).
+10. The blocks of tools that the proxy runs (``hosted.py``) are sent as complete blocks. Web searches are counted, and
+    citations are added at the end of a text that names pages they found.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _REASONS: Mapping[EndReason, str] = {
 
 Kind = Literal["", "text", "thinking", "redacted_thinking", "tool_use"]
 
-# The parts of a delta's frame before and after its text, by the kind of the open block.
+# Parts of a delta's frame before and after its text, by the kind of the open block.
 _DELTAS: Mapping[Kind, tuple[str, str]] = {
     "text": ('{"type":"text_delta","text":', "}}"),
     "thinking": ('{"type":"thinking_delta","thinking":', "}}"),
@@ -77,28 +77,28 @@ _DELTAS: Mapping[Kind, tuple[str, str]] = {
 
 
 def call_id(kind: ToolKind, number: int) -> str:
-    """Return the id of a call."""
+    """Return the id of a call in the Messages API."""
     return f"toolu_{number:03}"
 
 
 class MessagesWriter(Writer):
-    """Writes one answer."""
+    """Writer of one Messages answer."""
 
     def __init__(self, form: AnswerForm) -> None:
         super().__init__(form)
         self._message: dict[str, Any] = {}
-        """The message so far; {} until the answer has started."""
+        """Message so far; {} until the answer has started."""
         self._open: Kind = ""
-        """The kind of the open block; "" if none is open."""
+        """Kind of the open block; "" if no block is open."""
         self._texts: list[str] = []
-        """The deltas of the open block; not kept for a stream."""
+        """Deltas of the open block; not stored for a stream."""
         self._index = -1
-        """The index of the last block."""
+        """Index of the last block."""
         self._refused = False
         self._pages: dict[str, SearchResult] = {}
-        """The pages that web searches have found, by address."""
+        """Pages that web searches have found, by address."""
         self._searches = 0
-        """How often the web was searched."""
+        """Number of web searches so far."""
         self._cut_call = False
         self._frames: list[bytes] = []
 
@@ -110,7 +110,7 @@ class MessagesWriter(Writer):
             case ReasoningDelta():
                 self._say("thinking", event.text)
             case RefusalDelta():
-                # Rule 9.
+                # A refusal becomes text with the stop reason ``refusal`` (rule 9).
                 self._refused = True
                 self._say("text", event.text)
             case CallStarted():
@@ -137,7 +137,7 @@ class MessagesWriter(Writer):
                 if self._form.stream:
                     self._frames.append(self.error_event(event.error))
             case _:
-                pass  # Rule 9.
+                pass  # No block of this API can represent other events (rule 9).
         frames, self._frames = self._frames, []
         return frames
 
@@ -160,7 +160,7 @@ class MessagesWriter(Writer):
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            # Rule 4.
+            # The SDKs require ``usage`` here, although the counts are unknown until the end (rule 4).
             "usage": _usage(None),
         }
         self._frame("message_start", {"message": self._message})
@@ -172,7 +172,7 @@ class MessagesWriter(Writer):
         self._delta(text)
 
     def _prove(self, kind: str, fields: dict[str, Any]) -> None:
-        """Write the data with which a backend can verify its reasoning (rule 8), even without the text before it."""
+        """Write the data with which a backend can verify its reasoning (rule 8), even without preceding text."""
         if kind == "redacted_thinking":
             self._begin("redacted_thinking", **fields)
         else:
@@ -185,7 +185,7 @@ class MessagesWriter(Writer):
         self._stop()
 
     def _begin(self, kind: Kind, **fields: Any) -> None:
-        """Start a block and end the previous one (rule 2)."""
+        """End the open block and start a new one (rule 2 of the module)."""
         self._start(Opened())
         self._stop()
         self._open = kind
@@ -195,7 +195,7 @@ class MessagesWriter(Writer):
         self._frame("content_block_start", {"index": self._index, "content_block": block})
 
     def _whole(self, block: dict[str, Any]) -> None:
-        """Write a block that is complete; the input of a call is a delta (rule 3)."""
+        """Write a complete block; the input of a call is sent as a delta (rule 3 of the module)."""
         self._start(Opened())
         self._stop()
         self._index += 1
@@ -215,7 +215,7 @@ class MessagesWriter(Writer):
         if not self._form.stream:
             self._texts.append(text)
             return
-        # Nearly all frames of an answer are of this kind. Formatting them by hand takes a third of the time.
+        # Nearly all frames of an answer are deltas. Formatting them by hand takes a third of the time.
         if self._pages and self._open == "text":
             self._texts.append(text)
         before, after = _DELTAS[self._open]
@@ -238,7 +238,7 @@ class MessagesWriter(Writer):
         self._texts = []
 
     def _cite(self, text: str) -> None:
-        """Add the citations of the open text."""
+        """Add citations to the open text."""
         found = citations_of(text, self._pages)
         if found and not self._form.stream:
             self._message["content"][-1]["citations"] = found
@@ -251,7 +251,7 @@ class MessagesWriter(Writer):
         self._stop()
         reason = _REASONS[event.reasons.get(0, "stop")]
         if self._cut_call:
-            # Rule 7.
+            # Clients must not run a truncated call (rule 7).
             reason = "max_tokens"
         elif self._refused and reason == "end_turn":
             reason = "refusal"
@@ -269,7 +269,7 @@ class MessagesWriter(Writer):
 
 
 def _usage(usage: Usage | None) -> dict[str, int]:
-    """Return the token counts; the API has no form for an answer without them (rules 4 and 5)."""
+    """Return the token counts. The API cannot represent an answer without them (rules 4 and 5 of the module)."""
     if usage is None:
         return {"input_tokens": 0, "output_tokens": 0}
     counts = {"input_tokens": usage.input_tokens - usage.cached_tokens, "output_tokens": usage.output_tokens}
@@ -277,7 +277,7 @@ def _usage(usage: Usage | None) -> dict[str, int]:
 
 
 def _input(arguments: str) -> Any:
-    """Return a call's arguments as the object of a non-streamed answer; anything else stays text."""
+    """Return a call's arguments as the object of a non-streamed answer; other arguments remain text."""
     data = (arguments or "{}").encode("utf-8", "surrogatepass")
     value = parse_object(data, parse_float=as_read, parse_int=as_read, parse_constant=finite)
     return {"arguments": arguments} if value is None else value

@@ -1,4 +1,4 @@
-"""The Responses API as an object."""
+"""The object that represents the Responses API."""
 
 from __future__ import annotations
 

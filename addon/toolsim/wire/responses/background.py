@@ -1,8 +1,9 @@
-"""Background answers: their stored form, and their status before and after the end.
+"""Background answers: their stored form, and their status while they are produced and afterwards.
 
-An answer is stored from the start, in the form of ``stored.py``, with one more field: whether its events are also
-stored, so that a client that lost its stream can resume after the last event that it received. State that changes while
-the answer is being produced is stored elsewhere: the stored Response stays ``queued`` until the answer has ended.
+An answer is stored from the start, in the form of ``stored.py`` with one additional field: whether its events are also
+stored. If they are, a client that lost its stream can resume after the last event that it received. State that changes
+while the answer is being produced is stored elsewhere, so the stored Response stays ``queued`` until the answer has
+ended.
 
     queued ──▶ in_progress ──▶ completed | incomplete | failed
        └──────────────┴──────▶ cancelled                         failed: also if its producer is gone
@@ -42,14 +43,14 @@ def is_streamed(value: bytes) -> bool:
 
 
 def is_in_background(record: Mapping[str, Any]) -> bool:
-    """Return whether a stored answer was made in the background."""
+    """Return whether a stored answer was produced in the background."""
     return "background" in record
 
 
 def response_now(response: Mapping[str, Any], state: str, *, cancel: bool = False) -> dict[str, Any]:
-    """Return the stored Response for its client, with the ``state`` from its producer ("" if there is none).
+    """Return the current Response for the client; ``state``: reported by its producer, "" if the producer is gone.
 
-    ``cancel``: whether to cancel it now; a finished answer stays as it is.
+    ``cancel``: whether to cancel the Response. A finished answer remains unchanged.
     """
     if string(response.get("status")) not in PENDING:
         return dict(response)
@@ -59,6 +60,6 @@ def response_now(response: Mapping[str, Any], state: str, *, cancel: bool = Fals
 
 
 def with_response(record: Mapping[str, Any], response: Mapping[str, Any]) -> bytes:
-    """Return a stored answer's value with its Response replaced."""
+    """Return the value of a stored answer with its Response replaced."""
     stream = mapping(record.get("background")).get("stream") is True
     return value_of(dump(response).encode(), dump(record.get("input") or []).encode(), stream=stream)

@@ -1,17 +1,18 @@
-"""Compaction: a summary that replaces a conversation in later requests, as one opaque item.
+"""Compaction: one opaque item with a summary that replaces a conversation in later requests.
 
-1. A client requests it by a last input item of type ``compaction_trigger`` (Codex does, when its context is full), or
-   by the endpoint of that name (``operations.py``), whose request becomes such a turn.
+1. A client requests compaction with a last input item of the type ``compaction_trigger`` (like Codex when its context
+   is full), or through the compaction endpoint (``operations.py``), whose request becomes such a turn.
 2. The model sees the conversation as in any other turn that must not call tools, so that most of the prompt is cached,
-   and is told to write a summary. Calls are still recognized: a model that calls a tool instead has failed.
+   and is instructed to write a summary. Calls are still recognized, because a model that calls a tool instead has
+   failed.
 3. The answer contains exactly one item, with the summary; reasoning is dropped. An answer without a complete summary
-   has failed and contains no item: a client that installed half a summary would forget the rest.
-4. Clients treat the item as opaque; any toolsim instance can read it. It is not encrypted: it contains the client's own
-   conversation, and nothing that the client could not have written itself. A model sees it as a user message, since
-   tools and web pages may have contributed to it.
-5. Such an item from another server is unreadable: like any unknown item it is dropped and reported.
-6. A stored conversation continues from its last summary: of everything before it, only the messages that the model did
-   not write remain.
+   has failed and contains no item, because a client that installed half a summary would lose the rest.
+4. Clients treat the item as opaque; any toolsim instance can read it. It is not encrypted, since it contains only the
+   client's own conversation, and the client could have written it. A model sees the item as a user message, since tools
+   and web pages might have contributed to it.
+5. A compaction item from another server is unreadable. Like any unknown item, it is dropped and reported.
+6. A stored conversation continues from its last summary. Of all earlier items, only the messages that the model did not
+   write remain.
 """
 
 from __future__ import annotations
@@ -64,27 +65,27 @@ def wants_summary(body: Mapping[str, Any]) -> bool:
 
 
 def summary_turn(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request for the summary.
+    """Return the request that makes the model write the summary.
 
-    The tools stay, so that calls to them are recognized, but none is offered, and no answer format is required.
+    The tools remain declared, so that calls are recognized, but no tool is offered, and no answer format is required.
     """
     turn = {key: value for key, value in body.items() if key != "text"}
     return {**turn, "tool_choice": "none", "input": [*body["input"][:-1], {"role": "user", "content": SUMMARY_PROMPT}]}
 
 
 def since_summary[Item: Mapping[str, Any]](items: Sequence[Item]) -> list[Item]:
-    """Return the items of a conversation without those that its last summary replaces."""
+    """Return the items of a conversation without the items that its last summary replaces."""
     at = max((place for place, item in enumerate(items) if _summary(item) is not None), default=0)
     return [item for place, item in enumerate(items) if place >= at or remains(item)]
 
 
 def remains(item: Mapping[str, Any]) -> bool:
-    """Return whether an item is kept alongside the summary of the surrounding items."""
+    """Return whether compaction retains an item in addition to the summary."""
     return item.get("type") in (None, "message") and item.get("role") != "assistant"
 
 
 def with_summaries(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a request with toolsim's compaction items as text; the same request object if it has none."""
+    """Return a request with toolsim's compaction items as text; the same object if the request has no such items."""
     items = body.get("input")
     if not isinstance(items, list):
         return body
@@ -97,7 +98,7 @@ def _words(summary: str) -> dict[str, Any]:
 
 
 def _summary(item: Any) -> str | None:
-    """Return the summary in one of toolsim's own items, or None for any other item."""
+    """Return the summary in a compaction item of toolsim, or None for any other item."""
     if not isinstance(item, dict) or item.get("type") != ITEM:
         return None
     content = string(item.get("encrypted_content"))
@@ -110,7 +111,7 @@ def _summary(item: Any) -> str | None:
 
 
 class CompactionWriter(ResponsesWriter):
-    """Writes an answer whose text is a summary. The item is announced with the first text; its deltas are not sent."""
+    """Writer of an answer whose text is a summary. The first text announces the item; its deltas are not sent."""
 
     def __init__(self, form: AnswerForm) -> None:
         super().__init__(form)
@@ -133,7 +134,7 @@ class CompactionWriter(ResponsesWriter):
             case Opened() | KeepAlive() | Failed():
                 return super().write(event)
             case _:
-                pass  # Reasoning, refusals and the activity of hosted tools are not part of a summary.
+                pass  # A summary does not include reasoning, refusals or the activity of hosted tools.
         return []
 
     def _announced(self) -> list[bytes]:

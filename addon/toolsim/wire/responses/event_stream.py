@@ -2,7 +2,7 @@
 
 1. Every frame is written in one piece; ``event:`` repeats the ``type``.
 2. One counter gives each event its ``sequence_number``, from 0, including errors and keep-alives.
-3. The deltas of one text differ only in their text and number: the rest of their frames is serialized once.
+3. The deltas of one text differ only in their text and number, so the rest of their frames is serialized once.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from toolsim.wire.sse import encode
 
 
 def head_of(event: str, fields: Mapping[str, Any], more: str = "") -> str:
-    """Return the frame of an event up to its number. ``more``: further members as JSON, each after a comma."""
+    """Return the part of an event's frame before its number. ``more``: further members as JSON, each after a comma."""
     return f'event: {event}\ndata: {dump({"type": event, **fields})[:-1]}{more},"sequence_number":'
 
 
 class EventStream:
-    """Creates frames and buffers them until they are taken. ``is_on`` is false for a non-streamed answer."""
+    """Buffer of the frames that are ready to be sent. ``is_on`` is false for a non-streamed answer."""
 
     def __init__(self, *, is_on: bool) -> None:
         self.is_on = is_on
@@ -29,28 +29,28 @@ class EventStream:
         self._delta_head = self._delta_tail = ""
 
     def emit(self, event: str, fields: Mapping[str, Any], more: str = "") -> None:
-        """Create the frame of an event. ``more``: as in ``head_of``."""
+        """Add the frame of an event. ``more``: as in ``head_of``."""
         if self.is_on:
             self._frames.append(f"{head_of(event, fields, more)}{self._number}}}\n\n".encode())
             self._number += 1
 
     def start_deltas(self, event: str, fields: Mapping[str, Any], more: str = "") -> None:
-        """Set the kind of the following deltas' events. ``more``: as in ``head_of``."""
+        """Set the event type and the fields of the following deltas. ``more``: as in ``head_of``."""
         self._delta_head = f'event: {event}\ndata: {dump({"type": event, **fields})[:-1]},"delta":'
         self._delta_tail = f'{more},"sequence_number":'
 
     def delta(self, text: str) -> None:
-        """Create the frame of a delta."""
+        """Add the frame of a delta."""
         if self.is_on:
             self._frames.append(f"{self._delta_head}{dump_string(text)}{self._delta_tail}{self._number}}}\n\n".encode())
             self._number += 1
 
     def done(self) -> None:
-        """Create the last frame, after all events."""
+        """Add the last frame, after all events."""
         if self.is_on:
             self._frames.append(encode("[DONE]"))
 
     def take(self) -> list[bytes]:
-        """Return the frames created since the last call."""
+        """Remove the buffered frames, and return them."""
         frames, self._frames = self._frames, []
         return frames

@@ -18,7 +18,7 @@ from toolsim.wire.tools import TOOL_ITEMS, model_name, read_tools
 
 
 def input_items(body: Mapping[str, Any]) -> list[Any]:
-    """Return a request's input as items: text is a user message. Any input that is neither text nor a list has none."""
+    """Return a request's input as items. Text is one user message; input of any other type than a list has no items."""
     asked = body.get("input")
     if isinstance(asked, str):
         return [{"role": "user", "content": asked}] if asked else []
@@ -26,28 +26,29 @@ def input_items(body: Mapping[str, Any]) -> list[Any]:
 
 
 def call_ids(items: Iterable[object]) -> list[str]:
-    """Return every id in a history, including those of references."""
+    """Return all ids in a history, including the ids in references."""
     found = [item.get(key) for item in items if isinstance(item, dict) for key in ("id", "call_id")]
     return [item_id for item_id in found if isinstance(item_id, str)]
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The result of reading a history."""
+    """The items of a history, its notes, and its highest id number."""
 
     items: tuple[Item, ...] = ()
     highest: int = 0
-    """The highest number among the ids that toolsim might have created."""
+    """Highest number among the ids that toolsim might have created."""
     notes: tuple[str, ...] = ()
-    """The kinds of dropped items, for the log."""
+    """Kinds of dropped items, for the log."""
     declaring: tuple[int, ...] = ()
-    """The indices of the items that declare tools within the conversation."""
+    """Indices of the items that declare tools within the conversation."""
 
 
 def read_history(value: object, param: str = "input", *, has_tools: bool = False, start: int = 0) -> History:
     """Read a request's ``input``, or the value at another path, ``param``. Raises BadRequest.
 
-    ``has_tools``: the request also declares tools outside of it. ``start``: the index of the first item at this path.
+    ``has_tools``: whether the request also declares tools outside of its input. ``start``: the index of the first item
+    at this path.
     """
     match value:
         case None | "":
@@ -63,9 +64,9 @@ def read_history(value: object, param: str = "input", *, has_tools: bool = False
 
 
 class _InputReader:
-    """Reads ``input``. Unknown item types are never fatal: they are kept as text or reported as dropped.
+    """Reader of ``input``. Unknown item types are never fatal; their text is kept, or they are reported as dropped.
 
-    ``param``: the path of ``items``; ``has_tools``: the request also declares tools outside of them.
+    ``param``: the path of ``items``; ``has_tools``: whether the request also declares tools outside of the items.
     """
 
     def __init__(self, items: list[dict[str, Any]], param: str, *, has_tools: bool, start: int = 0) -> None:
@@ -74,13 +75,14 @@ class _InputReader:
         self._param = param
         self._has_tools = has_tools
         self.notes: list[str] = []
-        # The call_id of the latest call by the name of its tool.
+        # The call_id of the latest call to each tool, by the tool's name.
         self._last_call: dict[str, str] = {}
-        # The call_ids of calls to tools declared only by type, by kind (the latest call) and by each of their ids.
+        # The call_ids of calls to tools that are declared only by type, by kind (the latest call) and by all ids of the
+        # call.
         self._local_calls: dict[str, str] = {}
 
     def read(self) -> History:
-        """Read all items."""
+        """Read all items of the input."""
         read: list[Item | None] = []
         declaring: list[int] = []
         for index, item in enumerate(self._items, self._start):
@@ -112,9 +114,9 @@ class _InputReader:
                 return self._call(item, "input", param)
             case "function_call_output" | "custom_tool_call_output":
                 return self._output(item, param)
-            case "agent_message":  # Between the agents of one client.
+            case "agent_message":  # A message between the agents of one client.
                 return self._agent_message(item, param)
-            case "input_text" | "input_image" | "input_file":  # A part of a message, without the message.
+            case "input_text" | "input_image" | "input_file":  # A part of a message without the message around it.
                 return Message("user", read_parts([item], "responses", param))
             case str(kind) if kind in CALLS and is_local(item):
                 return self._local_call(item, param)
@@ -122,12 +124,12 @@ class _InputReader:
                 return CallOutput(call_id, (Text(OUTPUTS[kind].answer(item)),), OUTPUTS[kind].kind)
             case "reasoning":
                 return self._reasoning(item)
-            case kind if kind in TOOL_ITEMS:  # Read with the other tools.
+            case kind if kind in TOOL_ITEMS:  # Items that declare tools are read with the other tools.
                 return None
-            case "configuration_update":  # Read with the request's fields.
+            case "configuration_update":  # Updates are read with the fields of the request.
                 return None
             case "item_reference":
-                # It refers to an item of this request, or to an unknown one.
+                # The id can belong to another item of this request, or be unknown.
                 reference = item.get("id")
                 if not isinstance(reference, str) or reference not in self._ids:
                     self.notes.append("item_reference")
@@ -160,7 +162,7 @@ class _InputReader:
         call_id = optional(item, "call_id", str, param) or item_id or name
         self._last_call[name] = call_id
         sent = item.get(key)
-        # Some clients forget to encode the object.
+        # Some clients send the arguments as an object instead of JSON text.
         is_object = key == "arguments" and isinstance(sent, dict)
         text = json_text(sent) if is_object else optional(item, key, str, param) or ""
         return Call(call_id, name, text, item_id, "function" if key == "arguments" else "custom")
@@ -182,12 +184,13 @@ class _InputReader:
         if name is not None:
             name = model_name(name, optional(item, "namespace", str, param))
         call_id = optional(item, "call_id", str, param)
-        if call_id is None:  # A name can replace it and refers to the latest call with this name.
+        # An output can have a name instead of a call_id, and then belongs to the latest call with this name.
+        if call_id is None:
             call_id = self._last_call.get(name or "", name or "")
         return CallOutput(call_id, read_parts(item.get("output"), "responses", f"{param}.output"), name)
 
     def _reasoning(self, item: dict[str, Any]) -> Thought | None:
-        """Read the legible part of a reasoning item: its text, or else its summary."""
+        """Read the legible part of a reasoning item: its text or, if it has none, its summary."""
         for parts in (item.get("content"), item.get("summary")):
             text = "\n\n".join(piece for part in mappings(parts) if (piece := string(part.get("text"))))
             if text:
@@ -196,19 +199,19 @@ class _InputReader:
         return None
 
     def _unknown(self, item: dict[str, Any], kind: str, param: str) -> Message | HostedItem | None:
-        """Keep the text of an unknown item. Hosted calls are opaque to other models."""
+        """Read the text of an unknown item. Hosted calls are dropped, because they are opaque to other models."""
         if kind.startswith(("mcp_", "program")) or kind.endswith(("_call", "_call_output")):
             return HostedItem(item)
         self.notes.append(kind[:40])
         text = item.get("text")
         try:
             parts = (Text(text),) if isinstance(text, str) else read_parts(item.get("content"), "responses", param)
-        except BadRequest:  # Unknown content is not the client's error, since the item type is unknown too.
+        except BadRequest:  # Unknown content is not an error of the client, since the item type is unknown too.
             return None
         parts = tuple(part for part in parts if isinstance(part, Text) and part.text)
         return Message(ROLES.get(string(item.get("role")), "user"), parts) if parts else None
 
 
 def _is_spoken(item: Item | None) -> bool:
-    """Return whether an item is part of the conversation itself, not of the instructions before it."""
+    """Return whether an item is part of the conversation itself, rather than of the instructions before it."""
     return item is not None and not (isinstance(item, Message) and item.role in ("system", "developer"))

@@ -3,8 +3,9 @@
     web search           := item.added in_progress searching completed item.done
     search of the tools  := item.added item.done  item.added item.done        tool_search_call, tool_search_output
 
-A ``web_search_call`` has the pages found in ``results``, as with ``include: ["web_search_call.results"]``, because the
-model also needs them in the next turn. Codex sends back only the query; the results of its latest search then count.
+The pages that a web search found are in the ``results`` of its ``web_search_call``, as with ``include:
+["web_search_call.results"]``, because the model also needs them in the next turn. Codex sends back only the query; the
+results of the latest search for this query are then used.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from toolsim.wire.web_search import SearchResult, query_of, results_text
 
 @dataclass(frozen=True, slots=True)
 class WebSearchCall:
-    """A web search."""
+    """A web search that the proxy runs."""
 
     id: str
     arguments: str
@@ -34,7 +35,7 @@ class WebSearchCall:
     name: str = WEB_SEARCH
 
     def begin(self) -> list[ClientEvent]:
-        """Return the events that announce it."""
+        """Return the events that announce the search."""
         return [
             HostedStarted(self.id, self._item("in_progress")),
             HostedProgress(self.id, "response.web_search_call.in_progress"),
@@ -44,7 +45,7 @@ class WebSearchCall:
     def end(
         self, output: str | None, error: Mapping[str, Any] | None, found: Sequence[Mapping[str, Any]] = ()
     ) -> list[ClientEvent]:
-        """Return the events of its outcome."""
+        """Return the events for the outcome of the search."""
         item = self._item("completed" if error is None else "failed")
         if error is None:
             item["action"]["sources"] = [{"type": "url", "url": each["url"]} for each in found if each["url"]]
@@ -61,7 +62,7 @@ class WebSearchCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolSearchCall:
-    """A search of deferred tools."""
+    """A search of deferred tools that the proxy runs."""
 
     id: str
     arguments: str
@@ -69,13 +70,13 @@ class ToolSearchCall:
     name: str = "tool_search"
 
     def begin(self) -> list[ClientEvent]:
-        """Return the events that announce it."""
+        """Return the events that announce the search."""
         return [HostedStarted(self.id, self._item("in_progress"))]
 
     def end(
         self, output: str | None, error: Mapping[str, Any] | None, found: Sequence[Mapping[str, Any]] = ()
     ) -> list[ClientEvent]:
-        """Return the events of its outcome."""
+        """Return the events for the outcome of the search."""
         name = f"tso_{secrets.token_hex(16)}"
         item = {"id": name, "type": "tool_search_output", "call_id": None, "execution": "server"}
         done = {**item, "status": "completed" if error is None else "incomplete", "tools": [*found]}
@@ -87,7 +88,7 @@ class ToolSearchCall:
 
 
 class ResponsesHosted(HostedItems):
-    """The representation in the Responses API, whose clients see all calls and can approve them."""
+    """Representation of hosted tools in the Responses API. Clients see all calls and can approve them."""
 
     shows = "all"
     asks_approval = True
@@ -102,7 +103,7 @@ class ResponsesHosted(HostedItems):
 
     @override
     def own_names(self, body: Mapping[str, Any]) -> set[str]:
-        # Tools found by one of the proxy's searches can be tools of MCP servers.
+        # Tools that a search of the proxy has found can be tools of MCP servers.
         kept = [None if _is_found_here(item) else item for item in array(body.get("input"))]
         return super().own_names({**body, "input": kept})
 
@@ -171,7 +172,7 @@ def _is_found_here(item: object) -> bool:
 
 
 def _numbered(items: list[Any]) -> Iterator[Any]:
-    """Yield the items of a history; the output of a search run by a server gets the id of its call."""
+    """Yield the items of a history; the output of a search that a server ran is assigned the id of its call."""
     last = ""
     for item in items:
         kind = mapping(item).get("type")
@@ -197,7 +198,7 @@ def _searched(item: Any, served: set[str]) -> list[Any]:
 
 
 def search_output(item: Mapping[str, Any]) -> str:
-    """Return the results of a ``web_search_call`` as they were shown to the model."""
+    """Return the results of a ``web_search_call`` as the model saw them."""
     if item.get("error"):
         return mcp_items.error_text(item["error"])
     results = item.get("results")

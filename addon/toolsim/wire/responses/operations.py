@@ -1,12 +1,12 @@
-"""Two operations that concern a turn but are not turns: counting its tokens, and compacting a conversation.
+"""Two operations on a turn that are not turns themselves: counting its tokens, and compacting its conversation.
 
-Both depend on what the model sees: the history with its calls as text, and the tool manifest. No backend could derive
-that from the client's own request.
+Both operations depend on the prompt that the model sees: the history with its calls as text, and the tool manifest. No
+backend could derive this prompt from the client's own request.
 
-1. *A count* is made for the request as its turn would be sent. If a backend has a counting endpoint, it is queried,
-   with the fields that the endpoint supports. Otherwise the count is an estimate, and marked as such (``estimated``).
-2. *Compacting* is a turn that requests a summary (``compaction.py``). The answer contains the unchanged messages that
-   the model did not write, and the item with the summary instead of everything else.
+1. *Counting* is based on the request that would be sent for the turn. If a backend has a counting endpoint, toolsim
+   queries it with the fields that the endpoint supports. Otherwise the count is marked as an estimate (``estimated``).
+2. *Compacting* is a turn that requests a summary (``compaction.py``). The answer contains the messages that the model
+   did not write, unchanged, and the item with the summary in place of all other items.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from toolsim.wire.responses.stored import stored_item
 Action = Literal["input_tokens", "compact"]
 ACTIONS: tuple[Action, ...] = ("input_tokens", "compact")
 
-# The fields of a compaction request that apply to the turn that writes the summary. The API has no tools here, but
-# Codex sends them, and the prompt then begins like the previous turn's.
+# Fields of a compaction request that apply to the turn that writes the summary. The specification has no tools here,
+# but Codex sends them, and with them the prompt begins like the prompt of the previous turn.
 _TURN_FIELDS = ("model", "instructions", "previous_response_id", "prompt_cache_key", "prompt_cache_retention", "tools")
 
 
 @lru_cache(maxsize=64)
 def action_of(path: str) -> Action | None:
-    """Return the action of a path (its query included), or None.
+    """Return the action of a path (which includes the query), or None.
 
-    Cached: the path of each request is looked up twice, and few paths have an action.
+    The result is cached, because the path of each request is looked up twice, and few paths have an action.
     """
     plain = path.partition("?")[0].rstrip("/")
     if any(plain.endswith(api.path_marker + api.token_count.path_suffix) for api in APIS.values() if api.token_count):
@@ -48,25 +48,25 @@ def action_of(path: str) -> Action | None:
 
 
 def turn_path(path: str) -> str:
-    """Return the path of the turn that an action concerns."""
+    """Return the path of the turn that an action refers to."""
     plain, mark, query = path.partition("?")
     return plain.rstrip("/").rpartition("/")[0] + mark + query
 
 
 def action_path(path: str, action: Action, api: Api | None) -> str:
-    """Return the path of an action, given the turn's path; ``api``: the server's API, or None if unknown."""
+    """Return the path of an action for the turn at ``path``; ``api``: the server's API, or None if unknown."""
     plain, mark, query = path.partition("?")
     ending = api.token_count.path_suffix if action == "input_tokens" and api and api.token_count else f"/{action}"
     return f"{plain.rstrip('/')}{ending}{mark}{query}"
 
 
 def count_body(body: Mapping[str, Any], api: Api) -> dict[str, Any]:
-    """Return a turn's body in the form of the endpoint that counts tokens."""
+    """Return the body of a turn in the form of the endpoint that counts tokens."""
     return {key: value for key, value in body.items() if api.token_count and key in api.token_count.fields}
 
 
 def count_answer(tokens: object, **more: bool) -> bytes:
-    """Return the answer with a token count; ``more``: whether it is ``estimated``. It works for clients of any API."""
+    """Return the answer with a token count, for clients of any API; ``more``: whether the count is ``estimated``."""
     return dump({"object": "response.input_tokens", "input_tokens": tokens, **more}).encode()
 
 
@@ -85,7 +85,7 @@ def summary_request(body: Mapping[str, Any]) -> dict[str, Any]:
     optional(body, "instructions", str)
     turn = {key: body[key] for key in _TURN_FIELDS if body.get(key) is not None}
     asked = body.get("input") or []
-    if isinstance(asked, str | list):  # The reader of the request reports any other input.
+    if isinstance(asked, str | list):  # The reader of the request reports input of any other type.
         asked = [*input_items(body), {"type": TRIGGER}]
     return {**turn, "input": asked, "stream": False, "store": False}
 
@@ -114,7 +114,7 @@ def compaction(answer: bytes, messages: bytes) -> bytes | ApiError:
     return dump(head).encode()[:-1] + b',"output":[' + output + b"]}"
 
 
-# Clients need the object, even from a backend that reports no counts.
+# Clients require the ``usage`` object, even if a backend reports no counts.
 _NOT_COUNTED: Mapping[str, Any] = {
     "input_tokens": 0,
     "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},

@@ -3,35 +3,36 @@
     stream := created in_progress? item* (completed | incomplete | failed | cancelled | error) [DONE]?
     item   := added (part.added delta* done part.done | delta* done) item.done
 
-Deltas are the source. Content that a backend sends only in a ``done`` event, in ``output_item.done`` or in the final
-object is read from there, once: every text and every item has a key, and ``_emitted`` contains the keys of those
-already emitted. Each rule covers a server that is in use.
+Content is read from the deltas. Content that a backend sends only in a ``done`` event, in ``output_item.done`` or in
+the final object is read from there. Every text and every item has a key, and ``_emitted`` contains the keys of all
+content already emitted, so that nothing is emitted twice. Each rule covers a server that is in use.
 
- 1. The terminal event is the terminator: ``[DONE]`` has no meaning, and neither does the end of the bytes.
- 2. Some servers omit deltas, some ``done`` events, some the final object's ``output``: any one of them is enough.
- 3. Events may lack an ``output_index`` (llama.cpp): items are then numbered by the ids in their events, in order of
-    appearance. A call may lack an id; its events then carry its ``call_id``.
- 4. The final object may omit items, so the position of an item there is not its index: the nth item of a kind is the
-    nth of that kind in the stream. Any items left over are new, and follow all others.
+ 1. The terminal event is the terminator; ``[DONE]`` and the end of the bytes have no meaning.
+ 2. Some servers omit deltas, some ``done`` events, and some the final object's ``output``. Any of these is sufficient.
+ 3. Events can lack an ``output_index`` (llama.cpp). Items are then numbered by the ids in their events, in order of
+    appearance. A call can lack an id; its events then contain its ``call_id``.
+ 4. The final object can omit items, so the position of an item there is not its index. The nth item of a kind is the
+    nth item of that kind in the stream. Any further items are new, and follow all others.
  5. A call is complete with ``…arguments.done`` even if no ``output_item.done`` follows.
- 6. An item of any other kind belongs to a hosted tool: it is announced, and its events are forwarded, even those of
-    unknown types. An item that was not announced is passed on complete; an event of an unknown type about anything else
-    is passed on without its numbers, which are the backend's.
- 7. Some gateways report ``function_call_output`` items, for calls to unknown MCP servers: dropped.
- 8. A failed response may come as ``response.failed``, with the ``error`` in the response or next to it, as ``error``
+ 6. An item of any other kind belongs to a hosted tool. It is announced, and its events are forwarded, even if their
+    types are unknown. An item that was not announced is passed on when it is complete. Any other event of an unknown
+    type is passed on without its numbers, which are only valid for the backend's stream.
+ 7. Some gateways report ``function_call_output`` items for calls to unknown MCP servers. These items are dropped.
+ 8. A failed response can be sent as ``response.failed``, with the ``error`` in the response or next to it, as ``error``
     (flat or nested), as an event without a type that contains an ``error``, and as a 200 with ``error`` set.
  9. A last line cut off by the end of the stream is neither an event nor an error.
-10. A surrogate pair may be split between two deltas.
+10. A surrogate pair can be split between two deltas.
 11. An event without data is only a keep-alive.
-12. Every item may have the same ``output_index``: if the item at an index is done and another arrives there, the new
-    item gets its own place, after all others.
-13. A message's ``content`` may be a string.
-14. Calls may interleave, and are judged when they are done: a call is streamed early only if no other was open when it
-    began.
-15. The number of a part does not identify it: vLLM counts the parts of gpt-oss's reasoning and of its message as one
-    list, and its finished item starts again at 0. A text is the nth of its item, as an item is the nth of its kind: the
-    next one begins with its own announcement, after the end of the previous one, or with another number.
-16. An answer may have several messages. The first text of each message after the first is announced (``NextMessage``),
+12. All items can have the same ``output_index``. If the item at an index is done and another item arrives there, the
+    new item is assigned a separate place after all others.
+13. A message's ``content`` can be a string.
+14. Calls can interleave, and are checked when they are done. A call is streamed early only if no other call was open
+    when it began.
+15. The number of a part does not identify the part. vLLM numbers the parts of gpt-oss's reasoning and message as one
+    list, but starts again at 0 in the finished item. A text is therefore identified as the nth text of its item, as an
+    item is the nth item of its kind. The next text begins with its own announcement, after the end of the previous
+    text, or with a different number.
+16. An answer can have several messages. The first text of each message after the first is announced (``NextMessage``),
     unless only an id suggests a new message: some backends give an item a new id in each event.
 """
 
@@ -70,12 +71,12 @@ from toolsim.wire.json_codec import Joiner, whole_text
 from toolsim.wire.json_fields import count, json_text, mapping, mappings, seconds, string
 from toolsim.wire.responses.shapes import read_usage
 
-# Outputs without a call: some backends report calls to unknown MCP servers this way.
+# Types of outputs without a call; some backends report calls to unknown MCP servers this way.
 _PHANTOMS = frozenset({"function_call_output", "custom_tool_call_output"})
 _CALLS = frozenset({"function_call", "custom_tool_call"})
 _NOT_HOSTED = frozenset({"message", "reasoning"}) | _CALLS | _PHANTOMS
 _FAILURES = ("failed", "cancelled")
-# Events that only report progress, or whose content another event repeats.
+# Types of events that only report progress, or whose content another event repeats.
 _KNOWN_EVENTS = (
     *("response.in_progress", "response.queued", "response.output_item.", "response.content_part.", "keepalive"),
     *("response.output_text.", "response.refusal.", "response.reasoning_", "response.function_call_arguments."),
@@ -86,14 +87,14 @@ _KNOWN_EVENTS = (
 _NUMBERS = ("type", "item_id", "output_index", "sequence_number")
 _MAX_TYPE = 80
 _FIRST_EXTRA_PLACE = 1_000_000
-"""The first place for items whose index is already in use; no answer has that many items."""
+"""First place for items whose index is already in use. No answer has that many items."""
 
 _TEXTS = {"text": TextDelta, "refusal": RefusalDelta, "reasoning": ReasoningDelta}
 
 
 @dataclass(slots=True)
 class _Part:
-    """The latest text of one kind in an item: the ``nth`` one (rule 15); ``number``: the backend's number for it."""
+    """The latest text of one kind in an item. ``nth``: its position (rule 15); ``number``: the backend's number."""
 
     nth: int
     number: int
@@ -101,25 +102,26 @@ class _Part:
 
 
 class ResponsesReader(Reader):
-    """Reads one answer."""
+    """Reader of one Responses answer."""
 
     def __init__(self) -> None:
         super().__init__()
         self._emitted: set[tuple[object, ...]] = set()
-        # By output index: the announced calls, for backends that never report them as done.
+        # Announced calls by output index, for backends that never report calls as done.
         self._announced: dict[int, dict[str, Any]] = {}
-        # By output index: the kind of item that the stream announced, and the arguments of a call so far.
+        # By output index: the kind of the announced item, and the arguments of a call so far.
         self._kinds: dict[int, str] = {}
         self._hosted: set[int] = set()
         self._arguments: dict[int, list[str]] = {}
         self._ahead: defaultdict[int, EarlyArguments] = defaultdict(EarlyArguments)
         self._streamed_ahead: set[int] = set()
-        # By item id: the index of items whose events have none (llama.cpp), in order of appearance.
+        # By item id: the index of each item whose events have none (llama.cpp), in order of appearance.
         self._indexes: dict[str, int] = {}
-        # By output index: the place of its latest item, if several share it. By place: the finished item there.
+        # By output index: the place of the latest item, if several items share the index. By place: the finished item
+        # there.
         self._moved: dict[int, int] = {}
         self._finished: dict[int, Mapping[str, Any]] = {}
-        # The places of the messages that have had text, and the place of the latest one.
+        # Places of the messages that have had text, and the place of the latest such message.
         self._messages: set[int] = set()
         self._speaking = -1
         self._texts: Joiner[tuple[object, ...]] = Joiner()
@@ -131,7 +133,7 @@ class ResponsesReader(Reader):
         kind = event.get("type") or name
         delta = event.get("delta")
         if kind == "response.output_text.delta":
-            # The hot path: everything else occurs a few times per answer.
+            # Nearly all events take this path; all other cases occur only a few times per answer.
             if not isinstance(delta, str) or not delta:
                 return []
             index = self._place(event)
@@ -197,7 +199,7 @@ class ResponsesReader(Reader):
                 return self._item(item, where[0])
             case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
                 response = mapping(event.get("response"))
-                # Some servers put the error next to the response (rule 8).
+                # Some servers send the error next to the response (rule 8 of the module).
                 error = response.get("error") or event.get("error")
                 return self._terminal({"status": str(kind).removeprefix("response."), **response, "error": error})
             case "error":
@@ -214,7 +216,8 @@ class ResponsesReader(Reader):
         item = self._announced.get(index, {})
         if index not in self._streamed_ahead:
             other_calls = [place for place in self._announced if self._kinds.get(place) in _CALLS and place != index]
-            is_alone = all(("item", place) in self._emitted for place in other_calls)  # Rule 14.
+            # A call is streamed early only if no other call was open when it began (rule 14).
+            is_alone = all(("item", place) in self._emitted for place in other_calls)
             if item.get("type") != "function_call" or not string(item.get("name")) or not is_alone:
                 self._ahead[index].stop()
         if ("item", index) in self._emitted or not (text := self._ahead[index].feed(delta)):
@@ -243,7 +246,7 @@ class ResponsesReader(Reader):
         return [] if kind.startswith(_KNOWN_EVENTS) else [HostedProgress("", kind, fields)]
 
     def _place(self, event: Mapping[str, Any]) -> int:
-        """Return the place of an event's item: its output index, unless other items also have that index."""
+        """Return the place of an event's item: its output index, unless other items also have this index."""
         index = self._index(event)
         return self._moved.get(index, index)
 
@@ -252,12 +255,12 @@ class ResponsesReader(Reader):
         if isinstance(index, int):
             return index
         item = mapping(event.get("item"))
-        # A call may lack an id; its events then refer to it by its call_id.
+        # A call can lack an id; its events then refer to it by its call_id.
         name = string(event.get("item_id")) or string(item.get("id")) or string(item.get("call_id"))
         return self._indexes.setdefault(name, len(self._indexes)) if name else 0
 
     def _move_if_taken(self, event: Mapping[str, Any], item: Mapping[str, Any]) -> None:
-        """Give an item its own place if another item is already done at its index (rule 12)."""
+        """Assign a separate place to an item if another item is already done at its index (rule 12 of the module)."""
         done = self._finished.get(self._place(event))
         if done is not None and _is_other_item(item, done, is_whole=event.get("type") == "response.output_item.done"):
             self._moved[self._index(event)] = _FIRST_EXTRA_PLACE + len(self._finished)
@@ -265,14 +268,14 @@ class ResponsesReader(Reader):
     def _reasoning(self, delta: str, part: tuple[int, int], kind: Any) -> list[BackendEvent]:
         key = ("reasoning", part[0])
         self._kinds[part[0]] = "reasoning"
-        # The parts of one item's summary are paragraphs.
+        # The parts of an item's summary are separate paragraphs.
         gap = "\n\n" if key in self._emitted and (*key, part) not in self._emitted else ""
         self._emitted |= {key, (*key, part)}
         text = gap + self._texts.join(key, delta)
         return [ReasoningDelta(text, kind)] if text else []
 
     def _key(self, kind: str, place: int, number: int) -> tuple[str, int, int]:
-        """Return the key of the text that a delta belongs to (rule 15)."""
+        """Return the key of the text that a delta belongs to (rule 15 of the module)."""
         part = self._parts.get((kind, place))
         if part is None:
             part = self._parts[kind, place] = _Part(0, number)
@@ -281,7 +284,7 @@ class ResponsesReader(Reader):
         return kind, place, part.nth
 
     def _ended(self, kind: str, place: int, number: int) -> tuple[str, int, int]:
-        """Return the key of the text that has ended: the open one, or a new one that had no deltas."""
+        """Return the key of the text that has ended: the open text, or a new text that had no deltas."""
         part = self._parts.get((kind, place))
         is_repeated = part is not None and not part.is_open and part.number == number
         key = (kind, place, part.nth) if part and (part.is_open or is_repeated) else self._key(kind, place, number)
@@ -306,14 +309,14 @@ class ResponsesReader(Reader):
     def _done_text(
         self, key: tuple[str, int, int], text: object, kind: type[TextDelta | RefusalDelta]
     ) -> list[BackendEvent]:
-        """Return a complete text if there were no deltas, otherwise the half character at the end of the deltas."""
+        """Return a complete text that had no deltas, or otherwise the half character at the end of the deltas."""
         if key in self._emitted:
             rest = self._texts.end(key[:2])
             return [kind(rest)] if rest else []
         return self._delta(key, text, kind) + self._done_text(key, None, kind) if isinstance(text, str) and text else []
 
     def _item(self, item: Mapping[str, Any], index: int) -> list[BackendEvent]:
-        """Return the events of a complete output item that its deltas have not covered."""
+        """Return the events of a complete output item that the deltas have not covered."""
         key = ("item", index)
         if key in self._emitted:
             return []
@@ -368,7 +371,7 @@ class ResponsesReader(Reader):
             error = response.get("error") or {"message": f"The backend's response is {response.get('status')}."}
             return self._fail(read_error(error))
         events: list[BackendEvent] = []
-        # The counts come first, so that they are reported even if the turn ends within the text.
+        # The token counts come first, so that they are reported even if the turn ends within the text.
         if (usage := read_usage(response.get("usage"))) is not None:
             events.append(Counted(usage))
         output = self._places(mappings(response.get("output")))
@@ -383,14 +386,14 @@ class ResponsesReader(Reader):
         return [*events, Finished(reason), Closed()]
 
     def _halves(self) -> list[BackendEvent]:
-        """Return the replacements for half characters that no delta completed."""
+        """Return replacements for half characters that no delta completed."""
         return [_TEXTS[str(key[0])](self._texts.end(key)) for key in self._texts.open_keys()]
 
     def _places(self, output: list[Mapping[str, Any]]) -> dict[int, Mapping[str, Any]]:
         """Return the items of the final object by their index in the stream.
 
-        The nth item of a kind here is the nth of that kind there: some backends omit items from the final object, which
-        does not make the items after them new.
+        The nth item of a kind in the final object is the nth item of that kind in the stream. Some backends omit items
+        from the final object, but that does not make the later items new.
         """
         by_kind: defaultdict[str, list[int]] = defaultdict(list)
         for index in sorted(self._kinds, reverse=True):
@@ -404,9 +407,9 @@ class ResponsesReader(Reader):
 
 
 def _is_other_item(item: Mapping[str, Any], done: Mapping[str, Any], *, is_whole: bool) -> bool:
-    """Return whether ``item`` differs from the ``done`` one. ``is_whole``: its arguments can be compared too.
+    """Return whether ``item`` differs from the ``done`` item. ``is_whole``: whether to compare the arguments too.
 
-    Ids prove nothing: some backends give an item a new id in each event.
+    Different ids prove nothing, because some backends assign a new id to an item in each event.
     """
     keys = ("type", "call_id", "name", "arguments", "input") if is_whole else ("type", "call_id", "name")
     return any(item.get(key) != done.get(key) for key in keys)

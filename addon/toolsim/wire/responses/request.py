@@ -1,4 +1,4 @@
-"""Responses requests: read from a client, and written for a backend."""
+"""Responses API requests: reads them from a client, and writes them for a backend."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from toolsim.wire.tool_choice import hosted_fields
 from toolsim.wire.tools import CONSUMED, declares_tools, echo_tools, read_tools
 
 _HISTORY = frozenset({"function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"})
-# Fields that refer to a question stored by the backend, so that the request itself need not contain one.
+# Fields that refer to a question that the backend has stored, so that the request itself need not contain a question.
 _STORED_QUESTIONS = ("previous_response_id", "conversation", "prompt")
 
-# Chat fields that are translated, or meaningless without the client's tools or stream.
+# Chat fields that are translated, or are meaningless without the client's tools or stream.
 _TRANSLATED = frozenset(
     {"messages", "max_completion_tokens", "max_tokens", "response_format", "verbosity", "reasoning_effort", "store"}
     | {"stream_options", "n"}
 )
 
-# Fields that a Response reports in full, regardless of how much of them was sent.
+# Fields that a Response contains with all members, regardless of the members that the client sent.
 _COMPLETED_FIELDS = frozenset({"background", "parallel_tool_calls", "reasoning", "text", "tools"})
 
 ANSWER_FIELDS = frozenset(
@@ -57,7 +57,7 @@ ANSWER_FIELDS = frozenset(
 
 
 def uses_tools(body: Mapping[str, Any]) -> bool:
-    """Return whether a request declares tools that the client runs, has a history of calls, or requires a summary."""
+    """Return whether a request declares tools that the client runs, has calls in its history, or requires a summary."""
     history = any(
         (kind := string(item.get("type"))) in _HISTORY or (kind in CALLS and is_local(item))
         for item in mappings(input_items(body))
@@ -80,7 +80,7 @@ def is_foreign(item: Mapping[str, Any]) -> bool:
 
 
 def read_request(body: Mapping[str, Any]) -> ClientRequest:
-    """Read a client's request. Raises BadRequest with the exact param."""
+    """Read a client's request. Raises BadRequest with the name of the parameter."""
     if wants_summary(body):
         form = replace(answer_form(body), compacts=True)
         return replace(read_request(summary_turn(body)), form=form)
@@ -108,7 +108,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
 
 
 def _configured(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a request with the settings that ``configuration_update`` items of its conversation have changed."""
+    """Return a request with the settings that the ``configuration_update`` items in its conversation have changed."""
     updates = [item for item in mappings(body.get("input")) if item.get("type") == "configuration_update"]
     for update in updates:
         changed = {key: {**mapping(body.get(key)), **mapping(update.get(key))} for key in ("reasoning", "text")}
@@ -125,21 +125,21 @@ def _stored_history(body: Mapping[str, Any]) -> str | None:
 
 
 def append_reply(body: Mapping[str, Any], words: str, reply: str) -> dict[str, Any]:
-    """Return the request with an additional turn: the model's ``words``, and the ``reply`` to them."""
+    """Return the request with an additional turn: the model's text ``words``, and the ``reply`` to it."""
     turn = [{"role": "assistant", "content": words}, {"role": "user", "content": reply}]
     return {**body, "input": [*input_items(body), *turn[not words :]]}
 
 
 def append_tool_results(body: Mapping[str, Any], words: str, calls: Sequence[Called]) -> dict[str, Any]:
-    """Return the request with an additional turn: the model's ``words`` and its calls, and the outputs of the tools."""
+    """Return the request with an additional turn: the model's text ``words``, its calls, and the tool outputs."""
     message = [{"role": "assistant", "content": words}] if words else []
     return {**body, "input": [*input_items(body), *message, *(item for pair in calls for item in call_items(*pair))]}
 
 
 def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str, Any]:
-    """Return a request with a question to the same model, to be answered briefly and deterministically.
+    """Return a request with a question to the same model, for a brief and deterministic answer.
 
-    ``rule``: how to answer, or "" if ``question`` states it.
+    ``rule``: instructions for the answer, or "" if ``question`` contains them.
     """
     kept = {key: value for key, value in body.items() if key not in CONSUMED | ANSWER_FIELDS}
     few = {"temperature": 0, "max_output_tokens": FEW_TOKENS, "store": False}
@@ -147,21 +147,21 @@ def side_request(body: Mapping[str, Any], rule: str, question: str) -> dict[str,
 
 
 def _no_question(body: Mapping[str, Any]) -> BadRequest:
-    """Return the 400 for tools without a conversation."""
+    """Return the 400 error for a request that has tools but no conversation."""
     if body.get("input") is None:
         return missing("input")
     return BadRequest("Invalid 'input': expected a text or at least one message, but got none.", "input", "empty_array")
 
 
 def answer_form(body: Mapping[str, Any]) -> AnswerForm:
-    """Return the form of answer that the client expects; everything else in the body may be invalid."""
+    """Return the form of answer that the client expects, even if the rest of the body is invalid."""
     return AnswerForm(
         stream=body.get("stream") is True, model=string(body.get("model")), include_usage=True, echo=echo(body)
     )
 
 
 def model_settings(request: ClientRequest) -> tuple[str, str, str]:
-    """Return a client's settings for the model: effort, summary and verbosity; "" for anything not set."""
+    """Return a client's settings for the model: effort, summary and verbosity; "" for each setting that is missing."""
     reasoning, text = mapping(request.body.get("reasoning")), mapping(request.body.get("text"))
     return string(reasoning.get("effort")), string(reasoning.get("summary")), string(text.get("verbosity"))
 
@@ -172,9 +172,9 @@ def wants_background(request: ClientRequest) -> bool:
 
 
 def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
-    """Return the items of a request for a Responses backend, and notes on items that it does not support.
+    """Return the items of a request for a Responses backend, and notes on the items that the API does not support.
 
-    Raises BadRequest if dropping something would change the client's question.
+    Raises BadRequest if a dropped part would change the client's question.
     """
     if request.api == "responses":
         if wants_background(request) and not request.form.stream:
@@ -194,16 +194,16 @@ def to_items(request: ClientRequest) -> tuple[list[Item], list[str]]:
 def compose(
     request: ClientRequest, messages: Sequence[Message | HostedItem], answer_format: Demand, keep_hosted: bool
 ) -> dict[str, Any]:
-    """Return the body for a Responses backend: ``messages`` instead of the client's own items, hosted items as sent.
+    """Return the body for a Responses backend with ``messages`` as its conversation, and hosted items as sent.
 
-    ``answer_format``: the structured output to request. ``keep_hosted``: forward hosted tools (same API).
+    ``answer_format``: the structured output to request. ``keep_hosted``: whether to forward hosted tools (same API).
     """
     if request.api != "responses":
         wanted = request.answer_format if answer_format == "as sent" else answer_format
         return _compose_from_chat(request, [item for item in messages if isinstance(item, Message)], wanted)
     items = [_write_message(item) if isinstance(item, Message) else dict(item.item) for item in messages]
     body = {key: value for key, value in request.body.items() if key not in CONSUMED}
-    # The API allows an absent input (for a stored prompt), but not an empty array.
+    # The API allows requests without ``input`` (for a stored prompt), but not with an empty array.
     if items or "input" in body:
         body["input"] = items
     if keep_hosted and request.hosted:
@@ -227,7 +227,7 @@ def _compose_from_chat(
     if instructions:
         body["instructions"] = instructions
     body["input"] = [_write_message(message) for message in rest]
-    # The default is false in chat but true here, and a chat client did not request storage.
+    # The default of ``store`` is false in chat but true here, and a chat client did not request storage.
     body["store"] = sent.get("store") is True
     limit = sent.get("max_completion_tokens", sent.get("max_tokens"))
     if limit is not None:
@@ -247,7 +247,7 @@ def _write_message(message: Message) -> dict[str, Any]:
 
 
 def echo(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the Response object's fields that come from the request, with the API's defaults for the missing ones."""
+    """Return the fields of the Response object that repeat the request, with the API's defaults for missing fields."""
     sent = {key: value for key, value in body.items() if value is not None}
     text, reasoning = sent.get("text"), sent.get("reasoning")
     fields: dict[str, Any] = {

@@ -1,7 +1,7 @@
 """Stored data as resources of the API: responses with their input items, and conversations with their items.
 
-Each request concerns one record: ``respond`` receives its value, and returns the answer and the record's new value. A
-caller can therefore read, respond and write in a loop until no one else has written in between.
+Each request refers to one record. ``respond`` receives the record's value, and returns the answer and the new value. A
+caller can therefore read, respond and write in a loop until no other caller has changed the record in between.
 
 | path                              | methods           |
 |-----------------------------------|-------------------|
@@ -57,9 +57,9 @@ class Resource:
 
     kind: Kind
     id: str = ""
-    """The id of the record; "" for a new conversation."""
+    """Id of the record; "" for a new conversation."""
     item: str = ""
-    """The id of one of its items; "" for all."""
+    """Id of one item of the record; "" for all items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,28 +69,28 @@ class ResourceCall:
     resource: Resource
     method: str
     query: str = ""
-    """The query of its URL."""
+    """Query string of the URL."""
     body: bytes = b""
     state: str = ""
-    """The state of an unfinished background answer, from its producer; "" if there is none."""
+    """State of an unfinished background answer, as reported by its producer; "" if the producer is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The answer to a call, and the change to the store."""
+    """The answer to a resource request, and the change to the store."""
 
     body: dict[str, Any]
     id: str = ""
-    """The id of the record to write; "" for none."""
+    """Id of the record to write; "" for none."""
     value: bytes = b""
-    """Its new value; b"" to delete it."""
+    """New value of the record; b"" to delete it."""
 
 
 def resource_of(path: str) -> Resource | None:
-    """Return the resource of a path (query included), or None if it has none."""
+    """Return the resource at a path (which includes the query), or None if the path has none."""
     plain = path.partition("?")[0]
     if (found := _RESPONSE.search(plain)) is not None:
-        if found["id"] in ACTIONS:  # Paths of the API, not ids.
+        if found["id"] in ACTIONS:  # The name of an action in a path is not an id.
             return None
         kinds: Mapping[str | None, Kind] = {None: "response", "input_items": "input_items", "cancel": "cancel"}
         return Resource(kinds[found["of"]], found["id"])
@@ -101,7 +101,7 @@ def resource_of(path: str) -> Resource | None:
 
 
 def wrong_method(call: ResourceCall) -> ApiError | None:
-    """Return the error for a method that a resource does not support, or None if it does."""
+    """Return the error for a method that a resource does not support, or None if the method is supported."""
     allowed = METHODS[call.resource.kind]
     if call.method in allowed:
         return None
@@ -110,7 +110,7 @@ def wrong_method(call: ResourceCall) -> ApiError | None:
 
 
 def respond(call: ResourceCall, value: bytes | None) -> Response:
-    """Answer a call. ``value``: the record's value, or None if there is none. Raises BadRequest, also for 404s."""
+    """Answer a resource request. ``value``: the record's value or None. Raises BadRequest, also for 404s."""
     resource = call.resource
     record = parse_object(value) if value is not None else None
     if resource.kind == "conversations":
@@ -145,7 +145,7 @@ def respond(call: ResourceCall, value: bytes | None) -> Response:
 
 
 def page(items: Sequence[Mapping[str, Any]], query: str) -> dict[str, Any]:
-    """Return a page of items, the newest first unless ``order=asc``. Raises BadRequest."""
+    """Return a page of items, with the newest first unless ``order=asc``. Raises BadRequest."""
     asked = {name: values[-1] for name, values in parse_qs(query, keep_blank_values=True).items()}
     limit, order, after = asked.get("limit", str(_DEFAULT_PAGE)), asked.get("order", "desc"), asked.get("after")
     if not re.fullmatch(r"[0-9]{1,3}", limit) or not 1 <= int(limit) <= _MAX_PAGE:
@@ -153,7 +153,7 @@ def page(items: Sequence[Mapping[str, Any]], query: str) -> dict[str, Any]:
         raise BadRequest(message, "limit", "invalid_value")
     if order not in ("asc", "desc"):
         raise BadRequest(f"Invalid 'order': expected asc or desc, but got {order[:20]!r}.", "order", "invalid_value")
-    # A client can send an item twice; with duplicate ids, the next page would follow the first occurrence forever.
+    # A client can send an item twice. With duplicate ids, the next page would always start after the first occurrence.
     unique = list({string(item.get("id")) or index: item for index, item in enumerate(items)}.values())
     ordered = unique if order == "asc" else unique[::-1]
     start = 0

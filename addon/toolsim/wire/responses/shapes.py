@@ -1,4 +1,4 @@
-"""Small objects inside a Response."""
+"""Small objects that a Response contains."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from toolsim.core.events import Usage
 from toolsim.wire.json_codec import dump
 from toolsim.wire.json_fields import count, mapping
 
-# The only code of a failed response after which no client retries. Clients should retry after a broken stream, but
+# The only code of a failed response after which no client retries. Clients should retry after a broken stream, but not
 # after a model violated a tool's schema.
 _FINAL_CODE = "invalid_prompt"
-# Codes of the API's type, and further codes that Codex knows.
+# Codes that the API's type allows, and further codes that Codex supports.
 _CODES = frozenset(
     {"server_error", "rate_limit_exceeded", "invalid_prompt", "data_residency_mismatch", "bio_policy", "cyber_policy"}
     | {"misalignment_policy_violation", "vector_store_timeout", "invalid_image", "invalid_image_format"}
@@ -32,7 +32,7 @@ DELTA_OF = {"text": "output_text", "refusal": "refusal", "reasoning_text": "reas
 
 
 def failure(error: ApiError) -> dict[str, Any]:
-    """Return the error of a final object, with a code from the closed set that some clients accept."""
+    """Return the error of a final object, with a code from the fixed set that some clients accept."""
     return {"code": _code(error.code or "", error.type), "message": error.message}
 
 
@@ -41,19 +41,19 @@ def _code(code: str, kind: str) -> str:
         return code
     if code == "429" or "rate_limit" in f"{code} {kind}":
         return "rate_limit_exceeded"
-    # An invalid request stays invalid no matter how often it is sent.
+    # An invalid request remains invalid no matter how often it is sent.
     is_final = code == "invalid_tool_call" or (code.startswith("4") and len(code) == 3 and code.isdecimal())
     return _FINAL_CODE if is_final else "server_error"
 
 
 def failed(response: Mapping[str, Any], error: ApiError) -> dict[str, Any]:
-    """Return a Response with its status changed to failed, for a reason other than the model or the request."""
+    """Return a Response with the status ``failed``, for a cause other than the model or the request."""
     fields = {"code": "server_error", "message": error.message}
     return {**response, "status": "failed", "error": fields, "completed_at": None}
 
 
 def part_of(kind: Literal["text", "refusal", "summary", "reasoning_text"], text: str) -> dict[str, Any]:
-    """Return a content part with its text."""
+    """Return a content part with the given text."""
     match kind:
         case "text":
             return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
@@ -66,7 +66,7 @@ def part_of(kind: Literal["text", "refusal", "summary", "reasoning_text"], text:
 
 
 def usage_of(usage: Usage | None) -> dict[str, Any] | None:
-    """Return the token counts, or null while they are unknown."""
+    """Return the token counts, or null if they are unknown."""
     if usage is None:
         return None
     return {
@@ -79,9 +79,9 @@ def usage_of(usage: Usage | None) -> dict[str, Any] | None:
 
 
 def response_json(response: Mapping[str, Any], items: Mapping[int, str]) -> str:
-    """Return a final object as JSON; ``items``: its output items by place, each serialized when it was done.
+    """Return a final object as JSON; ``items``: the output items by place, each serialized when it was done.
 
-    There can be thousands of them: serializing them all again would block the event loop.
+    A Response can have thousands of items. Serializing all of them again would block the event loop.
     """
     at = list(response).index("output")
     before = dict(islice(response.items(), at))
@@ -91,7 +91,7 @@ def response_json(response: Mapping[str, Any], items: Mapping[int, str]) -> str:
 
 
 def read_usage(usage: object) -> Usage | None:
-    """Return a backend's token counts, or None if there are none."""
+    """Return the token counts that a backend reported, or None if it reported none."""
     if not isinstance(usage, dict):
         return None
     read, written = count(usage, "input_tokens"), count(usage, "output_tokens")

@@ -1,14 +1,14 @@
 """The stored form of a Responses answer, and the resolution of requests that refer to stored data.
 
-A stored answer is the Response object as the client received it, with the request's own items (``input``); it can
-continue another answer, or a conversation. So the context of a request is everything that it continues, from the
-beginning, each input followed by its output, and then the request's own items.
+A stored answer is the Response object as the client received it, with the request's own items (``input``). It can
+continue another answer, or a conversation. The context of a request consists of all the records that it continues,
+oldest first, each input followed by its output, and then the request's own items.
 
-1. A request that refers to stored data becomes a request that contains it: backends see none of toolsim's ids and need
-   no store. It gets ``store: false``, since storage happens here.
+1. A request that refers to stored data becomes a request that contains the data. Backends do not see toolsim's ids, and
+   need no store. The request is sent with ``store: false``, since toolsim stores the answer.
 2. An item can be referred to by its id. An item that is already in the context is not repeated.
-3. A file can be damaged. The records that a request continues must be complete, since without its context it would be
-   a different question; all other stored data is read leniently.
+3. A file can be damaged. The records that a request continues must be complete, since a request without its context
+   would be a different question. All other stored data is read leniently.
 4. If an answer could not be stored, its last event has ``store: false``, so that clients do not refer to it.
 5. A context that has been compacted begins with the remaining items (``compaction.py``).
 """
@@ -44,12 +44,12 @@ _PREFIXES = {
 _ENDINGS = (b"event: response.completed\n", b"event: response.incomplete\n")
 
 MAX_NAMES = 256
-"""Maximum number of items of one request, and of one answer, that can be referred to; the newest ones count."""
+"""Maximum number of items per request, and per answer, that later requests can refer to; the newest items count."""
 
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """The ids that a request refers to: an earlier response, a conversation, single items; "" and () for none."""
+    """Ids that a request refers to: an earlier response, a conversation, and single items; "" or () for none."""
 
     previous: str = ""
     conversation: str = ""
@@ -61,49 +61,49 @@ class References:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """The store's results for ``references``."""
+    """Stored data that was found for ``references``."""
 
     references: References = References()
     records: tuple[bytes, ...] = ()
-    """The values of a chain of records, oldest first."""
+    """Values of a chain of records, oldest first."""
     holders: Mapping[str, bytes] = field(default_factory=dict)
-    """The values of the records that hold single items, by the ids of the items."""
+    """Values of the records that contain single items, by the ids of these items."""
 
     @property
     def size(self) -> int:
-        """The total bytes of all values."""
+        """The total size of all values, in bytes."""
         return sum(map(len, self.records)) + sum(map(len, self.holders.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A request with its references resolved."""
+    """A request in which stored content has replaced all references."""
 
     body: dict[str, Any]
     own: list[dict[str, Any]]
-    """Its own items in stored form."""
+    """Own items of the request, in stored form."""
     names: tuple[str, ...]
-    """The ids that they were assigned."""
+    """Ids that were assigned to the request's own items."""
     echo: dict[str, Any]
-    """Fields that its answer repeats."""
+    """Fields of the request that its answer repeats."""
 
 
 def may_refer_to_stored(body: bytes) -> bool:
-    """Return whether a body might refer to stored data, or demand a background answer.
+    """Return whether a body might refer to stored data, or require a background answer.
 
-    False is always right for a body without escapes. Takes 7 ms per megabyte at worst.
+    For a body without escapes, False is always correct. The search takes at most 7 ms per megabyte.
     """
     return _MENTIONS.search(body) is not None
 
 
 def pieces(body: bytes, size: int) -> Iterator[bool]:
-    """Yield for each piece of a body, of ``size`` bytes, whether ``may_refer_to_stored`` might be true of it."""
+    """Yield for each piece of a body, of ``size`` bytes, whether it might refer to stored data."""
     for start in range(0, len(body), size):
         yield _NAMES.search(body, start, start + size + _LONGEST_NAME) is not None
 
 
 def references(body: Mapping[str, Any]) -> References:
-    """Return the references of a request. Raises BadRequest with the exact param."""
+    """Return the references of a request. Raises BadRequest with the name of the parameter."""
     previous = optional(body, "previous_response_id", str) or ""
     conversation = body.get("conversation") or ""
     if isinstance(conversation, dict):
@@ -127,15 +127,14 @@ def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
     """Return a request with its references replaced by their content. Raises BadRequest, also for 404s."""
     trigger: list[dict[str, Any]] = []
     if wants_summary(body):
-        # It requires a summary, and is not an item of the conversation.
+        # The trigger requests a summary, and is not an item of the conversation.
         trigger, body = body["input"][-1:], {**body, "input": body["input"][:-1]}
     records = [parse_object(record) for record in recalled.records]
     _check_continued(recalled.references, records)
     if not all(map(_is_whole, records)):
         raise NotStored(replace(not_found(recalled.references, _first(recalled.references)), status=404))
     if recalled.references:
-        # After the resolved items, the client's items have different positions than the ones that an error has
-        # to name.
+        # An error must name the client's own position of an item. The resolved items would shift these positions.
         read_history(body.get("input"))
     history = since_summary([item for record in records for item in items_of(record)])
     present = {string(item.get("id")) for item in history}
@@ -152,7 +151,7 @@ def resolve(body: Mapping[str, Any], recalled: Recalled) -> Resolved:
 
 
 def stored_item(item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an input item in stored form: with an id, and the content of a message as parts."""
+    """Return an input item in stored form: with an id, and with the content of a message as parts."""
     kind = string(item.get("type")) or "message"
     stored = {**item, "type": kind}
     if not string(item.get("id")):
@@ -183,7 +182,7 @@ def _first(asked: References) -> str:
 
 
 def _is_whole(record: Mapping[str, Any] | None) -> bool:
-    """Return whether a record is complete: an answer with the input to it, or a conversation."""
+    """Return whether a record is complete: either an answer including its input, or a conversation."""
     if record is None:
         return False
     if "items" in record:
@@ -200,7 +199,7 @@ def output_names(response: Mapping[str, Any] | None) -> tuple[str, ...] | None:
 
 
 def appended(conversation: bytes, own: bytes, output: object) -> bytes:
-    """Return a conversation's value with more items: a request's own (a JSON array) and an answer's output."""
+    """Return a conversation's value with added items: a request's own (a JSON array) and an answer's output."""
     more = [items for items in (own.strip()[1:-1].strip(), dump(output).encode()[1:-1]) if items]
     if not more:
         return conversation
@@ -209,7 +208,7 @@ def appended(conversation: bytes, own: bytes, output: object) -> bytes:
 
 
 def not_found(references: References, missing: str) -> ApiError:
-    """Return the error for a reference that is not in the store; ``missing`` is its id."""
+    """Return the error for a reference that is not in the store; ``missing``: its id."""
     kind = "invalid_request_error"
     if references.conversation == missing:
         return ApiError(f"Conversation with id '{missing}' not found.", kind, None, "conversation", status=404)
@@ -220,10 +219,10 @@ def not_found(references: References, missing: str) -> ApiError:
 
 
 def with_outcome(data: bytes, outcome: ApiError | bool, *, stream: bool = True) -> bytes:
-    """Return a non-streamed answer, or the last frames of a stream, adapted to the outcome of storing it.
+    """Return a non-streamed answer, or the last frames of a stream, adapted to the result of storing the answer.
 
-    ``outcome``: whether it was stored. An error replaces the end of a stream; for a non-streamed answer the caller does
-    that.
+    ``outcome``: whether the answer was stored. An error replaces the end of a stream; in a non-streamed answer, the
+    caller has to replace the body.
     """
     if isinstance(outcome, ApiError):
         return as_failed(data, outcome)
@@ -244,7 +243,7 @@ def without_promise(data: bytes, *, stream: bool) -> bytes:
 
 
 def as_failed(data: bytes, error: ApiError) -> bytes:
-    """Return the last frames of an answer, changed to the end of a failed answer."""
+    """Return the last frames of an answer, rewritten as the end of a failed answer."""
 
     def change(event: dict[str, Any]) -> bytes:
         number = event["sequence_number"]
@@ -267,7 +266,7 @@ def _with_ending(data: bytes, change: Callable[[dict[str, Any]], bytes]) -> byte
 def _check_continued(asked: References, records: Sequence[Mapping[str, Any] | None]) -> None:
     """Raise BadRequest if a request continues a background answer that is unfinished, failed or cancelled.
 
-    The same applies if it names an answer as its conversation, which adding items would damage, or vice versa.
+    Also raise it if a request names an answer as its conversation, which adding items would damage, or vice versa.
     """
     last, previous = (records[-1] if records else None) or {}, asked.previous
     if ("conversation" if previous else "response") in last:
@@ -279,7 +278,7 @@ def _check_continued(asked: References, records: Sequence[Mapping[str, Any] | No
 
 
 def _found(recalled: Recalled, present: set[str]) -> dict[str, dict[str, Any]]:
-    """Return the items of single references, except those that are already in the context."""
+    """Return the items of single references, except items that are already in the context."""
     read: dict[bytes, dict[str, dict[str, Any]]] = {}
     found: dict[str, dict[str, Any]] = {}
     for id in recalled.references.items:
@@ -306,7 +305,7 @@ def _own_items(body: Mapping[str, Any], found: Mapping[str, dict[str, Any]]) -> 
 
 
 class NotStored(BadRequest):
-    """A reference of a request is not in the store."""
+    """Error raised for a reference to data that is not in the store."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.message)

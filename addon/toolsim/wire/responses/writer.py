@@ -5,33 +5,35 @@
     message   := item.added (part.added text.delta* text.done part.done)+ item.done
     reasoning := item.added (part.added delta* done part.done)+ item.done
     call      := item.added arguments.delta* arguments.done item.done
-    hosted    := item.added event* item.done          also calls of shell, apply_patch and the like
-    keepalive may occur between any two events after in_progress
+    hosted    := item.added event* item.done          also calls of shell, apply_patch and the like keepalive can occur
+    between any two events after in_progress
 
-Rules, and the clients that need them (each client would otherwise throw or lose the call):
+Rules, and the clients that need them (each client would otherwise raise an error or lose the call):
 
  1. Frames are complete, name their event, and are numbered from 0 (``event_stream``).
  2. An item's index and id are assigned when it is announced, and never change; no index is skipped (openai-node). The
-    final object is built from the same dicts that were announced; they grow in place.
- 3. A call is announced with empty arguments, and its arguments come as deltas: LangChain reads nothing else. If sent in
-    full in both places, they would be doubled (LangChain, pydantic-ai). ``output_item.done`` has them in full: the AI
-    SDK and Codex read only that.
+    final object is built from the same dicts that were announced, which are extended in place.
+ 3. A call is announced with empty arguments, and its arguments follow as deltas, which are all that LangChain reads. If
+    both places contained the complete arguments, LangChain and pydantic-ai would double them. ``output_item.done`` also
+    contains the complete arguments, because the AI SDK and Codex read only this event.
  4. A call has an ``id``, a ``call_id`` and a ``status`` (AI SDK, pydantic-ai), and the ``namespace`` that its tool was
     declared in (Codex).
  5. ``output`` of ``created`` and ``in_progress`` is empty, and ``usage`` null until the end (both OpenAI SDKs).
- 6. A failure is an ``error`` event, flat and nested, followed by ``response.failed``: each client surfaces only one of
-    the three. ``failed`` has a code of OpenAI's closed set, since Codex repeats the request on most of them.
+ 6. A failure is an ``error`` event, with a flat and a nested error, followed by ``response.failed``, because each
+    client shows only one of the three. ``failed`` has a code from OpenAI's fixed set; Codex repeats the request after
+    most of these codes.
  7. Text after a call is a new message, with the next index.
  8. Codex ignores comments as keep-alives, but accepts a ``keepalive`` event. It is the only event type outside the API
     that no client rejects.
- 9. Events of a hosted tool get toolsim's own numbers; other items may come between them.
-10. A message gets its ``phase`` when it ends: commentary if more items follow or calls still have to return, otherwise
-    the final answer. A message that was cut off gets none. Codex displays the two differently.
-11. A call to a tool that declares ``encrypted`` parameters lists those that are encrypted: none, if the model wrote
-    the values. Codex would otherwise take plain text for ciphertext, and pass it to its other agents as such.
-12. ``[DONE]`` follows the terminal event: the Open Responses specification requires it, and all other clients accept
-    it.
-13. A text that names pages found by one of the proxy's searches gets their annotations when it ends.
+ 9. Events of a hosted tool are renumbered by toolsim, and other items can occur between them.
+10. The ``phase`` of a message is set when the message ends: commentary if more items follow or calls still have to
+    return, otherwise the final answer. A truncated message has no phase. Codex displays the two phases differently.
+11. A call to a tool that declares ``encrypted`` parameters lists the parameters that are encrypted. The list is empty
+    if the model wrote the values. Codex would otherwise mistake plain text for ciphertext, and pass it as such to its
+    other agents.
+12. ``[DONE]`` follows the terminal event, because the Open Responses specification requires it. All other clients
+    accept it.
+13. Annotations are added at the end of a text that names pages found by one of the proxy's searches.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ from toolsim.wire.web_search import citations, titles_of
 
 
 class ResponsesWriter(Writer):
-    """Writes one answer."""
+    """Writer of one Responses answer."""
 
     def __init__(self, form: AnswerForm) -> None:
         super().__init__(form)
@@ -86,14 +88,15 @@ class ResponsesWriter(Writer):
         self._created_at = 0
         self._service_tier: str | None = None
         self._output: list[dict[str, Any]] = []
-        self._written: dict[int, str] = {}  # By place: the finished items of a stream, as JSON.
-        # State needed to close the open item: its kind (or the kind of its open content part), and its text so far.
+        self._written: dict[int, str] = {}  # Finished items of a stream as JSON, by place.
+        # State for closing the open item: the kind of the item (or of its open content part), and the text so far.
         self._open: Literal["", "text", "refusal", "summary", "reasoning_text", "function", "custom", "local"] = ""
         self._local: CallStarted | None = None
-        self._encrypted: tuple[str, ...] = ()  # The encrypted parameters of the open function call's tool.
-        self._pages: dict[str, str] = {}  # Titles of the pages that a search has found, by address (rule 13).
-        self._hosted_at: dict[str, int] = {}  # By key: the output index of each announced item of a hosted tool.
-        # Not a list of deltas, which would need many times the memory of the text.
+        self._encrypted: tuple[str, ...] = ()  # Encrypted parameters of the tool that the open function call uses.
+        # Titles of the pages that a search has found, by address (rule 13 of the module).
+        self._pages: dict[str, str] = {}
+        self._hosted_at: dict[str, int] = {}  # Output index of each announced item of a hosted tool, by key.
+        # A list of deltas would need many times the memory of the text.
         self._text = StringIO(newline="\n")
 
     @override
@@ -134,7 +137,7 @@ class ResponsesWriter(Writer):
     # -- the response
 
     def queue(self) -> tuple[dict[str, Any], list[bytes]]:
-        """Return an answer whose model has not started, and the frames that report its state."""
+        """Return an answer whose model has not started, and the frames that report this state."""
         self._name(Opened())
         response = self._response("queued", [])
         self._events.emit("response.created", {"response": response})
@@ -172,7 +175,7 @@ class ResponsesWriter(Writer):
         self.error = error
         self._close("incomplete")
         self._close_hosted()
-        # Rule 6.
+        # Each client shows only one of the flat error, the nested error and ``response.failed`` (rule 6).
         self._events.emit("error", error_fields(error))
         response = self._response("failed", self._output, error=failure(error))
         self._done("response.failed", response)
@@ -221,7 +224,7 @@ class ResponsesWriter(Writer):
             self._events.delta(text)
 
     def _open_part(self, kind: Literal["text", "refusal", "summary", "reasoning_text"]) -> None:
-        """Start a content part, in the open message if it fits there, else in a new item."""
+        """Start a content part, in the open message if it fits there, and otherwise in a new item."""
         self._start(Opened())
         part = part_of(kind, "")
         if kind in ("text", "refusal") and self._open in ("text", "refusal"):
@@ -247,7 +250,7 @@ class ResponsesWriter(Writer):
         self._start(Opened())
         self._close("completed")
         if event.kind in LOCAL_TOOLS:
-            # Its item cannot contain incomplete arguments, so it is announced when they are complete.
+            # The item of a local call cannot represent incomplete arguments, so it is announced when they are complete.
             self._open, self._local, self._text = "local", event, StringIO(newline="\n")
             return
         name, own = self._call_ids(event)
@@ -262,7 +265,7 @@ class ResponsesWriter(Writer):
         self._start_deltas(f"response.{kind}_{text}.delta")
 
     def _call_ids(self, event: CallStarted) -> tuple[str, str]:
-        """Return the id of a call and of its item; the latter must be unique wherever items are stored."""
+        """Return the id of a call and of its item; the id of the item must be unique wherever items are stored."""
         name = responses_call_id(event.kind, event.number)
         return name, f"{name.partition('_')[0]}_{secrets.token_hex(24)}" if self._form.id else name
 
@@ -300,7 +303,7 @@ class ResponsesWriter(Writer):
 
     def _add(self, item: dict[str, Any]) -> None:
         self._output.append(item)
-        # A snapshot of the item, which grows in place.
+        # A snapshot of the item, because the item itself is extended in place.
         self._events.emit("response.output_item.added", {"output_index": len(self._output) - 1, "item": item})
 
     def _start_deltas(self, event: str, more: str = "") -> None:
@@ -336,7 +339,7 @@ class ResponsesWriter(Writer):
         self._output[-1]["content"].append(part)
 
     def _close(self, status: ItemStatus, phase: Literal["commentary", "final_answer"] = "commentary") -> None:
-        """Close the open item, if there is one; ``phase``: for a complete message."""
+        """Close the open item, if any; ``phase``: the phase of a complete message."""
         item, where, text = self._output[-1] if self._output else {}, {}, self._text.getvalue()
         match self._open:
             case "":
