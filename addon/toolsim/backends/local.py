@@ -1,10 +1,10 @@
 """A model file as a backend: llama.cpp in this process, through the package xllamacpp (the extra ``[local]``).
 
-The library answers a chat completions request in a separate thread, and calls back with each chunk. This module creates
-the request and parses the chunks as for any other chat server. When a client disconnects, the model stops at its next
-token. Requests are answered one at a time.
+The library answers a chat completions request in a separate thread, and passes each chunk to a callback. This module
+creates the request and parses the chunks as for any other chat server. When a client disconnects, the model stops at
+its next token. The model answers one request at a time.
 
-llama.cpp also opens a port on 127.0.0.1, which is not used, and requires a random secret key.
+llama.cpp also opens a port on 127.0.0.1. toolsim does not use the port, and protects it with a random secret key.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONTEXT_TOKENS = 16_384
-"""Context size for conversation and answer: large enough for an agent's tool manifest, small enough for a laptop."""
+"""Context size in tokens, large enough for an agent's tool manifest and an answer, and small enough for a laptop."""
 
 _NOT_LOADED = ApiError("The model is not loaded.", code="backend_unavailable", status=503, retry_after=5)
 
 
 class LocalBackend:
-    """A GGUF file as a backend for the loopback."""
+    """A GGUF file as a backend for the loopback server."""
 
     apis = (RESPONSES, CHAT)
 
@@ -69,7 +69,7 @@ class LocalBackend:
         await asyncio.to_thread(holder.clear)
 
     async def models(self) -> Sequence[str] | ApiError:
-        """Return the model's name, which is the file name."""
+        """Return the name of the model, which is the file name."""
         return [self._file.stem] if self._server is not None else _NOT_LOADED
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
@@ -84,7 +84,7 @@ class LocalBackend:
         has_left = threading.Event()
 
         def enqueue(chunk: str | Exception | None) -> bool:
-            with contextlib.suppress(RuntimeError):  # The event loop is closed.
+            with contextlib.suppress(RuntimeError):  # The event loop is already closed.
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
             return has_left.is_set()
 

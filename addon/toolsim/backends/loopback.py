@@ -1,14 +1,14 @@
 """An HTTP server on 127.0.0.1 that presents a built-in backend as a text-only OpenAI upstream.
 
-mitmproxy hooks cannot stream responses that they create. So a built-in backend answers over HTTP, on the existing event
-loop, and toolsim treats it like any other upstream.
+mitmproxy hooks cannot stream responses that they create. A built-in backend therefore answers over HTTP, on the
+existing event loop, and toolsim treats it like any other upstream.
 
     POST …/responses, …/chat/completions ─▶ ClientRequest ─▶ backend.answer ─▶ events ─▶ frames, or one body
     GET …/models, …/models/NAME          ─▶ backend.models
 
-Each answer is a task that ends with its connection: closing the connection closes the backend's generator, which stops
-the model. A failure before ``Opened`` is an HTTP error. After it, a stream ends with the API's error event, and a
-non-streamed answer is still an HTTP error.
+Each answer is a task that ends with its connection. If the connection is closed, the backend's generator is also
+closed, which stops the model. A failure before ``Opened`` results in an HTTP error. After ``Opened``, a failure ends a
+stream with the API's error event, and still results in an HTTP error for a non-streamed answer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from toolsim.wire.responses.request import wants_background
 from toolsim.wire.sse import UNBUFFERED
 
 FLOW = "toolsim-flow"
-"""The header with the id of a request's flow; the addon has authenticated its sender."""
+"""Name of the header with the id of a request's flow, whose client the addon has authenticated."""
 
 
 class TextBackend(Protocol):
@@ -54,48 +54,48 @@ class TextBackend(Protocol):
 
     @property
     def apis(self) -> Collection[Api]:
-        """The APIs whose requests ``answer`` understands."""
+        """The APIs whose requests ``answer`` supports."""
 
     async def start(self) -> None:
-        """Start. A backend that cannot serve yet does not raise here, but answers with ``Failed`` (503)."""
+        """Start the backend. A backend that cannot serve yet does not raise here, but answers with ``Failed`` (503)."""
 
     async def stop(self) -> None:
-        """Release all resources."""
+        """Release all resources of the backend."""
 
     def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
         """Answer one request with events that end in ``Closed`` or ``Failed``.
 
-        ``Opened`` comes first, when the model has started; a ``Failed`` in its place becomes an HTTP error.
+        ``Opened`` is the first event, once the model has started. If ``Failed`` comes first, it becomes an HTTP error.
         Closing the generator early stops the model. Raises errors.BadRequest for a request that cannot be served.
         """
 
     async def models(self) -> Sequence[str] | ApiError:
-        """Return the ids of the models on offer."""
+        """Return the ids of the models that the backend offers."""
 
 
 class Loopback:
-    """Serves ``backend`` on 127.0.0.1:``port`` until ``stop``; 0 binds any free port, whose number is then ``port``.
+    """Server of ``backend`` on 127.0.0.1:``port``. For port 0, it binds any free port, and then reports this port.
 
-    Any program and any web page on this machine can reach the port and could incur costs at the backend. So only
-    requests whose flow is ``expected``, and that name this machine as their host, are answered. Each flow is expected
-    once, so that a flow id seen in a page or a file is useless. ``is_open`` admits all requests, for a backend that
-    costs nothing.
+    Any program and any web page on this machine can reach the port and could cause costs at the backend. A request is
+    therefore answered only if its flow is ``expected`` and its host is this machine. Each flow is expected once, so
+    that a flow id seen in a page or a file is useless. ``is_open`` admits all requests, for a backend that costs
+    nothing.
     """
 
     def __init__(self, backend: TextBackend, port: int = 0, *, is_open: bool = False) -> None:
         self.backend = backend
         self.expected: set[str] = set()
-        """The ids of flows whose request has been sent."""
+        """Ids of flows whose requests were sent but have not arrived yet."""
         self.is_open = is_open
         self._listener = LocalServer(port)
 
     @property
     def port(self) -> int:
-        """The bound port, or the port to bind."""
+        """The bound port or, before ``start``, the port to bind."""
         return self._listener.port
 
     async def start(self) -> None:
-        """Bind the port and start the backend. Raises OSError when the port is taken."""
+        """Bind the port and start the backend. Raises OSError if the port is in use."""
         running, expected = self._listener.running, None if self.is_open else self.expected
         context = {"backend": self.backend, "running": running, "expected": expected}
         rules = [(r"/(?:.*/)?models(?:/(.+))?", _Models, context), (r"/.*", _Answers, context)]
@@ -107,12 +107,12 @@ class Loopback:
         return await self.backend.models()
 
     def admit(self, flow: str) -> dict[str, str]:
-        """Expect the request of a flow; return the header that identifies it."""
+        """Expect the request of a flow, and return the header that identifies the flow."""
         self.expected.add(flow)
         return {FLOW: flow}
 
     def forget(self, flow: str) -> None:
-        """Stop expecting a flow. It has ended, perhaps without sending its request."""
+        """Stop expecting the request of a flow that has ended, perhaps without sending it."""
         self.expected.discard(flow)
 
     async def stop(self) -> None:
@@ -123,7 +123,7 @@ class Loopback:
 
 
 class _Handler(StreamHandler):
-    """Rejects requests for anything that is not served here. ``METHODS``: the allowed methods of the resource."""
+    """HTTP handler that rejects requests for unknown resources. ``METHODS``: the allowed methods of the resource."""
 
     METHODS: ClassVar[Sequence[str]]
 
@@ -153,12 +153,12 @@ class _Handler(StreamHandler):
         return True
 
     def exists(self) -> bool:
-        """Return whether the path names a resource."""
+        """Return whether the path names an existing resource."""
         return True
 
 
 class _Models(_Handler):
-    """``…/models`` and ``…/models/NAME``."""
+    """Handler of ``…/models`` and ``…/models/NAME``."""
 
     METHODS = ("GET", "HEAD")
 
@@ -182,7 +182,7 @@ class _Models(_Handler):
 
 
 class _Answers(_Handler):
-    """``…/responses`` and ``…/chat/completions``."""
+    """Handler of ``…/responses`` and ``…/chat/completions``."""
 
     METHODS = ("POST",)
 
@@ -210,7 +210,8 @@ class _Answers(_Handler):
         writer: Writer | None = None
         reason: FinishReason = "stop"
         usage: Usage | None = None
-        # Reading events that have arrived does not suspend, and a connection often takes all of them at once.
+        # Reading events that have arrived does not suspend the task, and a connection often accepts all of them at
+        # once.
         pace = TimeSlice()
         async for event in events:
             await pace.yield_to_others()
@@ -240,7 +241,7 @@ class _Answers(_Handler):
                 for name, value in UNBUFFERED.items():
                     self.set_header(name, value)
                 self.write(frame)
-                # One frame per chunk, because some clients cannot handle partial frames.
+                # Each frame is sent as one chunk, because some clients cannot handle partial frames.
                 await self.flush()
         if stream or writer is None or writer.body is None:
             self.finish()

@@ -4,25 +4,25 @@
                                                           client leaves, turn is cut ─▶ turn/interrupt
                                                           in any case, at the end    ─▶ thread/unsubscribe
 
-Each request gets its own thread, which contains the client's entire conversation, so nothing has to be stored between
+Each request gets its own thread, which contains the client's entire conversation, so no state has to be stored between
 requests, and concurrent requests are independent. ``ephemeral`` keeps the thread off the user's disk, and
 ``thread/unsubscribe`` removes it from the child's memory.
 
-``thread/inject_items`` passes the history, and the turn itself gets no input. ``turn/start`` accepts only one text from
-the user, whereas injected items keep their roles, their order and their images, and Codex adds nothing to them.
+``thread/inject_items`` passes the history, and the turn itself has no input. ``turn/start`` accepts only one text from
+the user, whereas injected items retain their roles, order and images, and Codex does not add to them.
 
-Codex is a coding agent. It is reduced to a text model in three places, since none of them covers everything (all
-settings are passed to the child, never written to the user's files):
-- ``thread/start``: empty base and developer instructions (absent ones would be Codex's own), no approvals, a
-  read-only sandbox in an empty folder;
+Codex is a coding agent. Three kinds of settings together reduce it to a text model, since no single kind is sufficient.
+toolsim passes all settings to the child, and never writes them to the user's files:
+- ``thread/start``: empty base and developer instructions (Codex would use its own instructions if they were absent), no
+  approvals, a read-only sandbox in an empty folder;
 - its ``config``: no shell, web search, plugins, skills, memories, MCP servers and so on (``text_only.settings``);
 - the model catalog: properties of each model that override the settings (``text_only.text_catalog``).
 
 A global ``AGENTS.md`` still reaches the model; no setting prevents this, so it is logged once.
 
-There are two timeouts. Codex never answers a line that it cannot parse (a schema nested too deeply), so a request that
-is not accepted within ``_ACCEPT_TIMEOUT`` gets a 504. The response headers are held back until the model's first word,
-so that a failure before it can be an HTTP status, but for no longer than ``_HEADERS_TIMEOUT``.
+Two timeouts apply. Codex never answers a line that it cannot parse (such as a schema nested too deeply), so a request
+that is not accepted within ``_ACCEPT_TIMEOUT`` fails with a 504. The response headers are delayed until the model's
+first word, so that an earlier failure can be reported as an HTTP status, but for at most ``_HEADERS_TIMEOUT``.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# Seconds; see the module docstring.
+# Maximum delay of the response headers, in seconds (see the module docstring).
 _HEADERS_TIMEOUT = 10.0
 _ACCEPT_TIMEOUT = 60.0
-# Seconds that the background cleanup after a request can take, and for which ``stop`` waits.
+# Maximum duration in seconds of the background cleanup after a request; ``stop`` waits for it.
 _CLEANUP_TIMEOUT = 30.0
 _STOP_PATIENCE = 1.0
 
-# More models than Codex lists, so that one page is enough.
+# Page size that exceeds the number of models in Codex, so that one page is sufficient.
 _MODELS_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A started turn; ``model`` is the model that Codex chose."""
+    """A turn that has started; ``model`` is the model that Codex selected."""
 
     thread: str
     turn: str
@@ -75,7 +75,7 @@ class _Running:
 
 
 class CodexBackend:
-    """The app-server as a backend for the loopback server. ``command``: its command line, as a list of arguments."""
+    """The Codex app-server as a backend for the loopback server. ``command``: a command line, as a list."""
 
     apis = (RESPONSES,)
 
@@ -88,7 +88,7 @@ class CodexBackend:
         await self._server.start()
 
     async def stop(self) -> None:
-        """End the app-server."""
+        """Stop the app-server."""
         if self._cleanups:
             await asyncio.wait(self._cleanups, timeout=_STOP_PATIENCE)
         await self._server.stop()
@@ -116,7 +116,7 @@ class CodexBackend:
         except CodexUnavailable as unavailable:
             yield Failed(unavailable.error)
             return
-        # In a separate task, which continues if the client disconnects now, to get the ids that the cleanup needs.
+        # A separate task continues if the client disconnects now, and obtains the ids that the cleanup needs.
         starting = asyncio.create_task(_start(child, asked))
         has_ended = False
         try:
@@ -153,7 +153,7 @@ class CodexBackend:
 
 
 async def _start(child: Child, request: CodexRequest) -> _Running:
-    """Start a thread with the conversation, and its turn. After RpcError or CodexUnavailable, there is none."""
+    """Start a thread with the conversation, and its turn. RpcError or CodexUnavailable means that no thread exists."""
     started = await child.request(
         "thread/start",
         {

@@ -1,14 +1,14 @@
-"""A `codex app-server` process, and the JSON-RPC connection over its pipes.
+"""A ``codex app-server`` process, and the JSON-RPC connection over its pipes.
 
-A child is used once: from ``connection_made``, when the event loop has spawned it, to the end of ``run``. After that,
+A child is used once, from ``connection_made``, when the event loop has spawned it, to the end of ``run``. After that,
 every request, pending or new, raises ``CodexUnavailable``, and every subscribed queue has received its None.
 
-It counts as dead as soon as it exits *or* closes its output, since without output it is useless. It is stopped in three
-steps of ``_STOP_TIMEOUT`` each: end of input, SIGTERM, SIGKILL. SIGKILL is sent to its entire process group, because
-npm's ``codex`` is a wrapper, and the real binary that it starts survives when the wrapper is killed.
+A child counts as dead as soon as it exits *or* closes its output, since it is useless without output. It is stopped in
+three steps of ``_STOP_TIMEOUT`` each: end of input, SIGTERM, SIGKILL. SIGKILL is sent to the entire process group,
+because npm's ``codex`` is a wrapper, and the real binary that it starts survives when the wrapper is killed.
 
-This is an asyncio protocol and not ``asyncio.subprocess.Process``, whose ``wait`` also waits for the pipes to close:
-they stay open while the real binary lives, even when the wrapper has been killed.
+The class is an asyncio protocol instead of ``asyncio.subprocess.Process``, whose ``wait`` also waits for the pipes to
+close. The pipes stay open while the real binary lives, even when the wrapper has been killed.
 """
 
 from __future__ import annotations
@@ -34,16 +34,17 @@ logger = logging.getLogger(__name__)
 
 # Timeout in seconds of each of the three steps that end a child.
 _STOP_TIMEOUT = 2.0
-# Seconds to wait for the last output of a dead child in its pipes.
+# Maximum time in seconds to wait for the last output of a dead child.
 _LAST_OUTPUT_TIMEOUT = 0.3
 
-# Limits for its standard error: buffered bytes of an unfinished line, logged bytes per line, and lines kept for the
-# exit reason.
+# Limits for standard error: buffered bytes of an unfinished line, logged bytes per line, and lines kept for the exit
+# reason.
 MAX_STDERR_TAIL_BYTES = 64 * 1024
 MAX_STDERR_LINE_CHARS = 500
 MAX_STDERR_LINES = 20
 
-# Exit statuses of a child that was killed externally (SIGINT, SIGKILL, SIGTERM), whose last output is not the cause.
+# Exit statuses of a child that was killed externally (SIGINT, SIGKILL, SIGTERM), so that its last output is not the
+# cause.
 _EXTERNAL_SIGNALS = (-2, -9, -15)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -51,7 +52,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 class Child(asyncio.SubprocessProtocol):
     """One child process; ``workdir`` is the empty folder in which its threads work.
 
-    Set after the handshake: ``version``, ``default_model`` and the names of the user's ``mcp_servers``.
+    The handshake sets ``version``, ``default_model`` and the names of the user's ``mcp_servers``.
     """
 
     def __init__(self, workdir: Path) -> None:
@@ -66,7 +67,7 @@ class Child(asyncio.SubprocessProtocol):
         self._stderr_lines: deque[str] = deque(maxlen=MAX_STDERR_LINES)
         self._stderr_tail = b""
         self._reported_sources: set[str] = set()
-        # ``_ended`` is set when the child exits or closes its output, ``_closed`` once all of its pipes are also
+        # ``_ended`` is set when the child exits or closes its output, and ``_closed`` once all of its pipes are also
         # closed.
         self._ended = asyncio.Event()
         self._closed = asyncio.Event()
@@ -78,11 +79,11 @@ class Child(asyncio.SubprocessProtocol):
 
     @property
     def pid(self) -> int:
-        """The process id, which is also the process group id."""
+        """Process id, which is also the process group id."""
         return self._transport.get_pid()
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return the result. Raises RpcError for an error, CodexUnavailable if the child is or becomes dead."""
+        """Return the result of a request. Raises RpcError for an error, CodexUnavailable if the child is dead."""
         if self.death is not None:
             raise CodexUnavailable(self.death)
         number, line = self._peer.request(method, params)
@@ -95,11 +96,11 @@ class Child(asyncio.SubprocessProtocol):
             self._pending.pop(number, None)
 
     def notify(self, method: str) -> None:
-        """Send a notification without parameters."""
+        """Send the child a notification without parameters."""
         self._stdin.write(self._peer.notify(method))
 
     def subscribe(self, thread: str) -> asyncio.Queue[Notification | None]:
-        """Return the queue of a thread's notifications; None in it means that the child died (see ``death``)."""
+        """Return the queue of a thread's notifications; a None in it means that the child has died (see ``death``)."""
         queue: asyncio.Queue[Notification | None] = asyncio.Queue()
         self._threads[thread] = queue
         if self.death is not None:
@@ -111,7 +112,7 @@ class Child(asyncio.SubprocessProtocol):
         self._threads.pop(thread, None)
 
     def unreported_sources(self, sources: object) -> list[str]:
-        """Return the instruction files of a thread, except those that an earlier call has returned."""
+        """Return the instruction files of a thread that no earlier call has returned."""
         paths = [path for path in sources if isinstance(path, str)] if isinstance(sources, list) else []
         new = [path for path in paths if path not in self._reported_sources]
         self._reported_sources.update(new)
@@ -133,10 +134,10 @@ class Child(asyncio.SubprocessProtocol):
         lines = [line for line in self._stderr_lines if line.strip()]
         return f"{how}: {lines[-1]}" if lines and code not in _EXTERNAL_SIGNALS else how
 
-    # -- called by the event loop
+    # -- methods that the event loop calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Store the process and its input."""
+        """Store the process and the transport of its input."""
         assert isinstance(transport, asyncio.SubprocessTransport)
         self._transport = transport
         stdin = transport.get_pipe_transport(0)
@@ -144,7 +145,7 @@ class Child(asyncio.SubprocessProtocol):
         self._stdin = stdin
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """Receive messages (1) or log lines (2)."""
+        """Receive messages (file descriptor 1) or log lines (2)."""
         if fd == 1:
             for line in self._peer.feed(data):
                 self._dispatch(line)
@@ -156,28 +157,28 @@ class Child(asyncio.SubprocessProtocol):
             logger.debug("codex: %s", text)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """Treat a child without output as dead."""
+        """Treat a child that has closed its output as dead."""
         if fd == 1:
             self._ended.set()
 
     def process_exited(self) -> None:
-        """Note that the process has exited."""
+        """Record that the process has exited."""
         self._ended.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note that the process has exited and all pipes are closed."""
+        """Record that the process has exited and all pipes are closed."""
         self._ended.set()
         self._closed.set()
 
-    # -- inside
+    # -- internal methods
 
     def _dispatch(self, line: bytes) -> None:
-        """Handle one of the child's lines, which can contain any bytes."""
+        """Handle one line of the child's output, which can contain any bytes."""
         message = parse_object(line) or {}
         params = mapping(message.get("params"))
         match message:
             case {"method": str(method), "id": int() | str() as number}:
-                # Approvals, elicitations, tool calls, for which a text model has no use.
+                # A text model has no use for approvals, elicitations and tool calls.
                 logger.debug("codex requested %s; refused", method)
                 self._stdin.write(self._peer.refuse(number, "toolsim runs Codex as a text model only"))
             case {"method": str(method)}:
@@ -218,7 +219,7 @@ class Child(asyncio.SubprocessProtocol):
 
 
 def kill_group(leader: int) -> None:
-    """Kill a process group and its leader: npm's wrapper and its child processes."""
+    """Kill the process group of ``leader``, such as npm's wrapper and its child processes."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(leader, signal.SIGKILL)
@@ -227,7 +228,7 @@ def kill_group(leader: int) -> None:
 
 
 async def _wait(event: asyncio.Event, timeout: float) -> bool:
-    """Wait for ``event``; return whether it occurred within ``timeout`` seconds."""
+    """Wait for ``event``, and return whether it was set within ``timeout`` seconds."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), timeout)
     return event.is_set()

@@ -1,11 +1,11 @@
-"""Errors between toolsim and Codex, in OpenAI's error format.
+"""Converts errors between toolsim and Codex to OpenAI's error format.
 
 Codex reports a failed turn as ``{"message": …, "codexErrorInfo": …}``. The info is a word (``"usageLimitExceeded"``),
 or an object with the failed operation and its HTTP status (``{"httpConnectionFailed": {"httpStatusCode": 401}}``), or
-``"other"``; then the message can be the complete error body of the model's server, as JSON text.
+``"other"``. With ``"other"``, the message can be the complete error body of the model's server, as JSON text.
 
-Clients use the status to decide whether to retry, so it matters more than the message: 4xx for a request that would
-fail again, 429 and 5xx for one that might succeed.
+Clients use the status to decide whether to retry, so it matters more than the message. A request that would fail again
+results in a 4xx status, and a request that might succeed later in 429 or 5xx.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from toolsim.wire.json_fields import count, mapping, string
 
 
 class RpcError(Exception):
-    """The app-server answered a request with an error."""
+    """Error that the app-server returned for a request."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class RpcError(Exception):
 
 
 class CodexUnavailable(Exception):
-    """No app-server is running; ``error`` contains the reason and the time to retry."""
+    """Error raised while no app-server is running; ``error`` contains the reason and the time to retry."""
 
     def __init__(self, error: ApiError) -> None:
         super().__init__(error.message)
@@ -36,7 +36,7 @@ class CodexUnavailable(Exception):
 
 
 def child_died(how: str) -> ApiError:
-    """Return the error for an answer whose child died; ``how`` continues "The Codex app-server …"."""
+    """Return the error for an answer whose child process died; ``how`` completes "The Codex app-server …"."""
     return ApiError(f"The Codex app-server {how}", code="backend_died", status=502, retry_after=1)
 
 
@@ -53,7 +53,7 @@ CONTEXT_EXCEEDED = ApiError(
     status=400,
 )
 
-# By `codexErrorInfo`: HTTP status, type, code.
+# HTTP status, error type and code for each ``codexErrorInfo``.
 _KINDS: Mapping[str, tuple[int, str, str | None]] = {
     "usageLimitExceeded": (429, "insufficient_quota", "insufficient_quota"),
     "sessionBudgetExceeded": (429, "insufficient_quota", "insufficient_quota"),
@@ -69,7 +69,7 @@ _KINDS: Mapping[str, tuple[int, str, str | None]] = {
     "policyCapacityUnavailable": (503, "server_error", "server_is_overloaded"),
     "internalServerError": (502, "server_error", "server_error"),
 }
-# By the HTTP status of the model's own server, if Codex reports it.
+# Error kind for each HTTP status of the model's own server, if Codex reports the status.
 _KIND_BY_STATUS: Mapping[int, str] = {
     401: "unauthorized",
     403: "unauthorized",
@@ -107,13 +107,13 @@ def turn_error(error: Mapping[str, Any]) -> ApiError:
 
 
 def _quoted_error(message: str) -> ApiError | None:
-    """Return the error quoted in ``message``. For a 400 from the model's server, Codex passes on the entire body."""
+    """Return the error quoted in ``message``. If the model's server returns a 400, Codex passes on the entire body."""
     body = parse_object(message.encode())
     if not body:
         return None
     quoted = mapping(body.get("error"))
     return ApiError(
-        # ChatGPT's own server sends only "detail", for example for a model that is not available to the account.
+        # ChatGPT's own server sends only "detail", for example about a model that is not available to the account.
         string(quoted.get("message")) or string(body.get("detail")) or message,
         type="invalid_request_error",
         code=string(quoted.get("code")) or None,

@@ -1,7 +1,7 @@
-"""JSON-RPC lines, without I/O.
+"""Encodes and decodes JSON-RPC lines, without I/O.
 
-This is the variant of the Codex app-server: one message per line, without the ``jsonrpc`` member. Either
-side can send requests and notifications.
+The Codex app-server uses a variant of JSON-RPC: one message per line, without the ``jsonrpc`` member. Both sides can
+send requests and notifications.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from toolsim.wire.json_codec import dump
 
-# Far above the size of any text message; the limit keeps an endless line from using up all memory.
+# Maximum length of a line: far above any text message, but an endless line must not exhaust the memory.
 MAX_LINE_BYTES = 64 * 1024 * 1024
 
 METHOD_NOT_FOUND = -32601
@@ -20,14 +20,14 @@ METHOD_NOT_FOUND = -32601
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """A notification from the other side."""
+    """A notification that the remote side sent."""
 
     method: str
     params: Mapping[str, Any]
 
 
 class Peer:
-    """One side of a connection."""
+    """One side of a JSON-RPC connection."""
 
     def __init__(self) -> None:
         self._last_id = 0
@@ -35,7 +35,7 @@ class Peer:
         self._size = 0
 
     def request(self, method: str, params: Mapping[str, Any]) -> tuple[int, bytes]:
-        """Return the id of a new request, and its line."""
+        """Return the id of a new request, and the line that sends it."""
         self._last_id += 1
         return self._last_id, _line({"id": self._last_id, "method": method, "params": params})
 
@@ -44,11 +44,11 @@ class Peer:
         return _line({"method": method})
 
     def refuse(self, number: int | str, message: str) -> bytes:
-        """Return the line that refuses a request from the other side."""
+        """Return the line that refuses a request from the remote side."""
         return _line({"id": number, "error": {"code": METHOD_NOT_FOUND, "message": message}})
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that ``data`` completes, except those that are blank or too long."""
+        """Return the lines that ``data`` completes, except lines that are blank or too long."""
         lines = []
         *complete, rest = data.split(b"\n")
         for part in complete:

@@ -22,7 +22,7 @@ from toolsim.wire.responses.request import model_settings
 
 @dataclass(frozen=True, slots=True)
 class CodexRequest:
-    """A conversation as message items, and the parameters for ``thread/start``, its ``config`` and ``turn/start``."""
+    """A conversation as message items, and the parameters of ``thread/start``, its ``config`` and ``turn/start``."""
 
     items: tuple[Mapping[str, Any], ...]
     thread: Mapping[str, Any] = field(default_factory=dict)
@@ -35,7 +35,7 @@ def codex_request(request: ClientRequest) -> CodexRequest:
     items = [_item("developer", [Text(request.instructions)])]
     turn: dict[str, Any] = {}
     if request.answer_format is not None:
-        # Before the conversation, so that each prompt begins with the previous one.
+        # The rule precedes the conversation, so that each prompt begins with the previous prompt.
         items.append(_item("developer", [Text(whole_answer_rule(request.answer_format))]))
         if request.answer_format["type"] == "json_schema":
             turn["outputSchema"] = request.answer_format.get("schema")
@@ -73,5 +73,5 @@ def _content(role: Role, part: Part) -> dict[str, Any]:
                 raise BadRequest("The codex backend accepts images only as data URLs.", "input", "invalid_value")
             return {"type": "input_image", "image_url": url, **({"detail": detail} if detail else {})}
         case _:
-            # A part that only OpenAI's server can interpret: use its text, if any.
+            # Only OpenAI's server can interpret other kinds of parts, so only their text, if any, is used.
             return {"type": kind, "text": string(part.part.get("text")) or described(part.part)}

@@ -1,4 +1,4 @@
-"""Supervision of the `codex app-server` child: start it, shake hands, and restart it when it dies.
+"""Supervises the ``codex app-server`` child: starts it, performs the handshake, and restarts it when it dies.
 
     start() ──▶ starting ── handshake done ──▶ serving
                  ▲    │                           │ the child dies
@@ -7,18 +7,18 @@
 
 ``child()`` returns or raises, by state:
 - serving: the child, immediately.
-- starting: the child, or a 503 after ``_START_PATIENCE``. A child that served and died is replaced within a second, so
-  in that case too, the next request waits instead of failing.
+- starting: the child, or a 503 after ``_START_PATIENCE``. A child that served and then died is replaced within a
+  second, so that the next request also waits instead of failing.
 - backing off after a failed start, or after several deaths in a row: a 503 with the reason and, as Retry-After, the
   time until the next attempt.
 
-The delay doubles from ``_MIN_DELAY`` to ``_MAX_DELAY`` and is reset once a child has served for ``_STEADY_SECONDS``,
-because its later death is then not a startup problem. Each reason is logged once, regardless of the number of failed
-attempts. A missing program or login can be fixed while mitmproxy runs, and the next attempt then succeeds.
+The delay doubles from ``_MIN_DELAY`` to ``_MAX_DELAY``. It is reset once a child has served for ``_STEADY_SECONDS``,
+because a later death is not a startup problem. Each reason is logged once, regardless of the number of failed attempts.
+A missing program or login can be fixed while mitmproxy runs, and the next attempt then succeeds.
 
-The handshake is ``initialize``, ``initialized`` and two queries: whether there is a login, and which MCP servers and
-default model the user's configuration names. It rejects unsuitable versions. Fourteen versions were tested, from 0.110
-to 0.169:
+The handshake is ``initialize``, ``initialized`` and two queries, for the login and for the MCP servers and the default
+model in the user's configuration. Versions that are too old are rejected. Fourteen versions from 0.110 to 0.169 were
+tested:
 
     up to 0.120   no ``thread/inject_items``
     up to 0.121   no ``codex debug models``: some models would keep tools of their own
@@ -52,7 +52,7 @@ from toolsim.wire.json_fields import mapping, string
 
 logger = logging.getLogger(__name__)
 
-# Seconds. A cold start takes 0.3 s; refreshing a login over the network takes longer.
+# Timeout of a start, in seconds. A cold start takes 0.3 s; refreshing a login over the network takes longer.
 _START_TIMEOUT = 30.0
 _CATALOG_TIMEOUT = 10.0
 _START_PATIENCE = 15.0
@@ -60,20 +60,20 @@ _MIN_DELAY = 0.25
 _MAX_DELAY = 30.0
 _STEADY_SECONDS = 10.0
 
-# Up to this delay, requests wait for the replacement of a dead child.
+# Maximum delay in seconds for which requests wait for the replacement of a dead child.
 _SHORT_DELAY = 1.0
 _MAX_QUOTED_CHARS = 200
 
-# Major and minor version; see the module docstring.
+# Minimum major and minor version (see the module docstring).
 _MIN_VERSION = (0, 133)
 
 
 class _StartFailure(Exception):
-    """The child cannot serve; the message is for the operator."""
+    """Failure of a child that cannot serve; the message is for the operator."""
 
 
 class AppServer:
-    """Keeps one child running from ``start`` to ``stop``. ``command``: its command line, as a list of arguments."""
+    """Supervisor that keeps a child running from ``start`` to ``stop``. ``command``: a command line, as a list."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = list(command)
@@ -150,7 +150,7 @@ class AppServer:
             self._last_logged = message
 
     async def _spawn(self, folder: Path) -> tuple[Child, asyncio.Task[None]]:
-        """Start a child in ``folder`` and shake hands with it; the task is its ``run``."""
+        """Start a child in ``folder`` and perform the handshake. The returned task executes the child's ``run``."""
         workdir = folder / "empty"
         workdir.mkdir()
         options = ["-c", "thread_unload_delay_secs=0"]
@@ -184,7 +184,7 @@ class AppServer:
         return child, running
 
     async def _catalog(self) -> bytes | None:
-        """Return the model catalog stripped of tools, or None if Codex cannot print its own."""
+        """Return Codex's model catalog without tools, or None if Codex cannot print the catalog."""
         if "app-server" not in self._command:
             return None
         printer = [*self._command[: self._command.index("app-server")], "debug", "models"]
@@ -205,7 +205,7 @@ class AppServer:
 
     @contextlib.contextmanager
     def _spawn_errors(self) -> Iterator[None]:
-        """Convert operating system errors to one line with the remedy."""
+        """Convert operating system errors to a one-line message with the remedy."""
         try:
             yield
         except OSError as problem:
@@ -216,7 +216,7 @@ class AppServer:
 
 
 async def _handshake(child: Child) -> None:
-    """Shake hands with the child. Raises RpcError if it is too old, _StartFailure without a login."""
+    """Perform the handshake with the child. Raises RpcError if it is too old, _StartFailure without a login."""
     greeting = {
         "clientInfo": {"name": "toolsim", "title": "toolsim", "version": __version__},
         "capabilities": {"experimentalApi": True},
@@ -246,7 +246,7 @@ def _check_version(version: str) -> None:
 
 
 async def _cancel_and_wait(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for its end, even if this is cancelled, so that no child is left half stopped."""
+    """Cancel a task and wait for its end, even if the waiting is cancelled, so that no child stays half stopped."""
     task.cancel()
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

@@ -1,7 +1,7 @@
 """Settings that turn the Codex app-server into a text model, without tools, built-in prompts or execution.
 
-All of them are passed to the child, never written to the user's files. tests/codex checks them against the prompt that
-a real Codex sends to its model.
+toolsim passes all settings to the child, and never writes them to the user's files. tests/codex checks the settings
+against the prompt that a real Codex sends to its model.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 from toolsim.wire.json_codec import dump, parse_object
 from toolsim.wire.json_fields import mappings
 
-# Tokens, far above any model's window: otherwise Codex would replace a long history with its own summary.
+# Number of tokens far above any model's window. With a lower limit, Codex would replace a long history with a summary.
 _NO_LIMIT = 1_000_000_000
 
-# Codex ignores unknown settings, with a warning, so older and newer versions accept these too.
+# Codex ignores unknown settings with a warning, so older and newer versions also accept these settings.
 _SETTINGS: Mapping[str, Any] = {
     "web_search": "disabled",
     "project_doc_max_bytes": 0,
@@ -25,7 +25,7 @@ _SETTINGS: Mapping[str, Any] = {
     "include_collaboration_mode_instructions": False,
     "skills.include_instructions": False,
     "tools.experimental_request_user_input.enabled": False,
-    # The user's own program, run after each turn.
+    # Prevents Codex from running the user's own program after each turn.
     "notify": [],
     **{
         f"features.{name}": False

@@ -1,20 +1,20 @@
-"""The notifications of one Codex turn as backend events, without I/O.
+"""Converts the notifications of one Codex turn to backend events, without I/O.
 
-A Codex turn can sample the model several times: when the model has called a tool, Codex answers the call and samples
-again. toolsim needs only one sampling. All tools are disabled; if the model calls one anyway, Codex answers with an
-error, and would keep sampling a model that keeps calling. Therefore:
+A Codex turn can sample the model several times. When the model has called a tool, Codex answers the call and samples
+again. toolsim needs only one sampling. All tools are disabled. If the model calls a tool anyway, Codex answers with an
+error, and would continue to sample a model that continues to call tools. Therefore:
 
 - ``thread/tokenUsage/updated`` ends a sampling. Text before it is the answer, and the turn is closed at the first sign
   of a second sampling. Without text, the model is sampled up to ``MAX_SAMPLINGS`` times.
-- ``item/agentMessage/delta`` is the text; ``item/completed`` repeats the entire text, including any that the deltas
-  omitted.
-- ``error`` with ``willRetry`` is a lost connection to the model's server. Codex restarts the answer. Before the first
-  text, this has no effect; after it, this is a failure, since the same text would arrive twice. Without ``willRetry``,
-  the turn has failed; some versions send nothing after it.
+- ``item/agentMessage/delta`` is the text; ``item/completed`` repeats the entire text, including any text that the
+  deltas omitted.
+- ``error`` with ``willRetry`` means that Codex lost the connection to the model's server and restarts the answer.
+  Before the first text, this has no effect. After it, this is a failure, since the same text would arrive twice.
+  Without ``willRetry``, the turn has failed; some versions send no further notification.
 - A ``contextCompaction`` item means that Codex is replacing the history, including the tool catalog, with its own
   summary. This is a failure, like exceeding the model's own limit.
-- ``turn/completed`` ends the turn. A token limit or a content filter has no separate status: Codex reports a failed
-  turn whose message quotes the reason from the model's server. For a client, it is a regular end of an answer.
+- ``turn/completed`` ends the turn. A token limit or a content filter has no separate status. Codex reports a failed
+  turn, and quotes the reason from the model's server in the message. For a client, this is a regular end of an answer.
 """
 
 from __future__ import annotations
@@ -47,26 +47,26 @@ _INCOMPLETE = re.compile(rf"Incomplete response\b.*\breason: ({'|'.join(_CUT_REA
 
 
 class CodexTurn:
-    """Converts the notifications of one turn to events; ``is_done`` once ``Closed`` or ``Failed`` was returned."""
+    """Converter from a turn's notifications to events; ``is_done`` once it has returned ``Closed`` or ``Failed``."""
 
     def __init__(self, model: str | None) -> None:
         self.is_done = False
         self.is_opened = False
         self._model = model
-        # Characters emitted so far, by message item.
+        # Number of characters emitted so far, by message item.
         self._emitted: dict[str, int] = {}
         self._samplings = 0
         self._usage: Usage | None = None
 
     def open(self) -> list[BackendEvent]:
-        """Announce the answer, once."""
+        """Return the event that announces the answer, once."""
         if self.is_opened:
             return []
         self.is_opened = True
         return [Opened(model=self._model)]
 
     def feed(self, notification: Notification) -> list[BackendEvent]:
-        """Return the events for one of the thread's notifications; most have none."""
+        """Return the events for one notification of the thread; most notifications have no events."""
         if self.is_done:
             return []
         params = notification.params
@@ -94,7 +94,7 @@ class CodexTurn:
         return []
 
     def fail(self, error: ApiError) -> list[BackendEvent]:
-        """End the answer with an error."""
+        """Return the events that end the answer with an error."""
         self.is_done = True
         return [Failed(error)]
 
@@ -152,7 +152,7 @@ class CodexTurn:
 
 
 def _cut_reason(error: Mapping[str, Any]) -> FinishReason | None:
-    """Return why the model's server truncated the answer, or None if it is a different error."""
+    """Return the reason why the model's server truncated the answer, or None if the error is of another kind."""
     found = _INCOMPLETE.search(string(error.get("message")))
     return _CUT_REASONS[found[1]] if found else None
 

@@ -1,7 +1,7 @@
-"""Extraction of a tool's arguments from a sentence.
+"""Extracts the arguments of a tool from a sentence.
 
-Each parameter is a slot. A slot is filled with the first of the following that the sentence contains, in this order,
-and no two slots use the same words.
+Each parameter is a slot. A slot is filled with the first of the following kinds of values that the sentence contains.
+No two slots use the same words.
 
     1. enum: values whose words are in the sentence
     2. numbers, in order of appearance
@@ -11,9 +11,9 @@ and no two slots use the same words.
     5. phrases after a preposition: everything to the end for free text, otherwise cut at "and" and at commas
     6. for required free text, the sentence itself, if nothing else was taken from it
 
-If there is only one slot of a kind, it gets all values of that kind, each in a separate call: "in Bonn and in Paris".
-An array gets them all in one call. A required slot without a value gets the schema's example, or null if allowed; an
-optional one is omitted.
+A slot that is the only one of its kind receives all values of this kind, each in a separate call ("in Bonn and in
+Paris"). An array receives all values in one call. A required slot without a value is filled with the schema's example,
+or null if allowed. An optional slot without a value is omitted.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ _PREPOSITION = re.compile(
     r"\b(?:about|at|called|for|from|in|named|near|of|on|saying|that|to|with)\s+|:\s+", re.IGNORECASE
 )
 _EDGES = " \t\r\n.,;:!?\0"
-# Keywords that supply a value independently of the sentence.
+# Schema keywords that supply a value independently of the sentence.
 _KNOWN_VALUES = frozenset({"const", "default", "enum", "examples"})
-# Longer phrases are not names.
+# Maximum number of words in a name; longer phrases are not names.
 _MAX_PHRASE_WORDS = 4
 
 
 def fill(tool: Tool, text: str) -> list[dict[str, Any]]:
-    """Return the arguments of each call of ``tool`` that ``text`` requires, at least one call."""
+    """Return the arguments of each call of ``tool`` that ``text`` requires. The list has at least one entry."""
     schema = tool.parameters or {}
     found = _find(tool, text)
     example = example_arguments(schema)
@@ -64,7 +64,7 @@ def fill(tool: Tool, text: str) -> list[dict[str, Any]]:
 
 
 def unanswered(tool: Tool, text: str) -> str | None:
-    """Return a required parameter missing from ``text``, if ``text`` contains no argument of ``tool``."""
+    """Return a required parameter that ``text`` does not contain, or None if ``text`` has any argument of ``tool``."""
     schema = tool.parameters or {}
     if _find(tool, text):
         return None
@@ -75,7 +75,7 @@ def unanswered(tool: Tool, text: str) -> str | None:
 
 
 def _find(tool: Tool, text: str) -> dict[str, list[Any]]:
-    """Return the values found for each parameter, without parameters that have none."""
+    """Return the values found for each parameter, without parameters that have no values."""
     schema = tool.parameters or {}
     required = _required(schema)
     properties = mapping(schema.get("properties"))
@@ -85,7 +85,7 @@ def _find(tool: Tool, text: str) -> dict[str, list[Any]]:
 
 
 class _Slot:
-    """One parameter; ``values`` are its values so far, None at first."""
+    """One parameter of a tool; ``values``: the values found so far, None at first."""
 
     def __init__(self, name: str, schema: Mapping[str, Any], *, is_required: bool) -> None:
         self.name = name
@@ -98,14 +98,14 @@ class _Slot:
         self.is_free_text = bool(_FREE_TEXT.intersection(words(name)))
 
     def take(self, values: Iterable[Any]) -> None:
-        """Set the matching values, if there are any: one for each call, or all as one array."""
+        """Set the matching values, if any: one for each call, or all as one array."""
         fitting = (value for value in values if self.type != "integer" or isinstance(value, int))
         if taken := list(dict.fromkeys(fitting)):
             self.values = [taken] if self.is_array else taken
 
 
 class _Sentence:
-    """The text; words already used by a slot are masked."""
+    """The text of a sentence, in which the words that a slot already uses are masked."""
 
     def __init__(self, text: str, tool: str) -> None:
         self._text = text
@@ -113,7 +113,7 @@ class _Sentence:
         self._tool = words(tool)
 
     def fill(self, slots: Sequence[_Slot]) -> None:
-        """Assign the values in the sentence to the slots."""
+        """Assign values in the sentence to the slots."""
         for slot in slots:
             if isinstance(values := slot.item.get("enum"), list):
                 slot.take([value for value in values if isinstance(value, str) and self._take_words(value)])
@@ -122,12 +122,12 @@ class _Sentence:
         strings = _open(slots, "string")
         quoted = [found[0][1:-1] for found in quotes(self._text)]
         if len(quoted) < len(strings):
-            # Prefer the last of several equal slots: a body rather than a subject.
+            # Prefer the last of several similar slots, such as a body to a subject.
             strings.reverse()
             strings.sort(key=lambda slot: (not slot.is_free_text, not slot.is_required))
         _allot(strings, quoted)
         nameable = [slot for slot in _open(slots, "string") if not slot.is_free_text]
-        # An optional slot must not use the second of two values for a required one.
+        # An optional slot must not use the second of two values that a required slot needs.
         nameable = [slot for slot in nameable if slot.is_required] or nameable
         _allot(nameable, self._take(_NAME, self._is_name) if nameable else [])
         for slot in _open(slots, "string"):
@@ -144,7 +144,7 @@ class _Sentence:
         return [found[0] for found in taken]
 
     def _take_words(self, value: str) -> bool:
-        """Mask the words of an enum's value if all of them are still in the sentence; return whether they are."""
+        """Return whether the sentence still contains all words of an enum value and, if so, mask them."""
         sentence, wanted = words(self._left), words(value)
         is_there = bool(wanted) and all(any(is_alike(word, other) for other in sentence) for word in wanted)
         if is_there:
@@ -152,7 +152,7 @@ class _Sentence:
         return is_there
 
     def _is_name(self, found: re.Match[str]) -> bool:
-        """Return whether a word is neither part of the tool's name nor the beginning of a sentence."""
+        """Return whether a word can be a name, because it is not in the tool's name and does not begin a sentence."""
         before = self._left[: found.start()].rstrip()
         begins = not before or before[-1] in ".?!:"
         is_own = any(is_alike(word, other) for word in words(found[0]) for other in self._tool)
@@ -176,7 +176,7 @@ class _Sentence:
 
 
 def _without_stop_words(phrase: str) -> str:
-    """Return a phrase without the stop words at its ends: an article, "please"."""
+    """Return a phrase without the stop words at its ends, such as an article or "please"."""
     left = phrase.split()
     while left and left[0].lower() in STOP_WORDS:
         del left[0]
@@ -186,12 +186,12 @@ def _without_stop_words(phrase: str) -> str:
 
 
 def _open(slots: Sequence[_Slot], *types: str) -> list[_Slot]:
-    """Return the slots of these types that have no value; never an enum."""
+    """Return the slots of the given types that have no value yet, without enums."""
     return [slot for slot in slots if slot.values is None and slot.type in types and "enum" not in slot.item]
 
 
 def _allot(slots: Sequence[_Slot], values: Sequence[Any]) -> None:
-    """Assign all values to the only slot, or to a first slot that is an array; otherwise one to each slot."""
+    """Assign all values to the only slot, or to a first slot that is an array; otherwise assign one value per slot."""
     if len(slots) == 1 or (slots and slots[0].is_array):
         slots[0].take(values)
         return
@@ -209,13 +209,13 @@ def _required(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _default(schema: Mapping[str, Any], name: str, example: Mapping[str, Any]) -> Any:
-    """Return the value of a required slot without a match."""
+    """Return the value for a required slot that nothing in the sentence matches."""
     kinds = mapping(mapping(schema.get("properties")).get(name)).get("type")
     return None if isinstance(kinds, list) and "null" in kinds else example.get(name, name)
 
 
 def _simple(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the first alternative that is not null, if there are alternatives."""
+    """Return the first alternative of a schema that is not null, or the schema itself if it has no alternatives."""
     for keyword in ("anyOf", "oneOf"):
         for option in mappings(schema.get(keyword)):
             if option.get("type") != "null":

@@ -1,7 +1,7 @@
 """The scripted model as a backend: a deterministic substitute for a real model.
 
-``script.reply`` generates the answer. This module streams it in small pieces at a human pace, or, by stage direction,
-slowly, not at all, or only in part. Identical conversations get identical answers.
+``script.reply`` generates the answer. This module streams the answer in small pieces at a human pace. A stage direction
+can make it slow, partial or absent. Identical conversations have identical answers.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 MODEL = "toolsim-scripted"
 DELAY_SECONDS = 0.015
-"""Seconds between two pieces of text: a human pace."""
+"""Seconds between two pieces of text, which imitates a human pace."""
 
-# Short enough that tags, names and escapes are split, as they are by a model's tokens.
+# Number of characters per piece. Small pieces split tags, names and escapes, as a model's tokens do.
 _PIECE_CHARS = 7
-# For "[slow]": seconds before the first word, and the slowdown factor for the others.
+# For "[slow]": seconds before the first word, and the slowdown factor for all other words.
 _SLOW_START = 3.0
 _SLOW_FACTOR = 10
 
@@ -39,7 +39,7 @@ _TOO_MANY = ApiError(
 
 
 class ScriptedBackend:
-    """The scripted model as a backend for the loopback. ``delay``: seconds between two pieces of text."""
+    """The scripted model as a backend for the loopback server. ``delay``: seconds between two pieces of text."""
 
     apis = (RESPONSES, CHAT)
 
@@ -47,17 +47,17 @@ class ScriptedBackend:
         self._delay = delay
 
     async def start(self) -> None:
-        """Nothing to start."""
+        """Do nothing, because the scripted model needs no start."""
 
     async def stop(self) -> None:
-        """Nothing to release."""
+        """Do nothing, because the scripted model uses no resources."""
 
     async def models(self) -> Sequence[str]:
         """Return the name of the only model."""
         return [MODEL]
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request; its usage counts words as tokens."""
+        """Answer one request. The token counts are counts of words."""
         messages = messages_of(request)
         played = direction(messages)
         if played == "429":
@@ -72,7 +72,7 @@ class ScriptedBackend:
             yield TextDelta(piece)
             await asyncio.sleep(delay)
         if played == "cut":
-            # Without ``Closed``, the loopback just ends the answer, like a server that crashes.
+            # Without ``Closed``, the loopback server cuts off the answer, like a server that crashes.
             return
         read, written = sum(len(message.text.split()) for message in messages), len(text.split())
         yield Finished("stop")
@@ -86,5 +86,5 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def backend_of(_settings: Settings) -> ScriptedBackend:
-    """Return the backend, which needs no settings."""
+    """Return the scripted backend, which needs no settings."""
     return ScriptedBackend()

@@ -1,13 +1,14 @@
-"""The answers of the scripted model: text in, text out.
+"""Generates the answers of the scripted model, as text.
 
-Like any text-only model, it sees only messages, with the tools in a manifest and past calls and outputs in records. If
-there are outputs since its last answer, it answers in prose and quotes them. Otherwise, it calls the tools that the
-question requires (``tool_selection``, ``argument_extraction``), after a sentence to the user; if no tool fits, it
-explains which questions work.
+Like any text-only model, the scripted model sees only messages, with the tools in a manifest, and past calls and
+outputs in records. If outputs have arrived since its last answer, it answers in prose and quotes them. Otherwise, it
+writes a sentence to the user and then calls the tools that the question requires (``tool_selection``,
+``argument_extraction``). If no tool fits, it explains which questions work.
 
-A stage direction in the question, a word in square brackets, makes it imitate a model or a server that misbehaves:
-"What is the weather in Bonn? [malformed]". ``DIRECTIONS`` lists them. This module implements the broken calls, and the
-backend implements the others. After a retry because of a broken call (``rounds/``), it writes the call correctly.
+A stage direction in the question (a word in square brackets) makes the scripted model imitate a model or a server that
+misbehaves: "What is the weather in Bonn? [malformed]". ``DIRECTIONS`` lists all stage directions. This module
+implements the broken calls, and the backend implements the other directions. After a retry because of a broken call
+(``rounds/``), the scripted model writes the call correctly.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ DIRECTIONS = {
 """Stage directions and their effects."""
 
 MAX_QUOTE_CHARS = 300
-# Every word is compared with every word of every tool, on the event loop.
+# Maximum length of a question, because the event loop compares each word with every word of every tool.
 MAX_QUESTION_CHARS = 500
 
 _DIRECTION = re.compile(rf"\[({'|'.join(DIRECTIONS)})\]", re.IGNORECASE)
@@ -58,13 +59,13 @@ _SIGNATURE = "(This is toolsim's scripted model, not a real one.)"
 
 
 def messages_of(request: ClientRequest) -> list[Message]:
-    """Return the instructions and the messages: everything that a text-only model sees."""
+    """Return the instructions and the messages, which are everything that a text-only model sees."""
     instructions = [Message("system", (Text(request.instructions),))] if request.instructions else []
     return instructions + [item for item in request.items if isinstance(item, Message)]
 
 
 def direction(messages: Sequence[Message]) -> str | None:
-    """Return the stage direction in the question, if there is one."""
+    """Return the stage direction in the question, if any."""
     if len(_asked_first(messages)) < len(messages):
         return None
     found = _DIRECTION.search(question_of(messages))
@@ -99,7 +100,7 @@ def reply(messages: Sequence[Message]) -> str:
 
 
 def _tools(messages: Sequence[Message], catalog: Catalog, choice: ToolChoice) -> tuple[Tool, ...]:
-    """Return the callable tools: those in the manifest and those in later entries."""
+    """Return the tools that can be called: those in the manifest and in later entries."""
     if choice.mode == "none":
         return ()
     further = filter(None, (find_further(message.text) for message in messages if message.role == "user"))
@@ -108,21 +109,21 @@ def _tools(messages: Sequence[Message], catalog: Catalog, choice: ToolChoice) ->
 
 
 def _asked_first(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the conversation without the retry for a broken call, since the second answer is always correct."""
+    """Return the conversation without retries for broken calls, since the answer to a retry is always correct."""
     while len(messages) > 1 and is_error_record(messages[-1].text.partition("\n")[0]):
         messages = messages[:-2]
     return messages
 
 
 def question_of(messages: Sequence[Message]) -> str:
-    """Return the user's text since the last answer, without manifest, records, context and toolsim's own lines."""
+    """Return the user's text since the last answer, without the manifest, records, context and toolsim's own lines."""
     spoken = [index for index, message in enumerate(messages) if message.role == "assistant"]
     since = messages[spoken[-1] + 1 :] if spoken else messages
     return "\n".join(_words_of(message.text) for message in since if message.role == "user").strip()
 
 
 def _without_context(lines: Sequence[str]) -> Iterator[str]:
-    """Yield the lines outside elements whose tags are on separate lines, in which agents describe themselves."""
+    """Yield the lines outside elements with tags on separate lines, in which agents describe themselves."""
     ends = {found[1]: place for place, line in enumerate(lines) if (found := _CLOSING.fullmatch(line))}
     end = -1
     for place, line in enumerate(lines):
@@ -140,12 +141,12 @@ def _words_of(text: str) -> str:
 
 
 def _is_ours(line: str) -> bool:
-    """Return whether toolsim wrote a line: a record, or a closing line of a prompt."""
+    """Return whether toolsim wrote a line, which is then a record or a closing line of a prompt."""
     return bool(read_call_record(line) or read_output_record(line)) or read_choice(line) is not None
 
 
 def outputs_of(messages: Sequence[Message]) -> list[str]:
-    """Return the outputs since the last answer."""
+    """Return the tool outputs since the last answer."""
     outputs: list[str] = []
     for message in reversed(messages):
         if message.role == "assistant":
@@ -157,7 +158,7 @@ def outputs_of(messages: Sequence[Message]) -> list[str]:
 
 
 def _readable(output: str) -> str:
-    """Return an output (JSON) in readable form; quoted text must not become a call."""
+    """Return an output (JSON) in readable form. Quoted text is changed so that it cannot become a call."""
     value = json.loads(output)
     return (value if isinstance(value, str) else output).replace("<", "‹")
 
@@ -179,6 +180,6 @@ def _block(tool: Tool, arguments: dict[str, Any], catalog: Catalog, played: str 
 
 
 def _misfit(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments with a wrong type for each value."""
+    """Return the arguments with the type of each value replaced by a wrong type."""
     names = list(arguments or mapping(mapping(tool.parameters).get("properties")))
     return {name: "badly" if isinstance(arguments.get(name), int | float | bool) else 0 for name in names}

@@ -1,12 +1,12 @@
-"""Selection of the tools that a question is about, based only on its words.
+"""Selects the tools that a question needs, based only on its words.
 
 A question is split into clauses ("… and …", "…, …", sentences), never inside quotation marks. Each clause scores each
 tool:
 
     3 for each word of the tool's name, 1 for each of its description, its parameters' names and their enum values
 
-The best tool is called if it reaches ``_MIN_SCORE``. A clause without a tool ("and in Paris") belongs to the previous
-tool, and words before the first tool belong to the first tool. The same question and tools always give the same choice.
+The tool with the highest score is called if the score reaches ``_MIN_SCORE``. A clause without a tool ("and in Paris")
+belongs to the previous tool, and words before the first tool belong to the first tool. The selection is deterministic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from toolsim.core.plan import Tool
 from toolsim.wire.json_fields import mapping
 
 _NAME_SCORE = 3
-# Reached by one word of the name, or by two other words.
+# One word of the tool's name, or two other words, are sufficient for this score.
 _MIN_SCORE = 2
 
 _QUOTED = re.compile(r"\"[^\"]*\"|“[^”]*”|„[^“”]*[“”]|(?<!\w)'[^']*'(?!\w)|`[^`]*`")
@@ -30,7 +30,7 @@ _CLAUSE_END = re.compile(r"[?!;\n]|\.(?=\s|$)|,(?=\s)|\b(?:and|then)\b")
 def choose(question: str, tools: Sequence[Tool], *, forced: bool = False) -> list[tuple[Tool, str]]:
     """Return each tool that the question requires, with the relevant part of the question.
 
-    ``forced``: return at least one tool for any question.
+    ``forced``: whether to return at least one tool for any question.
     """
     chosen: list[tuple[Tool, int]] = []
     for start, end in _clauses(question):
@@ -45,7 +45,7 @@ def choose(question: str, tools: Sequence[Tool], *, forced: bool = False) -> lis
 
 
 def mask_quotes(text: str) -> str:
-    """Return the text with everything in quotation marks masked, character for character."""
+    """Return the text with all quotations masked; each character is replaced by one character."""
     return _QUOTED.sub(lambda found: "\0" * len(found[0]), text)
 
 
@@ -61,7 +61,7 @@ def _clauses(text: str) -> list[tuple[int, int]]:
 
 
 def _best(text: str, tools: Sequence[Tool], least: int = _MIN_SCORE) -> Tool | None:
-    """Return the tool with the highest score of at least ``least``, or of several such tools, the shortest name."""
+    """Return the tool with the highest score, which must be at least ``least``; the shortest name wins a tie."""
     sentence = words(mask_quotes(text))
     ranked = [(_score(tool, sentence), -len(words(tool.name)), -index) for index, tool in enumerate(tools)]
     best = max(ranked, default=(-1, 0, 0))
