@@ -1,7 +1,7 @@
 """The settings that make agent programs use toolsim: environment variables and flags, never files.
 
-Each program has a function that returns its settings for an endpoint and the user's arguments. The user's arguments
-come last, so that they override the settings. If they name a model, the settings do not name one.
+Each program has a function that returns its settings, given an endpoint and the user's arguments. The user's arguments
+come last, so that they override the settings. If the user's arguments name a model, the settings do not.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A running toolsim as a client sees it. ``origin``: for example ``http://127.0.0.1:8080``.
+    """A running toolsim as a client sees it. ``origin``: a URL such as ``http://127.0.0.1:8080``.
 
     ``model``: the model to use. ``models``: all models that the backend lists. ``window``: the context window of
     ``model`` in tokens, None if unknown.
@@ -37,13 +37,13 @@ class Endpoint:
 
     @property
     def base_url(self) -> str:
-        """The base URL of the OpenAI APIs."""
+        """Base URL of the OpenAI APIs."""
         return f"{self.origin}/v1"
 
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """``arguments``: inserted before the user's own. ``variables``: environment variables, None to unset one.
+    """Settings of one run. ``arguments``: inserted before the user's own. ``variables``: to set, or None to unset.
 
     ``defaults``: variables that the user's environment overrides.
     """
@@ -53,7 +53,7 @@ class AgentSettings:
     defaults: Mapping[str, str] = field(default_factory=dict)
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
-        """Return the program's environment."""
+        """Return the environment of the program, based on the ``inherited`` one."""
         found = {**self.defaults, **inherited}
         if any(name.lower() in _PROXY_VARIABLES for name in inherited):
             # Otherwise the program would send requests for this machine to the user's HTTP proxy.
@@ -69,7 +69,7 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A program. ``package``: its name on npm; ``settings``: a function of an endpoint and the user's arguments."""
+    """An agent program. ``package``: its npm name; ``settings``: a function of an endpoint and the user's arguments."""
 
     command: str
     title: str
@@ -78,12 +78,12 @@ class Agent:
 
     @property
     def installation(self) -> str:
-        """The command that installs the program."""
+        """Command that installs the program."""
         return f"npm install -g {self.package}"
 
 
 def named_model(arguments: Sequence[str]) -> str | None:
-    """Return the model named in the user's arguments, None if there is none."""
+    """Return the model named in the user's arguments, or None."""
     for position, word in enumerate(arguments):
         if found := _MODEL_FLAG.fullmatch(word):
             following = arguments[position + 1 : position + 2]
@@ -95,7 +95,7 @@ def _claude(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
     variables: dict[str, str | None] = {
         "ANTHROPIC_BASE_URL": endpoint.origin,
         "ANTHROPIC_AUTH_TOKEN": endpoint.key,
-        # The user's own key must not reach this backend, and the requests must not go to another service.
+        # The user's own key must not reach this backend, and requests must not be sent to another service.
         "ANTHROPIC_API_KEY": None,
         "CLAUDE_CODE_USE_BEDROCK": None,
         "CLAUDE_CODE_USE_FOUNDRY": None,
@@ -103,7 +103,7 @@ def _claude(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
     }
     model = named_model(arguments) or endpoint.model
     variables["ANTHROPIC_MODEL"] = model
-    # Its subagents use short names, which otherwise map to Anthropic's models.
+    # Claude Code's subagents use short model names, which otherwise map to Anthropic's models.
     variables |= {f"ANTHROPIC_DEFAULT_{name}_MODEL": model for name in ("HAIKU", "OPUS", "SONNET")}
     # Some versions disable tool search for any server other than Anthropic's.
     defaults = {"ENABLE_TOOL_SEARCH": "true"}
@@ -131,7 +131,7 @@ def _codex(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
 
 
 def _toml(text: str) -> str:
-    """Return a TOML string, if possible in single quotes, which the shell of a ``.cmd`` file leaves alone."""
+    """Return a TOML string, in single quotes if possible, which the shell of a ``.cmd`` file does not change."""
     return json.dumps(text) if "'" in text or not text.isprintable() else f"'{text}'"
 
 
@@ -163,7 +163,7 @@ def _copilot(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
         "BASE_URL": endpoint.base_url,
         "TYPE": "openai",
         "API_KEY": endpoint.key,
-        # These variables would take precedence.
+        # Variables that would take precedence over the settings for toolsim are unset.
         "API_KEY_COMMAND": None,
         "BEARER_TOKEN": None,
         "MODEL_ID": None,
@@ -175,7 +175,7 @@ def _copilot(endpoint: Endpoint, arguments: Sequence[str]) -> AgentSettings:
         limits = {"MAX_PROMPT_TOKENS": endpoint.window - output, "MAX_OUTPUT_TOKENS": output}
         defaults = {f"COPILOT_PROVIDER_{name}": str(value) for name, value in limits.items()}
     variables = {f"COPILOT_PROVIDER_{name}": value for name, value in provider.items()}
-    # Offline mode requires no login and contacts no other server.
+    # Offline mode requires no login, and contacts no other server.
     more = {"COPILOT_MODEL": endpoint.model, "COPILOT_OFFLINE": "true"}
     return AgentSettings(variables=variables | more, defaults=defaults)
 
@@ -190,4 +190,4 @@ AGENTS = {
         Agent("copilot", "Copilot CLI", "@github/copilot", _copilot),
     )
 }
-"""The programs by the command that starts each."""
+"""Agent programs by the command that starts them."""

@@ -18,17 +18,17 @@ from toolsim.proxy.options.option import PREFIX
 _ENDPOINT = re.compile(r"/(?:chat/completions|completions|responses|messages|models)/?$")
 _OLLAMA_API = re.compile(r"/api/(?:chat|generate|tags|show)/?$")
 MODEL_SUFFIX = ".gguf"
-"""The suffix that identifies a model file."""
+"""File name suffix that identifies a model file."""
 DEFAULT_PORT = 8080
-"""toolsim's default port."""
+"""Default port of toolsim."""
 _OLLAMA_PORT = 11434
 LOCAL_SERVERS = {"ollama": ("Ollama", _OLLAMA_PORT), "lmstudio": ("LM Studio", 1234)}
-"""Servers that usually run on the user's own machine: names and default ports, by short name."""
+"""Servers that usually run on the user's own machine: name and default port, by short name."""
 _PORTS = {"vllm": 8000, **{name: port for name, (_, port) in LOCAL_SERVERS.items()}}
 _COMMANDS_OF_OTHERS = ("codex", "demo", "scripted")
 
 
-# -- types of arguments; argparse prints their errors as "argument NAME: …"
+# -- argument types; argparse prints their errors as "argument NAME: …"
 
 
 def backend_url(text: str) -> str:
@@ -41,7 +41,7 @@ def backend_url(text: str) -> str:
         backend = parse_url(text)
     except ValueError as problem:
         raise argparse.ArgumentTypeError(str(problem)) from None
-    # Ollama answers on both paths, but only one has the supported API. On other servers, /api can be correct.
+    # Ollama answers on both paths, but only one path has the supported API. On other servers, /api can be correct.
     found = _OLLAMA_API.search(text)
     if found or (backend.port, backend.path) == (_OLLAMA_PORT, "/api"):
         raise argparse.ArgumentTypeError(
@@ -70,12 +70,12 @@ def command_for(backend: str) -> str:
 
 
 def recorded_backend(text: str) -> str:
-    """Return the backend to record: codex, scripted, or any that can be served. Raises ArgumentTypeError."""
+    """Return the backend to record: codex, scripted, or any backend of serve. Raises ArgumentTypeError."""
     return text if text in ("codex", "scripted") else served_backend(text)
 
 
 def port(text: str) -> int:
-    """Return a port number; 0 = any free one. Raises ArgumentTypeError."""
+    """Return a port number; 0 means any free port. Raises ArgumentTypeError."""
     if not re.fullmatch(r"\d{1,5}", text) or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a port number from 0 to 65535")
     return int(text)
@@ -92,11 +92,11 @@ def setting(text: str) -> str:
     return text
 
 
-# -- options, before mitmproxy sees them
+# -- checks of options before mitmproxy sees them
 
 
 def check_settings(given: Iterable[str], *, host: str) -> None:
-    """Raise UsageError for toolsim's first invalid option; ``host``: where the proxy will listen."""
+    """Raise UsageError for the first invalid toolsim option; ``host``: the address on which the proxy will listen."""
     manager = Options()
     manager.update(listen_host=host)  # type: ignore[no-untyped-call]
     try:
@@ -111,7 +111,7 @@ def check_settings(given: Iterable[str], *, host: str) -> None:
 def check_known(manager: Options, given: Iterable[str]) -> None:
     """Raise UsageError for the first name that is not an option of any addon, or for a value that its option rejects.
 
-    ``manager``: mitmproxy's options, including those of its own addons, but not yet those of toolsim.
+    ``manager``: the options of mitmproxy and its own addons, but not yet those of toolsim.
     """
     for pair in given:
         name = pair.partition("=")[0]

@@ -5,9 +5,9 @@
     toolsim_retry = 1
     toolsim_cors_origins = ["app://obsidian.md"]
 
-The names are the command's own arguments (``backend``, ``host``, ``port``, ``web``) and the options of toolsim and
-mitmproxy. The command line overrides the file. An error message gives the location: ``toolsim.toml:3: …``. mitmproxy
-still reads its own config.yaml, which both override.
+The names in the file are arguments of the command (``backend``, ``host``, ``port``, ``web``) and options of toolsim and
+mitmproxy. The command line overrides the file. Error messages contain the location: ``toolsim.toml:3: …``. mitmproxy
+still reads its own config.yaml, which the file and the command line override.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toolsim.proxy.options import profiles, table
 from toolsim.proxy.options.option import PREFIX
 
 _ARGUMENTS = {"backend": str, "host": str, "port": int, "web": bool}
-# mitmproxy's options, such as web_port, are less similar to these names.
+# Minimum similarity for a hint. mitmproxy's options, such as web_port, are less similar to these names.
 _CUTOFF = 0.75
 _TYPES = {str: "a string", int: "a whole number", bool: "true or false"}
 
@@ -32,13 +32,13 @@ _TYPES = {str: "a string", int: "a whole number", bool: "true or false"}
 def with_config_file(words: Sequence[str], args: Namespace, file: Path) -> list[str]:
     """Return the arguments of a command line, preceded by the contents of a settings file.
 
-    ``args``: the same arguments, parsed. A later argument overrides an earlier one, but options accumulate, so options
-    set on the command line are omitted from the file's. Raises UsageError, with a one-line message that gives the
-    location.
+    ``args``: the same arguments, parsed. A later argument overrides an earlier one, but options accumulate. The options
+    set on the command line are therefore omitted from the file's contents. Raises UsageError, with a one-line message
+    that contains the location.
     """
     values, text = _read(file)
     given = {pair.partition("=")[0] for pair in args.set}
-    # launch is followed by the name of a program.
+    # The name of a program follows launch.
     end = 1 + hasattr(args, "agent")
     own = list(words[end:])
     of_file: list[str] = []
@@ -47,7 +47,7 @@ def with_config_file(words: Sequence[str], args: Namespace, file: Path) -> list[
             if name not in _ARGUMENTS:
                 of_file += [f"--set={name}={word}" for word in _option(name, value) if name not in given]
             elif name == "backend":
-                # The built-in backends have separate commands without this argument.
+                # The built-in backends have separate commands, which do not have this argument.
                 if getattr(args, name, "") is None:
                     own.append(_argument(name, value))
             elif name == "web":
@@ -71,20 +71,20 @@ def _read(file: Path) -> tuple[dict[str, Any], str]:
 
 def _argument(name: str, value: Any) -> Any:
     expected = _ARGUMENTS[name]
-    # In Python, true is also an int, but it is not a port.
+    # In Python, true is also an int, but it is not a valid port.
     if type(value) is not expected:
         raise ValueError(f"got {value!r}, expected {_TYPES[expected]}")
     return value
 
 
 def _option(name: str, value: Any) -> list[str]:
-    """Return an option's values as on the command line, one for each item of a list."""
+    """Return the value of an option as on the command line, once for each item of a list."""
     if isinstance(value, dict):
         raise ValueError("got a table, expected an option: names are not grouped")
     known = [*(option.full_name for option in table.OPTIONS), *(PREFIX + renamed for renamed in RENAMED)]
     if name.startswith(PREFIX) and name not in known:
         raise ValueError(f"no such option{nearest(name, known)}")
-    # mitmproxy's own options are checked later, because its addons add some.
+    # mitmproxy's own options are checked later, because its addons define further options.
     if hint := nearest(name, _ARGUMENTS, cutoff=_CUTOFF):
         raise ValueError(f"no such option{hint}")
     for option in table.OPTIONS:

@@ -1,7 +1,7 @@
-"""``toolsim demo``: plays one turn of each kind through the proxy, so that the log and mitmweb have content.
+"""``toolsim demo``: plays one turn of each kind through the proxy, to fill the log and mitmweb with examples.
 
-The turns are data. They go to the proxy's own listener over HTTP, like a client's. Only the status of each answer is
-checked; the log shows the rest.
+The turns are data. The demo sends them to the proxy's own listener over HTTP, like a client. It checks only the status
+of each answer; the log shows the details.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from toolsim.wire.apis import CHAT, RESPONSES
 
 logger = logging.getLogger(__name__)
 
-# The proxy can be up before the built-in backend is.
+# Timeout in seconds for the built-in backend, which can start more slowly than the proxy.
 _START_SECONDS = 20.0
 _TURN_SECONDS = 60.0
 _PAUSE = 0.5
@@ -44,7 +44,7 @@ class DemoTurn:
     status: int = 200
 
     def body(self) -> dict[str, Any]:
-        """Return the request."""
+        """Return the body of the request."""
         asked = [*([{"role": "user", "content": self.text}] if self.text else []), *self.items]
         body: dict[str, Any] = {"model": MODEL, "stream": self.stream}
         body["messages" if self.api is CHAT else "input"] = asked
@@ -80,7 +80,7 @@ _TWO_CITIES = "What is the weather in Bonn and in Paris?"
 
 
 def _history(**outputs: str) -> tuple[dict[str, Any], ...]:
-    """Return the history that a chat client sends back: the assistant's calls, one per city, and their outputs."""
+    """Return the history that a chat client would send back: the assistant's calls, one per city, and the outputs."""
     calls, answers = [], []
     for number, (city, output) in enumerate(outputs.items(), 1):
         call = {"name": "get_weather", "arguments": json.dumps({"city": city})}
@@ -108,9 +108,9 @@ TURNS = (
 
 
 class Player:
-    """An addon that plays ``turns`` when the proxy is up; with ``once``, it then shuts down the proxy.
+    """Addon that plays ``turns`` when the proxy is running; with ``once``, it then shuts down the proxy.
 
-    ``failed``: the number of turns not answered as expected; None until all have been played.
+    ``failed``: the number of turns that were not answered as expected; None until all turns have been played.
     """
 
     def __init__(self, turns: Sequence[DemoTurn] = TURNS, *, once: bool = False) -> None:
@@ -120,11 +120,11 @@ class Player:
         self.failed: int | None = None
 
     def running(self) -> None:
-        """Start."""
+        """Start to play the turns."""
         self._task = asyncio.get_running_loop().create_task(self._play())
 
     def done(self) -> None:
-        """Stop."""
+        """Stop playing."""
         if self._task is not None:
             self._task.cancel()
 
@@ -158,7 +158,7 @@ class Player:
 
 
 async def _status(url: str, body: object = None) -> int:
-    """Return the status of an answer, after reading all of it; 0 if there is no answer."""
+    """Return the HTTP status of an answer after reading it completely; 0 if the server does not answer."""
     key = ctx.options.toolsim_api_key
     try:
         answer = await asyncio.to_thread(ask, url, key=key, json_body=body, seconds=_TURN_SECONDS)
@@ -168,7 +168,7 @@ async def _status(url: str, body: object = None) -> int:
 
 
 def run(start: serve.Start, *, once: bool) -> int:
-    """Serve the scripted model and play; return the exit code."""
+    """Serve the scripted model and play the turns; return the exit code."""
     player = Player(once=once)
     code = serve.run(replace(start, backend="scripted"), player)
     return code or int(once and player.failed != 0)

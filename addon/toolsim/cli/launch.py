@@ -1,10 +1,11 @@
-"""``toolsim launch``: starts an agent program with a backend, and a proxy if none is running with that backend.
+"""``toolsim launch``: starts an agent program with a backend, and a proxy unless one is running with this backend.
 
     toolsim launch claude http://127.0.0.1:11434/v1 -- --continue
 
-Without a URL, the backend is that of a running toolsim, else the one in the user's settings file, else an Ollama or LM
-Studio on this machine. The proxy runs in this process. It ends with the program, whose exit code is returned (128 plus
-the number of the signal that killed it, as in a shell). Nothing is written to the user's files.
+Without a URL, launch uses the backend of a running toolsim, otherwise the backend in the user's settings file, and
+otherwise Ollama or LM Studio on this machine. The proxy runs in this process, and ends with the program. The exit code
+is the program's, or 128 plus the number of the signal that killed the program, as in a shell. The user's files are
+never changed.
 """
 
 from __future__ import annotations
@@ -39,31 +40,31 @@ from toolsim.stores.url import parse_store_url
 from toolsim.wire.json_fields import mappings, string
 
 _FIND_SECONDS = 3.0
-"""Timeout for a server that might not be running."""
+"""Timeout in seconds for a server that might not be running."""
 _MODELS_SECONDS = 20.0
-"""Timeout for the list of models. A built-in backend needs seconds to start."""
+"""Timeout in seconds for the list of models. A built-in backend needs a few seconds to start."""
 _KILL_SECONDS = 5.0
 _PAUSE = 0.1
 _MAX_CHARS = 200
 _INTERRUPTED = 130
-# The terminal belongs to the program.
+# Options that silence the proxy, because the program uses the terminal.
 _QUIET = ("toolsim_log=off", "termlog_verbosity=error", "flow_detail=0")
 
 
 class LaunchError(Exception):
-    """A problem with the backend or the program, in one line."""
+    """A problem with the backend or the program, described in one line."""
 
 
 def run(args: Namespace, arguments: Sequence[str], with_file: Callable[[Path], Namespace]) -> int:
-    """Start the program with ``arguments``; return its exit code. Raises UsageError.
+    """Start the program with ``arguments``, and return its exit code. Raises UsageError.
 
-    ``with_file``: a function that returns the command line's arguments, supplemented with those in a settings file.
+    ``with_file``: a function that returns the arguments of the command line together with those in a settings file.
     """
     agent = AGENTS[args.agent]
     if shutil.which(agent.command) is None:
         raise UsageError(f"{agent.title} is not installed: {agent.installation}")
     key = key_of(args.key_env)
-    # A running proxy would ignore these.
+    # A proxy that is already running would ignore these arguments.
     is_plain = not (args.set or args.web)
     if args.config is not None:
         args = with_file(args.config)
@@ -92,14 +93,14 @@ def settings_file() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A running toolsim, and a description of its backend."""
+    """A running toolsim, with a description of its backend."""
 
     origin: str
     backend: str
 
 
 def _find_running(args: Namespace, key: str) -> _Running | None:
-    """Return the toolsim at the listener's address, if it serves the given backend, if any. Raises UsageError."""
+    """Return the toolsim that is running at the listener's address with the requested backend. Raises UsageError."""
     port = DEFAULT_PORT if args.port is None else args.port
     if not port:
         return None
@@ -117,7 +118,7 @@ def _find_running(args: Namespace, key: str) -> _Running | None:
 
 
 def _is_backend(wanted: str, facts: Mapping[str, Any]) -> bool:
-    """Return whether a running toolsim, as described by its overview page, serves the wanted backend."""
+    """Return whether a running toolsim, as described by its overview page, serves the requested backend."""
     if wanted in BUILTIN:
         return facts.get("backend") == BUILTIN[wanted].words
     if wanted.endswith(MODEL_SUFFIX):
@@ -161,13 +162,13 @@ def _answer(url: str, key: str = "", seconds: float = _FIND_SECONDS) -> Answer |
 
 
 def _names(answer: Answer) -> tuple[str, ...]:
-    """Return the names in a list of models."""
+    """Return the model names in an answer with a list of models."""
     names = [string(model.get("id")) for model in mappings((answer.body or {}).get("data"))]
     return tuple(name for name in names if name)
 
 
 def _usable(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the models that generate text, judging by their names; servers also list embedding models."""
+    """Return the models that, judging by their names, generate text; servers also list embedding models."""
     return tuple(name for name in names if "embed" not in name.lower())
 
 
@@ -192,22 +193,22 @@ def _serve(args: Namespace, backend: str, session: _Session) -> int:
 
 
 class _OnceListening:
-    """An addon that runs the program once the proxy is listening, and then shuts down the proxy."""
+    """Addon that runs the program once the proxy is listening, and then shuts down the proxy."""
 
     def __init__(self, backend: str, session: _Session) -> None:
         self._backend = backend
         self._session = session
         self._task: asyncio.Task[None] | None = None
         self.code = _INTERRUPTED
-        """The program's exit code; until it ends, the code for an interruption."""
+        """Exit code of the program; until the program ends, the code for an interruption."""
         self.problem: LaunchError | None = None
 
     def running(self) -> None:
-        """Begin."""
+        """Start the program in a task."""
         self._task = asyncio.get_running_loop().create_task(self._begin())
 
     def done(self) -> None:
-        """Stop the program."""
+        """Stop the program with the proxy."""
         if self._task is not None:
             self._task.cancel()
 
@@ -232,7 +233,7 @@ class _OnceListening:
 
 @dataclass(slots=True)
 class _Session:
-    """One run of a program. ``key``: the key that it sends; ``model``: the requested model, or ""."""
+    """One run of a program. ``key``: the key that the program sends; ``model``: the requested model, or ""."""
 
     agent: Agent
     arguments: Sequence[str]
@@ -240,7 +241,7 @@ class _Session:
     model: str
 
     async def run(self, origin: str, backend: str) -> int:
-        """Run the program with a listening toolsim; return its exit code. Raises LaunchError."""
+        """Run the program with a running toolsim, and return the program's exit code. Raises LaunchError."""
         names = await self._ask_models(origin)
         model = self.model or named_model(self.arguments) or next(iter(_usable(names)), "any")
         window = await asyncio.to_thread(context_window, f"{origin}/v1", model, key=self.key)
@@ -256,7 +257,7 @@ class _Session:
         return await run_program(command, settings.environment(os.environ))
 
     async def _ask_models(self, origin: str) -> tuple[str, ...]:
-        """Return the backend's models, after waiting for a built-in backend to start. Raises LaunchError."""
+        """Return the models of the backend, after waiting for a built-in backend to start. Raises LaunchError."""
         end = asyncio.get_running_loop().time() + _MODELS_SECONDS
         while True:
             answer = await asyncio.to_thread(_answer, f"{origin}/v1{MODELS}", self.key, _MODELS_SECONDS)
@@ -274,9 +275,9 @@ class _Session:
 
 
 async def run_program(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a program in the foreground, with signals passed on; return its exit code. Raises LaunchError.
+    """Run a program in the foreground, and pass on signals. Return the program's exit code. Raises LaunchError.
 
-    When this is cancelled, the program ends too.
+    If this task is cancelled, the program is ended too.
     """
     signals = _Signals()
     with signals.taken():
@@ -307,14 +308,14 @@ async def _end(child: asyncio.subprocess.Process) -> None:
 
 @dataclass(slots=True)
 class _Signals:
-    """Passes signals that this process receives to the running program."""
+    """Handler that passes signals that this process receives to the running program."""
 
     _child: asyncio.subprocess.Process | None = None
     _pending: list[int] = field(default_factory=list)
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Handle the signals within this context."""
+        """Handle signals to this process within the context."""
         names = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGBREAK")
         numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
         loop = asyncio.get_running_loop()
@@ -323,7 +324,7 @@ class _Signals:
             try:
                 loop.add_signal_handler(number, self._receive, number)
             except NotImplementedError:
-                # On Windows, Ctrl-C reaches both processes.
+                # On Windows, Ctrl-C already reaches both processes.
                 before[number] = signal.signal(number, lambda *_: None)
         try:
             yield
@@ -332,7 +333,7 @@ class _Signals:
                 signal.signal(number, handler)
 
     def pass_to(self, child: asyncio.subprocess.Process) -> None:
-        """Pass signals to this process, including any that arrived before it started."""
+        """Pass on signals to this process, including signals that arrived before the child started."""
         self._child = child
         for number in self._pending:
             self._send(number)

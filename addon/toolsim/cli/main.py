@@ -1,9 +1,9 @@
-"""``toolsim``: one command for people who do not want to learn mitmproxy's commands.
+"""``toolsim``: a single command for users who do not want to learn mitmproxy's commands.
 
 Modules that need mitmproxy are imported where they are used, so that a missing package is reported in one line. Each
-command is a function of parsed arguments; the commands in ``PLUGINS`` have their own parsers. Exit codes: 0 for
-success, 1 for a problem with a server or a recording, 2 for a usage error, 130 after Ctrl-C, 141 if the reader of the
-output is gone.
+command is a function of parsed arguments; the commands in ``PLUGINS`` have separate parsers. Exit codes: 0 for success,
+1 for a problem with a server or a recording, 2 for a usage error, 130 after Ctrl-C, 141 if the reader of the output has
+closed it.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ PLUGINS = {
     "replay": "toolsim.recordings.replay",
     "export": "toolsim.recordings.export",
 }
-"""Commands of other packages: the module whose ``main(words)`` is called on demand with the remaining arguments."""
+"""Commands of other packages, with the module whose ``main(words)`` is called with the remaining arguments."""
 
 RENAMED = {"learn": "tune"}
-"""Former names of commands, which keep working for one release."""
+"""Former names of commands, which remain valid for one release."""
 
 _DESCRIPTION = "OpenAI function calling for any text-only model backend."
 _EPILOG = "toolsim COMMAND --help shows details; toolsim options [WORD] lists the options for --set."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; return its exit code."""
+    """Run the command line, and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _reported(words)
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _reported(words: list[str]) -> int:
-    """Run the command line; print problems in one line."""
+    """Run the command line, and print each problem in one line."""
     try:
         return _run(words)
     except UsageError as problem:
@@ -76,7 +76,7 @@ def _run(words: list[str]) -> int:
     if words and words[0] in PLUGINS:
         return int(importlib.import_module(PLUGINS[words[0]]).main(words[1:]))
     made = parser()
-    # Arguments after -- are for the program that these commands run.
+    # Arguments after -- belong to the program that these commands run.
     words, of_program = _split(words) if words[:1] in (["launch"], ["claude"]) else (words, [])
     if words[:1] == ["claude"] and "--run" in words:
         print("toolsim claude --run: this command is now called launch claude", file=sys.stderr)
@@ -118,13 +118,13 @@ def _run(words: list[str]) -> int:
         return demo.run(start, once=args.once)
     if args.command == "record":
         settings = (*start.settings, f"toolsim_capture={args.folder}")
-        # Stored answers that a recording refers to would not be available for a replay.
+        # Stored answers that a recording refers to would not be available in a replay.
         start = serve.Start(start.backend, start.host, start.port, start.web, settings, remembers=False)
     return serve.run(start)
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Return the arguments before and after ``--``."""
+    """Return the arguments before ``--`` and the arguments after it."""
     end = words.index("--") if "--" in words else len(words)
     return words[:end], words[end + 1 :]
 
@@ -140,7 +140,7 @@ def _backend(args: argparse.Namespace) -> str:
 
 
 def parser() -> Parser:
-    """Return the parser of all commands; the commands in ``PLUGINS`` are only listed in it."""
+    """Return the parser of all commands. It only lists the commands in ``PLUGINS``."""
     from toolsim.cli import arguments
     from toolsim.cli.agents import AGENTS
 
@@ -149,7 +149,7 @@ def parser() -> Parser:
     commands = made.add_subparsers(dest="command", metavar="command", parser_class=Parser)
 
     def command(name: str, words: str, description: str = "", **more: Any) -> Parser:
-        """Add a command; by default, its description is its help text as a sentence."""
+        """Add a command. By default, its description is the help text as a sentence."""
         sentence = description or f"{words[0].upper()}{words[1:]}."
         added: Parser = commands.add_parser(name, help=words, description=sentence, **more)
         return added
@@ -235,7 +235,7 @@ def parser() -> Parser:
 
 
 def _add_listener(parser: argparse.ArgumentParser, *, takes_any_port: bool = False) -> None:
-    """Add the arguments of commands that serve; ``takes_any_port``: any free port is used if the default is taken."""
+    """Add the arguments of commands that serve; ``takes_any_port``: use any free port if the default port is in use."""
     from toolsim.cli import arguments
 
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s, this machine)")

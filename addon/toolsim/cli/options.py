@@ -43,7 +43,7 @@ def main(args: Namespace) -> int:
 
 
 def matching(word: str) -> Sequence[Option]:
-    """Return the options with a word in their names, or else in their help. Raises UsageError if there are none."""
+    """Return the options with a word in their names or, failing that, their help. Raises UsageError without a match."""
     plain = word.lower().removeprefix(PREFIX)
     found = [option for option in OPTIONS if plain in option.name]
     found = found or [option for option in OPTIONS if plain in option.help.lower()]
@@ -81,7 +81,7 @@ def shown(option: Option, value: Any, width: int) -> str:
 
 
 def _text(option: Option, value: Any) -> str:
-    """Return a value as it is written on the command line, without keys and passwords."""
+    """Return a value in the form used on the command line, with keys and passwords removed."""
     if isinstance(value, bool):
         return "true" if value else "false"
     text = (" ".join(value) if isinstance(value, list | tuple) else str(value)).replace("\n", r"\n")

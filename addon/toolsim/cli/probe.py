@@ -1,4 +1,4 @@
-"""One HTTP request to an unknown server, which might be down, serve a web page, or require a key."""
+"""Sends one HTTP request to an unknown server, which might be down, serve a web page, or require a key."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _MAX_BYTES = 4 * 1024 * 1024
 
 
 class Unreachable(Exception):
-    """The server does not answer, or not over HTTP; the message gives the reason in one line."""
+    """Error raised if a server does not answer, or not over HTTP; the message contains the reason in one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The response; ``body`` is None if it is not a JSON object."""
+    """The response of a server; ``body`` is None if it is not a JSON object."""
 
     status: int
     content_type: str
@@ -46,7 +46,7 @@ class Answer:
 
     @property
     def problem(self) -> str:
-        """The message of an error, or ""."""
+        """Message of an error response, or ""."""
         if self.body is None:
             return ""
         message = read_error(self.body).message
@@ -54,10 +54,10 @@ class Answer:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """Treats a redirect as the answer, because a POST would become a GET."""
+    """Redirect handler that treats a redirect as the answer, because urllib would turn a POST into a GET."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Do not follow redirects."""
+        """Return None, so that redirects are not followed."""
 
 
 def ask(
@@ -68,9 +68,9 @@ def ask(
     json_body: object = None,
     seconds: float = 10.0,
 ) -> Answer:
-    """Return the answer to a GET, or to a POST of ``json_body``. Raises Unreachable.
+    """Return the answer to a GET request, or to a POST request with ``json_body``. Raises Unreachable.
 
-    ``key``: sent as a Bearer token; for an API that uses another header, pass it in ``headers``.
+    ``key``: sent as a Bearer token. For an API that uses another header, pass the key in ``headers``.
     """
     headers = {"accept": "application/json", "user-agent": "toolsim", **headers}
     if key:
@@ -79,7 +79,7 @@ def ask(
     if json_body is not None:
         headers["content-type"] = "application/json"
         data = json.dumps(json_body).encode()
-    # A proxy set in the environment is only for external addresses.
+    # A proxy in the environment is only for external addresses.
     proxies = [ProxyHandler({})] if is_loopback(parse_url(url).host) else []
     opener = build_opener(_NoRedirect, HTTPHandler, HTTPSHandler, *proxies)
     try:
@@ -93,7 +93,7 @@ def ask(
 
 
 def _opened(opener: OpenerDirector, request: Request, seconds: float) -> Any:
-    """Return the response, also for an HTTP error; its body can break off like any other."""
+    """Return the response, even for an HTTP error, whose body can break off like any other."""
     try:
         return opener.open(request, timeout=seconds)
     except HTTPError as error:

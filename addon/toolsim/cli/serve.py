@@ -1,8 +1,8 @@
 """Starts mitmdump or mitmweb with the addon, in this process.
 
-It builds an ordinary command line: ``mitmdump -s …/toolsim.py --mode reverse:…``. In addition, it reports mistakes in
-one line before mitmproxy starts, and silences mitmproxy's own startup messages, because the startup banner has the same
-information.
+This module builds an ordinary command line: ``mitmdump -s …/toolsim.py --mode reverse:…``. In addition, it reports user
+errors in one line before mitmproxy starts. It silences mitmproxy's own startup messages, because the startup banner
+contains the same information.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from toolsim.command_line import EXIT_PIPE, UsageError, addon_script, discard_ou
 from toolsim.proxy.address import parse_url, url_host
 from toolsim.proxy.options.settings import folder_problem
 
-# Their messages below the level of a warning are in the startup banner, or irrelevant to people who did not type the
-# mitmproxy command themselves.
+# Loggers of mitmproxy. Their messages below the level of a warning are also in the startup banner, or are irrelevant to
+# users who did not type the mitmproxy command themselves.
 _TALKERS = ("mitmproxy.addons.script", "mitmproxy.proxy.mode_servers", "toolsim.proxy.builtin")
 WEB_PORT = 8081
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Startup parameters: ``backend`` is codex, scripted, a URL, a model file, or "" for none.
+    """Startup parameters; ``backend`` is codex, scripted, a URL, a model file, or "" for none.
 
-    ``settings`` are ``NAME=VALUE``. ``remembers``: answers are stored in the user's state folder, unless the settings
-    name a store.
+    ``settings``: settings as ``NAME=VALUE``. ``remembers``: whether to store answers in the user's state folder, unless
+    the settings name a store.
     """
 
     backend: str
@@ -77,13 +77,13 @@ def arguments(start: Start) -> list[str]:
 
 
 def state_folder() -> Path:
-    """Return toolsim's state folder of this user."""
+    """Return the user's state folder for toolsim."""
     local = os.environ.get("LOCALAPPDATA", "") if os.name == "nt" else ""
     return Path(os.environ.get("XDG_STATE_HOME") or local or Path.home() / ".local" / "state") / "toolsim"
 
 
 def run(start: Start, *addons: object) -> int:
-    """Serve until a signal arrives, with additional ``addons``; return the exit code. Raises UsageError."""
+    """Serve until a signal arrives, with additional ``addons``. Return the exit code. Raises UsageError."""
     words = arguments(start)
     check_settings([*words[words.index("--set") + 1 :: 2]] if "--set" in words else [], host=start.host)
     _check_confdir(start.settings)
@@ -96,7 +96,7 @@ def run(start: Start, *addons: object) -> int:
     base = WebMaster if start.web else DumpMaster
 
     class Started(base):  # type: ignore[misc, valid-type]
-        """mitmproxy's own class, which also checks the names of all options as soon as they are known."""
+        """mitmproxy's own class, extended to check the names of all options as soon as they are defined."""
 
         def __init__(self, options: Options) -> None:
             super().__init__(options)
@@ -117,7 +117,7 @@ def run(start: Start, *addons: object) -> int:
 
 
 def _folder_problem(folder: Path) -> str:
-    """Create a folder; return why files cannot be written to it, or ""."""
+    """Create a folder, and return the reason why files cannot be written to it, or ""."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
@@ -126,7 +126,7 @@ def _folder_problem(folder: Path) -> str:
 
 
 def _check_confdir(settings: Sequence[str]) -> None:
-    """Raise UsageError if mitmproxy could not create its certificates."""
+    """Raise UsageError if mitmproxy would be unable to create its certificates."""
     values = [given.partition("=")[2] for given in settings if given.startswith("confdir=")]
     folder = Path(values[-1] if values else CONF_DIR).expanduser()
     if not (folder / f"{CONF_BASENAME}-ca.pem").exists() and (problem := _folder_problem(folder)):
@@ -137,7 +137,7 @@ def _check_confdir(settings: Sequence[str]) -> None:
 
 
 class _Output:
-    """The output of mitmproxy, line by line. Once its reader is gone (``toolsim demo | head``), the proxy shuts down.
+    """Output stream of mitmproxy. Once the reader has closed it (``toolsim demo | head``), the proxy shuts down.
 
     mitmproxy itself would exit inside a logging call, which prints a traceback.
     """
@@ -149,11 +149,11 @@ class _Output:
             stream.reconfigure(line_buffering=True)
 
     def __getattr__(self, name: str) -> Any:
-        """Return any other attribute of the stream."""
+        """Return an attribute of the wrapped stream."""
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Write text."""
+        """Write text, and shut down the proxy if the reader has closed the stream."""
         try:
             return self._stream.write(text)
         except BrokenPipeError:
@@ -161,7 +161,7 @@ class _Output:
             return len(text)
 
     def flush(self) -> None:
-        """Flush the stream."""
+        """Flush the stream, and shut down the proxy if the reader has closed it."""
         try:
             self._stream.flush()
         except BrokenPipeError:
@@ -175,9 +175,9 @@ class _Output:
 
 
 def check_free(host: str, port: int, remedy: str) -> None:
-    """Raise UsageError if the address is taken; ``remedy``: the argument that sets another port, without its number.
+    """Raise UsageError if the address is in use; ``remedy``: the argument that sets another port, without its number.
 
-    If the port is taken after this check, mitmproxy reports it.
+    If the port is occupied only after this check, mitmproxy reports the problem.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
