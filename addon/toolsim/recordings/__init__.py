@@ -1,1 +1,1 @@
-"""Recorded exchanges: writing without secrets, comparison, replay, and serving."""
+"""Recorded exchanges: writes them without secrets, compares them, replays them, and serves them."""

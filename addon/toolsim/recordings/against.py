@@ -1,8 +1,8 @@
 """``toolsim replay DIR --against URL``: sends recorded turns to another model and compares its calls.
 
-Each request goes through a real toolsim to the backend, as the client sent it, except for the name of the model.
-``agreement`` compares the answers. The report is printed, and written to files with an HTML page. Each answer is
-written as soon as it arrives, so nothing is lost if the backend fails halfway.
+Each request is sent to the backend through a real toolsim, as the client sent it except for the name of the model.
+``agreement`` compares the answers. The report is printed, and written to files, including an HTML page. Each answer is
+written as soon as it arrives, so that no answer is lost if the backend fails halfway.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from toolsim.recordings.web_page import document, quoted, table, tile
 
 LOWER_BOUND = "Agreement is a lower bound: a different call can be just as correct as the recorded one."
 ANSWER = "(an answer)"
-"""The label in place of a tool for turns whose answer was text."""
+"""Label that replaces the name of a tool in turns whose answer was text."""
 
 SECONDS = 300.0
-"""How long the backend may be silent, since it might have to load a model first."""
+"""Timeout in seconds for a silent backend, which might have to load a model first."""
 MAX_ERRORS = 3
-"""The number of errors in a row after which the backend counts as broken."""
+"""Number of consecutive errors after which the backend counts as broken."""
 _MAX_WAITS = 3
 _MAX_WAIT_SECONDS = 60.0
 _LOG_SECONDS = 2.0
@@ -48,7 +48,7 @@ _MAX_SHOWN = 200
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A turn, the new answer, and its agreement with the recorded one."""
+    """A recorded turn with the new answer and its agreement with the recorded answer."""
 
     turn: RecordedTurn
     got: Reply
@@ -56,12 +56,12 @@ class Compared:
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The tools that the recorded answer called, or if there are none, those called by the new answer."""
+        """Tools that the recorded answer called or, if it called none, that the new answer called."""
         calls = self.turn.reply.calls or self.got.calls
         return tuple(dict.fromkeys(call.name for call in calls)) or (ANSWER,)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return the comparison as plain data."""
         return {
             "file": self.turn.path.name,
             "kind": self.turn.kind,
@@ -117,7 +117,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def first_model(url: str, key: str) -> str:
-    """Return the first model that a server lists, "" if it lists none."""
+    """Return the first model that a server lists, or "" if the list is empty."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
         with urlopen(Request(f"{url}/models", headers=headers), timeout=10) as answer:
@@ -130,14 +130,14 @@ def _ask_all(child: Child, turns: Sequence[RecordedTurn], model: str, key: str) 
     for turn in turns:
         logged = len(child.log())
         got = _ask(child.port, turn, model, key)
-        # Calls that toolsim could not parse appear only in its log.
+        # toolsim's log is the only place where calls that it could not parse appear.
         failures = _failures(child, logged) if not got.calls and not got.error else ()
         yield Compared(turn, got, compare(turn.reply, got, turn.tools, failures))
 
 
 def _ask(port: int, turn: RecordedTurn, model: str, key: str) -> Reply:
     changes: dict[str, Any] = {"model": model} if model else {}
-    # This request waits for the answer.
+    # The comparison waits for the answer, so the answer need not be produced in the background.
     changes |= {"background": False} if turn.body.get("background") else {}
     content = json.dumps({**turn.body, **changes}).encode()
     headers = {**turn.headers, **({"authorization": f"Bearer {key}"} if key else {})}
@@ -164,7 +164,7 @@ def _ask(port: int, turn: RecordedTurn, model: str, key: str) -> Reply:
 
 
 def _failures(child: Child, start: int) -> Sequence[str]:
-    """Return the entries of calls that could not be parsed, from the log line of the last turn."""
+    """Return the log entries of calls in the last turn that could not be parsed."""
     end = time.monotonic() + _LOG_SECONDS
     while time.monotonic() < end:
         for line in child.log()[start:].splitlines():
@@ -198,7 +198,7 @@ def summary(compared: Sequence[Compared], left_out: Mapping[Path, str]) -> dict[
 
 
 def by_tool(compared: Iterable[Compared]) -> dict[str, list[Compared]]:
-    """Return the turns by tool; a turn with calls of several tools counts for each of them."""
+    """Return the turns by tool; a turn with calls of several tools counts for each tool."""
     groups: dict[str, list[Compared]] = {}
     for one in compared:
         for name in one.tools:
@@ -227,7 +227,7 @@ def _rows(groups: Mapping[str, Sequence[Compared]]) -> list[tuple[str, ...]]:
 
 
 def text_report(compared: Sequence[Compared]) -> Iterator[str]:
-    """Yield the lines of both tables."""
+    """Yield the lines of both tables in the report."""
     for title, groups in (("tool", by_tool(compared)), ("kind of turn", by_kind(compared))):
         rows = [(title, *_HEAD), *_rows(groups)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -1,15 +1,15 @@
-"""Compares an answer with a recorded one: the calls by tool, arguments and order. No tool is run.
+"""Compares an answer with a recorded answer: the calls by tool, arguments and order. No tool is run.
 
-| outcome   | calls were recorded                              | none were recorded                 |
+| outcome   | the recorded answer has calls                    | the recorded answer has no calls   |
 |-----------|--------------------------------------------------|------------------------------------|
-| same      | the same ones, in the same order                 | text without a call                |
+| same      | the same calls, in the same order                | text without a call                |
 | different | other calls, each of which fits its tool         | calls, each of which fits its tool |
 | invalid   | a call that fits no tool on offer, or its schema | the same                           |
 | none      | no call                                          | neither a call nor text            |
-| error     | the backend gave no answer                       | the same                           |
+| error     | the backend returned no answer                   | the same                           |
 
-A different call can be just as correct as the recorded one, and the wording of an answer is not compared. So the share
-of identical turns is a lower bound.
+A different call can be just as correct as the recorded call, and the wording of an answer is not compared. The share of
+identical turns is therefore a lower bound.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ OUTCOMES: Mapping[Outcome, str] = {
     "none": "none",
     "error": "no answer",
 }
-"""The outcomes of a turn, with their names in reports."""
+"""Outcomes of a turn, with their names in reports."""
 
 _UNREADABLE = object()
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """The agreement of an answer with the recorded one; ``differences``: one readable line each."""
+    """Agreement of an answer with the recorded answer; ``differences``: one readable line for each difference."""
 
     outcome: Outcome
     differences: tuple[str, ...] = ()
 
 
 def compare(expected: Reply, got: Reply, tools: Sequence[Tool], failures: Sequence[str] = ()) -> Agreement:
-    """Compare an answer with the recorded one. ``failures``: log entries of calls that toolsim could not parse."""
+    """Compare an answer with the recorded answer. ``failures``: log entries of calls that toolsim could not parse."""
     if got.error:
         return Agreement("invalid" if got.is_invalid_call else "error", (got.error,))
     known = {tool.name: tool for tool in tools}
@@ -70,7 +70,7 @@ def compare(expected: Reply, got: Reply, tools: Sequence[Tool], failures: Sequen
 
 
 def _problem(call: MadeCall, known: Mapping[str, Tool]) -> str:
-    """Return why a call is invalid, "" if it is not."""
+    """Return the reason why a call is invalid, or "" if it is valid."""
     tool = known.get(call.name)
     if tool is None:
         return f"{call.name}: no such tool is on offer"
@@ -84,7 +84,7 @@ def _problem(call: MadeCall, known: Mapping[str, Tool]) -> str:
 
 
 def _differences(expected: Sequence[MadeCall], got: Sequence[MadeCall], known: Mapping[str, Tool]) -> list[str]:
-    # Compared as JSON, because True equals 1 in Python.
+    # The arguments are compared as JSON, because True equals 1 in Python.
     wanted, made = ([(call.name, dump(_typed_arguments(call, known))) for call in side] for side in (expected, got))
     if wanted == made:
         return []
@@ -109,7 +109,7 @@ def _differences(expected: Sequence[MadeCall], got: Sequence[MadeCall], known: M
 
 
 def _typed_arguments(call: MadeCall, known: Mapping[str, Tool]) -> Any:
-    """Return arguments with the types of the tool's schema: 5.0 is 5, and an absent value is its default."""
+    """Return arguments with the types of the tool's schema: 5.0 becomes 5, and an absent value becomes its default."""
     tool = known.get(call.name)
     if tool is None or tool.kind == "custom":
         return call.arguments.strip()
@@ -131,7 +131,7 @@ def _typed(value: Any, schema: Mapping[str, Any]) -> Any:
             defaults = {
                 name: mapping(part)["default"] for name, part in properties.items() if "default" in mapping(part)
             }
-            # Sorted by name, because the order of an object's members has no meaning.
+            # The members are sorted by name, because their order in an object has no meaning.
             return {
                 name: _typed(member, mapping(properties.get(name)))
                 for name, member in sorted((defaults | value).items())

@@ -1,13 +1,13 @@
-"""Recording: one file per finished exchange, with its two sides as two flows.
+"""Records each finished exchange as one file, with the two sides of the exchange as two flows.
 
-1. ``backend``: the client's original request with the backend's raw answer. This is the addon's input: with the addon
-   loaded, ``mitmdump -nr FILE`` rewrites it in the ordinary hooks.
-2. ``client``: the rewritten request with the answer that the client received. This is the addon's output.
+1. ``backend``: the client's original request with the backend's raw answer. This side is the addon's input. With the
+   addon loaded, ``mitmdump -nr FILE`` rewrites it in the ordinary hooks.
+2. ``client``: the rewritten request with the answer that the client received. This side is the addon's output.
 
-``flow.metadata["toolsim_capture"]`` of each contains its ``side``, the ``options`` that the operator had changed,
+``flow.metadata["toolsim_capture"]`` of each flow contains its ``side``, the ``options`` that the operator had changed,
 ``refused`` if no backend was queried, and ``missing_bytes`` by side if the answer was too long to be stored completely.
-The second flow's ``flow.metadata["toolsim"]`` is the report. A file contains no secrets, machine names or dates: times
-count from the start of the request.
+The second flow's ``flow.metadata["toolsim"]`` is the report. A file contains no secrets, machine names or dates; times
+are relative to the start of the request.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ logger = logging.getLogger(__name__)
 Side = Literal["backend", "client"]
 
 HOST = "backend.test"
-"""Replaces the host of every backend: its real address is irrelevant."""
+"""Placeholder for the host of every backend, whose real address is irrelevant."""
 NOWHERE = ("127.0.0.1", 0)
 
 _FAILED = "toolsim cannot record an exchange: %s"
-# Each pending write keeps its bodies in memory, so beyond this number the proxy writes in the foreground.
+# Maximum number of pending writes, which keep bodies in memory; further recordings are written in the foreground.
 _MAX_PENDING = 16
-# Prevents two threads from choosing the same number.
+# Lock that prevents two threads from choosing the same file number.
 _WRITING = threading.Lock()
 _UNNAMED = mitmproxy.types.Path("")
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
 class Capture:
-    """Writes finished exchanges to ``toolsim_capture``. It is listed after ToolSim, so it sees the processed flows."""
+    """Addon that writes finished exchanges to ``toolsim_capture``; listed after ToolSim, to see processed flows."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
@@ -71,7 +71,7 @@ class Capture:
         self._pending: set[asyncio.Future[Path]] = set()
 
     def configure(self, updated: Iterable[str]) -> None:
-        """Create the folder. Raises OptionsError if that is impossible."""
+        """Create the folder for recordings. Raises OptionsError if that is impossible."""
         if not any(name.startswith(PREFIX) for name in updated):
             return
         settings = parse(ctx.options)
@@ -84,9 +84,9 @@ class Capture:
                 raise OptionsError(f"toolsim_capture: {problem}") from problem  # type: ignore[no-untyped-call]
 
     def request(self, flow: HTTPFlow) -> None:
-        """Record the options under which a request was rewritten."""
+        """Store the options under which a request was rewritten."""
         exchange = ToolSim.exchanges.of(flow)
-        # Answers in rounds are recorded round by round.
+        # Answers with several rounds are recorded round by round.
         if exchange is not None and exchange.is_turn and flow.live and not exchange.is_delegated:
             policy = exchange.plan.policy if exchange.plan is not None else self._policy
             flow.metadata[NOTE] = {"options": policy_as_dict(policy), "refused": flow.response is not None}
@@ -94,7 +94,7 @@ class Capture:
                 flow.metadata[NOTE]["round"] = asked.note()
 
     def responseheaders(self, flow: HTTPFlow) -> None:
-        """Copy an answer that passes unchanged, chunk by chunk."""
+        """Copy an unchanged answer chunk by chunk while it passes through."""
         response = flow.response
         if self._folder is not None and NOTE in flow.metadata and response is not None and response.stream is True:
             buffer = self._passing[flow.id] = BoundedBuffer()
@@ -117,10 +117,10 @@ class Capture:
         self._write(flow, self._folder)
 
     def done(self) -> Awaitable[Any] | None:
-        """Return the pending writes as an awaitable. Not async: a reload of the script calls it without awaiting."""
+        """Return an awaitable for the pending writes. It is not async, since a script reload awaits nothing."""
         if not self._pending:
             return None
-        # The sleep gives the event loop one more iteration, in which ``_written`` logs a failed write.
+        # The sleep adds one iteration of the event loop, in which ``_written`` logs a failed write.
         return asyncio.gather(*self._pending, asyncio.sleep(0), return_exceptions=True)
 
     def error(self, flow: HTTPFlow) -> None:
@@ -128,7 +128,7 @@ class Capture:
         self._passing.pop(flow.id, None)
 
     def _write(self, flow: HTTPFlow, folder: Path) -> None:
-        """Write in a thread: searching a long stream for secrets takes a second, and would block all other flows."""
+        """Write in a thread: the search for secrets takes a second for a long stream, and would block other flows."""
         arguments = name(flow), both_sides(flow), folder
         try:
             loop = asyncio.get_running_loop() if len(self._pending) < _MAX_PENDING else None
@@ -151,7 +151,7 @@ class Capture:
 
     @command.command("toolsim.capture")  # type: ignore[untyped-decorator]
     def capture(self, flows: Sequence[Flow], folder: mitmproxy.types.Path = _UNNAMED) -> None:
-        """Record finished exchanges in a folder, by default the one in toolsim_capture."""
+        """Record finished exchanges in a folder, by default the folder in ``toolsim_capture``."""
         target = Path(folder).expanduser() if folder else self._folder
         if target is None:
             raise CommandError("toolsim.capture: name a folder, or set toolsim_capture.")
@@ -169,7 +169,7 @@ class Capture:
 
 
 def write(flow: HTTPFlow, folder: Path) -> Path:
-    """Write both sides of a finished exchange to a new file of ``folder``; return its path. Raises OSError."""
+    """Write both sides of a finished exchange to a new file in ``folder``, and return its path. Raises OSError."""
     return _write_sides(name(flow), both_sides(flow), folder)
 
 
@@ -183,8 +183,8 @@ def _write_new(stem: str, data: bytes, folder: Path) -> Path:
     taken = (path.stem.removeprefix(f"{stem}-") for path in folder.glob(f"{stem}-*.flow"))
     number = 1 + max((int(number) for number in taken if number.isdecimal()), default=0)
     path = folder / f"{stem}-{number:04}.flow"
-    # The name cannot be guessed, so nobody can plant a link there; only the owner can read conversations; and programs
-    # that watch the folder only ever see complete files.
+    # The name cannot be guessed, so that no other user can plant a link there. Only the owner can read conversations.
+    # Programs that watch the folder see only complete files.
     part = folder / f".{path.name}.{secrets.token_hex(8)}.part"
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
@@ -206,7 +206,7 @@ def dump(flows: Iterable[HTTPFlow]) -> bytes:
 
 
 def name(flow: HTTPFlow) -> str:
-    """Return a file name that describes an exchange in a few words: ``chat-stream-two-calls``."""
+    """Return a file name that describes an exchange, such as ``chat-stream-two-calls``."""
     report: Mapping[str, Any] = flow.metadata.get(REPORT, {})
     api = api_of_path(flow.request.path) or CHAT
     client = report.get("client") or api.name
@@ -249,8 +249,8 @@ def both_sides(flow: HTTPFlow) -> tuple[HTTPFlow, HTTPFlow]:
 
 
 def clean(flows: Sequence[HTTPFlow]) -> Sequence[HTTPFlow]:
-    """Remove secrets, addresses, certificates and dates from the sides of one exchange; return the same flows."""
-    # Imported only when something is recorded.
+    """Remove secrets, addresses, certificates and dates from the sides of one exchange, and return the same flows."""
+    # The import is slow, so it is delayed until an exchange is recorded.
     from toolsim.recordings.redact import Redactor
     from toolsim.recordings.stream_text import parse_json
 
@@ -289,7 +289,7 @@ def _clean_message(message: Message, redactor: Redactor) -> None:
     try:
         content = message.get_content(strict=True) or b""
     except ValueError:
-        content = b""  # A body that cannot be decoded cannot be cleaned.
+        content = b""  # Secrets cannot be removed from a body that cannot be decoded.
     had_content = message.raw_content is not None
     message.headers = Headers(
         (key.encode("latin-1"), value.encode("latin-1")) for key, value in redactor.headers(_header_fields(message))

@@ -1,4 +1,4 @@
-"""A mitmdump with the addon as a child process: its command line, its startup detection, and the process."""
+"""A mitmdump with the addon as a child process: its command line, the detection of its startup, and the process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 from toolsim.command_line import addon_script
 from toolsim.proxy.address import parse_url, url_host
 
-# The child's standard input is closed when its parent exits for any reason, so no proxy outlives its parent.
+# The child exits when its standard input is closed, which happens when its parent exits for any reason. No proxy can
+# therefore outlive its parent.
 _PROGRAM = """
 import os, signal, sys, threading
 def watch():
@@ -24,22 +25,22 @@ mitmdump()
 """
 
 _LISTENING = re.compile(r"listening at \S+:(\d+)\.")
-# Without the addon, or with an option that it rejects, mitmdump still listens for a moment before it exits.
+# Without the addon, or with an option that the addon rejects, mitmdump still listens for a moment before it exits.
 _BROKEN = re.compile(r"error in script|Addon error|No such script|^(\S+ |\{.*\")toolsim_\w+: ", re.MULTILINE)
 _MAX_LOG_SHOWN = 2000
-# The first start creates a certificate authority, on a machine that may be busy.
+# Timeout in seconds; the first start creates a certificate authority, perhaps on a busy machine.
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 
 
 class StartFailed(Exception):
-    """mitmdump did not start; the message contains the end of its log."""
+    """Error raised if mitmdump did not start; the message contains the end of its log."""
 
 
 class Child:
     """A running mitmdump on any free ``port``.
 
-    ``words``, ``settings``: as in ``command``; ``folder``: a new folder for its log. Children whose folders have the
+    ``words``, ``settings``: as in ``command``; ``folder``: a new folder for the log. Children whose folders have the
     same parent share a certificate authority. Raises StartFailed.
     """
 
@@ -48,7 +49,7 @@ class Child:
         self._log = folder / "log"
         settings = [f"confdir={folder.parent / 'confdir'}", *settings]
         if not any(setting.startswith("toolsim_log=") for setting in settings):
-            # Unlike text, JSON has no banner, which would ask the backend for its models.
+            # Unlike the text log, the JSON log has no banner, for which toolsim would request the backend's models.
             settings.append("toolsim_log=json")
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -57,7 +58,7 @@ class Child:
                 stdout=log,
                 stderr=log,
                 cwd=folder,
-                # Ctrl-C is meant for the parent.
+                # Ctrl-C is meant only for the parent.
                 start_new_session=True,
             )
         try:
@@ -81,11 +82,11 @@ class Child:
             time.sleep(0.05)
 
     def log(self) -> str:
-        """Return its complete log output."""
+        """Return the complete log output of the child."""
         return self._log.read_text(errors="replace")
 
     def stop(self) -> None:
-        """Stop the process once it has written its recordings."""
+        """Stop the process after it has written its recordings."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.terminate()
@@ -97,7 +98,7 @@ class Child:
 
 
 def command(words: Iterable[str], settings: Iterable[str]) -> list[str]:
-    """Return the command line of a mitmdump on any free port of 127.0.0.1; its standard input must be a pipe.
+    """Return the command line of a mitmdump on any free port of 127.0.0.1. Its standard input must be a pipe.
 
     ``words``: additional arguments; ``settings``: ``NAME=VALUE``.
     """
@@ -106,13 +107,13 @@ def command(words: Iterable[str], settings: Iterable[str]) -> list[str]:
 
 
 def in_front_of(url: str) -> list[str]:
-    """Return the arguments that put the proxy in front of a base URL; the path is for ``toolsim_upstream``."""
+    """Return the arguments that place the proxy in front of a URL, whose path belongs in ``toolsim_upstream``."""
     target = parse_url(url)
     return ["--mode", f"reverse:{target.scheme}://{url_host(target.host)}:{target.port}"]
 
 
 def port(log: str) -> int | None:
-    """Return the port on which the child listens, None if it does not listen yet. Raises ValueError if it cannot."""
+    """Return the port on which the child listens; None if it does not listen yet. Raises ValueError if it cannot."""
     if _BROKEN.search(log):
         raise ValueError(f"mitmdump cannot run with the addon:\n{tail(log)}")
     found = _LISTENING.search(log)
@@ -120,5 +121,5 @@ def port(log: str) -> int | None:
 
 
 def tail(log: str) -> str:
-    """Return the end of a log, which shows why startup failed."""
+    """Return the end of a log, which shows why the startup failed."""
     return log[-_MAX_LOG_SHOWN:]

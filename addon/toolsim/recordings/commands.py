@@ -1,4 +1,4 @@
-"""mitmproxy commands for recorded exchanges; their implementation is imported when one is called."""
+"""mitmproxy commands for recorded exchanges. Their implementation is imported when a command is called."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ logger = logging.getLogger(__name__)
 
 
 class Commands:
-    """The commands ``toolsim.replay`` and ``toolsim.pseudonymise``."""
+    """Addon with the commands ``toolsim.replay`` and ``toolsim.pseudonymise``."""
 
     @command.command("toolsim.replay")  # type: ignore[untyped-decorator]
     def replay(self, path: mitmproxy.types.Path) -> None:
         """Replay recorded exchanges (a file or a folder) through the addon, and log the differences.
 
-        Explicitly set options override the recorded ones, so that their effect can be seen.
+        Options that are set explicitly override the recorded options, so that their effect can be seen.
         """
         from toolsim.recordings.replay import replay_file, summary
         from toolsim.recordings.stored import flow_files

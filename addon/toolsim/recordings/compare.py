@@ -17,18 +17,18 @@ from toolsim.proxy.metadata import REPORT
 from toolsim.recordings.stream_text import pieces_of
 from toolsim.wire.sse import SSEDecoder
 
-# Random ids. The patterns are exact, so an id in any other format is compared verbatim.
+# Random ids. The patterns are exact, so that an id in any other format is compared verbatim.
 RANDOM_IDS = re.compile(
     r"(?P<kind>(?<![a-z])[a-z]{2,4}_)(?:[0-9a-f]{48}|[0-9a-f]{24}(?![0-9a-f]))|(?P<chat>chatcmpl-)[0-9a-f]{29}"
     r"|(?P<uuid>)(?<![0-9a-f])[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
 TIMES = frozenset({"created", "created_at", "completed_at"})
 _TIME = re.compile(r'("(?:created|created_at|completed_at)": ?)(\d{10})\b')
-# Lengths depend on the rest, and host names are replaced in a recording.
+# Lengths depend on other compared parts, and a recording replaces host names.
 IGNORED_HEADERS = frozenset({"content-length", "host"})
 IGNORED_REPORT = frozenset({"seconds", "missing_bytes", "mismatches", "place"})
 
-# Alignment takes quadratic time.
+# Maximum number of items that are aligned, because alignment takes quadratic time.
 _MAX_ALIGNED = 2_000
 _MAX_SHOWN = 100
 
@@ -43,7 +43,7 @@ NOTHING = _Nothing()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One place where a value is not as expected; ``NOTHING`` represents a missing value."""
+    """One place where a value differs from the expected value; ``NOTHING`` represents a missing value."""
 
     path: str
     got: Any
@@ -71,13 +71,13 @@ def comparable(flow: HTTPFlow, *, answered: bool = True, like: HTTPFlow | None =
         }
         found["report"] = _normalise(kept, ids)
         if report.get("usage_estimated"):
-            # Estimates depend on the texts, which are compared anyway, and whose secrets are hidden in the recording.
+            # Token estimates depend on texts that are compared anyway, and whose secrets are hidden in the recording.
             found = _without_tokens(found)
     return found
 
 
 def keep_recorded_ids_and_times(new: str, old: str) -> str:
-    """Return the text ``new`` with the random ids and times of ``old``, to keep the changes of a recording small."""
+    """Return the text ``new`` with the random ids and times of ``old``, to minimize changes to a recording."""
     ids = [list(dict.fromkeys(found[0] for found in RANDOM_IDS.finditer(text))) for text in (new, old)]
     recorded = {
         made: kept for made, kept in zip(*ids, strict=False) if made.partition("_")[0] == kept.partition("_")[0]
@@ -108,7 +108,7 @@ def _lists(got: Sequence[Any], expected: Sequence[Any], path: str) -> Iterator[D
             made, wanted = (side[index] if index < len(side) else NOTHING for side in (got, expected))
             yield from differences(made, wanted, _item(path, index, made if wanted is NOTHING else wanted))
         return
-    # An extra or missing item must not make all later ones differ.
+    # An extra or missing item must not make all later items differ.
     wanted_kinds, made_kinds = ([_kind(item) for item in side] for side in (expected, got))
     matcher = SequenceMatcher(None, wanted_kinds, made_kinds, autojunk=False)
     for change, start, end, got_start, got_end in matcher.get_opcodes():
@@ -122,7 +122,7 @@ def _lists(got: Sequence[Any], expected: Sequence[Any], path: str) -> Iterator[D
 
 
 def _texts(got: str, expected: str, path: str) -> Difference:
-    """Return only the first line that differs, because an entire manifest would not help."""
+    """Return only the first line that differs, because an entire manifest would not help the reader."""
     made_lines, wanted_lines = got.split("\n"), expected.split("\n")
     if len(made_lines) == len(wanted_lines) == 1:
         return Difference(path, *_windows(got, expected))
@@ -156,7 +156,7 @@ def _item(path: str, index: int, item: Any) -> str:
 
 
 def _kind(item: Any) -> str:
-    """Return the kind of an item: its event name, type or role; for any other value the value itself."""
+    """Return the kind of an item (its event name, type or role), or the value itself if it is not an object."""
     if not isinstance(item, dict):
         return json.dumps(item, default=repr)
     data = item.get("data")
@@ -178,8 +178,9 @@ def _show(value: Any) -> str:
 
 
 def _message(message: Message, ids: dict[str, str]) -> dict[str, Any]:
-    # A recording does not show whether a key was a Bearer token: toolsim converts x-api-key to one. Compared under the
-    # current name: a renamed header is sent under both names, and a recording may have only the old one.
+    # A recording does not show whether a key was a Bearer token, since toolsim converts x-api-key to one. A renamed
+    # header is sent under both names, and a recording can have only the old name, so headers are compared under the
+    # current name.
     headers = sorted(
         {
             RENAMED_HEADERS.get(key.lower(), key.lower()): message.headers[key].removeprefix("Bearer ")
@@ -207,7 +208,7 @@ def _events(content: bytes) -> list[dict[str, Any]]:
 
 
 def _without_timing(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Drop keep-alives, join texts that were sent in pieces, and renumber the events, because all of these vary."""
+    """Drop keep-alives, join texts that were sent in pieces, and renumber the events, because all of these can vary."""
     lively = (event for event in events if not _is_keepalive(event["data"]))
     kept = [_joined(list(same)) for _, same in groupby(lively, _but_for_text)]
     if len(kept) < len(events):
@@ -230,7 +231,7 @@ def _but_for_text(event: dict[str, Any]) -> object:
 
 
 def _joined(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a single event with the texts of all the events."""
+    """Merge events into one event with all of their texts."""
     if len(events) > 1:
         texts = [owner[key] for event in events for _, owner, key in pieces_of(event["data"])]
         for _, owner, key in pieces_of(events[0]["data"]):
@@ -261,7 +262,7 @@ def _normalise(value: Any, ids: dict[str, str], key: str = "") -> Any:
 
 
 def _without_tokens(value: Any, *, is_usage: bool = False) -> Any:
-    """Return plain data with each token count replaced with the same placeholder."""
+    """Return plain data with the same placeholder for each token count."""
     match value:
         case dict():
             return {
@@ -276,7 +277,7 @@ def _without_tokens(value: Any, *, is_usage: bool = False) -> Any:
 
 
 def _number_ids(text: str, ids: dict[str, str]) -> str:
-    """Number random ids in order of appearance, so that equal ids stay equal."""
+    """Number random ids in order of appearance, so that equal ids remain equal."""
 
     def number(found: re.Match[str]) -> str:
         kind = found["kind"] or found["chat"] or "uuid-"

@@ -1,10 +1,10 @@
 """``toolsim export DIR --form FORM``: recorded turns as training data, one JSON line each.
 
-1. Only turns with a good verdict are exported: toolsim reported no problem, and each call fits its tool.
+1. Only faultless turns are exported, in which toolsim reported no problem and each call fits its tool.
 2. Secrets are removed by the rules for recordings, and words are replaced with pseudonyms, consistently across all
-   turns. So a call still repeats the words of its question.
-3. The manifest next to the file lists the recording behind each line, and the omitted recordings with the reason. It
-   contains none of their content.
+   turns. A call therefore still repeats the words of its question.
+3. The manifest next to the file lists the recording for each line, and the omitted recordings with the reason. It does
+   not contain any content of the recordings.
 
 A line contains the conversation up to and including the recorded answer, so turns of one conversation overlap.
 """
@@ -31,7 +31,7 @@ from toolsim.recordings.stored import flow_files
 from toolsim.recordings.turns import RecordedTurn, Reply, Unusable, read_turn
 from toolsim.version import __version__
 
-# Fields of a report whose entries are faults, with their meanings.
+# Fields of a report whose entries are faults, with the meaning of each field.
 _FAULTS = {
     "parse_failures": "a call could not be read",
     "strict_failures": "a call violated a strict schema",
@@ -43,7 +43,7 @@ _FAULTS = {
 
 @dataclass(slots=True)
 class Step:
-    """One message, in no particular API. ``calls``: (id, tool, arguments object); ``call_id``: of a tool's output."""
+    """One message, independent of any API. ``calls``: (id, tool, arguments object); ``call_id``: of a tool's output."""
 
     role: str
     text: str = ""
@@ -53,7 +53,7 @@ class Step:
 
 
 def fault(turn: RecordedTurn) -> str:
-    """Return why a turn is unsuitable as training data, "" if it is suitable."""
+    """Return the reason why a turn is unsuitable as training data, or "" if it is suitable."""
     if not turn.tools:
         return "no tool was on offer"
     if not turn.report:
@@ -71,7 +71,7 @@ def fault(turn: RecordedTurn) -> str:
 
 
 def with_pseudonyms(turn: RecordedTurn, key: bytes) -> RecordedTurn:
-    """Return a turn with its words replaced. Raises Unusable."""
+    """Return a turn with its words replaced with pseudonyms. Raises Unusable."""
     words = Pseudonyms([*names_in(turn.body), *(call.name for call in turn.reply.calls)], key)
     body = words.value(turn.body)
     calls = tuple(replace(call, arguments=words.text(call.arguments)) for call in turn.reply.calls)
@@ -79,7 +79,7 @@ def with_pseudonyms(turn: RecordedTurn, key: bytes) -> RecordedTurn:
 
 
 def steps(turn: RecordedTurn) -> list[Step]:
-    """Return the conversation with the recorded answer. Raises Unusable for content other than texts and calls."""
+    """Return the conversation and the recorded answer. Raises Unusable for content other than texts and calls."""
     tools = {tool.name: tool for tool in turn.tools}
     ids: dict[str, tuple[str, str]] = {}
     found = [Step("system", turn.request.instructions)] if turn.request.instructions else []
@@ -113,7 +113,7 @@ def steps(turn: RecordedTurn) -> list[Step]:
                 continue
             case _:
                 raise Unusable("it contains items of tools that ran elsewhere")
-    # The answer is a separate message, even if the client prefilled the beginning of one.
+    # The answer is a separate message, even if the client had prefilled its beginning.
     found.append(Step("assistant", turn.reply.text))
     for number, call in enumerate(turn.reply.calls):
         add_call(f"reply {number}", call.name, call.arguments)
@@ -142,7 +142,7 @@ def _arguments(tool: Tool | None, arguments: str) -> Any:
 
 
 def openai_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the line in OpenAI's fine-tuning format: messages and tools of chat completions."""
+    """Return the line in OpenAI's fine-tuning format, with the messages and tools of chat completions."""
     messages: list[dict[str, Any]] = []
     for step in found:
         message: dict[str, Any] = {"role": step.role, "content": step.text}
@@ -159,7 +159,7 @@ def openai_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
 
 
 def messages_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the line in the format of the Messages API: roles alternate, calls and outputs are blocks."""
+    """Return the line in the format of the Messages API: roles alternate, and calls and outputs are blocks."""
     messages: list[dict[str, Any]] = []
     for step in found:
         if step.role == "system":
@@ -191,7 +191,7 @@ def messages_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any
 
 
 def hermes_form(found: Sequence[Step], tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the line in the format of Hermes' data sets: a conversation of texts, the first of which has the tools."""
+    """Return the line in the format of Hermes' data sets: a conversation of texts, with the tools in the first one."""
     declared = "\n".join(_dump({"type": "function", "function": _function(tool)}) for tool in tools)
     rules = (
         f"You can call these functions:\n<tools>\n{declared}\n</tools>\n"
@@ -242,7 +242,7 @@ def _dump(value: Any) -> str:
 
 
 def export(files: Sequence[Path], form: str, *, keeps_words: bool) -> tuple[list[str], dict[str, Any]]:
-    """Return the lines, and the manifest."""
+    """Return the lines of the exported file, and its manifest."""
     key = secrets.token_bytes(16)
     lines: dict[str, str] = {}
     left_out: list[dict[str, str]] = []
@@ -258,7 +258,7 @@ def export(files: Sequence[Path], form: str, *, keeps_words: bool) -> tuple[list
                 raise Unusable("it is a duplicate of another recording")
             lines[line] = file.name
         except Unusable as reason:
-            # Text after a colon may quote the recording.
+            # The text after a colon might quote the recording.
             left_out.append({"recording": file.name, "reason": str(reason).partition(": ")[0]})
     manifest = {
         "toolsim": __version__,
@@ -272,7 +272,7 @@ def export(files: Sequence[Path], form: str, *, keeps_words: bool) -> tuple[list
 
 
 def parser() -> Parser:
-    """Return the parser of the command."""
+    """Return the parser of the export command."""
     made = Parser(
         prog="toolsim export", description="Write recorded turns as training data, with their words replaced."
     )
@@ -284,7 +284,7 @@ def parser() -> Parser:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Export; return the exit code. Raises UsageError."""
+    """Export the turns, and return the exit code. Raises UsageError."""
     return _export(parser().parse_args(words))
 
 

@@ -1,10 +1,10 @@
-"""Pseudonyms for texts, letter for letter: an exchange keeps its shape and loses its content.
+"""Replaces texts with pseudonyms, letter for letter, so that an exchange retains its shape but loses its content.
 
-1. Every word of a text becomes another word of the same length and case, and equal words stay equal.
-2. Everything that the addon depends on is unchanged: tags, JSON syntax and keys, names of tools, roles, types, ids,
+1. A different word of the same length and case replaces each word of a text. Equal words remain equal.
+2. Elements that the addon depends on are unchanged: tags, JSON syntax and keys, names of tools, roles, types, ids,
    models.
-3. Only the backend's side is edited. The addon itself then generates the client's side from it, so the two match
-   without any knowledge of the addon's behavior in this module.
+3. Only the backend's side is edited. The addon itself then generates the client's side from the backend's, so that both
+   sides match although this module does not depend on the addon's behavior.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from toolsim.recordings.stream_text import EditedStr, edit_stream, parse_json
 from toolsim.wire.apis import APIS
 from toolsim.wire.json_codec import dump as dump_json
 
-# Fields whose strings are not free text: the APIs' own terms, and strings that programs match.
+# Fields whose strings are not free text, such as the APIs' own terms and strings that programs match.
 STRUCTURE = frozenset(
     {
         "code",
@@ -56,18 +56,18 @@ STRUCTURE = frozenset(
     }
 ).union(*(api.identifier_keys for api in APIS.values()))
 _KEPT = re.compile(
-    r"</?[A-Za-z_][\w.:-]*/?>"  # tags
-    r"|\\+[\"'](?:[A-Za-z_][\w.-]*)\\+[\"']\s*:|[\"'][A-Za-z_][\w.-]*[\"']\s*:"  # JSON keys, at any depth
+    r"</?[A-Za-z_][\w.:-]*/?>"  # Tags are kept.
+    r"|\\+[\"'](?:[A-Za-z_][\w.-]*)\\+[\"']\s*:|[\"'][A-Za-z_][\w.-]*[\"']\s*:"  # JSON keys are kept at any depth.
     r"|(?<=[\"']name[\"']:)\s*[\"'][\w.:-]+[\"']|(?<=[\"']name[\"']: )[\"'][\w.:-]+[\"']"  # a call's name
-    r"|\\+(?:u[0-9a-fA-F]{4}|[nrtbf\"\\/])"  # JSON escapes
+    r"|\\+(?:u[0-9a-fA-F]{4}|[nrtbf\"\\/])"  # JSON escapes are kept.
     r"|\b(?:true|false|null)\b"
-    r"|\b(?:fc|ctc|call|msg|resp|rs)_\w+"  # ids
+    r"|\b(?:fc|ctc|call|msg|resp|rs)_\w+"  # Ids of items are kept.
 )
 _WORD = re.compile(r"[^\W\d_]+|\d+")
 
 
 class Pseudonyms:
-    """Replaces words with other words, derived from ``key``; ``names`` (of tools) are unchanged."""
+    """Replacement of words with other words, derived from ``key``; ``names`` (of tools) are unchanged."""
 
     def __init__(self, names: Iterable[str], key: bytes | None = None) -> None:
         self._key = key or secrets.token_bytes(16)
@@ -84,22 +84,23 @@ class Pseudonyms:
         return "".join([*parts, _WORD.sub(self._word, text[done:])])
 
     def value(self, value: Any, key: str = "") -> Any:
-        """Return plain data of the same shape with other texts."""
+        """Return plain data of the same shape, with pseudonyms in its texts."""
         match value:
             case EditedStr():
                 return value
             case str() if key not in STRUCTURE:
                 return self.text(value)
             case list() if key == "bytes":
-                return None  # Token text as numbers.
+                return None  # Token text as numbers, which would reveal the words.
             case list():
                 return [self.value(item, key) for item in value]
-            case dict():  # Also below a key that is an API term, such as the schema of a property named "code".
+            # The texts are replaced even if the key is an API term, such as the schema of a property named "code".
+            case dict():
                 return {name: self.value(member, name) for name, member in value.items()}
         return value
 
     def stream(self, data: bytes) -> bytes:
-        """Return an event stream with the same events and other texts; a word can span several events."""
+        """Return an event stream with the same events and different texts; a word can span several events."""
         return edit_stream(data, self.text, self.value)
 
     def _word(self, found: re.Match[str]) -> str:
@@ -116,7 +117,7 @@ class Pseudonyms:
 
     def _letter(self, letter: str, chance: int) -> str:
         if letter.isdigit():
-            # Zeros neither appear nor vanish: JSON has no numbers with leading zeros.
+            # Zeros are neither added nor removed, because JSON does not allow numbers with leading zeros.
             return letter if letter == "0" else "123456789"[chance % 9]
         other = ascii_lowercase[chance % 26]
         return other.upper() if letter.isupper() else other
@@ -125,14 +126,14 @@ class Pseudonyms:
 def pseudonymise(path: Path, key: bytes | None = None) -> None:
     """Replace all texts of a recorded exchange. Raises OSError, or ValueError or FlowReadException for other files.
 
-    Needs mitmproxy's context, with the addon's options.
+    mitmproxy's context must contain the addon's options.
     """
     backend, client = recorded(path)
     request = parse_json((backend.request.raw_content or b"").decode("utf-8", "replace"))
     words = Pseudonyms(names_in(request), key)
     _change(backend, words)
     if unanswerable(backend, client) and client.response is not None:
-        # The addon cannot rebuild this answer, and the recorded one contains the real words.
+        # The addon cannot rebuild this answer, and the recorded answer contains the real words.
         client.response.raw_content = b""
     client.comment = words.text(client.comment)
     update_recording(client, replay(backend), answered=not unanswerable(backend, client))
@@ -155,7 +156,7 @@ def _change(flow: HTTPFlow, words: Pseudonyms) -> None:
 
 
 def names_in(value: Any) -> Iterator[str]:
-    """Yield the value of every key ``name``: names of tools, namespaces, and anything else that must keep its name."""
+    """Yield the value of every key ``name``, because tools, namespaces and so on must not be renamed."""
     match value:
         case dict():
             if isinstance(value.get("name"), str):

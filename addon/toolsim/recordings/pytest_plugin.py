@@ -1,4 +1,4 @@
-"""A plugin that pytest discovers automatically: a scripted model and recorded exchanges as backends for tests.
+"""Plugin that pytest discovers automatically, with a scripted model and recorded exchanges as backends for tests.
 
     def test_with_a_script(toolsim_model):
         toolsim_model.call("get_weather", city="Bonn")
@@ -13,7 +13,7 @@
         toolsim_replay("recordings", manifest="calls").assert_same()
 
 A test fails if it sends a request that was not recorded or has no answer in the script, even if the client handles the
-error; the message names the closest recording and the differences.
+error. The message names the closest recording and the differences.
 
 pytest loads this module in every project that has toolsim installed, so it does not import the rest of toolsim until a
 test needs it.
@@ -40,26 +40,26 @@ if TYPE_CHECKING:
 Value = str | int | bool | Sequence[str]
 
 NOT_RECORDED = "No recorded exchange began with this request"
-"""The beginning of the log line of a request that was not recorded; the rest names the closest recording."""
+"""Beginning of the log line of a request that was not recorded; the rest of the line names the closest recording."""
 NOTE, NORMALISE = "toolsim_capture", "normalise"
-"""The keys under which a recording stores the patterns of ignored text, as read by ``server_replay``."""
+"""Keys under which a recording stores the patterns of ignored text, which ``server_replay`` reads."""
 
 NORMALISERS: Mapping[str, str] = {
     "dates": r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?",
     "times": r"\b\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?\b",
     "ids": r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|\b[a-z]{2,10}[_-][0-9A-Za-z]{16,}|\b[0-9a-f]{16,}\b",
 }
-"""Named patterns for text that differs from run to run."""
+"""Named patterns for text that differs between runs."""
 
 
 class _Backend(Protocol):
     @property
     def unmatched(self) -> list[str]:
-        """The requests of this test that got no answer, with the reason."""
+        """The requests of this test that were not answered, each with the reason."""
 
 
 class ReplayServer:
-    """Served recordings. ``base_url``: for clients, with any API key."""
+    """Recordings that a proxy serves. ``base_url``: for clients, with any API key."""
 
     def __init__(self, files: Sequence[Path], settings: Sequence[str], proxy: Callable[[], Child]) -> None:
         self._files = files
@@ -70,7 +70,7 @@ class ReplayServer:
 
     @property
     def base_url(self) -> str:
-        """The base URL of the recorded answers; the first access starts the proxy."""
+        """Base URL of the recorded answers; the first access starts the proxy."""
         if self._proxy is None:
             self._proxy = self._make()
             self._start = len(self._proxy.log())
@@ -78,7 +78,7 @@ class ReplayServer:
 
     @property
     def unmatched(self) -> list[str]:
-        """The requests of this test that were not recorded: for each, the closest recording and the differences."""
+        """The requests of this test that were not recorded, each with the closest recording and the differences."""
         if self._proxy is None:
             return []
         lines = self._proxy.log()[self._start :].splitlines()
@@ -86,7 +86,7 @@ class ReplayServer:
         return [message for message in messages if NOT_RECORDED in message]
 
     def assert_same(self) -> None:
-        """Replay all recordings, and fail unless clients would get the same answers as when they were recorded."""
+        """Replay all recordings, and fail unless clients would receive the recorded answers."""
         command = [sys.executable, "-m", "toolsim.recordings.replay", *map(str, self._files)]
         command += [word for setting in self._settings for word in ("--set", setting)]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -108,16 +108,16 @@ class Recorder:
 
     @property
     def base_url(self) -> str:
-        """The base URL of the real answers; the first access starts the proxy."""
+        """Base URL of the real answers; the first access starts the proxy."""
         if self._proxy is None:
             self._proxy = self._make()
         return f"http://127.0.0.1:{self._proxy.port}/v1"
 
     def assert_same(self) -> None:
-        """Always succeed, because there are no earlier recordings."""
+        """Do nothing, because there are no earlier recordings to compare."""
 
     def finish(self, *, keep: bool) -> None:
-        """Stop the proxy; ``keep``: replace the folder's recordings with the new ones, if there are any."""
+        """Stop the proxy; ``keep``: replace the recordings in the folder with the new recordings, if any."""
         if self._proxy is None:
             return
         self._proxy.stop()
@@ -126,7 +126,7 @@ class Recorder:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
         for file in new:
-            # Written next to it first: the folder may be on another file system.
+            # A file is first copied next to its final path, since the folder can be on a different file system.
             part = self._folder / f".{file.name}.part"
             part.write_bytes(file.read_bytes())
             part.replace(self._folder / file.name)
@@ -140,7 +140,7 @@ _Start = Callable[[Sequence[str], Sequence[str]], "Child"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that determines when to record."""
+    """Add the option that controls recording."""
     parser.getgroup("toolsim").addoption(
         "--toolsim-record",
         choices=("once", "none", "all"),
@@ -158,9 +158,9 @@ def _toolsim_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def _toolsim_proxies(_toolsim_folder: Path) -> Iterator[_Start]:
-    """Proxies for the entire session, one per set of arguments and options."""
+    """Provide the proxies of the entire session, one for each set of arguments and options."""
     started: dict[tuple[tuple[str, ...], tuple[str, ...]], Child] = {}
-    numbers = count()  # Includes proxies that did not start.
+    numbers = count()  # The numbers include proxies that did not start.
 
     def start(words: Sequence[str], settings: Sequence[str]) -> Child:
         key = tuple(words), tuple(settings)
@@ -190,12 +190,12 @@ def toolsim_replay(
 ) -> Iterator[Callable[..., ReplayServer | Recorder]]:
     """Serve the recorded exchanges of a folder: ``toolsim_replay("recordings", manifest="calls").base_url``.
 
-    The folder is relative to the test's file, or an absolute path; a single file works too. By default it is a separate
-    folder for this test, ``recordings/MODULE/TEST``. Options are toolsim's, without the prefix; they override those
-    under which the exchanges were recorded.
+    The folder is an absolute path, or relative to the test's file; a single file is also accepted. By default it is a
+    separate folder for this test, ``recordings/MODULE/TEST``. Options are toolsim's, without the prefix. They override
+    the options under which the exchanges were recorded.
 
     ``record_from``: the base URL of a backend whose answers ``--toolsim-record`` records if the test passes.
-    ``normalise``: text that may differ from the recorded requests: regular expressions, or names of ``NORMALISERS``.
+    ``normalise``: text that can differ from the recorded requests, as regular expressions or names of ``NORMALISERS``.
     """
     backends = request.node.stash.setdefault(_BACKENDS, [])
     recorders: list[Recorder] = []
@@ -214,7 +214,7 @@ def toolsim_replay(
         if not files or not files[0].is_file():
             hint = "; pytest --toolsim-record=once records it" if record_from else ""
             pytest.fail(f"toolsim_replay: no .flow file at {path}{hint}", pytrace=False)
-        # Each recording answers any number of times, so that no test depends on which ones ran before.
+        # Each recording can answer any number of times, so that no test depends on the tests that ran before.
         reusing = [*settings, "server_replay_reuse=true"]
         patterns = [_pattern(name) for name in normalise]
 
@@ -244,7 +244,7 @@ def _recorder(path: Path, url: str, settings: Sequence[str], folder: Path) -> Re
 
 
 def _pattern(name: str) -> str:
-    """Return the pattern of a normalizer, which is given by name or as a pattern."""
+    """Return the pattern of a normalizer, given its name or the pattern itself."""
     pattern = NORMALISERS.get(name, name)
     try:
         re.compile(pattern)
@@ -255,10 +255,11 @@ def _pattern(name: str) -> str:
 
 
 def _normalised(files: Sequence[Path], patterns: Sequence[str], folder: Path) -> list[Path]:
-    """Return copies of recordings that contain the patterns of ignored text."""
+    """Return copies of recordings with the patterns of ignored text added."""
     from hashlib import sha256
 
-    # Not the rest of toolsim: imports of mitmproxy's addons emit warnings, which a test suite may turn into errors.
+    # Only mitmproxy.io is imported, because imports of mitmproxy's addons emit warnings, which a test suite might turn
+    # into errors.
     from mitmproxy.io import FlowWriter, read_flows_from_paths
 
     key = sha256(repr((files, patterns)).encode()).hexdigest()[:16]
@@ -293,10 +294,11 @@ def _toolsim_model_server() -> Iterator[ModelServer]:
 def toolsim_model(
     request: pytest.FixtureRequest, _toolsim_proxies: _Start, _toolsim_model_server: ModelServer
 ) -> Iterator[ScriptedModel]:
-    """Provide a model that returns the test's own answers and errors, behind a running proxy.
+    """Provide a model that returns answers and errors that the test specifies, behind a running proxy.
 
-    ``toolsim_model.answer("Hello")``, ``.call("get_weather", city="Bonn")``, ``.next_error(429)``; then ``.base_url``
-    for clients, and ``.asked`` and ``.assert_asked`` for the requests that the model received.
+    To specify them, use ``toolsim_model.answer("Hello")``, ``.call("get_weather", city="Bonn")`` and
+    ``.next_error(429)``. Clients use ``.base_url``. ``.asked`` and ``.assert_asked`` show the requests that the model
+    received.
     """
     from toolsim.recordings.child import in_front_of
     from toolsim.recordings.scripted_model import ScriptedModel
@@ -312,7 +314,7 @@ def toolsim_model(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
-    """Fail a test that sent requests without an answer; if it has failed anyway, add them to its report."""
+    """Fail a test that sent requests without an answer, or add the requests to the report of a failed test."""
     try:
         yield
     except BaseException:

@@ -1,13 +1,14 @@
 """Hides the secrets of an exchange before it is written.
 
-1. A text keeps its length: each hidden character becomes an ``x``. So the text of a stream can be joined, searched, and
-   split again at the same places: a key that arrived in ten deltas is found.
-2. A secret is hidden in the same way on both sides, so that a stored exchange can still be replayed; a call in any form
-   remains a call. A number remains a number (of ones), and ``null`` is not a secret.
-3. For headers, the rule is the opposite: anything not known to be harmless is hidden, since anyone can invent a header.
+1. A text retains its length, because an ``x`` replaces each hidden character. The text of a stream can therefore be
+   joined, searched, and split again at the same places, so that even a key in ten deltas is found.
+2. A secret is hidden in the same way on both sides, so that a stored exchange can still be replayed. A call in any form
+   remains a call, and a number remains a number (of ones). ``null`` is not a secret.
+3. For headers, the rule is the opposite. Every value not known to be harmless is hidden, since any program can invent a
+   header.
 4. JSON without secrets is unchanged, byte for byte.
 
-``secret_rules`` defines what a secret is; its patterns are bounded, so that time is linear in the text.
+``secret_rules`` defines secrets. Its patterns are bounded, so that the search takes linear time.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ from toolsim.wire.json_codec import dump, too_deep
 
 HIDDEN = "[redacted]"
 
-# A shorter secret can be an ordinary word, so it is hidden only where it was found, not everywhere.
+# Minimum length of a secret that is hidden everywhere. A shorter secret can be an ordinary word, and is hidden only
+# where it was found.
 _MIN_LEARNED = 8
-# Texts up to this length are cached, since they repeat from event to event.
+# Maximum length of texts that are cached, since short texts repeat from event to event.
 _MAX_CACHED = 200
 
-# A named value in a text, which can be JSON inside JSON: any number of backslashes before each quote. If the text after
-# it looks like the rest of a document, there is no value, because the quote closed a label such as "Password:".
+# A named value in a text, which can be JSON inside JSON, so that any number of backslashes can precede each quote. If
+# the following text looks like the rest of a document, the quote closed a label such as "Password:", which has no
+# value.
 _NAMED = re.compile(
     r"(?<![\w.-])(?P<name>[A-Za-z][\w.-]{0,63})(?:\\*[\"'`]|\*{1,2})?"
     r"(?:\s{0,8}(?:=>|:=|[:=])\s{0,8}(?P<open>\\*[\"'`]|<\|\\*\"\|>)(?!\s{0,8}(?:[,:}\])]|\\*[\"'`]))"
@@ -47,11 +50,12 @@ _NAMED = re.compile(
     r"|(?:[ \t]{0,4}(?:=>|:=|=)|:)[ \t]{0,4}(?=[^\s\"'`&;,<>\\{\[(]))"
 )
 _ITEM = re.compile(r"[\s,]{0,64}(?P<open>\\*[\"'`]|<\|\\*\"\|>)")
-# Closing brackets at the end belong to the surroundings of the value.
+# Closing brackets at the end do not belong to the value.
 _BARE = re.compile(r"[^\s\"'`&;,<>\\{\[(]{4,8192}(?<![)\]}])")
-# The last entry is Gemma's quotation mark.
+# Patterns of closing quotes; the last entry is Gemma's quotation mark.
 _CLOSE = {quote: re.compile(rf"\\*{quote}") for quote in "\"'`"} | {">": re.compile(r"<\|\\*\"\|>")}
-# <password>, <parameter=password>, <parameter name="password"> and <arg_key>password</arg_key><arg_value>, or an end.
+# Matches <password>, <parameter=password>, <parameter name="password">, <arg_key>password</arg_key><arg_value>, and end
+# tags.
 _TAG = re.compile(
     r"</(?P<closed>[\w.:｜-]{1,128})"
     r"|<(?:arg_key>|[\w.:｜-]{0,64}parameter(?:=| name=\\*\")|(?:[\w.-]{1,64}:)?)(?P<name>[A-Za-z][\w.-]{0,63})"
@@ -59,16 +63,16 @@ _TAG = re.compile(
 )
 _TAG_END = re.compile(r"[\s=>]")
 
-# Escaped whitespace in JSON inside JSON, whose letter would be mistaken for the start of the next word.
+# Escaped whitespace in JSON inside JSON, whose letter could be mistaken for the start of the next word.
 _ESCAPED_SPACE = re.compile(r"\\[nrt]")
-# Keywords under which a schema contains values of the described property.
+# Keywords under which a schema contains values of the property it describes.
 _SCHEMA_VALUES = frozenset({"default", "const", "enum", "examples", "value"})
 _OF_SERVERS = ("headers", "server_url")
 _ORIGIN = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?:(?P<user>[^/?#]*)@)?(?P<host>[^/?#@]*)")
 _DATA_URL = re.compile(r"\bdata:(?P<type>[\w/+.-]{0,64}(?:;[\w=.+-]{1,64}){0,4}),(?P<data>[\w+/%=.~-]{8,})")
 _STREAM_STARTS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _STREAM_BLANK = b"\xef\xbb\xbf\r\n "
-# Line breaks are not masked: in JSON inside JSON they are escaped and therefore longer, and both sides must match.
+# Line breaks are not masked. In JSON inside JSON they are escaped and therefore longer, but both sides must match.
 _MASKED = re.compile(r"\\+[nr]|[^\r\n\\]+|\\+")
 _CONSTANTS = frozenset({"null", "true", "false", "None", "True", "False"})
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
@@ -76,7 +80,7 @@ _DIGIT = re.compile(r"[0-9]")
 
 
 class Redactor:
-    """Hides the secrets of one exchange.
+    """Redactor of the secrets in one exchange.
 
     Secrets found in headers and queries (``learn``) are hidden in all later texts.
     """
@@ -85,13 +89,13 @@ class Redactor:
         self._learned: set[str] = set()
         self._known: re.Pattern[str] | None = None
         self._short_defaults: list[re.Pattern[str]] = []
-        # The events of a stream repeat the same few strings.
+        # Redacted form of each short text, because the events of a stream repeat the same few strings.
         self._seen: dict[str, str] = {}
 
     # -- learning --
 
     def learn(self, headers: Iterable[tuple[str, str]], path: str) -> None:
-        """Learn texts that must not occur anywhere: credentials in headers and in the query of a path."""
+        """Learn texts that must not occur anywhere, namely credentials in headers and in the query of a path."""
         for name, value in headers:
             if is_secret_parameter(name):
                 self._note(_credentials(name.lower(), value))
@@ -109,9 +113,9 @@ class Redactor:
         self._seen = {}
 
     def learn_schemas(self, document: Any) -> None:
-        """Learn the secrets in tool schemas, such as the default of a key: the manifest repeats them as text.
+        """Learn the secrets in tool schemas, such as the default of a key, because the manifest repeats them as text.
 
-        A short one is hidden only after the name of its property.
+        A short secret is hidden only after the name of its property.
         """
         found = {pair for pair in _schema_secrets(document) if pair[1] and pair[1] != HIDDEN}
         self._note(secret for _, secret in found)
@@ -131,7 +135,7 @@ class Redactor:
             if lower in DROPPED_HEADERS or lower.startswith(DROPPED_PREFIXES):
                 continue
             if lower == "user-agent":
-                product = re.match(r"\S*(?: v?\d[\w.]*)?", value)  # The other headers describe the machine.
+                product = re.match(r"\S*(?: v?\d[\w.]*)?", value)  # All other parts of the value describe the machine.
                 value = product[0] if product else ""
             harmless = lower in KEPT_HEADERS or lower.startswith(KEPT_PREFIXES)
             kept.append((name, self.text(value) if harmless else HIDDEN))
@@ -172,19 +176,19 @@ class Redactor:
         return "".join([*characters, text[done:]])
 
     def value(self, value: Any) -> Any:
-        """Return plain data without secrets: the same object if it contains none."""
+        """Return plain data without secrets; the same object if it contains no secrets."""
         return self._walk(value, self.text)
 
     def body(self, data: bytes, content_type: str) -> bytes:
-        """Return a body without secrets: JSON, an event stream, or any other text; never raises."""
+        """Return a body without secrets, whether it is JSON, an event stream, or any other text. Never raises."""
         text = data.decode("utf-8", "surrogateescape")
         try:
             is_stream = content_type.partition(";")[0].strip().lower() == "text/event-stream"
-            # Some streams are labeled as JSON.
+            # Some servers label streams as JSON.
             if is_stream or data.lstrip(_STREAM_BLANK).startswith(_STREAM_STARTS):
                 return edit_stream(data, self.text, self.value, self.text)
             if '"logprob"' in text and too_deep(text):
-                # Its secrets can be split across tokens, which are not joined at this depth.
+                # Secrets can be split across tokens, which are not joined at this depth.
                 return b"{}"
             document = parse_json(text)
             # In a non-streamed body, only the tokens of logprobs are pieces of a text.
@@ -232,7 +236,7 @@ class Redactor:
             position = end
 
     def _walk(self, value: Any, text: Callable[[str], str], name: str = "", *, secret: bool = False) -> Any:
-        """Return ``value`` itself if nothing is hidden. ``secret``: whether strings in ``value`` are secrets."""
+        """Return ``value``, as the same object if nothing is hidden. ``secret``: whether its strings are secrets."""
         match value:
             case EditedStr():
                 return value
@@ -253,9 +257,9 @@ class Redactor:
             return _for_server(value)
         secret = is_secret_name(key) and not isinstance(value, dict)
         if key == "token" and "logprob" in parent:
-            secret = False  # A piece of the model's text.
+            secret = False  # The string is a piece of the model's text.
         if key in _SCHEMA_VALUES and is_secret_name(parent_name):
-            secret = not isinstance(value, dict)  # The schema of a secret.
+            secret = not isinstance(value, dict)  # The object is the schema of a secret rather than its value.
         return self._walk(value, text, key, secret=secret)
 
 
@@ -273,7 +277,7 @@ def _for_server(value: Any) -> Any:
 
 
 def _data_of(url: re.Match[str]) -> str:
-    """Return the text in a data URL, "" if it contains anything else."""
+    """Return the text in a data URL, or "" if it contains any other data."""
     try:
         if url["type"].endswith(";base64"):
             return base64.b64decode(url["data"] + "===", altchars=b"-_" if "-" in url["data"] else None).decode()
@@ -283,7 +287,7 @@ def _data_of(url: re.Match[str]) -> str:
 
 
 def _elements(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the contents of elements with a secret's name, unless they contain other elements."""
+    """Yield the contents of elements that have a secret's name and contain no other elements."""
     opened: dict[str, int] = {}
     latest = ""
     for found in _TAG.finditer(text):
@@ -323,7 +327,7 @@ def _mask(found: re.Match[str]) -> str:
 
 
 def _end_of_string(text: str, start: int, opening: str) -> int:
-    """Return the end of a quoted value, which is a quote escaped no more deeply than the opening one."""
+    """Return the end of a quoted value, at a quote that is escaped no more deeply than the opening quote."""
     for found in _CLOSE[opening[-1]].finditer(text, start):
         if len(found[0]) <= len(opening):
             return found.start()
@@ -331,7 +335,7 @@ def _end_of_string(text: str, start: int, opening: str) -> int:
 
 
 def _credentials(name: str, value: str) -> Iterator[str]:
-    """Yield the secrets in a header's value."""
+    """Yield the secrets in the value of a header."""
     if name.endswith("cookie"):
         for pair in value.split(";"):
             yield pair.partition("=")[2].strip(' \t"')
@@ -356,7 +360,7 @@ def _default_of(name: str, secret: str) -> re.Pattern[str]:
 
 
 def _schema_secrets(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yield (name, value) for the strings that schemas define as values of properties with a secret's name."""
+    """Yield the name and value of each string that a schema defines as the value of a property with a secret's name."""
     match value:
         case dict():
             if value.get("type") == "mcp" and isinstance(headers := value.get("headers"), dict):

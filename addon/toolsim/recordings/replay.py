@@ -1,7 +1,7 @@
-"""Replays recorded exchanges through the addon's own hooks, as mitmproxy calls them for a live one.
+"""Replays recorded exchanges through the addon's own hooks, called as mitmproxy calls them for a live exchange.
 
 ``toolsim replay [--update] [--cut SEED] PATH…`` replays files and folders, and fails if the addon's output differs from
-the recorded one; ``--update`` writes the new output into them.
+the recorded output. ``--update`` writes the new output to the files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Cut = Callable[[bytes], Iterable[bytes]]
 
 
 def uncut(data: bytes) -> list[bytes]:
-    """Deliver a body in one piece."""
+    """Return a body as a single chunk."""
     return [data] if data else []
 
 
@@ -51,8 +51,8 @@ def cut_by(chance: random.Random) -> Cut:
 def replay(stored: HTTPFlow, cut: Cut = uncut, *, by_hand: Collection[str] = ()) -> HTTPFlow:
     """Return the client's side that the addon now generates from the backend's side of a recorded exchange.
 
-    ``cut`` splits a stream into chunks; ``by_hand``: names of options that override the recorded ones, in addition to
-    options with values other than the default. Needs mitmproxy's context, with the addon's options.
+    ``cut`` splits a stream into chunks; ``by_hand``: names of options that override the recorded options, as do options
+    with values other than the default. mitmproxy's context must contain the addon's options.
     """
     addon = ToolSim(alone=True, by_hand=by_hand)
     addon.configure({"toolsim_backend"})
@@ -80,7 +80,7 @@ def replay(stored: HTTPFlow, cut: Cut = uncut, *, by_hand: Collection[str] = ())
 
 
 def _streamed(flow: HTTPFlow, body: bytes, cut: Cut) -> Iterator[bytes]:
-    """Feed a streamed answer as ``ExchangeStream`` does."""
+    """Feed a streamed answer to the addon as ``ExchangeStream`` does."""
     assert flow.response is not None
     stream = flow.response.stream
     assert callable(stream)
@@ -93,7 +93,7 @@ def _streamed(flow: HTTPFlow, body: bytes, cut: Cut) -> Iterator[bytes]:
 
 
 def replay_file(path: Path, cut: Cut = uncut, *, update: bool = False, by_hand: Collection[str] = ()) -> Result:
-    """Replay a file and compare; ``update``: write a new output into it. The result does not depend on ``update``."""
+    """Replay a file and compare the result; ``update``: afterwards, write a new output to the file."""
     try:
         backend, client = recorded(path)
     except (ValueError, FlowReadException) as problem:
@@ -109,7 +109,7 @@ def replay_file(path: Path, cut: Cut = uncut, *, update: bool = False, by_hand: 
 
 
 def update_recording(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> None:
-    """Update the recorded client's side to the addon's output, but keep the recorded times and random ids."""
+    """Update the client's side of a recording to the addon's output, but retain the recorded times and random ids."""
     made.request.timestamp_start = client.request.timestamp_start
     made.request.timestamp_end = client.request.timestamp_end
     client.request = made.request
@@ -130,7 +130,7 @@ def update_recording(client: HTTPFlow, made: HTTPFlow, *, answered: bool) -> Non
 
 
 def unanswerable(backend: HTTPFlow, client: HTTPFlow) -> str:
-    """Return why an answer cannot be replayed, or "": a recording contains only the data that the backend sent."""
+    """Return why an answer cannot be replayed, or "". A recording contains only data that the backend sent."""
     note = backend.metadata[NOTE]
     if note["missing_bytes"]:
         return "the answer was too long to be recorded completely: only the request is compared"
@@ -145,7 +145,7 @@ def unanswerable(backend: HTTPFlow, client: HTTPFlow) -> str:
 
 
 def summary(results: Sequence[Result]) -> str:
-    """Return the outcome of several replays in one line."""
+    """Return the outcome of several replays as one line."""
     count, differing = len(results), sum(not result.same for result in results)
     return f"{count} recorded exchange{'s' * (count != 1)}, {differing or 'none'} differ{'s' * (differing == 1)}"
 
@@ -154,7 +154,7 @@ async def _main(arguments: argparse.Namespace) -> int:
     master = Master(Options())
     try:
         master.options.set(*arguments.set, defer=True)
-        # Checks the options, and logs errors in them.
+        # The addon checks the options, and logs errors in them.
         master.addons.add(ToolSim())  # type: ignore[no-untyped-call]
     except OptionsError as problem:
         print(problem, file=sys.stderr)
@@ -181,7 +181,7 @@ async def _main(arguments: argparse.Namespace) -> int:
 
 
 def parser() -> Parser:
-    """Return the parser of the command."""
+    """Return the parser of the replay command."""
     made = Parser(prog="toolsim replay", description="Replay recorded exchanges and compare.")
     made.add_argument("paths", nargs="+", type=Path, help=".flow files, or folders with such files")
     made.add_argument("--update", action="store_true", help="write the new output to the files")
@@ -198,7 +198,7 @@ def parser() -> Parser:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Replay files and folders; return the exit code. Raises UsageError."""
+    """Replay files and folders, and return the exit code. Raises UsageError."""
     arguments = parser().parse_args(words)
     own = {"--update": arguments.update, "--cut": arguments.cut is not None, "--junit": arguments.junit is not None}
     others = {"--model": arguments.model, "--key-env": arguments.key_env, "--out": arguments.out is not None}

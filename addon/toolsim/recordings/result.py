@@ -1,4 +1,4 @@
-"""The results of replaying recorded exchanges; also as JUnit's XML, which CI systems display."""
+"""Results of replaying recorded exchanges, also as JUnit XML, which CI systems display."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result for one file. ``note``: parts that could not be compared; ``problem``: why the comparison failed."""
+    """Result for one file. ``note``: parts that could not be compared; ``problem``: the reason for a failure."""
 
     path: Path
     differences: tuple[Difference, ...] = ()
@@ -26,7 +26,7 @@ class Result:
 
     @property
     def same(self) -> bool:
-        """Whether everything is as recorded."""
+        """Whether the output is the same as recorded."""
         return not self.differences and not self.problem
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ class Result:
 
 
 def junit(results: Sequence[tuple[Result, float]]) -> bytes:
-    """Return the report of results, each given with its duration in seconds: one test case per file."""
+    """Return a report with one test case per file, given the results with their durations in seconds."""
     failures = sum(bool(result.differences) and not result.problem for result, _ in results)
     errors = sum(bool(result.problem) for result, _ in results)
     suite = ElementTree.Element(

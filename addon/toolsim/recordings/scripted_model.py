@@ -1,7 +1,8 @@
-"""A model whose answers, faults and pace are scripted by a test, served over HTTP from a thread of the test's process.
+"""A model whose answers, faults and pace a test scripts, served over HTTP from a thread of the test's process.
 
-``ScriptedModel`` contains the script of one test and the requests it received; ``ModelServer`` presents the current one
-as a text-only backend. A mitmdump with the addon runs in front of it, so a test's client gets real calls over any API.
+``ScriptedModel`` contains the script of one test and the received requests; ``ModelServer`` presents the current model
+as a text-only backend. A mitmdump with the addon runs in front of the server, so that a test's client receives real
+calls over any API.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MODEL = "scripted"
 DEFAULT_TAG = "tool_call"
 
 Part = str | tuple[str, Mapping[str, Any]]
-"""A piece of an answer: text, or a call as its tool's name and arguments."""
+"""Piece of an answer: text, or a call as the name and arguments of a tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class _Answer:
 class ScriptedModel:
     """The model of one test. ``base_url``: for clients of any of the three APIs, with any API key.
 
-    ``asked``: each request, in order. The first access to ``base_url`` starts the proxy.
+    ``asked``: all requests, in order. The first access to ``base_url`` starts the proxy.
     """
 
     def __init__(self, start: Callable[[Sequence[str]], int]) -> None:
@@ -74,7 +75,7 @@ class ScriptedModel:
 
     @property
     def base_url(self) -> str:
-        """The base URL of the proxy in front of the model."""
+        """Base URL of the proxy in front of the model."""
         if self._port is None:
             self._port = self._start(
                 [f"toolsim_{name}={text}" for name, texts in self._settings.items() for text in texts]
@@ -82,7 +83,7 @@ class ScriptedModel:
         return f"http://127.0.0.1:{self._port}/v1"
 
     def set_option(self, name: str, *texts: str) -> None:
-        """Set a toolsim option, named without its prefix. Raises RuntimeError if the proxy has been started."""
+        """Set a toolsim option, named without its prefix. Raises RuntimeError if the proxy has already been started."""
         if self._port is not None:
             raise RuntimeError("toolsim_model: set options before reading base_url")
         self._settings[name] = texts
@@ -90,12 +91,12 @@ class ScriptedModel:
     def answer(
         self, *parts: Part, when: str = "", delay: float = 0.0, pause: float = 0.0, cut: int | None = None
     ) -> None:
-        """Add an answer: texts and calls, each call as a pair ``("get_weather", {"city": "Bonn"})``.
+        """Add an answer of texts and calls, each call as a pair such as ``("get_weather", {"city": "Bonn"})``.
 
-        Without ``when``, it answers one request, in order. With ``when``, a regular expression, it answers all requests
-        whose question or tool outputs match; if several answers match, the latest is used. ``delay``: seconds before
-        the first event; ``pause``: seconds after each event. ``cut``: the number of events after which the server
-        breaks off.
+        Without ``when``, the answer is for one request, in order. With ``when``, a regular expression, it is for all
+        requests whose question or tool outputs match; if several answers match, the latest is used. ``delay``: seconds
+        before the first event; ``pause``: seconds after each event. ``cut``: the number of events after which the
+        server breaks off.
         """
         made = _Answer(parts, delay, pause, cut)
         if when:
@@ -104,22 +105,22 @@ class ScriptedModel:
             self._ordered.append(made)
 
     def call(self, name: str, /, **arguments: Any) -> None:
-        """Add an answer that consists of one call, in order."""
+        """Add an answer for the next request in order, which consists of one call."""
         self.answer((name, arguments))
 
     def next_error(self, status: int, message: str = "", *, retry_after: int | None = None) -> None:
-        """Answer the next request, regardless of its content, with an HTTP error."""
+        """Add an HTTP error as the answer to the next request, regardless of the request's content."""
         kind = {429: "rate_limit_error"}.get(status, "invalid_request_error" if status < 500 else "server_error")
         error = ApiError(message or f"HTTP {status}, as scripted.", kind, status=status, retry_after=retry_after)
         self._errors.append(_Answer(error=error))
 
     @property
     def remaining(self) -> int:
-        """The number of unused answers and errors, not counting answers with a pattern."""
+        """Number of unused answers and errors, without answers that have a pattern."""
         return len(self._ordered) + len(self._errors)
 
     def assert_asked(self, pattern: str, *, times: int | None = None) -> None:
-        """Fail unless a question or a tool output matches the regular expression, in ``times`` requests if given."""
+        """Fail unless a question or a tool output matches the regular expression; ``times``: in that many requests."""
         found = sum(_matches(re.compile(pattern, re.IGNORECASE), asked) for asked in self.asked)
         wanted = found > 0 if times is None else found == times
         if not wanted:
@@ -130,7 +131,7 @@ class ScriptedModel:
             )
 
     def take(self, asked: SeenRequest) -> _Answer:
-        """Return the answer to a request; a request without an answer gets an error, and fails its test."""
+        """Return the answer to a request. A request without an answer results in an error, and fails its test."""
         self.asked.append(asked)
         if self._errors:
             return self._errors.pop(0)
@@ -145,7 +146,7 @@ class ScriptedModel:
 
 
 class ModelServer:
-    """Serves the current model on any free port of 127.0.0.1, on an event loop in a thread, until ``stop``."""
+    """Server of the current model on any free port of 127.0.0.1, on an event loop in a thread, until ``stop``."""
 
     apis = (RESPONSES, CHAT)
 
@@ -159,7 +160,7 @@ class ModelServer:
 
     @property
     def url(self) -> str:
-        """The base URL of the bare model."""
+        """Base URL of the model itself, without a proxy."""
         return f"http://127.0.0.1:{self._loopback.port}/v1"
 
     def close(self) -> None:
@@ -173,17 +174,17 @@ class ModelServer:
         asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def start(self) -> None:
-        """Nothing to start."""
+        """Do nothing, because the model needs no start."""
 
     async def stop(self) -> None:
-        """Nothing to release."""
+        """Do nothing, because the model uses no resources."""
 
     async def models(self) -> Sequence[str]:
         """Return the name of the only model."""
         return [MODEL]
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request; its usage counts words as tokens."""
+        """Answer one request. The token counts are counts of words."""
         messages, model = messages_of(request), self.current
         if model is None:
             yield Failed(ApiError("No test is running.", status=503))
@@ -199,7 +200,7 @@ class ModelServer:
         text = _text(answer.parts, catalogs[0].tag if catalogs else DEFAULT_TAG)
         for number, piece in enumerate(pieces(text)):
             if number == answer.cut:
-                # Without ``Closed``, the server just ends the answer.
+                # Without ``Closed``, the server cuts off the answer.
                 return
             yield TextDelta(piece)
             await asyncio.sleep(answer.pause)

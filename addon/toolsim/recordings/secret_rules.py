@@ -1,4 +1,4 @@
-"""The definition of secrets, as tables: names of fields and headers, and texts that look like secrets.
+"""Definition of secrets as tables of field and header names, and of patterns for texts that look like secrets.
 
 Every pattern is bounded, so that matching takes linear time.
 """
@@ -35,7 +35,7 @@ KEPT_HEADERS = frozenset(
         "x-should-retry",
     }
 ).union(*(api.headers for api in APIS.values()))
-"""Headers whose values are kept (after the rules for texts), as are those that begin with one of ``KEPT_PREFIXES``."""
+"""Headers whose values are retained (after the rules for texts), like headers with one of ``KEPT_PREFIXES``."""
 KEPT_PREFIXES = ("x-toolsim-", "x-ratelimit-")
 
 DROPPED_HEADERS = frozenset(
@@ -74,13 +74,14 @@ SECRET_NAME = re.compile(
     r"|authorization|credentials?|cookie|bearer)$"
 )
 """Names, in snake case, of fields, parameters and headers that contain secrets."""
-# "key" alone is too common for a field name, but Google uses it as a URL parameter, and many headers end in it.
+# "key" alone is too common as a field name, but Google uses it as a URL parameter, and many header names end with it.
 _SECRET_PARAMETER = re.compile(r"(?:^|_)(?:key|sig|signature|code|sid|auth|session)$")
 
 PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("OpenAI and similar", re.compile(r"\bsk-(?P<secret>[\w-]{8,512})")),
     (
-        "other vendors",  # their prefixes are also words: without a digit, the text is the name of a tool
+        # Prefixes that are also words. A text without a digit after such a prefix is the name of a tool.
+        "other vendors",
         re.compile(r"\b(?:[spr]k|sess|gsk|hf|xai|pplx|nvapi|r8|glpat)[-_](?=[\w-]{0,64}\d)(?P<secret>[\w-]{8,512})"),
     ),
     ("GitHub", re.compile(r"\b(?:gh[pousr]|github_pat)_(?P<secret>\w{8,512})")),
@@ -118,7 +119,7 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         "user of curl",
         re.compile(r"(?<!\S)(?:-u|--user)[ =]\\*[\"']?(?P<secret>[^\s\"':\\]{1,64}:[^\s\"'\\]{4,256})"),
     ),
-    (  # the password may contain "@"
+    (  # The password can contain "@".
         "user and password of a URL",
         re.compile(r"\b(?i:[a-z][a-z0-9+.-]{1,20})://(?P<secret>[^\s/\"'<>\\]{1,256})@"),
     ),
@@ -134,18 +135,18 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?P<secret>(?:[^-]|-(?!----))++)"),
     ),
 )
-"""Texts that look like secrets; the group ``secret`` is hidden."""
+"""Patterns of texts that look like secrets; only the group ``secret`` is hidden."""
 
 
 @lru_cache(maxsize=4096)
 def is_secret_name(name: str) -> bool:
-    """Return whether a field, parameter or header of this name contains a secret."""
+    """Return whether a field, parameter or header with this name contains a secret."""
     return SECRET_NAME.search(_snake(name)) is not None
 
 
 @lru_cache(maxsize=4096)
 def is_secret_parameter(name: str) -> bool:
-    """Return whether a URL parameter or header of this name contains a secret, with more names than for fields."""
+    """Return whether a URL parameter or header with this name contains a secret. More names count than for fields."""
     return is_secret_name(name) or _SECRET_PARAMETER.search(_snake(name)) is not None
 
 

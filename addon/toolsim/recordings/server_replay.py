@@ -1,12 +1,12 @@
-"""``mitmdump -S FILE -s addon/toolsim.py``: recorded answers of a backend for live clients.
+"""``mitmdump -S FILE -s addon/toolsim.py``: serves recorded answers of a backend to live clients.
 
 mitmproxy's own server replay looks for a stored flow with the same request, but only after the addon's hooks. By then
-the live request has been rewritten, while the recorded one is the client's original. So a live request is matched
-before it is rewritten (``ServerReplay``, listed before ToolSim), and afterwards the stored answer is registered for the
-rewritten request (``Handover``, listed after it). mitmproxy then sends the answer, which passes through the ordinary
-hooks.
+the live request has been rewritten, while the recorded request is the client's original. A live request is therefore
+matched before it is rewritten (``ServerReplay``, listed before ToolSim). Afterwards, the stored answer is registered
+for the rewritten request (``Handover``, listed after ToolSim). mitmproxy then sends the answer, which passes through
+the ordinary hooks.
 
-Hosts, ports and secrets are ignored; a client that addresses the listener itself is served too.
+Hosts, ports and secrets are ignored. Clients that address the listener itself are also served.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ logger = logging.getLogger(__name__)
 
 NOT_RECORDED = "No recorded exchange began with this request"
 NORMALISE = "normalise"
-"""The key in a recording's note for patterns of text that is ignored when requests are compared."""
+"""Key in a recording's note for patterns of text that is ignored when requests are compared."""
 _MAX_SHOWN = 5
 
-# A hidden secret; its length does not matter here.
+# Matches a hidden secret, whose length is irrelevant here.
 _HIDDEN = re.compile("x{4,}")
 
 
 class ServerReplay:
-    """Recognizes requests whose answer was recorded."""
+    """Addon that recognizes requests whose answers were recorded."""
 
     def __init__(self) -> None:
         self.handover = Handover()
@@ -58,7 +58,7 @@ class ServerReplay:
         request, playback = flow.request, _playback()
         if playback is None:
             return
-        # Files can be loaded at any time. mitmproxy's ``update`` hook would report that, but it is also called after
+        # Files can be loaded at any time. mitmproxy's ``update`` hook would report this, but it is also called after
         # every other hook.
         _drop_clients_sides(playback)
         if flow.response is not None or not route.endpoint(request.path):
@@ -72,7 +72,7 @@ class ServerReplay:
                     stored.request.port,
                 )
                 self.handover.redirected.add(flow.id)
-                # The recording's note marks this as a request for a model, regardless of its API.
+                # The note of the recording marks the flow as a request for a model, regardless of its API.
                 flow.metadata[NOTE] = stored.metadata[NOTE]
 
     def request(self, flow: HTTPFlow) -> None:
@@ -82,7 +82,7 @@ class ServerReplay:
             return
         if route.api_of(flow.request.method, flow.request.path) is None:
             return
-        from toolsim.recordings.compare import differences  # for the user
+        from toolsim.recordings.compare import differences  # The user sees the differences in the log.
 
         nearest: tuple[HTTPFlow, list[str]] | None = None
         wanted = cache(lambda patterns: _comparable(flow, patterns))
@@ -102,7 +102,7 @@ class ServerReplay:
 
 
 class Handover:
-    """Passes a recorded answer to mitmproxy's server replay, for the rewritten request."""
+    """Addon that passes a recorded answer to mitmproxy's server replay, for the rewritten request."""
 
     def __init__(self) -> None:
         self.found: dict[str, HTTPFlow] = {}
@@ -136,7 +136,7 @@ class Handover:
             _take(playback, handed)
 
     def error(self, flow: HTTPFlow) -> None:
-        """Also remove the answer if the client disconnects."""
+        """Remove the answer if the client disconnects."""
         self.responseheaders(flow)
 
 
@@ -168,7 +168,7 @@ def _stored(playback: ServerPlayback) -> Iterator[HTTPFlow]:
 
 
 def _drop_clients_sides(playback: ServerPlayback) -> None:
-    """Keep only the backend's sides of exchanges, because an answer written by toolsim must not be rewritten again."""
+    """Keep only the backend's side of each exchange, because toolsim must not rewrite its own answers again."""
     for stored in list(_stored(playback)):
         if stored.metadata[NOTE].get("side") == "client":
             _take(playback, stored)
@@ -184,7 +184,7 @@ def _take(playback: ServerPlayback, flow: HTTPFlow) -> None:
 
 
 def _comparable(flow: HTTPFlow, patterns: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the compared parts of a request, without secrets and matches of the patterns, as in recordings."""
+    """Return the compared parts of a request, without secrets (as in recordings) and matches of the patterns."""
     from toolsim.recordings.capture import clean
 
     copy: HTTPFlow = flow.copy()  # type: ignore[no-untyped-call]

@@ -1,7 +1,7 @@
 """Edits the texts of an event stream, whose words and secrets can span several events.
 
-Strings that arrive in pieces are joined, edited as one text of the same length, and split again at the same places.
-Unchanged events stay the same, byte for byte.
+Strings that arrive in pieces are joined, edited as one text of the same length, and split again at the same places. The
+bytes of unchanged events remain the same.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ Edit = Callable[[str], str]
 
 _BOM = "\ufeff"
 
-# Strings that a stream sends piece by piece.
+# Keys of strings that a stream sends piece by piece.
 _PIECES = frozenset[str]().union(*(api.delta_text_keys for api in APIS.values()))
 _PLACE = ("type", "item_id", "output_index", "content_index", "summary_index", "index")
 
 
 class EditedStr(str):
-    """A text that was edited as part of a longer one, and is not edited again with the rest of its event."""
+    """A text that was edited as part of a longer text, and is not edited again with the rest of its event."""
 
     __slots__ = ()
 
 
 MAX_DEPTH = 100
-"""Maximum nesting of a document: functions that walk through it need several calls per level."""
+"""Maximum nesting depth of a document, because functions that walk through it need several calls per level."""
 
 
 def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit = str) -> bytes:
@@ -39,9 +39,9 @@ def edit_stream(data: bytes, text: Edit, value: Callable[[Any], Any], line: Edit
 
     ``text`` edits texts that arrive in pieces, and must keep their length. ``value`` edits the JSON of an event, and
     returns the same object if it changes nothing. ``line`` edits lines without JSON. An event that is nested too deeply
-    to be walked loses its data.
+    to be traversed loses its data.
     """
-    # Split as bytes, because str.splitlines also splits at U+2028.
+    # The stream is split as bytes, because str.splitlines also splits at U+2028.
     lines = [raw.decode("utf-8", "surrogateescape") for raw in data.splitlines(keepends=True)]
     if lines and lines[0].startswith(_BOM):
         lines[:1] = [_BOM, lines[0][1:]]
@@ -69,7 +69,7 @@ class _Event:
 
 
 def _events(lines: Iterable[str]) -> Iterator[_Event]:
-    """Group the lines of a stream: the ``data`` lines of an event can form one document, or one per line."""
+    """Group the lines of a stream. The ``data`` lines of an event form one document, or one document per line."""
     data: list[str] = []
     for line in [*lines, ""]:
         if line.startswith("data:"):
@@ -85,7 +85,7 @@ def _events(lines: Iterable[str]) -> Iterator[_Event]:
 
 
 def _payload(line: str) -> str:
-    return line[5:]  # The line end is included, since it is whitespace in JSON.
+    return line[5:]  # The line end is included, because JSON treats it as whitespace.
 
 
 def _line_end(line: str) -> str:
@@ -93,7 +93,7 @@ def _line_end(line: str) -> str:
 
 
 def _parse(text: str) -> Any:
-    """Return the JSON object or array in a text, None if there is none, ``_TooDeep`` if it is nested too deeply."""
+    """Return the JSON object or array in a text, None if it has none, or ``_TooDeep`` if it is nested too deeply."""
     try:
         document = json.loads(text)
     except ValueError:
@@ -119,11 +119,11 @@ def is_deep(document: Any, text: str) -> bool:
 
 
 class _TooDeep(dict[str, Any]):
-    """A placeholder for data that is too deep to be walked, and therefore to be edited; it is written as ``{}``."""
+    """Placeholder for data that is nested too deeply to be edited; it is written as ``{}``."""
 
 
 def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
-    """Edit in place the texts that arrive in pieces; return the numbers of the changed documents."""
+    """Edit the texts that arrive in pieces in place, and return the numbers of the changed documents."""
     texts: dict[tuple[Any, ...], list[tuple[int, dict[str, Any], str]]] = defaultdict(list)
     for number, document in enumerate(documents):
         for place, owner, key in pieces_of(document):
@@ -137,7 +137,7 @@ def edit_pieces(documents: Iterable[Any], text: Edit) -> set[int]:
             end = start + len(owner[key])
             if whole[start:end] != edited[start:end]:
                 if "bytes" in owner:
-                    owner["bytes"] = None  # These fields repeat the token.
+                    owner["bytes"] = None  # The ``bytes`` of a token repeat its text.
                 touched.add(number)
             owner[key] = EditedStr(edited[start:end])
             start = end
@@ -160,12 +160,12 @@ def pieces_of(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[A
             for position, item in enumerate(value):
                 index = item.get("index", position) if isinstance(item, dict) else position
                 if isinstance(item, dict) and "logprob" in item and place[-1:] != ("top_logprobs",):
-                    index = 0  # Consecutive tokens are one text.
+                    index = 0  # Consecutive tokens form one text.
                 yield from pieces_of(item, (*place, index if isinstance(index, int) else position))
 
 
 def parse_json(text: str) -> Any:
-    """Return the JSON object or array in a text, None if there is none."""
+    """Return the JSON object or array in a text, or None if it has none."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):

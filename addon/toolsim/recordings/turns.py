@@ -1,7 +1,7 @@
 """Recorded turns as data: the client's request, its tools, and the answer.
 
-Not every recording is a turn that can be sent to another model: errors, truncated answers, toolsim's own rounds, and
-requests that refer to stored answers are not. ``Unusable`` gives the reason.
+Some recordings cannot be sent to another model: errors, truncated answers, toolsim's own rounds, and requests that
+refer to stored answers. ``Unusable`` contains the reason.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ from toolsim.wire.apis import api_of_path
 from toolsim.wire.json_codec import parse_object
 
 Kind = Literal["call wanted", "answer wanted", "after an error"]
-"""The kind of a turn, by its recorded answer; turns after a failed tool are always "after an error"."""
+"""Kind of a turn, as shown by its recorded answer; turns after a failed tool are always "after an error"."""
 KINDS: tuple[Kind, ...] = ("call wanted", "answer wanted", "after an error")
 
-# A failed tool says so in its output: only Messages has a field for this, which toolsim converts to such a text.
+# Matches the output of a failed tool. Only the Messages API has a field for failures, which toolsim converts to such a
+# text.
 _FAILED_TEXT = re.compile(r"\s*(?:\[?error\b|traceback\b|exception\b|failed\b)", re.IGNORECASE)
 _FAILED_FIELDS = {"error": True, "isError": True, "is_error": True, "ok": False, "success": False}
 
 
 class Unusable(Exception):
-    """A file contains no turn that can be sent to a model again; the message gives the reason."""
+    """Error raised if a file contains no turn that can be sent to a model again; the message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class MadeCall:
-    """A call for a client. ``name``: the model's name for the tool; ``arguments``: JSON, or a custom tool's input."""
+    """A call for a client. ``name``: the tool's name for the model; ``arguments``: JSON, or a custom tool's input."""
 
     name: str
     arguments: str
@@ -51,7 +52,7 @@ class MadeCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The content of one choice of an answer; ``error``: the error's message, "" for none."""
+    """Content of one choice of an answer; ``error``: the message of the error, "" for none."""
 
     text: str = ""
     calls: tuple[MadeCall, ...] = ()
@@ -62,7 +63,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTurn:
-    """A turn of a recording. ``endpoint``: path and query; ``headers``: the headers that the API needs."""
+    """The turn in a recording. ``endpoint``: path and query; ``headers``: the headers that the API needs."""
 
     path: Path
     api: Api
@@ -82,7 +83,7 @@ class RecordedTurn:
 
 
 def read_turn(path: Path, *, is_cleaned: bool = False) -> RecordedTurn:
-    """Return the turn in a file. Raises Unusable. ``is_cleaned``: secrets are removed again, by the current rules."""
+    """Return the turn in a file. Raises Unusable. ``is_cleaned``: remove secrets again, by the current rules."""
     try:
         backend, client = recorded(path)
         if is_cleaned:
@@ -129,7 +130,7 @@ def _read(api: Api, body: Mapping[str, Any]) -> ClientRequest:
 
 
 def read_turns(files: Iterable[Path]) -> tuple[list[RecordedTurn], dict[Path, str]]:
-    """Return the turns in files, and for each other file the reason why it has none."""
+    """Return the turns in files, and the reason why each other file has none."""
     turns: list[RecordedTurn] = []
     left_out: dict[Path, str] = {}
     for file in files:
@@ -141,7 +142,7 @@ def read_turns(files: Iterable[Path]) -> tuple[list[RecordedTurn], dict[Path, st
 
 
 def read_reply(data: bytes, tools: Sequence[Tool]) -> Reply:
-    """Return the first choice of an answer's body, streamed or not."""
+    """Return the first choice in the body of an answer, which can be streamed."""
     answer = read_answer(data)
     if not answer.known:
         return Reply(error="the answer cannot be parsed")
@@ -157,7 +158,7 @@ def read_reply(data: bytes, tools: Sequence[Tool]) -> Reply:
 
 
 def _unusable(note: Mapping[str, Any], report: Mapping[str, Any], client: HTTPFlow) -> str:
-    """Return why a recording is not a client's turn that can be sent to another model, "" if it is."""
+    """Return the reason why a recording is not a client's turn for another model, or "" if it is one."""
     round_ = note.get("round") or {}
     if round_.get("is_aside") or round_.get("number", 1) > 1 or round_.get("hosted"):
         return "this is one of toolsim's own rounds within a longer turn"
@@ -193,7 +194,7 @@ def _kind(request: ClientRequest, reply: Reply) -> Kind:
 
 
 def is_failed(output: str) -> bool:
-    """Return whether a tool's output says that the tool failed."""
+    """Return whether the output of a tool reports that the tool failed."""
     try:
         value = json.loads(output)
     except (ValueError, RecursionError):

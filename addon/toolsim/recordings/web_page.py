@@ -1,4 +1,4 @@
-"""The parts of a report's web page, which is one file without scripts and network access.
+"""Parts of a report's web page, which is one file without scripts and network access.
 
 All text from models and servers is escaped.
 """
@@ -10,11 +10,11 @@ from html import escape
 from importlib.resources import files
 
 MAX_TEXT = 12_000
-"""Maximum characters of one text: more than anyone reads, but few enough for a browser."""
+"""Maximum number of characters in one text: more than anyone reads, but few enough for a browser."""
 
 
 def document(title: str, body: Iterable[str]) -> str:
-    """Return the page."""
+    """Return the complete web page."""
     style = files("toolsim.recordings").joinpath("report.css").read_text("utf-8")
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -54,5 +54,5 @@ def quoted(who: str, text: str, kind: str = "") -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """Return a text; if it exceeds the limit, truncated, with the number of omitted characters."""
+    """Return a text up to the limit, followed by the number of omitted characters if any."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} more characters)"
