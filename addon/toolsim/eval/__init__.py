@@ -1,1 +1,1 @@
-"""Evaluation: scenarios and benchmarks through toolsim, the server's own tools, and a plain prompt."""
+"""Evaluation of models with scenarios and benchmarks: through toolsim, the server's own tools, and a plain prompt."""

@@ -1,4 +1,4 @@
-"""``python -m toolsim.eval``."""
+"""Entry point of ``python -m toolsim.eval``."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""The Berkeley Function Calling Leaderboard (v4) as suites, using only its own cases, prompt and checkers.
+"""The Berkeley Function Calling Leaderboard (v4) as suites, with its original cases, prompt and checkers.
 
-A single-turn case is right if the package's AST checker accepts the answer or, in the irrelevance categories, if no
-call was made. In a multi-turn case, each user turn continues until the model answers without a call. The calls run on
-the package's simulated classes, which have state (files, tickets, trades …), and their outputs are sent to the model.
-After each turn, the package's checker compares state and outputs with those of the right calls. The first wrong turn
-ends the case.
+A single-turn case is correct if the package's AST checker accepts the answer or, in the irrelevance categories, if it
+has no call. In a multi-turn case, each user turn continues until the model answers without a call. The calls run on the
+package's simulated classes, which have state (files, tickets, trades …), and their outputs are sent to the model. After
+each turn, the package's checker compares state and outputs with the results of the correct calls. The first incorrect
+turn ends the case.
 
 The methods ``toolsim`` and ``native`` offer the functions as ``tools``, as the leaderboard does for function calling
 models. The method ``prompt`` uses the leaderboard's default prompt and parser for all other models.
 
-The checkers compare with a list of right answers, so the figures are comparable between the methods and with the
-leaderboard's. Whether other answers would also be right is for the leaderboard to decide.
+The checkers use a fixed list of correct answers, so the figures are comparable between the methods and with the
+leaderboard. Only the leaderboard can decide whether other answers would also be correct.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SINGLE_TURN = (
 )
 CATEGORIES = (*SINGLE_TURN, "multi_turn_base")
 MAX_STEPS = 20
-"""The leaderboard's limit of requests within one turn."""
+"""Maximum number of requests within one turn, as on the leaderboard."""
 
 _RUNS = itertools.count()
 
@@ -61,7 +61,7 @@ def cases(category: str) -> Sequence[Case]:
 
 @dataclass(frozen=True, slots=True)
 class _SingleTurn:
-    """A single-turn case. ``answers``: the right calls, each with the right values of its arguments."""
+    """A single-turn case. ``answers``: the correct calls, each with the correct values of its arguments."""
 
     category: str
     entry: bfcl_package.Entry
@@ -84,7 +84,7 @@ class _SingleTurn:
 
 @dataclass(frozen=True, slots=True)
 class _MultiTurn:
-    """A multi-turn case. ``answers``: the right calls of each turn, as lines of Python."""
+    """A multi-turn case. ``answers``: the correct calls of each turn, as lines of Python."""
 
     entry: bfcl_package.Entry
     answers: Sequence[Any]
@@ -109,7 +109,7 @@ class _MultiTurn:
             bfcl_package.forget(run)
 
     async def _turn(self, send: Send, messages: list[Message], run: str) -> tuple[list[list[str]], Answer]:
-        """Return the lines of each step of one turn, and the last answer. Extends ``messages``."""
+        """Return the lines of each step in one turn, and the last answer. Extends ``messages``."""
         tools = tools_of(self.entry)
         names = [tool.name for tool in tools]
         steps: list[list[str]] = []
@@ -117,7 +117,7 @@ class _MultiTurn:
             answer = await send(Request(tuple(messages), tools))
             messages.append(answer.message())
             calls = decode(answer.calls)
-            # Calls that cannot be parsed end the turn, as they do on the leaderboard.
+            # Calls that cannot be parsed end the turn, as on the leaderboard.
             if not calls:
                 return steps, answer
             lines = bfcl_package.source(calls, names)

@@ -1,4 +1,4 @@
-"""Labels a wrong answer to a BFCL case with one of the evaluation's labels.
+"""Labels an incorrect answer to a BFCL case with one of the evaluation's labels.
 
 The package's checker reports the first mistake that it finds. To distinguish a value of the wrong type from a value
 that was escaped twice, the value is unescaped and checked again.
@@ -16,7 +16,7 @@ from toolsim.eval.bfcl_package import Decoded, Entry
 from toolsim.eval.case import Label
 from toolsim.eval.runtime.turn import Answer, Call
 
-# Signs of a call in the model's text that could not be parsed.
+# Signs that the model's text contains a call that could not be parsed.
 _ATTEMPT = re.compile(r"<tool_call|<use_tool|\[TOOL_CALLS\]|<function=|<\|python_tag\|>")
 _ESCAPES = {r"\n": "\n", r"\t": "\t", r"\"": '"', r"\'": "'", r"\\": "\\"}
 _ESCAPE = re.compile(r"\\[nt\"'\\]")
@@ -30,23 +30,23 @@ _LABELS: dict[str, Label] = {
 
 
 def decode(calls: Sequence[Call]) -> list[Decoded] | None:
-    """Return calls in the checker's form, or None if the arguments of a call are not a JSON object."""
+    """Return calls in the form of the checker, or None if the arguments of a call are not a JSON object."""
     decoded = [(call.name, call.parsed()) for call in calls]
     found: list[Decoded] = [{name: arguments} for name, arguments in decoded if arguments is not None]
     return found if len(found) == len(decoded) else None
 
 
 def label_unread(answer: Answer) -> Label:
-    """Return why an answer has no readable call: it contains none, or its arguments are not JSON."""
+    """Return the label of an answer without readable calls: it contains no call, or its arguments are not JSON."""
     if answer.finish == "length":
         return "truncation"
     return "malformed_json" if answer.calls or _ATTEMPT.search(answer.text) else "no_call"
 
 
 def label_wrong(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequence[Any]) -> Label:
-    """Return why these calls are wrong; there must be at least one.
+    """Return the label of incorrect calls; ``calls`` must not be empty.
 
-    ``answers``: for each right call, its name with the right values of each argument.
+    ``answers``: for each correct call, its name with the correct values of each argument.
     """
     if len(calls) < len(answers):
         return "parallel_collapse"

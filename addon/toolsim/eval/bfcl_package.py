@@ -1,19 +1,19 @@
-"""The package ``bfcl-eval`` as a library: its data, its prompt and parser, and its checkers.
+"""The package ``bfcl-eval`` as a library, with its data, prompt, parser and checkers.
 
 The package is meant to be run as a program. Importing it requires five workarounds:
 
 1. Its dependencies include torch, pandas, a numpy without wheels for Python 3.13, and the SDKs of a dozen vendors, but
-   the parts used here need only three small packages. So ``INSTALL`` installs it without its dependencies.
+   the parts used here need only three small packages. ``INSTALL`` therefore omits its dependencies.
 2. ``constants.model_config`` imports every vendor's SDK only to determine whether a model writes ``_`` for the dots in
    a function's name. A stub returns True, which is correct for all function calling models.
 3. Its parsers for Java and JavaScript need an old tree_sitter without wheels for recent versions of Python. Only the
    Python categories are used here, so stubs replace these parsers.
 4. On import, it creates folders next to itself, in site-packages. An environment variable moves them to a temporary
    folder.
-5. Its parser uses ``ast.NameConstant``, which Python 3.14 removed and which is restored if missing.
+5. Its parser uses ``ast.NameConstant``, which Python 3.14 removed. This module restores it if necessary.
 
 Two of its functions evaluate a model's text as Python: the parser (sums, lambdas) and the executor of multi-turn cases.
-Here they receive only literals; see ``read_prompted`` and ``source``.
+This module passes them only literals; see ``read_prompted`` and ``source``.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from toolsim.installation import install_command
 INSTALL = install_command(("bfcl-eval==2026.3.23", "filelock", "mpmath", "tenacity"), dependencies=False)
 
 Entry = dict[str, Any]
-"""A case in the package's form: ``id``, ``question`` (turns of messages), ``function`` (descriptions), …"""
+"""Case in the package's form: ``id``, ``question`` (turns of messages), ``function`` (descriptions), …"""
 Decoded = dict[str, dict[str, Any]]
-"""A call in its checkers' form: one name, with its arguments."""
+"""Call in the form of the package's checkers: one name, with its arguments."""
 
 _MODEL = "toolsim"
 _FOLDER_VARIABLE = "BFCL_PROJECT_ROOT"
@@ -51,21 +51,21 @@ _STAND_INS: Mapping[str, Mapping[str, object]] = {
     "bfcl_eval.model_handler.parser.java_parser": {"parse_java_function_call": None},
     "bfcl_eval.model_handler.parser.js_parser": {"parse_javascript_function_call": None},
 }
-# Limits for arithmetic expressions that a model writes in place of numbers.
+# Limits for arithmetic expressions that a model writes instead of numbers.
 _MAX_OPERAND = 10**6
 _ARITHMETIC = (ast.BinOp, ast.UnaryOp, ast.USub, ast.UAdd, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
-# With larger values, the simulated calculator would run forever or exhaust the memory.
+# Arguments with limits: larger values would make the simulated calculator run forever or exhaust the memory.
 _BOUNDED = ("base", "exponent", "precision")
 _MAX_BOUNDED = 1000
 
 
 class Unreadable(ValueError):
-    """The model's text is not a list of calls."""
+    """Error raised if the model's text is not a list of calls."""
 
 
 @cache
 def _module(name: str) -> Any:
-    """Return a module of the package, imported with the workarounds above. Raises UsageError."""
+    """Return a module of the package, imported with the workarounds described above. Raises UsageError."""
     try:
         importlib.import_module("bfcl_eval")
         for stand_in, names in _STAND_INS.items():
@@ -82,7 +82,7 @@ def _module(name: str) -> Any:
 
 
 class _Folder:
-    """A temporary folder that replaces the folders that the package would create next to itself."""
+    """A temporary folder in place of the folders that the package would create next to itself."""
 
     def __enter__(self) -> None:
         self._before = os.environ.get(_FOLDER_VARIABLE)
@@ -108,7 +108,7 @@ def load_entries(category: str) -> list[Entry]:
 
 
 def load_answers(category: str) -> dict[str, Any]:
-    """Return the right answers of a category by case id. Raises UsageError."""
+    """Return the correct answers of a category by case id. Raises UsageError."""
     return {entry["id"]: entry["ground_truth"] for entry in _module("utils").load_ground_truth_entry(category)}
 
 
@@ -124,7 +124,7 @@ def tool_declarations(functions: Sequence[Mapping[str, Any]]) -> list[dict[str, 
 
 
 def prompted(messages: Sequence[Mapping[str, Any]], entry: Entry) -> list[dict[str, Any]]:
-    """Return the messages with the package's own default system prompt, which shows the entry's functions."""
+    """Return the messages with the package's default system prompt, which describes the functions of the entry."""
     copies = [dict(message) for message in messages]
     prompt = _module("model_handler.utils").system_prompt_pre_processing_chat_model
     placed: list[dict[str, Any]] = prompt(copies, entry["function"], entry["id"])
@@ -134,12 +134,12 @@ def prompted(messages: Sequence[Mapping[str, Any]], entry: Entry) -> list[dict[s
 def read_prompted(text: str) -> list[Decoded]:
     """Return the calls in a model's text, as parsed by the package. Raises Unreadable.
 
-    The parser evaluates the text, so anything beyond arithmetic with reasonably small numbers is rejected first.
+    The parser evaluates the text, so any code except arithmetic with reasonably small numbers is rejected first.
     """
     stripped = text.strip("`\n ")
     stripped = ("" if stripped.startswith("[") else "[") + stripped + ("" if stripped.endswith("]") else "]")
     try:
-        # Python's warnings about a model's text (backslashes, ``1is``) or the package's parser are irrelevant.
+        # Python's warnings about the text of a model (backslashes, ``1is``) or the package's parser are irrelevant.
         with warnings.catch_warnings(action="ignore"):
             for node in ast.walk(ast.parse(stripped.strip().strip("'"), mode="eval")):
                 _refuse_unsafe(node)
@@ -177,7 +177,7 @@ def error_of(functions: Sequence[Entry], calls: Sequence[Decoded], answers: Sequ
 def _mistake(check: Callable[..., dict[str, Any]], *args: Any) -> str | None:
     try:
         result = check(*args)
-    except Exception as error:  # The checkers index the model's output unchecked, and compare incomparable values.
+    except Exception as error:  # The checkers index output without checks, and compare incomparable values.
         return f"checker_error:{type(error).__name__}"
     return None if result["valid"] else str(result["error_type"])
 

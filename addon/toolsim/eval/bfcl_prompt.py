@@ -1,4 +1,4 @@
-"""BFCL's presentation of functions: as tools, or in its default prompt, whose answers its own parser parses."""
+"""Presentation of functions for BFCL: as tools, or in the package's default prompt, whose answers it also parses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolsim.eval.runtime.turn import Call, Message, Tool
 
 @dataclass(frozen=True, slots=True)
 class BfclPrompt:
-    """The form of one case, with its functions described in the prompt by the package instead of as tools.
+    """PromptForm of one case, whose functions the package describes in the prompt instead of as tools.
 
     A past call is shown in the form that the prompt requests, ``[name(key=value)]``. The outputs of a step are one user
     message in the package's notation.
@@ -26,11 +26,11 @@ class BfclPrompt:
         return bfcl_package.prompted(_as_text(messages), self.entry)
 
     def read(self, text: str) -> tuple[str, tuple[Call, ...]]:
-        """Return the calls in a text, which for BFCL's parser consists entirely of prose or of calls."""
+        """Return the calls in a text. For BFCL's parser, a text consists entirely of prose or entirely of calls."""
         try:
             decoded = bfcl_package.read_prompted(text)
             calls = [(name, json.dumps(arguments)) for call in decoded for name, arguments in call.items()]
-        except (bfcl_package.Unreadable, TypeError, ValueError):  # Values that JSON cannot represent are not arguments.
+        except (bfcl_package.Unreadable, TypeError, ValueError):  # JSON cannot represent some Python values.
             return text, ()
         return "", tuple(Call(f"call_{number}", name, arguments) for number, (name, arguments) in enumerate(calls))
 

@@ -1,7 +1,7 @@
-"""Detects calls that a client receives as text, so that it cannot run them and its user sees them.
+"""Detects calls that a client receives as text, so that the client cannot run them and shows them to its user.
 
 toolsim's own parser is not used, since it would treat the calls that it misses as prose. Any trace of a call of an
-offered tool counts, whether complete or broken.
+offered tool counts, whether the call is complete or broken.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 _MARKUP = re.compile(r"<tool_call|<use_tool|<function=|[\"'](?:arguments|parameters)[\"']\s*:")
 _BEFORE_NAME = r"^[\s\[`]*"
-"""Text that can precede a call in code. In prose about a function, words precede its name."""
+"""Text that can precede a call in code. In prose about a function, other words precede the name."""
 
 
 def looks_like_call(text: str) -> bool:

@@ -1,8 +1,8 @@
-"""The terms of an evaluation: the question (case), the method, the result (run), and the selection of cases.
+"""Data types of an evaluation: the question (case), the method, the result (run), and the selection of cases.
 
-A suite is a list of cases. A case plays itself: it gets a ``Send`` and asks any number of questions, so that the rest
-of the evaluation need not distinguish a single question from a conversation with tools and state. A case is independent
-of the context of each question (the path to the model, timeouts, tokens, traces, errors)::
+A suite is a list of cases. A case plays itself. It receives a ``Send`` and asks any number of questions, so that the
+rest of the evaluation need not distinguish a single question from a conversation with tools and state. A case is
+independent of the context of each question (the path to the model, timeouts, tokens, traces, errors)::
 
     async def play(send: Send) -> Verdict:
         answer = await send(Request(({"role": "user", "content": "…"},), tools))
@@ -43,24 +43,24 @@ Label = Literal[
     "timeout",
     "internal_error",
 ]
-"""The reason for a failed run: the first that applies, in the order of a call's life cycle.
+"""Reason for a failed run; of several, the first in the order of a call's life cycle.
 
 parallel_collapse: fewer calls than required; needless_call: an unwanted call; wrong_value: a call that fits its schema
-but has an unexpected argument; wrong_state: the calls succeeded but did not have the required effect; turn_limit: the
+but has an incorrect argument; wrong_state: the calls succeeded but did not have the required effect; turn_limit: the
 model never stopped calling; internal_error: the case itself raised an exception, which is a bug in the evaluation.
 """
 LABELS: tuple[Label, ...] = get_args(Label)
 
 MethodName = Literal["toolsim", "native", "prompt"]
-"""How tools reach the model: through the addon, with the server's own ``tools``, or only in a prompt."""
+"""Path of tools to the model: through the addon, with the server's own ``tools``, or only in a prompt."""
 METHODS: tuple[MethodName, ...] = get_args(MethodName)
 FORMER_METHOD = "way"
-"""The name of the field, and of the flag, in reports and command lines of toolsim 0.2."""
+"""Name of the method's field and flag in reports and command lines of toolsim 0.2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A case's verdict on its own run. ``detail``: one line for people."""
+    """Verdict of a case on its own run. ``detail``: one readable line."""
 
     ok: bool
     label: Label | None = None
@@ -68,30 +68,30 @@ class Verdict:
 
     @classmethod
     def passed(cls) -> Verdict:
-        """Return the verdict of a run that passed all checks of its case."""
+        """Return the verdict on a run that passed all checks of its case."""
         return cls(True)
 
     @classmethod
     def failed(cls, label: Label, detail: str = "") -> Verdict:
-        """Return the verdict of a run that failed."""
+        """Return the verdict on a run that failed."""
         return cls(False, label, detail)
 
 
 class PromptForm(Protocol):
-    """Shows tools and parses calls for the method ``prompt``, for suites with their own form."""
+    """Presentation of tools and parser of calls for the method ``prompt``, for suites with a special form."""
 
     def write(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
         """Return the messages with a description of the tools, and with earlier calls and outputs as text."""
 
     def read(self, text: str) -> tuple[str, tuple[Call, ...]]:
-        """Return the prose of a model's text, and the calls in it."""
+        """Return the prose and the calls in a model's text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """One case, identified by ``suite`` and ``id``. ``kind``: tools or plain chat.
 
-    ``form``: the form used by the method ``prompt``, None for the evaluation's own. ``options``: addon options that the
+    ``form``: the form for the method ``prompt``, None for the evaluation's default. ``options``: addon options that the
     case tests, as ``name=value``; only the method ``toolsim`` runs a case with options.
     """
 
@@ -105,7 +105,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The unit of comparison: one model, sampling profile and method. ``setting``: addon options, as specified."""
+    """Unit of comparison: one model, sampling profile and method. ``setting``: addon options, as specified."""
 
     model: str
     profile: str
@@ -116,17 +116,17 @@ class Cell:
 
     @property
     def method_name(self) -> str:
-        """The method with the addon options that were set for it."""
+        """The method, with the addon options set for it."""
         return f"{self.method} {self.setting}".rstrip()
 
     @property
     def api_name(self) -> str:
-        """The API, and whether it is streamed."""
+        """The API, with a note on streaming."""
         return f"{self.api} stream" if self.stream else self.api
 
     @property
     def name(self) -> str:
-        """The cell in one line, for people."""
+        """The cell described in one readable line."""
         return f"{self.model} · {self.profile} · {self.method_name} · {self.api_name}"
 
 
@@ -159,7 +159,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """The run's identity within its evaluation. In resumed or compared reports, equal keys mean equal questions."""
+        """Identity of the run in its evaluation. In resumed or compared reports, equal keys mean equal questions."""
         cell = self.cell
         where = (cell.model, cell.profile, cell.method, cell.api_name, cell.setting)
         return "|".join((self.suite, self.case, *where, str(self.trial)))
@@ -170,20 +170,20 @@ class Run:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Run:
-        """Return the run that ``as_dict`` describes. Raises TypeError and KeyError for anything else."""
+        """Return the run that ``as_dict`` describes. Raises TypeError or KeyError for any other data."""
         cell = Cell(**with_current_names(data["cell"]))
         return cls(**{**data, "cell": cell, "steps": tuple(data["steps"])})
 
 
 def with_current_names(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields of a cell, or settings, with their current names; toolsim 0.2 called the method a way."""
+    """Return fields of a cell, or settings, under their current names. toolsim 0.2 called the method a way."""
     return {"method" if name == FORMER_METHOD else name: value for name, value in data.items()}
 
 
 async def tools_of(case: Case) -> frozenset[str]:
     """Return the names of the tools that a case offers with its first question.
 
-    A case selects its tools while it plays, so it is played up to the first question.
+    A case selects its tools while it is played, so it is played up to the first question.
     """
     offered: frozenset[str] = frozenset()
 
@@ -198,7 +198,7 @@ async def tools_of(case: Case) -> frozenset[str]:
 
 
 class _Enough(BaseException):
-    """Ends a case at its first question. Not a subclass of Exception, which a case might catch."""
+    """Signal that ends a case at its first question. It is not an Exception, which a case might catch."""
 
 
 def sample(cases: Sequence[Case], size: int | None, seed: int) -> list[Case]:

@@ -1,11 +1,11 @@
-"""A small catalog of models, ``catalog.json``, and the words that select models from it.
+"""A small catalog of models, ``catalog.json``, and the command-line terms that select models from it.
 
 ``tags``: ``stable`` = in the default selection of hosted models; ``open`` = open weights; ``local`` = runs on a laptop;
 ``tools`` = trained and documented for tool calls. ``tool_calling_reliable`` is narrower: whether the model's native
-calls reliably arrive as calls and not as text that looks like a call. False was measured; None is unknown. The words
+calls reliably arrive as calls and not as text that looks like a call. False was measured; None is unknown. The terms
 ``reliable`` and ``unreliable`` select models by this field.
 
-Hosted models come and go, so a model that the server no longer lists is skipped unless it was named by its exact id.
+Servers drop hosted models, so a model that the server does not list is skipped unless its exact id was specified.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toolsim.eval.flags import DEFAULT_MODELS, words
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model. ``id``: its name at the server; ``base_id``: the model that several ids refer to.
+    """One model. ``id``: its name on the server; ``base_id``: the model that several ids refer to.
 
     ``options``: request options that the model always needs; ``recommended``: the sampling options from its model card.
     """
@@ -42,9 +42,9 @@ CATALOG = tuple(Model(**{**entry, "tags": tuple(entry["tags"])}) for entry in da
 
 
 def is_selected(model: Model, named: Sequence[str]) -> bool:
-    """Return whether one of the words matches the model.
+    """Return whether a term selects the model.
 
-    A word is an id, base id, provider or tag, ``reliable`` or ``unreliable``, ``all``, or a pattern of ids. The pattern
+    A term is an id, base id, provider or tag, ``reliable`` or ``unreliable``, ``all``, or a pattern of ids. The pattern
     ``NAME:*`` also matches the model ``NAME``.
     """
     names = {model.id, model.base_id, model.provider, *model.tags, *_RELIABLE[model.tool_calling_reliable], "all"}
@@ -56,11 +56,11 @@ def _matches(id: str, word: str) -> bool:
 
 
 def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
-    """Return the models of a list of words, in the list's order; ``!`` excludes models named before it.
+    """Return the models that a list of terms selects, in order; ``!`` excludes models selected before it.
 
-    ``served``: the ids that the server lists, empty if unknown. A word that matches nothing in the catalog is the name
-    of a model at the server, and a pattern can match the server's ids. A list of only exclusions starts from the
-    default selection. Raises UsageError for an exclusion that matches no model.
+    ``served``: the ids that the server lists, empty if unknown. A term that matches no catalog entry is the name of a
+    model on the server, and a pattern can match the server's ids. A list of only exclusions starts from the default
+    selection. Raises UsageError for an exclusion that matches no model.
     """
     chosen: dict[str, Model] = {}
     given = words(selection)
@@ -85,7 +85,7 @@ def select(selection: str, served: Sequence[str] = ()) -> list[Model]:
 
 
 def missing(selection: str, served: Sequence[str]) -> list[str]:
-    """Return the ids that a word for several models selects, and that the server does not list."""
+    """Return the ids that a term for several models selects but that the server does not list."""
     exact = set(words(selection))
     gone = (model.id for model in select(selection, served) if not is_served(model.id, served))
     return [id for id in gone if id not in exact]
@@ -97,7 +97,7 @@ def is_served(id: str, served: Sequence[str]) -> bool:
 
 
 def differences(served: Sequence[str]) -> str:
-    """Describe which models of a server's list the catalog lacks, and which of its hosted models the server lacks."""
+    """Describe the models on a server's list that the catalog lacks, and the hosted models that the server lacks."""
     known = {model.id for model in CATALOG}
     hosted = [model.id for model in CATALOG if "local" not in model.tags]
     lacking = sorted(set(served) - known)

@@ -1,4 +1,4 @@
-"""The report's plots as inline SVG: rates with their intervals, and the latency of each run.
+"""Plots of the report as inline SVG: rates with their intervals, and the latency of each run.
 
 Widths are in viewBox units, so that a plot scales with the page. Colors are the page's CSS variables, one per method,
 which color-blind readers can distinguish. Every bar also shows its figure as text.
@@ -24,7 +24,7 @@ _MAX_LABEL = 28
 
 
 def rates(groups: Sequence[tuple[str, Mapping[str, Rate]]], colours: Mapping[str, int]) -> str:
-    """Return horizontal bars: one group per case, one bar per method, with the 95 % interval as a whisker.
+    """Return horizontal bars: one group per case, one bar per method, and the 95 % interval as a whisker.
 
     ``colours``: the index of each method's color on the page.
     """
@@ -60,7 +60,7 @@ def _bar(top: float, method: str, rate: Rate, colour: int) -> str:
 
 
 def latencies(strips: Sequence[tuple[str, int, Sequence[float]]]) -> str:
-    """Return one strip per entry (label, color, milliseconds): a dot per run on a common logarithmic scale.
+    """Return one strip per entry (label, color, milliseconds), with a dot per run on a common logarithmic scale.
 
     Marks show the median and the 95th percentile.
     """
@@ -131,7 +131,7 @@ def _text(x: float, y: float, text: str, kind: str, anchor: str, title: str) -> 
 
 
 def _shortened(text: str) -> str:
-    """Return a label that fits. A long label keeps its end, which names the method."""
+    """Return a label that fits. The end of a long label is retained, because it names the method."""
     half = _MAX_LABEL // 2
     return text if len(text) <= _MAX_LABEL else f"{text[: half - 1]}…{text[-half:]}"
 

@@ -1,4 +1,4 @@
-"""``toolsim eval``: runs an evaluation and writes the report, even if the evaluation is interrupted."""
+"""``toolsim eval``: runs an evaluation, and writes the report even if the evaluation is interrupted."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ SCRIPTED = "the scripted provider (offline)"
 EXIT_RIGHT, EXIT_WRONG, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 _COMMANDS = {"compare": compare.main, "join": merge.main}
-# Settings of the command itself rather than the measurement, which --resume does not restore.
+# Settings of the command itself rather than the measurement; --resume does not restore them.
 _UNSAVED = frozenset({"resume", "out", "quiet", "verbose", "flows", "jobs"})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code: 1 if an offline run is wrong, 2 for bad usage.
+    """Run the command and return its exit code: 1 if an offline run is incorrect, 2 for a usage error.
 
     A live evaluation that finishes is a success, regardless of its results.
     """
@@ -56,21 +56,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _resumed(parser: ArgumentParser, arguments: list[str]) -> tuple[Namespace, Path]:
-    """Parse the arguments. --resume restores the saved settings, except for those set on the command line."""
+    """Parse the arguments. --resume restores the saved settings, except those set on the command line."""
     args = parser.parse_args(arguments)
     if args.resume is None:
         return args, journal.new_folder(Path(args.out), datetime.now(UTC))
     folder = Path(args.resume) if args.resume else journal.latest(Path(args.out))
     saved = with_current_names(journal.read_settings(folder))
     if args.options:
-        # argparse appends a list to its default.
+        # argparse would append a list to its default.
         saved.pop("options", None)
     parser.set_defaults(**saved)
     return parser.parse_args(arguments), folder
 
 
 async def _compare_catalog(args: Namespace) -> int:
-    """``toolsim eval models``: print how the catalog differs from the server's list."""
+    """Print how the catalog differs from the server's list (``toolsim eval models``)."""
     import_module("openai")
     if not (url := settings.base_url(args, os.environ)):
         raise UsageError("models: specify the server with --base-url")
@@ -111,7 +111,7 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
         saved = {name: value for name, value in vars(args).items() if name not in _UNSAVED}
         log.write(journal.SETTINGS, report.as_text(saved))
         read_timeout = args.client_timeout if args.read_timeout is None else args.read_timeout
-        # 0 means no limit.
+        # A limit of 0 means that no limit applies.
         seconds = [limit or None for limit in (args.client_timeout, args.open_timeout, read_timeout)]
         target = Target(url, key or "none", *seconds)
         started = Proxies(url, flows=folder / "flows" if args.flows else None)
@@ -130,7 +130,7 @@ async def _evaluate(args: Namespace, folder: Path) -> int:
 
 
 async def _measure(jobs: Sequence[Job], methods: Methods, log: Journal, args: Namespace) -> bool:
-    """Perform the remaining runs. Returns whether they were interrupted."""
+    """Perform the remaining runs. Returns whether the user interrupted them."""
     finished = {run.key for run in log.runs}
     open_jobs = [job for job in jobs if job.key not in finished]
     with Progress(len(open_jobs), args.verbose, quiet=args.quiet) as progress:

@@ -1,8 +1,8 @@
 """``toolsim eval compare A B``: compares two reports case by case, and tests whether the difference might be chance.
 
 Runs are paired by suite, case and trial, and by each field of their cells (model, profile, method, …) that varies
-within a report. So two reports that differ in any one option can be compared. ``--a`` and ``--b`` select a part of a
-report, to compare two methods or two values within one report::
+within a report. Two reports that differ in any single option can therefore be compared. ``--a`` and ``--b`` select
+parts of a report, to compare two methods or two values within one report::
 
     toolsim eval compare REPORT REPORT --a method=toolsim --b method=native
 """
@@ -28,7 +28,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Pairs of runs (A's, B's), and the number of unpaired runs on each side."""
+    """Pairs of runs from reports A and B, and the number of unpaired runs on each side."""
 
     pairs: Sequence[tuple[Run, Run]]
     alone_a: int
@@ -36,12 +36,12 @@ class Comparison:
 
     @property
     def flipped(self) -> list[tuple[Run, Run]]:
-        """The pairs in which only one run is right; those in which A is right come first."""
+        """The pairs in which only one run is correct. Pairs in which A is correct come first."""
         return sorted((pair for pair in self.pairs if pair[0].ok != pair[1].ok), key=lambda pair: not pair[0].ok)
 
     @property
     def p(self) -> float:
-        """McNemar's exact two-sided p-value."""
+        """The exact two-sided p-value of McNemar's test."""
         only_a = sum(a.ok for a, _ in self.flipped)
         return mcnemar(only_a, len(self.flipped) - only_a)
 
@@ -66,7 +66,7 @@ def _by_key(runs: Sequence[Run], varying: Sequence[str]) -> dict[Key, Run]:
 
 
 def chosen(runs: Sequence[Run], wanted: Mapping[str, str]) -> list[Run]:
-    """Return the runs whose fields match the wanted values."""
+    """Return the runs whose fields match the given values."""
     return [
         run
         for run in runs

@@ -1,4 +1,4 @@
-"""The command line of an evaluation, as one table. The predecessor's environment variables change its defaults."""
+"""The command line of an evaluation, as one table. Environment variables of the predecessor change its defaults."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_MODELS = "stable"
 def value_type(
     expected: str, read: Callable[[str], Any], is_valid: Callable[[Any], bool] = lambda _: True
 ) -> Callable[[str], Any]:
-    """Return a type for argparse whose error states the ``expected`` value; ``read`` raises ValueError or KeyError."""
+    """Return an argparse type whose error contains the ``expected`` value; ``read`` raises ValueError or KeyError."""
 
     def parse(text: str) -> Any:
         try:
@@ -33,7 +33,7 @@ def value_type(
     return parse
 
 
-# The values used in environment variables.
+# Boolean values in environment variables.
 _BOOLEANS = {**dict.fromkeys(("1", "true", "yes", "on"), True), **dict.fromkeys(("0", "false", "no", "off", ""), False)}
 
 boolean = value_type("true or false", lambda text: _BOOLEANS[text.strip().lower()])
@@ -59,7 +59,7 @@ class Flag:
 
     @property
     def field(self) -> str:
-        """The flag's attribute in the parsed arguments."""
+        """The attribute of the flag in the parsed arguments."""
         return self.name.replace("-", "_")
 
 
@@ -183,7 +183,7 @@ FLAGS = (
     ),
     Flag("out", "folder for report folders", DEFAULT_OUT, metavar="DIR"),
 )
-# Not stored in a report's settings.
+# A report's settings do not include the verbosity.
 _VERBOSE = "VERBOSE"
 
 
@@ -256,7 +256,7 @@ def _verbosity(environment: Mapping[str, str]) -> int:
 
 
 def with_current_names(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments with a renamed flag replaced; a line on standard error states its new name."""
+    """Return the arguments with renamed flags replaced; a line on standard error reports each new name."""
     former = f"--{FORMER_METHOD}"
     if any(argument.partition("=")[0] == former for argument in arguments):
         print(f"toolsim eval: {former} is now called --method", file=sys.stderr)
@@ -264,5 +264,5 @@ def with_current_names(arguments: Sequence[str]) -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a comma-separated list."""
+    """Return the entries of a comma-separated list."""
     return [word.strip() for word in text.split(",") if word.strip()]

@@ -26,13 +26,13 @@ from toolsim.eval.summary import (
 from toolsim.recordings.web_page import cut, document, quoted, table, tile
 
 MAX_FAILURES = 200
-"""Maximum number of failed runs shown; browsers could not open a page with thousands."""
+"""Maximum number of failed runs shown, because browsers cannot open a page with thousands."""
 _COLOURS = 6
 _NO_ANSWER = frozenset({"timeout", "http_error", "internal_error"})
 
 
 def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str) -> str:
-    """Return the page."""
+    """Return the HTML page."""
     methods = list(by_method(runs))
     colours = {method: number % _COLOURS for number, method in enumerate(methods)}
     body = [_head(runs, planned, stamp, target), _tiles(runs)]

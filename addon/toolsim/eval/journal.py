@@ -1,4 +1,4 @@
-"""The report folder: its settings, and one line per finished run, so that finished runs are never lost.
+"""The report folder with its settings and one line per finished run, so that finished runs are never lost.
 
 When a run ends, a line is appended to ``runs.jsonl`` and flushed. A line truncated by a crash is dropped when the
 folder is reopened, and its run is repeated. Known secrets are never written to a file.
@@ -19,12 +19,12 @@ RUNS = "runs.jsonl"
 SETTINGS = "settings.json"
 MASK = "[key]"
 
-# A shorter secret would match ordinary words; no real key is that short.
+# Minimum length of a secret, since a shorter one would match ordinary words. No real key is that short.
 _MIN_SECRET = 6
 
 
 class Secrets:
-    """Masks known secrets in text that is about to be written."""
+    """Filter that masks known secrets in text that is about to be written."""
 
     def __init__(self, secrets: Collection[str] = ()) -> None:
         forms = {form for secret in secrets for form in _forms(secret)}
@@ -38,12 +38,12 @@ class Secrets:
 
 
 def _forms(secret: str) -> tuple[str, ...]:
-    """Return a secret unchanged and as escaped in JSON strings."""
+    """Return a secret in its original form and as escaped in JSON strings."""
     return secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
 
 
 class Journal:
-    """A report folder that is being written."""
+    """A report folder that an evaluation writes."""
 
     def __init__(self, folder: Path, secrets: Secrets) -> None:
         self.folder = folder
@@ -58,7 +58,7 @@ class Journal:
         self._file = path.open("a", encoding="utf-8")
 
     def add(self, run: Run) -> Run:
-        """Record a finished run. Returns the run as it was written, without secrets."""
+        """Record a finished run, and return the run as it was written, without secrets."""
         line = self._secrets.mask(json.dumps(run.as_dict(), ensure_ascii=False, default=str))
         self._file.write(f"{line}\n")
         self._file.flush()
@@ -67,7 +67,7 @@ class Journal:
         return written
 
     def write(self, name: str, text: str) -> Path:
-        """Write another file of the report, atomically."""
+        """Write a further file of the report atomically."""
         path = self.folder / name
         part = path.with_name(f".{name}.part")
         part.write_text(self._secrets.mask(text), encoding="utf-8")
@@ -80,12 +80,12 @@ class Journal:
 
 
 def stamp(now: datetime) -> str:
-    """Return the name of a folder, such as ``20260207T123628Z``; ``now`` is in UTC."""
+    """Return the name of a folder, such as ``20260207T123628Z``; ``now``: the time in UTC."""
     return now.strftime("%Y%m%dT%H%M%SZ")
 
 
 def new_folder(out: Path, now: datetime) -> Path:
-    """Return a new folder in ``out``; a second evaluation within the same second gets its own name."""
+    """Return a new folder in ``out``. A second evaluation within the same second has a different name."""
     folder, number = out / stamp(now), 1
     while folder.exists():
         number += 1
@@ -94,7 +94,7 @@ def new_folder(out: Path, now: datetime) -> Path:
 
 
 def latest(out: Path) -> Path:
-    """Return the newest report folder in ``out``. Raises UsageError if there is none."""
+    """Return the newest report folder in ``out``. Raises UsageError if ``out`` has none."""
     folders = [folder for folder in out.glob("*Z*") if (folder / SETTINGS).is_file()] if out.is_dir() else []
     if not folders:
         raise UsageError(f"no report to resume in {out}")

@@ -1,4 +1,4 @@
-"""``report.md``: the figures in tables."""
+"""Renders ``report.md``, which contains the figures in tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _cell(text: str) -> str:
 
 
 def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: str = "") -> str:
-    """Return the report. ``note``: a paragraph by its author, below the heading."""
+    """Return the report in Markdown. ``note``: a paragraph by its author, below the heading."""
     parts = [f"# Evaluation {stamp}", _head(runs, planned, target), *([note] if note else [])]
     methods = list(by_method(runs))
     parts += [
@@ -63,7 +63,7 @@ def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: 
 
 def _head(runs: Sequence[Run], planned: int, target: str) -> str:
     total, (every, at_100, at_96) = Figures.of(runs), combinations(runs)
-    # Answers in which the client receives a call as text.
+    # Number of answers in which the client receives a call as text.
     as_text = {method: Figures.of(own).as_text for method, own in by_method(runs).items()}
     lines = [
         f"- overall: {rate_text(total.rate)}",

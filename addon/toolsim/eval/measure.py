@@ -1,4 +1,4 @@
-"""Runs every case in every cell, model by model. Errors are recorded as results of their run."""
+"""Runs every case in every cell, model by model. Each error is recorded as the result of its run."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Job:
 
     @property
     def key(self) -> str:
-        """The key of the resulting run."""
+        """Key of the resulting run."""
         return run_of(self, Verdict.passed()).key
 
 
 def plan(cells: Sequence[tuple[Cell, Sampling]], cases: Sequence[Case], trials: int) -> list[Job]:
     """Return all runs by model, then by case, with all methods of a case in sequence.
 
-    So an interrupted evaluation has run the same cases with all methods, and a server with a prompt cache treats all
+    An interrupted evaluation has thus run the same cases with all methods, and a server with a prompt cache treats all
     methods alike. A case about addon options is run only through toolsim, and only once rather than for each setting.
     """
     jobs, seen = [], set()
@@ -57,7 +57,7 @@ def plan(cells: Sequence[tuple[Cell, Sampling]], cases: Sequence[Case], trials: 
 
 
 Progress = Callable[[Job, Run | None], None]
-"""Called when a run starts (with None) and when it has ended."""
+"""Called when a run starts (with None), and again when it has ended."""
 
 
 async def measure(
@@ -94,7 +94,7 @@ async def run(job: Job, methods: Methods, seconds: float | None) -> Run:
         verdict = Verdict.failed(_label(error), f"HTTP {error.status}: {error}" if error.status else str(error))
     except StartFailed as error:
         verdict = Verdict.failed("internal_error", str(error))
-    except Exception as error:  # a bug in a case fails only one run, not an evaluation that takes hours
+    except Exception as error:  # A bug in a case must fail only one run, not an evaluation that takes hours.
         place = "".join(traceback.format_exception(error)[-2:])
         verdict = Verdict.failed("internal_error", place)
     ms = (monotonic() - started - (asking.waited if asking else 0)) * 1000
@@ -105,7 +105,7 @@ async def run(job: Job, methods: Methods, seconds: float | None) -> Run:
 def _label(error: ProviderError) -> Label:
     if error.timed_out:
         return "timeout"
-    # The addon's own verdict on a strict tool's call.
+    # The addon itself has rejected a call to a strict tool.
     return "schema_violation" if error.code == "invalid_tool_call" else "http_error"
 
 
@@ -136,7 +136,7 @@ def run_of(
 
 
 def _join(steps: list[dict[str, Any]], recorded: Sequence[Recorded]) -> None:
-    """Match recordings with questions. They have the same order, and only questions with tools are recorded."""
+    """Match recordings with questions. Both have the same order, but only questions with tools are recorded."""
     left = list(recorded)
     before: tuple[tuple[str, str], ...] = ()
     for step in steps:

@@ -1,4 +1,4 @@
-"""The statistics of a report, computed from their definitions: rate intervals, percentiles, a paired test."""
+"""Statistics of a report, computed from their definitions: rate intervals, percentiles, a paired test."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 Z95 = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution, for a two-sided interval of 95 %."""
+"""97.5 % quantile of the normal distribution, for a two-sided interval of 95 %."""
 
 
 def wilson(ok: int, runs: int) -> tuple[float, float]:
@@ -37,13 +37,13 @@ def percentile(values: Sequence[float], percent: float) -> float:
 def mcnemar(only_a: int, only_b: int) -> float:
     """Return the exact two-sided p-value of McNemar's test.
 
-    ``only_a``, ``only_b``: the numbers of pairs that only one side got right. If both sides were equally good, each
-    of these pairs would be a fair coin toss; p is the probability that such tosses are at least as uneven.
+    ``only_a``, ``only_b``: the numbers of pairs in which only that side is correct. If both sides were equally good,
+    each of these pairs would be a fair coin toss. p is the probability that such tosses are at least as uneven.
     """
     pairs, fewer = only_a + only_b, min(only_a, only_b)
     if only_a == only_b:
         return 1.0
-    tail = ways = 1  # Each binomial is computed from the previous one, since computing thousands separately is slow.
+    tail = ways = 1  # Each binomial is computed from the previous one, since separate computation of thousands is slow.
     for count in range(fewer):
         ways = ways * (pairs - count) // (count + 1)
         tail += ways

@@ -1,9 +1,9 @@
 """``toolsim eval join OUT REPORT …``: merges several reports over the same cases into one.
 
-An evaluation of a model on a laptop takes hours, so a comparison is done in parts: one method today, another one
-tomorrow, an older version from its own checkout. Only cases that all methods answered count: within a suite and a
+An evaluation of a model on a laptop takes hours, so a comparison is done in parts: one method today, another method
+tomorrow, an older version from a separate checkout. Only cases that all methods answered count. Within a suite and a
 model, a case is kept if every method has a run of it. A part can be renamed to distinguish an older version of toolsim,
-which was evaluated as if it were the server, from the current one::
+which was evaluated as if it were the server, from the current version::
 
     toolsim eval join OUT today before --name "before=toolsim 0.1.0"
 """
@@ -20,14 +20,14 @@ from toolsim.eval.case import METHODS, Run
 from toolsim.eval.journal import RUNS, SETTINGS, Journal, Secrets, read_runs, read_settings
 from toolsim.eval.summary import by_method, grouped
 
-# Settings that can differ between parts without changing the questions.
+# Settings that can differ between parts, because they do not change the questions.
 _FREE = frozenset(
     {"base_url", "models", "method", "suite", "sample", "setting", "stream", "api", "trials", "offline", "options"}
 )
 
 
 def shared_runs(runs: Sequence[Run]) -> list[Run]:
-    """Return the runs of the cases that every method of a suite and model has answered, trial by trial."""
+    """Return the runs of cases that every method of a suite and model has answered, trial by trial."""
     kept: list[Run] = []
     for group in grouped(runs, lambda run: (run.suite, run.cell.model)).values():
         methods = {replace(run.cell, model="") for run in group}
@@ -47,7 +47,7 @@ def named(runs: Sequence[Run], name: str) -> list[Run]:
 
 
 def joined(parts: Sequence[Sequence[Run]]) -> list[Run]:
-    """Return the runs of all parts, method by method. If parts have runs with the same key, the last one counts."""
+    """Return the runs of all parts, method by method. If several runs have the same key, the last run counts."""
     runs = {run.key: run for part in parts for run in part}.values()
     return sorted(runs, key=lambda run: METHODS.index(run.cell.method))
 
@@ -66,7 +66,7 @@ def common_settings(folders: Sequence[Path]) -> dict[str, object]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; return its exit code. Raises UsageError."""
+    """Run the command, and return its exit code. Raises UsageError."""
     parser = Parser(prog="toolsim eval join", description="Join reports over the same cases.")
     parser.add_argument("out", type=Path, metavar="OUT", help="folder for the joined report; must not contain a report")
     parser.add_argument("parts", type=Path, nargs="+", metavar="REPORT", help="a report folder")

@@ -1,4 +1,4 @@
-"""The three methods of querying a model: through toolsim, with the server's own ``tools``, with a plain prompt."""
+"""Methods of querying a model: through toolsim, with the server's own ``tools``, or with a plain prompt."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     import openai
 
 CONTENT_TAGS = "content_tag_fallback"
-"""The setting of the method ``native`` with which tagged calls in an answer's text count."""
+"""Setting of the method ``native`` in which tagged calls in an answer's text count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The evaluated server. ``api_key`` goes only into the Authorization header."""
+    """The evaluated server. ``api_key`` is sent only in the Authorization header."""
 
     base_url: str
     api_key: str = "none"
     client_seconds: float | None = 120.0
     open_seconds: float | None = 10.0
     read_seconds: float | None = 120.0
-    """None means no limit."""
+    """Read timeout in seconds; None means no limit."""
 
 
 class Methods:
-    """Provides a Send for each run, with one client per address, and one proxy per model and set of addon options."""
+    """Source of a Send for each run, with one client per address, and one proxy per model and set of addon options."""
 
     def __init__(self, target: Target, proxies: Proxies) -> None:
         self._target = target
@@ -56,7 +56,7 @@ class Methods:
         return sender(client, cell.model, api=cell.api, stream=cell.stream), captures
 
     def _client(self, base_url: str) -> openai.AsyncOpenAI:
-        # Not needed for --help.
+        # The package is not needed for --help.
         import openai
 
         if base_url not in self._clients:
@@ -64,14 +64,14 @@ class Methods:
             self._clients[base_url] = openai.AsyncOpenAI(
                 base_url=base_url,
                 api_key=target.api_key,
-                # No retries, since failures are counted, and the evaluation itself waits for rate limits.
+                # Failures are counted, and the evaluation itself waits for rate limits.
                 max_retries=0,
                 timeout=openai.Timeout(target.client_seconds, connect=target.open_seconds, read=target.read_seconds),
             )
         return self._clients[base_url]
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections to servers and proxies."""
         for client in self._clients.values():
             await client.close()
 

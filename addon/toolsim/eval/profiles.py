@@ -1,8 +1,8 @@
-"""Sampling profiles.
+"""Sampling profiles and the selection of profiles for a model.
 
-A profile applies to a model if one of its ``models`` words selects the model (``*``: all). The profile ``recommended``
-consists of the options in the model's catalog entry, which are from its model card or generation_config. It applies if
-there are any.
+A profile applies to a model if one of its ``models`` terms selects the model (``*``: all). The profile ``recommended``
+consists of the options in the model's catalog entry, which are from its model card or generation_config. It applies to
+models that have such options.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Sampling = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One profile. ``values``: its request options, None for the options recommended by the model's vendor."""
+    """One profile. ``values``: its request options, None for the options that the model's vendor recommends."""
 
     id: str
     tags: tuple[str, ...]
@@ -33,7 +33,7 @@ class Profile:
         return is_selected(model, self.models) and (self.values is not None or bool(model.recommended))
 
     def sampling(self, model: Model) -> Sampling:
-        """Return the request options for a model."""
+        """Return the request options of the profile for a model."""
         return dict(model.recommended if self.values is None else self.values)
 
 
@@ -48,7 +48,7 @@ PROFILES = (
 
 
 def select(selection: str) -> Sequence[Profile]:
-    """Return the profiles of a list of ids and tags; ``*`` = all, ``!`` excludes. Raises UsageError."""
+    """Return the profiles that a list of ids and tags selects; ``*`` = all, ``!`` excludes. Raises UsageError."""
     chosen: dict[str, Profile] = {}
     for name in words(selection):
         found = [profile for profile in PROFILES if name.lstrip("!") in ("*", profile.id, *profile.tags)]

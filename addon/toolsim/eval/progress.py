@@ -1,4 +1,4 @@
-"""Progress output while an evaluation runs: a live line on a terminal, plain lines elsewhere."""
+"""Progress output of a running evaluation: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolsim.eval.measure import Job
 
 
 class Progress:
-    """Shows each run. ``verbosity``: 0 = a live line on a terminal, 1 = runs and turns, 2 = sizes and failures."""
+    """Display of the runs. ``verbosity``: 0 = a live line on a terminal, 1 = runs and turns, 2 = sizes and failures."""
 
     def __init__(self, total: int, verbosity: int, *, quiet: bool) -> None:
         self._verbosity = verbosity
@@ -34,7 +34,7 @@ class Progress:
             self._live.stop()
 
     def __call__(self, job: Job, run: Run | None) -> None:
-        """Show a run that starts (None) or has ended."""
+        """Show a run when it starts (None) and when it has ended."""
         if run is None:
             if self._live is not None:
                 self._live.update(self._task, description=f"{job.cell.model} · {job.cell.method_name} · {job.case.id}")
@@ -85,7 +85,7 @@ def _live_display() -> Any:
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}", markup=False),
         TimeRemainingColumn(),
-        # Last, since its length varies.
+        # The description comes last, since its length varies.
         TextColumn("{task.description}", markup=False),
         console=Console(stderr=True),
     )

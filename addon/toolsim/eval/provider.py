@@ -1,7 +1,7 @@
 """The scripted provider: an OpenAI-compatible text server that answers the offline scenarios from their scripts.
 
-It receives the same requests as any text-only backend. The prompt identifies the scenario, and the number of assistant
-messages identifies the step. So the provider is stateless, and the same request always gets the same answer.
+The provider receives the same requests as any text-only backend. The prompt identifies the scenario, and the number of
+assistant messages identifies the step. The provider is therefore stateless and deterministic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MODEL = "scripted"
 
 
 class ScriptedProvider:
-    """A backend for the loopback that plays scripts, which it looks up by their prompts."""
+    """Backend for the loopback server that plays scripts, which it finds by their prompts."""
 
     apis = tuple(APIS.values())
 
@@ -30,17 +30,17 @@ class ScriptedProvider:
         self._scripts = scripts
 
     async def start(self) -> None:
-        """Do nothing; there is nothing to start."""
+        """Do nothing, because the provider needs no start."""
 
     async def stop(self) -> None:
-        """Do nothing; there is nothing to release."""
+        """Do nothing, because the provider uses no resources."""
 
     async def models(self) -> Sequence[str]:
         """Return the name of the only model."""
         return [MODEL]
 
     async def answer(self, request: ClientRequest) -> AsyncGenerator[BackendEvent]:
-        """Answer one request; tokens are words. Raises errors.BadRequest if there is no script."""
+        """Answer one request. The token counts are counts of words. Raises errors.BadRequest without a script."""
         transcript = messages_of(request)
         shown = "\n".join(message.text for message in transcript)
         found = next((replies for prompt, replies in self._scripts.items() if prompt in shown), None)
@@ -63,7 +63,7 @@ class ScriptedProvider:
 
 @asynccontextmanager
 async def scripted_provider(more: Mapping[str, Script] | None = None) -> AsyncIterator[str]:
-    """Serve the scripts of all scenarios, and ``more``, on a free port of 127.0.0.1; yields the base URL."""
+    """Serve the scripts of all scenarios, and ``more``, on a free port of 127.0.0.1, and yield the base URL."""
     server = Loopback(ScriptedProvider({**live_scripts(), **(more or {})}), is_open=True)
     await server.start()
     try:

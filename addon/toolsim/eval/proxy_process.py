@@ -1,7 +1,7 @@
-"""The evaluation's own mitmdump with the addon in front of the target, so that the real product is measured.
+"""A mitmdump with the addon in front of the target, so that the evaluation measures the real product.
 
-It records each exchange (``toolsim_capture``). From the recordings the evaluation reads the model's actual prompt, and
-its output before the addon converted it to calls.
+It records each exchange (``toolsim_capture``). From the recordings, the evaluation reads the model's actual prompt, and
+the model's output before the addon converted it to calls.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from toolsim.recordings.child import Child, in_front_of
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """A running mitmdump: its base URL for clients, and the folder where it records exchanges."""
+    """A running mitmdump, with its base URL for clients and the folder in which it records exchanges."""
 
     base_url: str
     captures: Path
@@ -27,9 +27,9 @@ class Proxy:
 
     @classmethod
     async def start(cls, target: str, options: Iterable[str], folder: Path) -> Proxy:
-        """Start a mitmdump with these addon options. ``folder``: a new folder for it. Raises StartFailed.
+        """Start a mitmdump with these addon options. ``folder``: a new folder for its files. Raises StartFailed.
 
-        Proxies whose folders have the same parent share a certificate authority, which the first one creates.
+        Proxies whose folders have the same parent share a certificate authority, which the first proxy creates.
         """
         captures = folder.with_name(f"{folder.name}-captures")
         captures.mkdir(parents=True)
@@ -41,25 +41,25 @@ class Proxy:
         try:
             child = await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # The thread cannot be interrupted.
+            # Cancellation does not stop the thread, so the started process is stopped here.
             (await starting).stop()
             raise
         return cls(f"http://127.0.0.1:{child.port}{parse_url(target).path}", captures, child)
 
     async def stop(self) -> None:
-        """Stop the process, once it has written its recordings."""
+        """Stop the process after it has written its recordings."""
         await asyncio.to_thread(self._child.stop)
 
 
 class Proxies:
-    """Starts one mitmdump per user and set of addon options, on first use."""
+    """All mitmdumps of an evaluation: one per user and set of addon options, started on first use."""
 
     def __init__(self, target: str, *, flows: Path | None = None) -> None:
         self._target = target
         self._flows = flows
         self._folder = Path(tempfile.mkdtemp(prefix="toolsim-eval-"))
         self._running: dict[tuple[str, tuple[str, ...]], Proxy] = {}
-        # The first process creates the authority; two concurrent ones would overwrite each other's.
+        # The first process creates the authority; concurrent processes would overwrite each other's.
         self._starting = asyncio.Lock()
 
     async def get(self, user: str, options: Iterable[str]) -> Proxy:
@@ -72,7 +72,7 @@ class Proxies:
         return self._running[key]
 
     async def aclose(self) -> None:
-        """Stop all proxies, move their recordings to the flows folder if there is one, and remove temporary files."""
+        """Stop all proxies, move their recordings to the flows folder (if any), and remove temporary files."""
         await asyncio.gather(*(proxy.stop() for proxy in self._running.values()))
         if self._flows is not None:
             for number, proxy in enumerate(self._running.values()):

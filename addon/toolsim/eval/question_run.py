@@ -1,11 +1,11 @@
 """Asks a run's questions, with sampling options, timeouts, waits for rate limits, and a record.
 
-A case sees an ordinary Send, which does the following:
+For a case, this module is an ordinary Send, which does the following:
 
-1. It adds the sampling profile's options. A ``tool_choice`` among them replaces the case's own in questions with tools.
-2. It limits a question to ``seconds`` (None: no limit), no matter how slowly its answer arrives.
+1. It adds the sampling profile's options. Their ``tool_choice`` replaces the case's own in questions with tools.
+2. It limits each question to ``seconds`` (None: no limit), no matter how slowly the answer arrives.
 3. After a rate limit (429, or 503 with Retry-After) it waits and retries. The wait does not count as the model's time.
-4. It records the question and its answer.
+4. It records each question and its answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from toolsim.eval.runtime.turn import Answer, Message, ProviderError, Request, S
 
 MAX_WAITS = 5
 MAX_WAIT_SECONDS = 90.0
-"""The maximum wait for a rate limit. Hosted APIs count per minute, so a longer wait means that retrying is useless."""
+"""Maximum wait in seconds for a rate limit. Hosted APIs count per minute, so a longer wait makes retries useless."""
 FIRST_WAIT_SECONDS = 1.0
 
 
@@ -37,7 +37,7 @@ class Asking:
         self.steps: list[dict[str, Any]] = []
         self.waited = 0.0
         self.rewritten = 0
-        """The number of answered questions with tools or calls, which the proxy records."""
+        """Number of answered questions with tools or calls, which the proxy records."""
         self.input_tokens = 0
         self.output_tokens = 0
 
@@ -52,7 +52,7 @@ class Asking:
             answer = await self._ask(request)
         except ProviderError as error:
             step["error"] = {"status": error.status, "code": error.code, "message": str(error)}
-            # If the backend cannot be reached, the proxy answers in its place and records nothing.
+            # If the backend cannot be reached, the proxy itself answers, and records nothing.
             self.rewritten += error.status is not None and error.status < 500 and _has_tools(request)
             raise
         finally:
@@ -110,7 +110,7 @@ def _has_tools(request: Request) -> bool:
 
 
 def _wait(error: ProviderError, attempt: int) -> float | None:
-    """Return the seconds to wait before the next attempt, or None to give up."""
+    """Return the seconds to wait before the next attempt, or None to stop trying."""
     if error.status == 429:
         seconds = FIRST_WAIT_SECONDS * 2**attempt if error.retry_after is None else error.retry_after
     elif error.status == 503 and error.retry_after is not None:

@@ -1,9 +1,9 @@
-"""Simple single-turn questions with everyday tools: the fastest way to see whether a model makes calls.
+"""Simple single-turn questions with everyday tools, as the fastest test of a model's ability to call tools.
 
-A suite is a data file with the right calls and, for each argument, the right values. Names of people and places are
-compared without regard to case and final periods, everything else exactly. A question without calls is right if the
-model makes none. The manifest's wording was tuned on some of the ``questions``; ``unseen`` contains other questions
-with other tools, which were never used for tuning.
+A suite is a data file with the correct calls and the correct values of each argument. Names of people and places are
+compared without regard to case and final periods, all other values exactly. For a question without correct calls, the
+model must not call any tool. The manifest's wording was tuned on some of the ``questions``; ``unseen`` contains other
+questions with other tools, which were never used for tuning.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def cases(suite: str = "questions") -> Sequence[Case]:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """``calls``: the right calls, each with ``name`` and ``arguments``: lists of right values by argument."""
+    """One question. ``calls``: the correct calls, with ``name`` and ``arguments`` (lists of correct values)."""
 
     text: str
     tools: tuple[Tool, ...]
@@ -48,7 +48,7 @@ class _Question:
 
 
 def mistake(answer: Answer, calls: Sequence[Mapping[str, Any]]) -> Label | None:
-    """Return the mistake in an answer's calls, or None if they are the right ``calls``, in any order."""
+    """Return the mistake in an answer's calls, or None if they equal the correct ``calls`` in any order."""
     left = list(answer.calls)
     if calls and not left:
         return "truncation" if answer.finish == "length" else "no_call"
@@ -56,7 +56,7 @@ def mistake(answer: Answer, calls: Sequence[Mapping[str, Any]]) -> Label | None:
         return "parallel_collapse"
     if len(left) > len(calls):
         return "needless_call"
-    # Each right call is paired with the most similar written call.
+    # Each correct call is paired with the most similar call that the model wrote.
     first: Label | None = None
     for right in calls:
         mistakes = [_mistake(call, right) for call in left]
@@ -91,5 +91,5 @@ def _mistake(call: Call, right: Mapping[str, Any]) -> Label | None:
 def _same(written: object, right: object) -> bool:
     if isinstance(written, str) and isinstance(right, str):
         return written.strip().rstrip(".").casefold() == right.strip().rstrip(".").casefold()
-    # In Python, True equals 1.
+    # The types are compared too, because True equals 1 in Python.
     return isinstance(written, bool) == isinstance(right, bool) and written == right

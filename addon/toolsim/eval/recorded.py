@@ -1,4 +1,4 @@
-"""The model's prompts and outputs, read from the exchanges that the evaluation's proxy recorded."""
+"""Prompts and outputs of the model, read from the exchanges that the evaluation's proxy recorded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolsim.proxy.metadata import NOTE, REPORT
 from toolsim.wire.apis import api_of_path
 from toolsim.wire.json_codec import parse_object
 
-# A thread of the proxy writes a recording after the answer has been sent.
+# Maximum wait for a recording, which a thread of the proxy writes after it has sent the answer.
 _WAIT_SECONDS = 3.0
 
 
@@ -26,7 +26,7 @@ _WAIT_SECONDS = 3.0
 class Recorded:
     """One exchange: the messages sent to the backend as (role, text), its original text, and toolsim's repairs.
 
-    ``untagged``: the number of calls that were found without the tag.
+    ``untagged``: the number of calls that toolsim found without the tag.
     """
 
     shown: tuple[tuple[str, str], ...]
@@ -36,14 +36,14 @@ class Recorded:
 
 
 class Captures:
-    """Reads the recordings of one proxy as they appear."""
+    """Reader of one proxy's recordings as they appear."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._read: set[str] = set()
 
     async def new(self, expected: int) -> list[Recorded]:
-        """Return the exchanges recorded since the last call, oldest first, after a short wait for ``expected`` ones."""
+        """Return the exchanges since the last call, oldest first, after a short wait for the ``expected`` number."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _WAIT_SECONDS
         while len(files := self._unread()) < expected and loop.time() < end:
@@ -52,7 +52,7 @@ class Captures:
         return [recorded for file in files for recorded in _exchanges(file)]
 
     def forget(self) -> None:
-        """Skip the recordings so far, which belong to an abandoned run."""
+        """Skip all recordings so far, because they belong to an abandoned run."""
         self._read |= {file.name for file in self._unread()}
 
     def _unread(self) -> list[Path]:

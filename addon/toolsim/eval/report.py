@@ -1,4 +1,4 @@
-"""The files of a report: ``report.json``, ``report.md``, ``report.html``."""
+"""Writes the files of a report: ``report.json``, ``report.md`` and ``report.html``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ REPORT = "report.json"
 def write(
     log: Journal, runs: Sequence[Run], *, planned: int, target: str, settings: dict[str, Any], note: str = ""
 ) -> None:
-    """Write the files into the journal's folder, whose name is the report's stamp.
+    """Write the files to the journal's folder, whose name is the timestamp of the report.
 
-    ``planned``: the planned number of runs; ``target``: a description for people; ``note``: a paragraph by the report's
+    ``planned``: the planned number of runs; ``target``: a readable description; ``note``: a paragraph by the report's
     author.
     """
     stamp = log.folder.name
@@ -30,5 +30,5 @@ def write(
 
 
 def as_text(data: dict[str, Any]) -> str:
-    """Return data as a report's JSON files store it."""
+    """Return data as text in the format of a report's JSON files."""
     return json.dumps(data, ensure_ascii=False, indent=2) + "\n"

@@ -1,7 +1,7 @@
-"""The scenarios: conversations with tools and state, judged by the resulting state.
+"""Scenarios: conversations with tools and state, judged by the resulting state.
 
-Each scenario runs on its own workspace, through the runtime's loop. Live scenarios require the exact final text
-``Done.`` to make the end verifiable; otherwise a model's wording does not matter.
+Each scenario runs on a separate workspace, through the runtime's loop. Live scenarios require the exact final text
+``Done.`` to make the end verifiable. Apart from that, a model's wording does not matter.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Scenario:
     """One scenario. ``loop``: fields of LoopSettings that the scenario tests, which flags cannot change.
 
     ``allowed``: the tools that may run (None: the tools in the settings); ``offered``: the tools that are shown, if
-    they differ; ``context``: values for arguments that calls omit; ``options``: addon options; ``strict``: state_patch
-    is declared strict; ``facts``: additional facts in the workspace; ``answer_transform``: applied to each answer;
+    different; ``context``: values for arguments that calls omit; ``options``: addon options; ``strict``: declare
+    state_patch as strict; ``facts``: additional facts in the workspace; ``answer_transform``: applied to each answer;
     ``error``: the API's error code with which the run must end.
     """
 
@@ -59,13 +59,13 @@ class Scenario:
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The beginning of the conversation."""
+        """Return the beginning of the conversation."""
         return {"role": "system", "content": self.system}, {"role": "user", "content": self.prompt}
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioSettings:
-    """The settings of all scenarios. ``allowed`` None = all model-facing tools."""
+    """Settings of all scenarios. ``allowed`` None = all model-facing tools."""
 
     allowed: Collection[str] | None = DEFAULT_ALLOWLIST
     loop: LoopSettings = field(default_factory=LoopSettings)
@@ -111,7 +111,7 @@ def case(scenario: Scenario, settings: ScenarioSettings, suite: str = SUITE) -> 
 TITLE = "Quarterly report"
 TOO_LONG = " ".join(["The quarter went well and the team grew in every region that we serve."] * 12)
 MAX_LIVE_ARGS_BYTES = 400
-"""Less than the text that long_arguments_guard requests, more than a call with any one of its sentences."""
+"""Limit below the text that long_arguments_guard requests, but above a call with any one of its sentences."""
 
 
 def _has_title(outcome: Outcome, workspace: Workspace) -> str | None:
@@ -206,7 +206,7 @@ PRESETS = {
 
 
 def select(names: str, settings: ScenarioSettings | None = None) -> list[Case]:
-    """Return the scenarios in a list such as ``default,happy_path_parallel``, each once. Raises UsageError."""
+    """Return the scenarios in a list such as ``default,happy_path_parallel``, without duplicates. Raises UsageError."""
     by_id = {scenario.id: scenario for scenario in SCENARIOS}
     chosen: dict[str, Case] = {}
     for name in filter(None, (word.strip() for word in names.split(","))):

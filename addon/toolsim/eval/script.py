@@ -1,8 +1,8 @@
 """The scripts of the scripted provider: helpers, and the scripts of the live scenarios.
 
 A script is a list of replies, indexed by the number of earlier assistant messages. A reply can be a function that
-receives the model's entire prompt and continues only if the tested guard has reacted. So a script behaves like a model
-that reads its results, and the scenario fails without the guard.
+receives the model's entire prompt and continues only if the tested guard has reacted. A script therefore behaves like a
+model that reads its results, and the scenario fails without the guard.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ Script = Sequence[Reply]
 
 
 def block(name: str, arguments: Mapping[str, Any] | str) -> str:
-    """Return a call as a model writes it. ``arguments`` is an object, or text that is used unchanged."""
+    """Return a call in the form that a model writes. ``arguments``: an object, or text that is used unchanged."""
     written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return f'<tool_call>{{"name":{json.dumps(name)},"arguments":{written}}}</tool_call>'
 
 
 def get(**arguments: Any) -> str:
-    """Return a call of state_get."""
+    """Return a call to state_get."""
     return block("state_get", {"workspace_id": WORKSPACE_ID, **arguments})
 
 
 def patch(path: str, value: Any) -> str:
-    """Return a call of state_patch."""
+    """Return a call to state_patch."""
     return block("state_patch", {"workspace_id": WORKSPACE_ID, "path": path, "value": value})
 
 
 def after(sign: str, then: str, otherwise: str = DONE) -> Reply:
-    """Return a reply that is ``then`` if the prompt contains ``sign``."""
+    """Return a reply that is ``then`` if the prompt contains ``sign``, and ``otherwise`` if not."""
     return lambda shown: then if sign in shown else otherwise
 
 
@@ -62,7 +62,7 @@ SCRIPTS: Mapping[str, Script] = {
         after("ARGUMENTS_TOO_LARGE", patch("/draft/body", TOO_LONG.partition(".")[0])),
         DONE,
     ),
-    # A model that sees tools would use them.
+    # A model that sees tools would call one.
     "chat_only": (after("state_get", get()),),
     "happy_path_parallel": (f"{get()}\n{_TITLE}", DONE),
 }

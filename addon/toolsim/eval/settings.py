@@ -1,4 +1,4 @@
-"""Converts flags to the evaluation's input: target, cells, cases. Raises UsageError before any question."""
+"""Converts flags to the evaluation's input (target, cells and cases). Raises UsageError before the first question."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from toolsim.proxy.options.option import PREFIX
 APIS = get_args(Api)
 OPENROUTER = "https://openrouter.ai/api/v1"
 _CHOICES = ("auto", "required", "none")
-"""The values of tool_choice that do not name a tool."""
+"""Values of tool_choice that do not name a tool."""
 RESERVED = frozenset(
     {"model", "messages", "input", "tools", "parallel_tool_calls", "stream", "stream_options", "store"}
 )
@@ -36,14 +36,14 @@ RESERVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The input of an evaluation, parsed from its flags."""
+    """Input of an evaluation, parsed from its flags."""
 
     cells: Sequence[tuple[Cell, Sampling]]
     cases: Sequence[Case]
 
 
 def setup(args: Namespace, *, offline: bool, served: Sequence[str] = ()) -> Setup:
-    """Return the input. ``served``: the models that the server lists. Raises UsageError."""
+    """Return the input of an evaluation. ``served``: the models that the server lists. Raises UsageError."""
     gone = catalog.missing(args.models, served) if served else []
     models = [model for model in catalog.select(args.models, served) if model.id not in gone]
     if not models:
@@ -90,8 +90,8 @@ def base_url(args: Namespace, environment: Mapping[str, str]) -> str:
 def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
     """Return the key for a server, or "" if there is none. Raises UsageError.
 
-    OPENROUTER_API_KEY is sent only to OpenRouter and to OPENROUTER_BASE_URL. Any other server gets a key only through
-    ``--key-env``.
+    OPENROUTER_API_KEY is sent only to OpenRouter and to OPENROUTER_BASE_URL. For any other server, ``--key-env`` must
+    name the key.
     """
     if args.key_env:
         return key_of(args.key_env, environment)
@@ -103,7 +103,7 @@ def api_key(args: Namespace, url: str, environment: Mapping[str, str]) -> str:
 
 
 def default_models(url: str, served: Sequence[str]) -> str:
-    """Return the default models: a server's only model, or the stable models of OpenRouter and similar servers."""
+    """Return the default models: a server's only model, or the stable models of servers like OpenRouter."""
     if len(served) == 1:
         return served[0]
     stable = {model.id for model in catalog.select(DEFAULT_MODELS)}
@@ -147,7 +147,7 @@ def notices(args: Namespace, setup: Setup) -> list[str]:
 def _cells(args: Namespace, models: Iterable[Model], offline: bool) -> Iterator[tuple[Cell, Sampling]]:
     chosen = profiles.select(args.profiles)
     methods = _known(words(args.method), METHODS, "--method")
-    # The scripted provider costs nothing: both APIs, streamed and non-streamed.
+    # The scripted provider costs nothing, so both APIs are used, streamed and non-streamed.
     apis = _known(words(args.api) or (list(APIS) if offline else ["chat"]), APIS, "--api")
     streams = [False, True] if offline and not args.stream else [args.stream]
     defaults, overrides = _fields(args)
@@ -183,13 +183,13 @@ def _values(option: str) -> list[str]:
         raise UsageError(f"--set: expected an option of toolsim's, {PREFIX}…, got {name}")
     chosen = [f"{name}={value}" for value in values.split(",")]
     for one in chosen:
-        # Validated here because the proxies are started one by one during the evaluation, too late to report a mistake.
+        # The proxies are started one by one during the evaluation, which would be too late to report a mistake.
         arguments.check_settings([one], host="127.0.0.1")
     return chosen
 
 
 def _fields(args: Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the request options that profiles override, and those that override profiles."""
+    """Return the request options that profiles override, and the options that override profiles."""
     sampling = {name: getattr(args, name) for name in ("temperature", "top_p", "top_k", "min_p")}
     overrides: dict[str, Any] = {name: value for name, value in sampling.items() if value is not None}
     if args.route:

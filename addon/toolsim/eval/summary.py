@@ -1,4 +1,4 @@
-"""The figures of a report, computed from its runs. ``report.json`` stores them; Markdown and HTML show them."""
+"""Figures of a report, computed from its runs. ``report.json`` stores them; Markdown and HTML show them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from toolsim.eval.case import LABELS, Run
 from toolsim.eval.measures import percentile, wilson
 
 NEARLY_ALL = 0.96
-"""The minimum rate of combinations that are listed as almost right."""
+"""Minimum rate of combinations that are listed as almost correct."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The number of correct runs of a group."""
+    """Number of correct runs in a group."""
 
     runs: int
     ok: int
 
     @classmethod
     def of(cls, runs: Iterable[Run]) -> Rate:
-        """Count runs."""
+        """Return the rate of the runs."""
         results = [run.ok for run in runs]
         return cls(len(results), sum(results))
 
@@ -39,14 +39,14 @@ class Rate:
         return 100 * low, 100 * high
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return the rate as plain data."""
         interval = [round(bound, 2) for bound in self.interval]
         return {"runs": self.runs, "ok": self.ok, "percent": round(self.percent, 2), "interval": interval}
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of a group of runs, one row of a table."""
+    """Figures of a group of runs, which form one row of a table."""
 
     rate: Rate
     p50_ms: float
@@ -82,7 +82,7 @@ class Figures:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain data."""
+        """Return the figures as plain data."""
         figures = asdict(self)
         del figures["rate"]
         return self.rate.as_dict() | figures
@@ -99,7 +99,7 @@ def grouped[Key: Hashable](runs: Iterable[Run], key: Callable[[Run], Key]) -> di
 def by_case(runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Group runs by scenario, or by suite for benchmarks, whose single cases are not informative.
 
-    If there are several models, each has its own rows, since their sum would be meaningless.
+    With several models, each has separate rows, since a sum over models would be meaningless.
     """
     several = len({run.cell.model for run in runs}) > 1
 
@@ -120,12 +120,12 @@ CELL_HEAD = (
     *("right", "%", "95 % interval", "p50", "p95", "tokens in", "out", "repaired", "untagged", "as text"),
     "notes",
 )
-"""The columns of ``cell_rows``. The columns after the API contain numbers; the notes count failures by label."""
+"""Columns of ``cell_rows``. The columns after the API contain numbers; the notes count failures by label."""
 CELL_WORDS = 5
 
 
 def cell_rows(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
-    """Yield a row of figures for each suite and cell, for people."""
+    """Yield a readable row of figures for each suite and cell."""
     for (suite, cell), own in grouped(runs, lambda run: (run.suite, run.cell)).items():
         figures = Figures.of(own)
         low, high = figures.rate.interval
@@ -150,7 +150,7 @@ def cell_rows(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
 
 
 def duration(ms: float) -> str:
-    """Return a duration for people, such as ``340 ms``, ``1.5 s``, ``12 s`` or ``3 min``."""
+    """Return a duration in readable form, such as ``340 ms``, ``1.5 s``, ``12 s`` or ``3 min``."""
     if ms < 1000:
         return f"{ms:.0f} ms"
     if ms < 120_000:

@@ -1,7 +1,7 @@
-"""The suite ``which_output``: a model that has made parallel calls is asked about one of their outputs.
+"""The suite ``which_output``: a model that has made parallel calls has to report one of their outputs.
 
 The outputs are in the order of the calls, or in a different order, as from clients that send each output once it is
-ready. An answer is right if it makes no calls and contains only the right number.
+ready. A correct answer makes no calls and contains only the correct number.
 """
 
 from __future__ import annotations

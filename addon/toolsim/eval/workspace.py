@@ -83,7 +83,7 @@ class Workspace:
     reads: int = 0
 
     def registry(self, *, strict: bool = False) -> ToolRegistry:
-        """Return the tools for this workspace; ``strict``: state_patch is declared strict."""
+        """Return the tools for this workspace; ``strict``: declare state_patch as strict."""
         registry = ToolRegistry()
         registry.add(STATE_GET, self.get)
         patch = Tool(STATE_PATCH.name, STATE_PATCH.description, STATE_PATCH.parameters, strict)
@@ -93,7 +93,7 @@ class Workspace:
         return registry
 
     def get(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Return the entire state."""
+        """Return the entire state of the workspace."""
         if (wrong := self._wrong_id(arguments)) is not None:
             return wrong
         self.reads += 1
@@ -127,7 +127,7 @@ class Workspace:
         return ToolResult(True, {"proposed": arguments["name"]}, warnings=("a person has to confirm it",))
 
     def commit(self, arguments: Mapping[str, Any]) -> ToolResult:
-        """Turn a proposal into a fact. Requires the name of the person who confirmed it."""
+        """Turn a proposal into a fact. Requires the name of the person who confirmed the change."""
         name = arguments["name"]
         if not arguments.get("confirmed_by"):
             return ToolResult.failed("CONFIRMATION_REQUIRED", "a person has to confirm it")

@@ -1,4 +1,4 @@
-"""Queries a model through a real toolsim, with one mitmdump for each setting that is being compared.
+"""Queries a model through a real toolsim, with one mitmdump for each setting under comparison.
 
 Errors are handled as follows:
 
@@ -8,7 +8,7 @@ Errors are handled as follows:
 3. After any other error, or silence for ``SECONDS``, the question has no answer. The run ends after a few of these in a
    row.
 
-No error counts as a wrong answer, since a failing server must not influence any decision.
+An error never counts as an incorrect answer, since a failing server must not influence any decision.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     import openai
 
 SECONDS = 120.0
-"""Timeout of a question; a model might have to be loaded."""
+"""Timeout in seconds for a question, because the model might have to be loaded first."""
 MAX_TOKENS = 256
-"""Enough for two calls, and for any of the plain-text answers."""
+"""Maximum tokens of an answer, enough for two calls and for any of the plain-text answers."""
 OPEN_SECONDS = 10.0
 TIME_OVER = "the time limit was reached"
 
 
 class Answers:
-    """Queries the model at ``url``. ``deadline``: when to stop, by the monotonic clock."""
+    """Client of the model at ``url``. ``deadline``: when to stop, by the monotonic clock."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Answers:
         self._started = 0
 
     async def __call__(self, setting: Setting, question: Question) -> bool | None:
-        """Return whether the answer was right, or None for an error. Raises Unavailable and Ended."""
+        """Return whether the answer was correct, or None for an error. Raises Unavailable and Ended."""
         if (known := self._memory.answer(setting, question.id)) is not None:
             return known
         started = self._clock()
@@ -113,7 +113,7 @@ class Answers:
         return sender(self._open[setting][1], self._model, api=self._api)
 
     async def close(self, setting: Setting) -> None:
-        """Stop the proxy of a setting, and count the requests that it sent to the backend, all of which it recorded."""
+        """Stop the proxy of a setting, and count the requests to the backend, which the proxy recorded."""
         if setting in self._open:
             proxy, client = self._open.pop(setting)
             await client.close()

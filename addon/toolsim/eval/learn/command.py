@@ -1,7 +1,7 @@
 """``toolsim tune URL``: finds the settings that suit a model, and writes its profile.
 
-Exit codes: 0 for a complete profile, 1 if the backend or the time limit ended it early, 2 for bad usage, 130 after
-Ctrl-C. If it ends early, its answers are kept, and the same command continues from there.
+Exit codes: 0 for a complete profile, 1 if the backend or the time limit ended the command early, 2 for a usage error,
+130 after Ctrl-C. After an early end, the answers are kept, and the same command continues from there.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ EXIT_WHOLE, EXIT_ENDED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 _CHARACTERS_A_TOKEN = 3.5
 _RULE_TOKENS = 120
-"""The size of the manifest's text without the tools."""
+"""Tokens of the manifest's text without the tools."""
 _ENDED = "interrupted"
 _MINUTES = value_type("a number of minutes above 0", float, lambda value: 0 < value < 100_000)
 
 
 def parser() -> Parser:
-    """Return the parser of the command."""
+    """Return the parser of ``toolsim tune``."""
     made = Parser(prog="toolsim tune", description="Find a model's best settings, and write its profile.")
     made.add_argument(
         "url",
@@ -84,7 +84,7 @@ def parser() -> Parser:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run the command; return its exit code."""
+    """Run the command, and return its exit code."""
     args = parser().parse_args(words)
     try:
         return asyncio.run(_learn(args))
@@ -117,7 +117,7 @@ async def _learn(args: argparse.Namespace) -> int:
     try:
         profile_file.check_place(out)
     except OSError as problem:
-        # Checked now, rather than after querying the model for minutes.
+        # The path is checked now, rather than after minutes of queries.
         raise UsageError(f"--out: {out} cannot be written: {problem}") from problem
     about = {
         "url": found.url,
@@ -147,7 +147,7 @@ async def _learn(args: argparse.Namespace) -> int:
 
 
 def _own_questions(args: argparse.Namespace) -> OwnQuestions | None:
-    """Return the questions of the specified recordings, or None if there are none. Raises UsageError."""
+    """Return the questions from the specified recordings, or None without recordings. Raises UsageError."""
     if args.recordings is None:
         if args.built_in:
             raise UsageError("--built-in requires --from")
@@ -227,7 +227,7 @@ def _line(choice: Choice) -> str:
 
 
 class Progress:
-    """Shows the current decision, its state so far, and the remaining time."""
+    """Display of the current decision, its state so far, and the remaining time."""
 
     def __init__(self, decided: Sequence[Decision], memory: Memory, minutes: float, *, quiet: bool) -> None:
         self._memory = memory
@@ -241,7 +241,7 @@ class Progress:
         self._shown = 0
 
     def __call__(self, what: str, challenger: Setting, compared: Comparison, left: int) -> None:
-        """Show the state after another pair."""
+        """Show the state after a further pair of answers."""
         if (what, challenger) != self._current:
             self._current = (what, challenger)
             self._open -= 1
@@ -256,7 +256,7 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     def _left(self, passed: float, compared: Comparison, left: int) -> float:
-        """Estimate the remaining seconds, assuming that undecided challengers continue until the next check."""
+        """Return the estimated remaining seconds, assuming that undecided challengers continue until the next check."""
         until = next((pairs for pairs, _ in PATIENCE if pairs > compared.pairs), compared.pairs + left)
         questions = min(left, until - compared.pairs) + self._open * PATIENCE[0][0]
         answered = self._memory.spent.answers - self._before
@@ -282,11 +282,11 @@ def engine_at(url: str, key: str) -> Engine:
 
 
 def _most(decided: Sequence[Decision], asked: Sequence[Question], *, is_hosted: bool) -> str:
-    """Describe the maximum effort: all challengers and their opponents answer all questions."""
+    """Describe the maximum effort, in which all challengers and their opponents answer all questions."""
     requests = read = 0
     for decision in decided:
         own = [question for question in asked if question.kind in decision.kinds]
-        # A second opinion takes up to two further rounds. Retries for invented tools are extra.
+        # A second opinion needs up to two further rounds. Retries for invented tools are not included.
         times = len(decision.values) * (3 if decision.what == "second opinion" else 1)
         requests += len(own) * times
         read += sum(map(_tokens, own)) * times

@@ -1,9 +1,9 @@
 """The decisions about a model, in the order in which they are made.
 
-A decision has challengers, each the current setting with one value changed, and the kinds of questions that can reveal
-a difference. A preferred challenger (``rule.py``) replaces the current setting, so later challengers have to beat it.
-The forms come first, since everything else depends on them, then the options with the largest effect, and finally
-options that have never won so far.
+A decision has challengers, each of which changes one value of the current setting, and the kinds of questions that can
+reveal a difference. A preferred challenger (``rule.py``) replaces the current setting, so later challengers have to
+beat it. The forms come first, since everything else depends on them. The options with the largest effect follow, and
+finally the options that have never won so far.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The values of the tuned options."""
+    """Values of the tuned options."""
 
     manifest: str = "auto"
     mode: str = "inject"
@@ -35,12 +35,12 @@ class Setting:
 
 
 DEFAULTS = Setting().values()
-"""The values that are kept unless a challenger is preferred."""
+"""Values that are kept unless a challenger is preferred."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``values``: the challengers, as (option, value) pairs. ``injected``: applies only without native tools."""
+    """One decision. ``values``: the challengers, as (option, value) pairs. ``injected``: only without native tools."""
 
     what: str
     values: tuple[tuple[str, str], ...]
@@ -52,7 +52,7 @@ class Decision:
         if self.injected and setting.mode == "native":
             return []
         found = [replace(setting, **{name: value}) for name, value in self.values]
-        # Only this form has variants of requesting several calls.
+        # Only this form has variants for requesting several calls.
         if self.what == "several calls" and setting.manifest != "auto":
             return []
         return [challenger for challenger in found if challenger != setting]
@@ -62,7 +62,7 @@ _ALL = ("one", "two", "none", "refusal", "after", "long")
 
 
 def decisions(engine: str) -> Sequence[Decision]:
-    """Return the decisions for a backend of an engine."""
+    """Return the decisions for a backend that runs an engine."""
     enforced = {"llama.cpp": "gbnf", "vllm": "structural_tag", "sglang": "structural_tag"}.get(engine, "json_schema")
     return (
         Decision(

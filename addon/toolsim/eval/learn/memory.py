@@ -1,8 +1,8 @@
 """Stores the verdicts on answers in a file, so that an interrupted run can be continued.
 
 A JSON line is appended and flushed for each answer. The first line identifies the server, the model, its engine, the
-questions and toolsim's version; if any of these differ, the file is replaced. It contains no questions, answer texts or
-keys. It is locked while it is open, so that two runs for the same model do not mix, and deleted after a complete run.
+questions and toolsim's version. If any of these differ, the file is replaced. It contains no questions, answer texts or
+keys. It is locked while open, so that two runs for the same model do not mix, and deleted after a complete run.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from toolsim.eval.learn.decisions import Setting
 
 
 class Busy(Exception):
-    """Another process is tuning the same model."""
+    """Error raised if another process is tuning the same model."""
 
 
 @dataclass(slots=True)
 class Spent:
-    """The effort of this run and the earlier ones that it continues: requests, tokens and seconds."""
+    """Effort of this run and the earlier runs that it continues: requests, tokens and seconds."""
 
     requests: int = 0
     input_tokens: int = 0
@@ -36,7 +36,7 @@ class Spent:
 
 
 class Memory:
-    """The file, which is opened and locked. Raises Busy and OSError."""
+    """The file with the verdicts, which is opened and locked. Raises Busy and OSError."""
 
     def __init__(self, folder: Path, about: Mapping[str, str]) -> None:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", about["model"])[:80]
@@ -56,7 +56,7 @@ class Memory:
         for line in self._file:
             try:
                 entries.append(json.loads(line))
-            except ValueError:  # The last line, truncated when a run was killed.
+            except ValueError:  # The last line was truncated when a run was killed.
                 break
         if not entries or entries[0] != about:
             entries = [about]
@@ -75,7 +75,7 @@ class Memory:
             setattr(self.spent, name, getattr(self.spent, name) + entry.get(name, 0))
 
     def forget(self) -> None:
-        """Discard all answers."""
+        """Discard all stored verdicts."""
         self._file.seek(0)
         about = json.loads(self._file.readline())
         self._known, self.spent = {}, Spent()
@@ -83,7 +83,7 @@ class Memory:
         self._write(about)
 
     def answer(self, setting: Setting, question: str) -> bool | None:
-        """Return whether the answer to a question was right, or None if there is no answer yet."""
+        """Return whether the answer to a question was correct, or None without an answer."""
         return self._known.get((str(setting), question))
 
     def add(self, setting: Setting, question: str, right: bool, **spent: float) -> None:
@@ -103,11 +103,11 @@ class Memory:
         self._file.flush()
 
     def close(self, *, is_whole: bool = False) -> None:
-        """Close the file. ``is_whole``: the run is complete, so the file is deleted."""
+        """Close the file. ``is_whole``: whether the run is complete, so that the file is deleted."""
         self._file.close()
         if is_whole:
             self._path.unlink(missing_ok=True)
-        with suppress(OSError):  # Windows cannot delete a file that any process has open.
+        with suppress(OSError):  # Windows cannot delete a file that a process has open.
             self._lock_path.unlink()
         self._lock.close()
 

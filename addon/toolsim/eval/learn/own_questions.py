@@ -1,7 +1,7 @@
 """Questions derived from recorded turns: a user's own traffic instead of, or in addition to, the built-in questions.
 
-An answer is right if it agrees with the recorded one: it makes the same calls, or is text if no call was made. Turns
-without a good verdict are omitted. One half of the turns is used to choose settings, and the other half to confirm
+An answer is correct if it agrees with the recorded answer: it has the same calls, or is text if that answer has no
+calls. Turns with faults are omitted. One half of the turns is used to choose settings, and the other half to confirm
 them. All turns of a conversation are in the same half, since they have messages in common.
 """
 
@@ -26,7 +26,7 @@ from toolsim.wire.json_codec import dump
 
 OWN_KINDS: tuple[str, ...] = KINDS
 FEWEST = next(wins for wins in range(1, 100) if evidence(wins, 0) >= 1 / ALPHA)
-"""The minimum number of questions with which a setting can be preferred, if it wins all of them."""
+"""Minimum number of questions that allow a setting to be preferred, if it wins all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class RecordedQuestion(Question):
     conversation: str = ""
 
     def request(self) -> Request:
-        """Return the question's request."""
+        """Return the request that asks the question."""
         return Request(self.messages, self.tools)
 
     def is_right(self, answer: Answer) -> bool:
-        """Return whether an answer agrees with the recorded one."""
+        """Return whether an answer agrees with the recorded answer."""
         names = {tool.name for tool in self.tools}
         if not answer.calls and (looks_like_call(answer.text) or holds_call(answer.text, names)):
             return False
@@ -52,14 +52,14 @@ class RecordedQuestion(Question):
 
 @dataclass(frozen=True, slots=True)
 class OwnQuestions:
-    """The questions of recordings, in two halves: one to choose settings, and one to confirm them."""
+    """Questions from recordings, in two halves: one to choose settings, and one to confirm them."""
 
     choosing: Sequence[RecordedQuestion]
     confirming: Sequence[RecordedQuestion]
 
     @property
     def fingerprint(self) -> str:
-        """A digest of all questions."""
+        """Digest of all questions."""
         return _digest([question.id for question in (*self.choosing, *self.confirming)])
 
     def facts(self, confirmation: Comparison | None) -> Mapping[str, Any]:
@@ -78,7 +78,7 @@ class OwnQuestions:
 
 
 def own_questions(paths: Iterable[Path]) -> OwnQuestions:
-    """Return the questions of the recordings in folders and files, in two halves."""
+    """Return the questions from recordings in folders and files, in two halves."""
     found: dict[str, RecordedQuestion] = {}
     for file in flow_files(paths):
         try:

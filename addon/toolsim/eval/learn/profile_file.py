@@ -49,7 +49,7 @@ def text(
     only: Sequence[str] = (),
     recorded: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the profile. ``only``: the selected decisions, whose profile is incomplete; empty for all decisions.
+    """Return the text of a profile. ``only``: the selected decisions for an incomplete profile; empty for all.
 
     ``recorded``: the figures of recorded turns, if they were used as questions.
     """
@@ -106,7 +106,7 @@ def facts(choice: Choice) -> Mapping[str, Any]:
 def write(path: Path, profile: str) -> bool:
     """Write a profile atomically. Returns False without writing if only the old profile is complete.
 
-    The call forms that the old profile declares are kept. Raises OSError.
+    The call forms that the old profile declares are retained. Raises OSError.
     """
     old = _document(path)
     if not tomllib.loads(profile)["tuned"]["complete"] and _is_whole(old):
@@ -125,7 +125,7 @@ def _part(path: Path) -> Path:
 
 
 def _document(path: Path) -> Mapping[str, Any]:
-    """Return the contents of a profile, which are empty if it is missing or unreadable."""
+    """Return the contents of a profile, or an empty object if it is missing or unreadable."""
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except (OSError, ValueError):

@@ -1,13 +1,13 @@
 """The questions of ``toolsim tune``, and the check of an answer.
 
-They are in ``questions.json``, whose header explains its fields; none of them is in another suite. Three more kinds are
-derived from questions that need one call: *later* follows an earlier question with the same tools, its call and its
-output; *done* continues from the right call and its output, and expects text; *must* requires a call. A fourth kind,
-*which*, is derived from questions that need two calls: it asks for the output of one of two calls, or of one of four
-calls whose outputs are in a different order.
+The questions are in ``questions.json``, whose header explains its fields. No other suite contains them. Three more
+kinds are derived from questions that need one call: *later* follows an earlier question with the same tools, its call
+and its output; *done* continues from the correct call and its output, and expects text; *must* requires a call. A
+fourth kind, *which*, is derived from questions that need two calls. It is about the output of one of two calls, or of
+one of four calls whose outputs are in a different order.
 
-If no call is wanted, an answer is right only if its text contains neither a call, which the client could not run and
-its user would see, nor the record of an output, which small models repeat.
+If no call is expected, the text of a correct answer must not contain a call, which the client could not run and its
+user would see, or the record of an output, which small models repeat.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from toolsim.request.record import OUTPUT
 from toolsim.wire.json_codec import dump
 
 BLOCK = 6
-"""The number of consecutive questions with one setting before the other setting's turn: a server that caches only one
-prompt has to process the manifest again whenever the setting changes.
+"""Number of consecutive questions with one setting. A server that caches only one prompt has to process the manifest
+again whenever the setting changes.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """``calls``: the right calls, each with ``name`` and ``arguments``: lists of right values by argument.
+    """One question. ``calls``: the correct calls, with ``name`` and ``arguments`` (lists of correct values).
 
-    ``says``: alternatives, one of which a plain-text answer must contain; empty if any text is right. ``never``: texts
-    that it must not contain.
+    ``says``: alternatives, one of which a plain-text answer must contain; empty if any text is correct. ``never``:
+    texts that the answer must not contain.
     """
 
     id: str
@@ -49,11 +49,11 @@ class Question:
     never: tuple[str, ...] = ()
 
     def request(self) -> Request:
-        """Return the question's request."""
+        """Return the request that asks the question."""
         return Request(self.messages, self.tools, tool_choice="required" if self.kind == "must" else "auto")
 
     def is_right(self, answer: Answer) -> bool:
-        """Return whether an answer is right."""
+        """Return whether an answer is correct."""
         if self.calls:
             return mistake(answer, self.calls) is None
         if answer.calls or not answer.text.strip() or f"[{OUTPUT}" in answer.text:
@@ -71,7 +71,7 @@ def fingerprint() -> str:
 
 
 def questions() -> Sequence[Question]:
-    """Return all questions, derived ones last."""
+    """Return all questions, with derived questions last."""
     document = data_file("learn/questions.json")
     tools = {tool["name"]: Tool(**tool) for tool in document["tools"]}
     catalogs = {name: tuple(tools[tool] for tool in names) for name, names in document["catalogs"].items()}
@@ -93,7 +93,7 @@ def _question(entry: Mapping[str, Any], catalogs: Mapping[str, tuple[Tool, ...]]
 
 
 def _later(single: Sequence[Question], outputs: Mapping[str, Mapping[str, Any]]) -> Iterator[Question]:
-    """Yield each question as a continuation of the previous question with the same tools and its right answer."""
+    """Yield each question as a continuation of the previous question with the same tools and its correct answer."""
     last: dict[str, Question] = {}
     for question in single:
         before, last[question.catalog] = last.get(question.catalog), question
@@ -108,13 +108,13 @@ def _done(question: Question, outputs: Mapping[str, Mapping[str, Any]]) -> Quest
 
 
 def _right(question: Question, outputs: Mapping[str, Mapping[str, Any]]) -> list[Message]:
-    """Return the right call of a question and the call's output."""
+    """Return the correct call of a question and the call's output."""
     name = question.calls[0]["name"]
     return _made([(name, _arguments(question.calls[0]))], [outputs.get(name, {"ok": True})])
 
 
 def _which(asked: Sequence[Question]) -> Iterator[Question]:
-    """Yield questions for the output of one of two calls, and of one of four calls with reordered outputs."""
+    """Yield questions about the output of one of two calls, and of one of four calls with reordered outputs."""
     for question in asked:
         yield _whose([question], (0, 1))
     for first, second in pairwise(sorted(asked, key=lambda question: question.catalog)):
@@ -126,7 +126,7 @@ _CODES = ("K417", "R902", "T635", "M281")
 
 
 def _whose(asked: Sequence[Question], order: Sequence[int]) -> Question:
-    """Return a question for the output of one of the calls of ``asked``; ``order``: the order of the outputs."""
+    """Return a question about the output of one call of ``asked``; ``order``: the order of the outputs."""
     question = asked[-1]
     calls = [(call["name"], _arguments(call)) for one in asked for call in one.calls]
     place = int(question.id[-2:]) % len(calls)
@@ -162,7 +162,7 @@ def _made(
 
 
 def blocks(asked: Sequence[Question], kinds: Collection[str]) -> list[Sequence[Question]]:
-    """Return the questions of these kinds in blocks with one manifest each. Kinds mix, and manifests alternate."""
+    """Return the questions of some kinds in blocks with one manifest each. Kinds are mixed, and manifests alternate."""
     by_catalog: dict[str, list[Question]] = {}
     for catalog in dict.fromkeys(question.catalog for question in asked):
         own = [question for question in asked if question.catalog == catalog and question.kind in kinds]

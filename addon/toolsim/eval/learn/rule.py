@@ -1,26 +1,26 @@
-"""The rule for preferring one setting to another: a sequential sign test.
+"""Rule for preferring one setting to another, based on a sequential sign test.
 
-Two settings answer the same questions. A question that both get right, or both get wrong, does not show which setting
-is better. Of the other questions, the challenger wins W and loses L. If it is not better, each of these is a loss with
-a probability of at least one half, regardless of the question. The evidence against that hypothesis is the payoff of a
-bet with a stake of 1 that the challenger wins a share s of these questions, with s uniform between 1/2 and 1::
+Two settings answer the same questions. A question that both answer correctly, or both incorrectly, does not show which
+setting is better. Of the remaining questions, the challenger wins W and loses L. If it is not better, each of these
+is a loss with a probability of at least one half, whatever its content. The evidence against that hypothesis is the
+payoff of a bet with a stake of 1 that the challenger wins a share s of these, with s uniform between 1/2 and 1::
 
     E(W, L) = 2 · ∫ (2s)^W · (2 - 2s)^L ds, s from 1/2 to 1
 
 If the challenger is not better, the bet is unfavorable, and the probability that E *ever* reaches 1/a is at most a
-(Ville's inequality). So the result can be checked after each question, and the test can be stopped for any reason: the
-time limit, a failing backend, an interruption. The rule:
+(Ville's inequality). The result can therefore be checked after each question, and the test can be stopped for any
+reason: the time limit, a failing backend, an interruption. The rule:
 
 1. *Preferred.* A challenger is preferred as soon as E reaches N/ALPHA, where N is the number of possible challengers.
-   So the probability that any setting is preferred although none is better than its opponent is at most ALPHA, over all
-   comparisons (Bonferroni). With 8 challengers, this takes 10 wins without a loss, or 14 wins with one.
+   If no setting is better than its opponent, the probability that any is preferred is thus at most ALPHA, over all
+   comparisons (Bonferroni). With 8 challengers, this requires 10 wins without a loss, or 14 wins with one loss.
 2. *Not worse in any kind of question.* A challenger is not preferred while the same evidence against it, from questions
    of a single kind, is at least ``BEHIND``: two losses without a win, or five with one win. This makes the rule
    stricter.
 3. *Dropped.* A challenger is dropped when it could not be preferred even by winning all remaining questions.
 4. *Dropped early.* A challenger is dropped according to ``PATIENCE`` when it has not gained enough. This can miss a
    small gain, but cannot cause a wrong preference.
-5. *No pair.* A question that one of the two did not answer (an error, a timeout) does not count.
+5. *No pair.* A question that one setting did not answer (an error, a timeout) does not count.
 
 Without a preferred challenger, the default is kept.
 """
@@ -33,19 +33,19 @@ from math import comb
 from typing import Literal
 
 ALPHA = 0.05
-"""The probability that anything is preferred by chance."""
+"""Maximum probability that any setting is preferred by chance."""
 PATIENCE = ((12, 1), (24, 3), (48, 6))
-"""Pairs of a number of questions and the lead that a challenger then needs to continue."""
+"""Pairs of a number of questions and the lead that a challenger needs after them to continue."""
 BEHIND = 2.0
-"""The evidence from which on a challenger counts as worse in one kind of question."""
+"""Evidence at which a challenger counts as worse in one kind of question."""
 
 Verdict = Literal["preferred", "dropped"]
 
 
 def evidence(wins: int, losses: int) -> float:
-    """Return E, which is 1 at the start and increases when the challenger wins.
+    """Return the evidence E, which starts at 1 and increases when the challenger wins.
 
-    The integrand is a beta density up to a factor; its integral above 1/2 is a sum of binomial coefficients.
+    The integrand is a beta density up to a factor. Its integral above 1/2 is a sum of binomial coefficients.
     """
     pairs = wins + losses
     return sum(comb(pairs + 1, count) for count in range(wins + 1)) / ((pairs + 1) * comb(pairs, wins))
@@ -53,7 +53,7 @@ def evidence(wins: int, losses: int) -> float:
 
 @dataclass(slots=True)
 class Comparison:
-    """The state of a challenger's comparison. ``challengers``: the maximum number of challengers."""
+    """State of a challenger's comparison. ``challengers``: the maximum number of challengers."""
 
     challengers: int
     pairs: int = 0
@@ -69,11 +69,11 @@ class Comparison:
 
     @property
     def evidence(self) -> float:
-        """The evidence so far."""
+        """The evidence for the challenger so far."""
         return evidence(self.wins, self.losses)
 
     def add(self, challenger: bool, incumbent: bool, kind: str = "") -> None:
-        """Count a question that both have answered, by its kind and whether each answer was right."""
+        """Count a question that both settings have answered, by its kind and whether each answer was correct."""
         self.of_kinds[kind, True] += challenger and not incumbent
         self.of_kinds[kind, False] += incumbent and not challenger
         self.pairs += 1

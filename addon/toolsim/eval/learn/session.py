@@ -1,8 +1,8 @@
 """Makes the decisions: asks each challenger and the current setting the same questions until the rule decides.
 
-Each question is asked only once per setting: the incumbent of one comparison can be the incumbent of the next, and the
-answers of an interrupted run are reused when it continues. Errors do not count as wrong answers, but ``MAX_ERRORS`` in
-a row end the session. Decisions made until then are kept.
+Each question is asked only once per setting. The incumbent of one comparison can also be the incumbent of the next, and
+a continued run reuses the answers of an interrupted run. Errors do not count as incorrect answers, but ``MAX_ERRORS``
+in a row end the session. Decisions made until then are kept.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ MAX_ERRORS = 3
 
 
 class Unavailable(Exception):
-    """The backend does not support a setting; the message states the reason."""
+    """Error raised if the backend does not support a setting; the message contains the reason."""
 
 
 class Ended(Exception):
-    """No more questions can be asked; the message states the reason."""
+    """Error raised if no more questions can be asked; the message contains the reason."""
 
 
 Ask = Callable[[Setting, Question], Awaitable[bool | None]]
-"""Returns whether the answer was right, or None for an error. Raises Unavailable and Ended."""
+"""Function that returns whether the answer was correct, or None for an error. Raises Unavailable and Ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +44,15 @@ class Choice:
 
 @dataclass(slots=True)
 class Course:
-    """The result. ``ended``: the reason for an early end, "" if all decisions were made."""
+    """Result of a session. ``ended``: the reason for an early end, "" if all decisions were made."""
 
     setting: Setting = field(default_factory=Setting)
     choices: list[Choice] = field(default_factory=list)
     ended: str = ""
     confirmation: Comparison | None = None
-    """The comparison of the chosen setting with the defaults, with questions that were not used to choose it."""
+    """Comparison of the chosen setting with the defaults, with questions that were not used to choose it."""
     unconfirmed: Setting | None = None
-    """The chosen setting if it was not confirmed; ``setting`` then contains the defaults."""
+    """Chosen setting if it was not confirmed; ``setting`` then contains the defaults."""
 
 
 Watch = Callable[[str, Setting, Comparison, int], None]
@@ -73,7 +73,7 @@ async def learn(
 
     ``close``: called with each setting that is no longer needed. ``course``: updated continuously, for callers that
     interrupt the function. ``confirming``: further questions, with which the chosen setting also has to beat the
-    defaults. A challenger is then chosen as if it were the only one, since the confirmation rules out chance.
+    defaults. A challenger is then chosen as if it were the only challenger, since the confirmation rules out chance.
     """
     course, asker = course or Course(), _Asker(ask)
     challengers = count(decided) if confirming is None else 1
@@ -93,7 +93,7 @@ async def learn(
     except Ended as end:
         course.ended = str(end)
     finally:
-        # Also after cancellation: a setting chosen with few questions must not be kept without its confirmation.
+        # Even after a cancellation, a setting chosen with few questions must not remain unconfirmed.
         compared, is_new = course.confirmation, course.setting != Setting()
         if confirming is not None and is_new and (compared is None or compared.evidence < compared.boundary):
             course.unconfirmed, course.setting = course.setting, Setting()
@@ -101,7 +101,7 @@ async def learn(
 
 
 async def _confirm(course: Course, confirming: Sequence[Question], asker: _Asker, watch: Watch) -> None:
-    """Compare the chosen setting with the defaults, with all questions, since people read the figures too."""
+    """Compare the chosen setting with the defaults, using all questions, since users read the figures too."""
     course.confirmation = comparison = Comparison(1)
     for number, question in enumerate(confirming, 1):
         was_right = await asker.of_incumbent(Setting(), question)
@@ -126,7 +126,7 @@ async def _compare(
         before = [await asker.of_incumbent(incumbent, question) for question in block]
         for question, was_right in zip(block, before, strict=True):
             remaining = remaining[1:]
-            # The challenger cannot win a question that the incumbent got right.
+            # The challenger cannot win a question that the incumbent answered correctly.
             left = sum(asker.known(incumbent, question) is not True for question in remaining)
             try:
                 is_right = await asker(challenger, question)
@@ -141,7 +141,7 @@ async def _compare(
 
 
 class _Asker:
-    """Asks each question once with each setting."""
+    """Helper that asks each question once with each setting."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -158,7 +158,7 @@ class _Asker:
         return self._known[key]
 
     def known(self, setting: Setting, question: Question) -> bool | None:
-        """Return whether the answer was right, or None if there is no answer yet."""
+        """Return whether the answer was correct, or None without an answer."""
         return self._known.get((setting, question.id))
 
     async def of_incumbent(self, setting: Setting, question: Question) -> bool | None:

@@ -1,1 +1,1 @@
-"""A small tool loop for applications to import: tools, their dispatcher, model turns, the loop, and its trace."""
+"""A small tool loop for applications: tools, their dispatcher, model turns, the loop, and its trace."""

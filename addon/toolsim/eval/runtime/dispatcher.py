@@ -1,4 +1,4 @@
-"""Runs a model's calls: checks the mask and the arguments, then runs the tool. A model's mistake becomes a result.
+"""Runs a model's calls after checking the mask and the arguments. A mistake of the model becomes an error result.
 
 The order matters. A call to a masked tool is rejected before its arguments are read, so that the error reveals nothing
 about the tool. Oversized arguments are rejected before they are parsed. A tool runs only if the arguments fit its
@@ -25,11 +25,11 @@ from toolsim.eval.runtime.registry import RegisteredTool, ToolRegistry, ToolResu
 from toolsim.eval.runtime.turn import Call
 
 MAX_TOOL_BYTES = 200_000
-"""The default limit of arguments and of an output, the same as the addon's."""
+"""Default limit in bytes for arguments and for an output, the same as in the addon."""
 
 
 class ToolDispatcher:
-    """Runs calls against a registry.
+    """Executor of calls against a registry.
 
     ``allowed``: the only tools that may be called (None: all model-facing tools). ``context``: values from the
     application, such as the id of the current workspace, for properties that a tool declares but a call omits.
@@ -51,7 +51,7 @@ class ToolDispatcher:
         self._max_output = max_tool_output_bytes
 
     async def dispatch(self, call: Call) -> ToolResult:
-        """Run one call. Never raises, regardless of errors by the model or the tool."""
+        """Run one call. Never raises, regardless of errors of the model or the tool."""
         entry = self._registry.get(call.name)
         if entry is None or not entry.model_facing or (self._allowed is not None and call.name not in self._allowed):
             offered = ", ".join(tool.name for tool in self._registry.offered(self._allowed)) or "none"
@@ -91,6 +91,6 @@ async def _execute(entry: RegisteredTool, arguments: Mapping[str, Any]) -> ToolR
         output = entry.execute(arguments)
         if inspect.isawaitable(output):
             output = await output
-    except Exception as error:  # report a bug in a tool to the model, but not its message, which may be confidential
+    except Exception as error:  # The report of a bug in a tool omits its message, which might be confidential.
         return ToolResult.failed("EXECUTION_FAILED", f"{type(error).__name__}")
     return output if isinstance(output, ToolResult) else ToolResult(True, output)

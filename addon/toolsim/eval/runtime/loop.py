@@ -1,6 +1,6 @@
-"""The tool loop: query the model, run the calls, return their results, until an answer has no calls.
+"""The tool loop: queries the model, runs the calls, and returns their results, until an answer has no calls.
 
-It ends in one of these ways (``Outcome.stop``):
+``Outcome.stop`` is the reason for the end of the loop:
 
 | stop | when |
 |---|---|
@@ -9,15 +9,15 @@ It ends in one of these ways (``Outcome.stop``):
 | ``tool_failed`` | an answer without calls, in mode ``enforced``, if the failure policy is violated |
 | ``max_turns`` | the model was still calling tools after ``max_turns`` questions |
 
-Modes: ``enforced`` requires a call until one was made; ``relaxed`` leaves it to the model, and retries without tools
-(up to ``fallback_retry_count`` times) if the provider rejects the request; ``disabled`` offers no tools and runs no
-calls. A failed call never ends the loop, since the model might recover.
+Modes: ``enforced`` requires a first call; ``relaxed`` lets the model decide, and retries without tools (up to
+``fallback_retry_count`` times) if the provider rejects the request; ``disabled`` offers no tools and runs no calls. A
+failed call never ends the loop, since the model might recover.
 
 The failure policy applies only to mode ``enforced``, at the end of the loop. ``fatal``: the last result of each tool
 must be a success. ``tolerated``: at least one result must be a success.
 
-A call's id is the only link from a result to its call, but models repeat ids. So a call whose id is already in the
-conversation gets a new id in the history.
+A call's id is the only link from a result to its call, but models repeat ids. A call whose id is already in the
+conversation is therefore assigned a new id in the history.
 
 Each step can be traced: question, answer, call and result (``JsonLines``).
 """
@@ -36,13 +36,13 @@ from toolsim.eval.runtime.registry import ToolResult
 from toolsim.eval.runtime.turn import Answer, Call, Message, ProviderError, Request, Tool, output_message
 
 Step = dict[str, Any]
-"""Receives the steps of a loop, whose kind is ``request``, ``answer``, ``error``, ``result`` or ``end``."""
+"""Step of a loop, for a trace; its kind is ``request``, ``answer``, ``error``, ``result`` or ``end``."""
 
 Trace = Callable[[Step], None]
 
 
 def untraced(step: Step) -> None:
-    """Discard the step."""
+    """Discard the step, for loops without a trace."""
 
 
 class JsonLines:
@@ -71,7 +71,7 @@ FINAL_PROMPT = "Answer now in words; use no more tools."
 
 @dataclass(frozen=True, slots=True)
 class LoopSettings:
-    """The settings of a loop. ``fix_empty_final``: retry an empty answer after tool results with a request for text."""
+    """Settings of a loop. ``fix_empty_final``: retry an empty answer after tool results with a request for text."""
 
     max_turns: int = MAX_TURNS
     tool_use_mode: ToolUseMode = "relaxed"
@@ -86,7 +86,7 @@ class LoopSettings:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One call and its result; ``turn`` counts questions from 1."""
+    """One call and its result; ``turn``: the number of the question, from 1."""
 
     turn: int
     call: Call
@@ -95,7 +95,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The entire conversation, and how it ended; ``text`` is the last answer's."""
+    """The entire conversation, and the reason for its end; ``text``: the text of the last answer."""
 
     stop: Stop
     text: str
@@ -105,7 +105,7 @@ class Outcome:
 
 
 class ToolLoopRunner:
-    """Runs conversations, without any state between them."""
+    """Runner of conversations, which stores no state between them."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class ToolLoopRunner:
         self._trace = trace
 
     async def run(self, messages: Sequence[Message]) -> Outcome:
-        """Run a conversation to its end. Raises ProviderError when all fallbacks have failed."""
+        """Run a conversation to its end. Raises ProviderError if all fallbacks have failed."""
         conversation = _Conversation(list(messages))
         settings = self._settings
         stop: Stop = "max_turns"
@@ -134,7 +134,7 @@ class ToolLoopRunner:
                 conversation.ask_again(settings.fix_empty_final_text)
                 tools = () if settings.fix_empty_final_disable_tools else tools
                 continue
-            # Calls from a model that was offered no tools are text.
+            # If no tools were offered, calls from the model count as text.
             if not answer.calls or not tools:
                 stop = self._stop(conversation)
                 break
@@ -174,7 +174,7 @@ class ToolLoopRunner:
                 asked = await self._runner.run(request)
             except ProviderError as error:
                 self._trace({"step": "error", "status": error.status, "message": str(error)})
-                # A retry after a timeout would only wait again, and a request without tools has nothing to omit.
+                # A retry after a timeout would only wait again, and a request without tools would be identical.
                 if retries <= 0 or error.timed_out or error.status is None or not tools:
                     raise
                 retries -= 1
@@ -217,7 +217,7 @@ class _Conversation:
         return answer
 
     def ended_empty(self) -> bool:
-        """Return whether the model gave an empty answer after tool results."""
+        """Return whether the model returned an empty answer after tool results."""
         last = self.answers[-1]
         return bool(self.executions) and not last.calls and not last.text.strip()
 

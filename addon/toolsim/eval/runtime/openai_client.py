@@ -1,8 +1,8 @@
 """Sends requests to a model with the ``openai`` package: chat completions and Responses, streamed and non-streamed.
 
-Both APIs are translated from and to the chat messages of ``turn``. A stream is read as applications do: text and calls
+Both APIs are translated from and to the chat messages of ``turn``. A stream is read as in applications: text and calls
 are assembled from the deltas (chat) or read from the terminal event (Responses), so that the evaluation measures the
-results of streaming clients. Create the client with ``max_retries=0`` to see every failure. The error contains
+results of streaming clients. Create the client with ``max_retries=0`` to see every failure. Errors contain
 ``Retry-After``.
 """
 
@@ -28,7 +28,7 @@ _FINISHES: dict[str, Finish] = {
 
 
 def sender(client: openai.AsyncOpenAI, model: str, *, api: Api = "chat", stream: bool = False) -> Send:
-    """Return a Send that queries ``model`` with ``client``. It raises ProviderError."""
+    """Return a Send that queries ``model`` with ``client``, and raises ProviderError."""
     ask = _chat if api == "chat" else _responses
 
     async def send(request: Request) -> Answer:
@@ -51,7 +51,7 @@ async def _provider_errors() -> AsyncIterator[None]:
             code=error.code if isinstance(error.code, str) else "",
             retry_after=_seconds(error.response.headers.get("retry-after")),
         ) from error
-    except openai.APIError as error:  # no connection, an answer that is not JSON, an error event in a stream
+    except openai.APIError as error:  # A lost connection, an answer that is not JSON, or an error event.
         code = error.code if isinstance(error.code, str) else ""
         raise ProviderError(f"{type(error).__name__}: {error.message}", code=code) from error
     except (AttributeError, TypeError, ValueError) as error:
@@ -109,7 +109,7 @@ def _whole_chat(completion: Any) -> Answer:
 
 
 def _arguments(value: object) -> str:
-    """Return the arguments as text: some servers send an object."""
+    """Return the arguments as text, since some servers send an object."""
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False)
@@ -147,14 +147,14 @@ def _chat_usage(usage: Any) -> tuple[int | None, int | None]:
 
 
 async def _responses(client: openai.AsyncOpenAI, model: str, request: Request, stream: bool) -> Answer:
-    # In this API strict is the default, unlike in chat completions.
+    # Unlike in chat completions, strict is the default in this API.
     tools = [{"type": "function", **tool.declaration(), "strict": tool.strict} for tool in request.tools]
     body = _body(model, request, tools, lambda name: {"name": name})
     body |= {"input": _input(request.messages), "store": False}
     extra = dict(request.options)
     if not stream:
         return _whole_response(await client.responses.create(**body, extra_body=extra))
-    # Closed as soon as the last event has been read, so that the connection does not wait for garbage collection.
+    # The stream is closed after the last event, so that the connection does not wait for garbage collection.
     async with await client.responses.create(**body, stream=True, extra_body=extra) as events:
         async for event in events:
             if event.type in ("response.completed", "response.incomplete", "response.failed"):

@@ -17,7 +17,7 @@ AnswerTransform = Callable[[Answer], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An answer with the request that was actually sent. Equal prompts have the same ``fingerprint``."""
+    """An answer, with the request that was actually sent. Equal prompts have the same ``fingerprint``."""
 
     request: Request
     answer: Answer
@@ -25,7 +25,7 @@ class Asked:
 
 
 class PromptRunner:
-    """Sends requests with ``send``. Each transform receives the result of the previous one."""
+    """Sender of requests through ``send``. Each transform receives the result of the previous transform."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ _TAGGED = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
 
 
 def calls_from_content_tags(answer: Answer) -> Answer:
-    """Parse ``<tool_call>{…}</tool_call>`` in the text of an answer without calls as calls.
+    """Parse ``<tool_call>{…}</tool_call>`` as calls in the text of an answer that has no calls.
 
     This is the simplest fallback for servers whose own tool parser misses calls. Unlike the addon's parser, it neither
     validates schemas nor repairs calls.

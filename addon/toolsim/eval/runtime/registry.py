@@ -13,14 +13,14 @@ from toolsim.schema import SchemaError, Validator, compile_schema
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 Executor = Callable[[Mapping[str, Any]], Any | Awaitable[Any]]
-"""Runs a tool with valid arguments. Returns data that JSON can represent, or a ToolResult; can be async."""
+"""Function that runs a tool with valid arguments, and returns a ToolResult or JSON-compatible data; can be async."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """The result of a tool call, in the only form that the model sees.
+    """Result of a tool call, in the only form that the model sees.
 
-    ``errors``: a code, followed by an explanation.
+    ``errors``: an error code, followed by an explanation.
     """
 
     ok: bool
@@ -30,16 +30,16 @@ class ToolResult:
 
     @classmethod
     def failed(cls, code: str, *explanation: str) -> ToolResult:
-        """Return a failure with this code, which is in uppercase."""
+        """Return a failure with the given code, which is in uppercase."""
         return cls(False, errors=(code, *explanation))
 
     @property
     def code(self) -> str:
-        """The error code, "" for success."""
+        """Error code, "" for success."""
         return self.errors[0] if self.errors else ""
 
     def envelope(self) -> dict[str, Any]:
-        """Return ``{ok, data, warnings, errors}``."""
+        """Return the result as ``{ok, data, warnings, errors}``."""
         return {"ok": self.ok, "data": self.data, "warnings": list(self.warnings), "errors": list(self.errors)}
 
 
@@ -60,7 +60,7 @@ class ToolRegistry:
         self._tools: dict[str, RegisteredTool] = {}
 
     def add(self, tool: Tool, execute: Executor, *, model_facing: bool = True) -> None:
-        """Add a tool. Raises ValueError if the name is taken or not snake_case, or the schema cannot be used."""
+        """Add a tool. Raises ValueError if the name is in use or not snake_case, or the schema cannot be used."""
         if not _NAME.fullmatch(tool.name):
             raise ValueError(f"a tool's name is snake_case without dots, got {tool.name!r}")
         if tool.name in self._tools:
@@ -72,11 +72,11 @@ class ToolRegistry:
         self._tools[tool.name] = RegisteredTool(tool, execute, model_facing, validator)
 
     def get(self, name: str) -> RegisteredTool | None:
-        """Return the tool with that name, or None."""
+        """Return the tool with this name, or None."""
         return self._tools.get(name)
 
     def offered(self, allowed: Collection[str] | None = None) -> tuple[Tool, ...]:
-        """Return the tools to show to a model. ``allowed``: only these (None: all model-facing tools)."""
+        """Return the tools to show to a model. ``allowed``: only these tools (None: all model-facing tools)."""
         return tuple(
             entry.tool
             for name, entry in self._tools.items()

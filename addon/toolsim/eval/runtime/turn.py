@@ -11,7 +11,7 @@ from toolsim.wire.json_codec import parse_object
 _MAX_SHORT = 300
 
 Message = dict[str, Any]
-"""A chat completions message: ``role``, ``content``, and for tools ``tool_calls`` or ``tool_call_id``."""
+"""Chat completions message: ``role``, ``content``, and for tools ``tool_calls`` or ``tool_call_id``."""
 
 Api = Literal["chat", "responses"]
 
@@ -30,7 +30,7 @@ class Tool:
     strict: bool = False
 
     def declaration(self) -> dict[str, Any]:
-        """Return the tool's declaration in an API, without ``strict``."""
+        """Return the tool's declaration in the form of an API, without ``strict``."""
         return {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
 
 
@@ -46,7 +46,7 @@ class Call:
         return f"{self.name}({self.arguments})"
 
     def parsed(self) -> dict[str, Any] | None:
-        """Return the arguments, or None if they are not a JSON object. Missing arguments are an empty object."""
+        """Return the arguments, or None if they are not a JSON object. Missing arguments count as an empty object."""
         return parse_object((self.arguments or "{}").encode(errors="surrogatepass"))
 
 
@@ -63,7 +63,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A model's answer. Tokens are None if the server did not count them."""
+    """A model's answer. Token counts are None if the server did not report them."""
 
     text: str
     calls: tuple[Call, ...] = ()
@@ -82,7 +82,7 @@ class Answer:
         return {"role": "assistant", "content": self.text or None, "tool_calls": calls}
 
     def in_short(self) -> str:
-        """Return the calls, or the text if there are none, in one line, truncated if it is long."""
+        """Return the calls, or the text if there are no calls, as one line, truncated if it is long."""
         return ("; ".join(map(str, self.calls)) or self.text)[:_MAX_SHORT]
 
 
@@ -92,9 +92,9 @@ def output_message(call: Call, output: str) -> Message:
 
 
 class ProviderError(Exception):
-    """The provider gave no answer: an HTTP error (``status``), no connection (None), or no answer in time.
+    """Error raised if the provider did not answer: an HTTP error (``status``), no connection (None), or a timeout.
 
-    ``code`` is the API's error code, "" if there was none; ``retry_after`` is in seconds.
+    ``code``: the API's error code, "" for none; ``retry_after``: in seconds.
     """
 
     def __init__(
@@ -114,4 +114,4 @@ class ProviderError(Exception):
 
 
 Send = Callable[[Request], Awaitable[Answer]]
-"""Sends one request to a model. Raises ProviderError."""
+"""Function that sends one request to a model. Raises ProviderError."""
