@@ -14,8 +14,8 @@ from toolsim.eval.case import Run
 from toolsim.eval.summary import (
     CELL_HEAD,
     CELL_WORDS,
-    Figures,
     Rate,
+    Summary,
     by_case,
     by_method,
     cell_rows,
@@ -53,7 +53,7 @@ def _head(runs: Sequence[Run], planned: int, stamp: str, target: str) -> str:
 
 
 def _tiles(runs: Sequence[Run]) -> str:
-    total, (every, at_100, at_96) = Figures.of(runs), combinations(runs)
+    total, (every, at_100, at_96) = Summary.of(runs), combinations(runs)
     tiles = [
         _rate_tile("overall", total.rate),
         _rate_tile("with tools", Rate.of(run for run in runs if run.kind == "tools")),
@@ -113,7 +113,7 @@ def _failures(runs: Sequence[Run]) -> Iterator[str]:
         yield "<section><h2>Failures</h2><p>None.</p></section>"
         return
     methods = list(by_method(failed))
-    rows = (_label_row(label, count, failed, methods) for label, count in Figures.of(failed).failures.items())
+    rows = (_label_row(label, count, failed, methods) for label, count in Summary.of(failed).failures.items())
     yield f"<section><h2>Failures by label</h2>{table(('label', *methods, 'all'), rows, numbers=1)}</section>"
     shown = "".join(_failure(run) for run in failed[:MAX_FAILURES])
     more = len(failed) - MAX_FAILURES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from toolsim.eval.case import Run
-from toolsim.eval.summary import CELL_HEAD, Figures, Rate, by_case, by_method, cell_rows, combinations
+from toolsim.eval.summary import CELL_HEAD, Rate, Summary, by_case, by_method, cell_rows, combinations
 
 _MAX_FAILURES = 50
 
@@ -44,7 +44,7 @@ def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: 
         "## By model, sampling profile and method",
         table(CELL_HEAD, cell_rows(runs)),
     ]
-    if failures := Figures.of(runs).failures:
+    if failures := Summary.of(runs).failures:
         parts += ["## Failures", table(["label", "runs"], ([label, str(n)] for label, n in failures.items()))]
         failed = [run for run in runs if not run.ok]
         parts.append(
@@ -62,9 +62,9 @@ def render(runs: Sequence[Run], *, planned: int, stamp: str, target: str, note: 
 
 
 def _head(runs: Sequence[Run], planned: int, target: str) -> str:
-    total, (every, at_100, at_96) = Figures.of(runs), combinations(runs)
+    total, (every, at_100, at_96) = Summary.of(runs), combinations(runs)
     # Number of answers in which the client receives a call as text.
-    as_text = {method: Figures.of(own).as_text for method, own in by_method(runs).items()}
+    as_text = {method: Summary.of(own).as_text for method, own in by_method(runs).items()}
     lines = [
         f"- overall: {rate_text(total.rate)}",
         f"- with tools: {rate_text(Rate.of(run for run in runs if run.kind == 'tools'))}",

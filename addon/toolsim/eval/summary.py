@@ -1,4 +1,4 @@
-"""Figures of a report, computed from its runs. ``report.json`` stores them; Markdown and HTML show them."""
+"""Summary of a report, computed from its runs. ``report.json`` stores them; Markdown and HTML show them."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """Figures of a group of runs, which form one row of a table."""
+class Summary:
+    """Summary of a group of runs, which form one row of a table."""
 
     rate: Rate
     p50_ms: float
@@ -60,7 +60,7 @@ class Figures:
     failures: dict[str, int]
 
     @classmethod
-    def of(cls, runs: Sequence[Run]) -> Figures:
+    def of(cls, runs: Sequence[Run]) -> Summary:
         """Compute the figures of runs. Latency excludes runs that ended with an error or a timeout.
 
         ``as_text`` is None if it was not counted for all runs; ``failures`` are in the order of the labels.
@@ -127,7 +127,7 @@ CELL_WORDS = 5
 def cell_rows(runs: Sequence[Run]) -> Iterator[tuple[str, ...]]:
     """Yield a readable row of figures for each suite and cell."""
     for (suite, cell), own in grouped(runs, lambda run: (run.suite, run.cell)).items():
-        figures = Figures.of(own)
+        figures = Summary.of(own)
         low, high = figures.rate.interval
         yield (
             suite,
@@ -170,7 +170,7 @@ def combinations(runs: Iterable[Run]) -> tuple[list[str], list[str], list[str]]:
 def summarise(runs: Sequence[Run], *, planned: int, stamp: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Return the content of ``report.json``. ``planned``: the planned number of runs."""
     cells = [
-        {"suite": suite, **asdict(cell), **Figures.of(own).as_dict()}
+        {"suite": suite, **asdict(cell), **Summary.of(own).as_dict()}
         for (suite, cell), own in grouped(runs, lambda run: (run.suite, run.cell)).items()
     ]
     cases = [
@@ -178,7 +178,7 @@ def summarise(runs: Sequence[Run], *, planned: int, stamp: str, settings: dict[s
         for case, own in by_case(runs).items()
         for method, method_runs in by_method(own).items()
     ]
-    total, found = Figures.of(runs), combinations(runs)
+    total, found = Summary.of(runs), combinations(runs)
     return {
         "stamp": stamp,
         "planned": planned,

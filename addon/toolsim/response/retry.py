@@ -58,7 +58,7 @@ class Fault:
     finish: FinishReason = "stop"
 
 
-def asked_again(fault: Fault) -> ApiError:
+def retry_error(fault: Fault) -> ApiError:
     """Return the error that ends a round before a retry."""
     message = f"The model is retried ({fault.reason}): expected {fault.expected}."
     return ApiError(message, "invalid_request_error", "retried", status=422)

@@ -28,7 +28,7 @@ from toolsim.response.choice import Choice
 from toolsim.response.faults import begins_call
 from toolsim.response.judge import Judge
 from toolsim.response.output_sequencer import EMPTY_LINE
-from toolsim.response.retry import CUT_OFF, EMPTY_ANSWER, NO_CALL, Fault, Retry, asked_again
+from toolsim.response.retry import CUT_OFF, EMPTY_ANSWER, NO_CALL, Fault, Retry, retry_error
 from toolsim.response.segments import BrokenCall, Parser, Segment, split_end
 from toolsim.response.verdict import MALFORMED_JSON, JudgedCall, Rejected, Verdict, Violation
 
@@ -231,4 +231,4 @@ class RetryingAnswer(Answer):
         self.is_done = True
         self.retry = Retry(fault, choice.words, otherwise, self.usage())
         self._report.retries.append(entry(fault.reason, fault.name and loggable_name(fault.name)))
-        return [*events, Failed(asked_again(fault))]
+        return [*events, Failed(retry_error(fault))]

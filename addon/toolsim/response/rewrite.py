@@ -36,7 +36,7 @@ from toolsim.core.report import Report, entry
 from toolsim.response.answer import Answer, Estimate
 from toolsim.response.answer_format import AnswerFormat
 from toolsim.response.checker import BUDGET_SECONDS, SchemaChecker
-from toolsim.response.retry import SECOND_OPINION, Retry, asked_again
+from toolsim.response.retry import SECOND_OPINION, Retry, retry_error
 from toolsim.response.retrying_choice import RetryingAnswer
 from toolsim.response.verdict import ANSWER_MISMATCH
 from toolsim.wire.api import Api, Writer
@@ -294,7 +294,7 @@ class ResponseRewriter:
             return passed
         if SECOND_OPINION in self._plan.retries_allowed:
             self._answer.retry = retry
-            return [*passed, Failed(asked_again(retry.fault))]
+            return [*passed, Failed(retry_error(retry.fault))]
         self.waits = retry
         return passed
 
@@ -306,7 +306,7 @@ class ResponseRewriter:
         if ANSWER_MISMATCH in self._plan.retries_allowed:
             self._answer.retry = retry
             self._report.retries.append(entry(retry.fault.reason))
-            return [*passed, Failed(asked_again(retry.fault))]
+            return [*passed, Failed(retry_error(retry.fault))]
         if self._plan.may_retry_json:
             self.waits = retry
             return passed

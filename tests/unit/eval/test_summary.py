@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from toolsim.eval.summary import Figures, Rate, by_case, summarise
+from toolsim.eval.summary import Rate, Summary, by_case, summarise
 
 from .runs import RUNS, run
 
@@ -32,7 +32,7 @@ def test_the_schema_of_report_json() -> None:
 def test_calls_as_text_are_counted_in_all_runs_or_not_at_all() -> None:
     """Calls as text are summed only if every run counted them, since a missing count is not zero."""
     counted = [replace(RUNS[0], as_text=1), replace(RUNS[1], as_text=2), replace(RUNS[2], as_text=0)]
-    assert (Figures.of(counted).as_text, Figures.of([*counted, RUNS[3]]).as_text) == (3, None)
+    assert (Summary.of(counted).as_text, Summary.of([*counted, RUNS[3]]).as_text) == (3, None)
     assert summarise(counted, planned=3, stamp="", settings={})["as_text"] == 3
 
 
@@ -43,7 +43,7 @@ def test_scenarios_count_alone_and_benchmarks_together() -> None:
 
 def test_latency_is_of_answers() -> None:
     """Latencies include only answered runs, since timeouts and refused connections would distort them."""
-    figures = Figures.of(
+    figures = Summary.of(
         [run(ms=10), run(ok=False, label="timeout", ms=120_000), run(ok=False, label="http_error", ms=1)]
     )
     assert (figures.p50_ms, figures.p95_ms) == (10, 10)

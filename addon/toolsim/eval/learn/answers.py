@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from toolsim.core.plan import Feature
 from toolsim.eval.learn.decisions import Setting
-from toolsim.eval.learn.memory import Memory
+from toolsim.eval.learn.memory import VerdictFile
 from toolsim.eval.learn.question_bank import Question
 from toolsim.eval.learn.session import Ended, Unavailable
 from toolsim.eval.proxy_process import Proxy
@@ -51,7 +51,7 @@ class Answers:
         url: str,
         key: str,
         model: str,
-        memory: Memory,
+        memory: VerdictFile,
         deadline: float,
         *,
         api: Api = "chat",

@@ -28,11 +28,11 @@ from toolsim.eval.flags import value_type
 from toolsim.eval.learn import profile_file, question_bank
 from toolsim.eval.learn.answers import MAX_TOKENS, Answers
 from toolsim.eval.learn.decisions import Decision, Setting, count, decisions
-from toolsim.eval.learn.memory import Busy, Memory
+from toolsim.eval.learn.memory import Busy, VerdictFile
 from toolsim.eval.learn.own_questions import FEWEST, OWN_KINDS, OwnQuestions, own_questions
 from toolsim.eval.learn.question_bank import Question
 from toolsim.eval.learn.rule import PATIENCE, Comparison
-from toolsim.eval.learn.session import Choice, Course, learn
+from toolsim.eval.learn.session import Choice, TuningResult, learn
 from toolsim.eval.runtime.turn import Api
 from toolsim.proxy.address import is_loopback, parse_url
 from toolsim.proxy.options.profiles import own_folder
@@ -126,7 +126,7 @@ async def _learn(args: argparse.Namespace) -> int:
         "toolsim": __version__,
         "questions": question_bank.fingerprint() if own is None else own.fingerprint,
     }
-    memory = Memory(state_folder() / "learn", about)
+    memory = VerdictFile(state_folder() / "learn", about)
     try:
         if args.fresh:
             memory.forget()
@@ -140,8 +140,8 @@ async def _learn(args: argparse.Namespace) -> int:
         api: Api = "chat" if any(api.name == "chat" for api in found.apis) else "responses"
         answers = Answers(found.url, key, model, memory, monotonic() + args.minutes * 60, api=api)
         progress = Progress(decided, memory, args.minutes, quiet=args.quiet)
-        course = await _course(decided, asked, answers, progress, None if own is None else own.confirming)
-        return _report(course, model, engine, memory, out, args.only or (), own)
+        result = await _course(decided, asked, answers, progress, None if own is None else own.confirming)
+        return _report(result, model, engine, memory, out, args.only or (), own)
     finally:
         memory.close()
 
@@ -171,50 +171,56 @@ async def _course(
     answers: Answers,
     progress: Progress,
     confirming: Sequence[Question] | None,
-) -> Course:
+) -> TuningResult:
     """Tune until all decisions are made, the time limit is reached, or a signal arrives."""
-    course = Course()
-    work = asyncio.create_task(learn(decided, asked, answers, progress, answers.close, course, confirming=confirming))
+    result = TuningResult()
+    work = asyncio.create_task(learn(decided, asked, answers, progress, answers.close, result, confirming=confirming))
     try:
         with cancelled_by_signals(work):
             await work
     except asyncio.CancelledError:
-        course.ended = _ENDED
+        result.ended = _ENDED
     finally:
         progress.end()
         await answers.close_all()
-    return course
+    return result
 
 
 def _report(
-    course: Course, model: str, engine: str, memory: Memory, out: Path, only: Sequence[str], own: OwnQuestions | None
+    result: TuningResult,
+    model: str,
+    engine: str,
+    memory: VerdictFile,
+    out: Path,
+    only: Sequence[str],
+    own: OwnQuestions | None,
 ) -> int:
     spent = memory.spent
-    for choice in course.choices:
+    for choice in result.choices:
         print(_line(choice))
-    if (confirmed := course.confirmation) is not None:
-        result = "does not hold" if course.unconfirmed else "holds"
+    if (confirmed := result.confirmation) is not None:
+        outcome = "does not hold" if result.unconfirmed else "holds"
         print(
-            f"  the gain of {course.unconfirmed or course.setting} {result} on the other turns: {confirmed.wins} won, "
-            f"{confirmed.losses} lost of {confirmed.pairs}{'; the defaults stay' if course.unconfirmed else ''}"
+            f"  the gain of {result.unconfirmed or result.setting} {outcome} on the other turns: {confirmed.wins} won, "
+            f"{confirmed.losses} lost of {confirmed.pairs}{'; the defaults stay' if result.unconfirmed else ''}"
         )
     print(
         f"{spent.answers} answers, {spent.requests} requests, {spent.input_tokens} tokens read and "
         f"{spent.output_tokens} written, {spent.seconds / 60:.1f} minutes"
     )
-    if course.ended:
-        print(f"toolsim tune: ended early: {course.ended}; the same command continues from here", file=sys.stderr)
-    recorded = None if own is None else own.facts(course.confirmation)
-    if not course.choices:
+    if result.ended:
+        print(f"toolsim tune: ended early: {result.ended}; the same command continues from here", file=sys.stderr)
+    recorded = None if own is None else own.facts(result.confirmation)
+    if not result.choices:
         print("toolsim tune: no decision was made, so there is no profile", file=sys.stderr)
-    elif profile_file.write(out, profile_file.text(model, engine, course, spent, only=only, recorded=recorded)):
-        print(f"{'partial ' if course.ended or only else ''}profile of {model}: {course.setting}; {out}")
+    elif profile_file.write(out, profile_file.text(model, engine, result, spent, only=only, recorded=recorded)):
+        print(f"{'partial ' if result.ended or only else ''}profile of {model}: {result.setting}; {out}")
     else:
         print(f"toolsim tune: {out} is complete, and was left unchanged", file=sys.stderr)
-    if not course.ended:
+    if not result.ended:
         memory.close(is_whole=not only)
         return EXIT_WHOLE
-    return EXIT_INTERRUPTED if course.ended == _ENDED else EXIT_ENDED
+    return EXIT_INTERRUPTED if result.ended == _ENDED else EXIT_ENDED
 
 
 def _line(choice: Choice) -> str:
@@ -229,7 +235,7 @@ def _line(choice: Choice) -> str:
 class Progress:
     """Display of the current decision, its state so far, and the remaining time."""
 
-    def __init__(self, decided: Sequence[Decision], memory: Memory, minutes: float, *, quiet: bool) -> None:
+    def __init__(self, decided: Sequence[Decision], memory: VerdictFile, minutes: float, *, quiet: bool) -> None:
         self._memory = memory
         self._seconds = minutes * 60
         self._started = monotonic()

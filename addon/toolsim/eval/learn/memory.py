@@ -35,7 +35,7 @@ class Spent:
     answers: int = 0
 
 
-class Memory:
+class VerdictFile:
     """The file with the verdicts, which is opened and locked. Raises Busy and OSError."""
 
     def __init__(self, folder: Path, about: Mapping[str, str]) -> None:

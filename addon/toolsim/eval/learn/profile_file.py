@@ -16,7 +16,7 @@ from typing import Any
 from toolsim.eval.learn import question_bank
 from toolsim.eval.learn.memory import Spent
 from toolsim.eval.learn.rule import ALPHA
-from toolsim.eval.learn.session import Choice, Course
+from toolsim.eval.learn.session import Choice, TuningResult
 from toolsim.proxy.options.option import PREFIX
 from toolsim.version import __version__
 
@@ -43,7 +43,7 @@ def check_place(path: Path) -> None:
 def text(
     model: str,
     engine: str,
-    course: Course,
+    result: TuningResult,
     spent: Spent,
     now: datetime | None = None,
     only: Sequence[str] = (),
@@ -59,7 +59,7 @@ def text(
         f"models = {_value([glob.escape(model)])}",
         "",
         "[options]",
-        *(f"{PREFIX}{name} = {_value(value)}" for name, value in course.setting.changed().items()),
+        *(f"{PREFIX}{name} = {_value(value)}" for name, value in result.setting.changed().items()),
         "",
         "[tuned]",
         *_entries(
@@ -67,9 +67,9 @@ def text(
                 "toolsim": __version__,
                 "engine": engine,
                 "date": (now or datetime.now(UTC)).strftime("%Y-%m-%d"),
-                "complete": not course.ended and not only,
+                "complete": not result.ended and not only,
                 **({"only": list(only)} if only else {}),
-                **({"ended": course.ended} if course.ended else {}),
+                **({"ended": result.ended} if result.ended else {}),
                 "minutes": round(spent.seconds / 60, 1),
                 "answers": spent.answers,
                 "requests": spent.requests,
@@ -81,7 +81,7 @@ def text(
             }
         ),
     ]
-    for choice in course.choices:
+    for choice in result.choices:
         lines += ["", "[[tuned.choices]]", *_entries(facts(choice))]
     return "\n".join(lines) + "\n"
 

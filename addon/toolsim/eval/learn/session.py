@@ -43,7 +43,7 @@ class Choice:
 
 
 @dataclass(slots=True)
-class Course:
+class TuningResult:
     """Result of a session. ``ended``: the reason for an early end, "" if all decisions were made."""
 
     setting: Setting = field(default_factory=Setting)
@@ -65,50 +65,50 @@ async def learn(
     ask: Ask,
     watch: Watch = lambda *_: None,
     close: Callable[[Setting], Awaitable[None]] | None = None,
-    course: Course | None = None,
+    result: TuningResult | None = None,
     *,
     confirming: Sequence[Question] | None = None,
-) -> Course:
+) -> TuningResult:
     """Make all decisions, or as many as possible.
 
-    ``close``: called with each setting that is no longer needed. ``course``: updated continuously, for callers that
+    ``close``: called with each setting that is no longer needed. ``result``: updated continuously, for callers that
     interrupt the function. ``confirming``: further questions, with which the chosen setting also has to beat the
     defaults. A challenger is then chosen as if it were the only challenger, since the confirmation rules out chance.
     """
-    course, asker = course or Course(), _Asker(ask)
+    result, asker = result or TuningResult(), _Asker(ask)
     challengers = count(decided) if confirming is None else 1
     try:
         for decision in decided:
-            for challenger in decision.challengers(course.setting):
+            for challenger in decision.challengers(result.setting):
                 order = blocks(asked, decision.kinds)
-                choice = await _compare(decision.what, challenger, course.setting, challengers, order, asker, watch)
-                course.choices.append(choice)
+                choice = await _compare(decision.what, challenger, result.setting, challengers, order, asker, watch)
+                result.choices.append(choice)
                 given_up = choice.challenger
                 if choice.outcome == "preferred":
-                    course.setting, given_up = challenger, course.setting
+                    result.setting, given_up = challenger, result.setting
                 if close is not None:
                     await close(given_up)
-        if confirming is not None and course.setting != Setting():
-            await _confirm(course, confirming, asker, watch)
+        if confirming is not None and result.setting != Setting():
+            await _confirm(result, confirming, asker, watch)
     except Ended as end:
-        course.ended = str(end)
+        result.ended = str(end)
     finally:
         # Even after a cancellation, a setting chosen with few questions must not remain unconfirmed.
-        compared, is_new = course.confirmation, course.setting != Setting()
+        compared, is_new = result.confirmation, result.setting != Setting()
         if confirming is not None and is_new and (compared is None or compared.evidence < compared.boundary):
-            course.unconfirmed, course.setting = course.setting, Setting()
-    return course
+            result.unconfirmed, result.setting = result.setting, Setting()
+    return result
 
 
-async def _confirm(course: Course, confirming: Sequence[Question], asker: _Asker, watch: Watch) -> None:
+async def _confirm(result: TuningResult, confirming: Sequence[Question], asker: _Asker, watch: Watch) -> None:
     """Compare the chosen setting with the defaults, using all questions, since users read the figures too."""
-    course.confirmation = comparison = Comparison(1)
+    result.confirmation = comparison = Comparison(1)
     for number, question in enumerate(confirming, 1):
         was_right = await asker.of_incumbent(Setting(), question)
-        is_right = await asker.of_incumbent(course.setting, question)
+        is_right = await asker.of_incumbent(result.setting, question)
         if is_right is not None and was_right is not None:
             comparison.add(is_right, was_right, question.kind)
-        watch("confirmation", course.setting, comparison, len(confirming) - number)
+        watch("confirmation", result.setting, comparison, len(confirming) - number)
 
 
 async def _compare(

@@ -16,7 +16,7 @@ AnswerTransform = Callable[[Answer], Answer]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PromptResult:
     """An answer, with the request that was actually sent. Equal prompts have the same ``fingerprint``."""
 
     request: Request
@@ -38,14 +38,14 @@ class PromptRunner:
         self._request_transforms = tuple(request_transforms)
         self._answer_transforms = tuple(answer_transforms)
 
-    async def run(self, request: Request) -> Asked:
+    async def run(self, request: Request) -> PromptResult:
         """Send one request. Raises ProviderError."""
         for transform_request in self._request_transforms:
             request = transform_request(request)
         answer = await self._send(request)
         for transform_answer in self._answer_transforms:
             answer = transform_answer(answer)
-        return Asked(request, answer, fingerprint(request))
+        return PromptResult(request, answer, fingerprint(request))
 
 
 def fingerprint(request: Request) -> str:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 from toolsim.eval.learn.decisions import Setting
-from toolsim.eval.learn.memory import Busy, Memory, Spent
+from toolsim.eval.learn.memory import Busy, Spent, VerdictFile
 
 ABOUT = {"url": "http://127.0.0.1:1/v1", "model": "a/b:c", "engine": "vllm", "toolsim": "1", "questions": "f"}
 HERMES = Setting(manifest="hermes")
 
 
-def filled(folder: Path) -> Memory:
-    memory = Memory(folder, ABOUT)
+def filled(folder: Path) -> VerdictFile:
+    memory = VerdictFile(folder, ABOUT)
     memory.add(HERMES, "one_01", True, input_tokens=100, output_tokens=7, seconds=1.5)
     memory.add(Setting(), "one_01", False, input_tokens=90, output_tokens=3, seconds=0.5)
     memory.add_requests(3)
@@ -27,7 +27,7 @@ def test_another_run_goes_on(tmp_path: Path) -> None:
     spent = memory.spent
     assert spent == Spent(requests=3, input_tokens=190, output_tokens=10, seconds=2.0, answers=2)
     memory.close()
-    again = Memory(tmp_path, ABOUT)
+    again = VerdictFile(tmp_path, ABOUT)
     assert again.spent == spent
     assert (again.answer(HERMES, "one_01"), again.answer(Setting(), "one_01")) == (True, False)
     assert again.answer(HERMES, "one_02") is None
@@ -35,7 +35,7 @@ def test_another_run_goes_on(tmp_path: Path) -> None:
     assert again.answer(HERMES, "one_01") is None
     assert again.spent == Spent()
     again.close()
-    third = Memory(tmp_path, ABOUT)
+    third = VerdictFile(tmp_path, ABOUT)
     assert third.spent == Spent()
     third.close(is_whole=True)
     assert list(tmp_path.iterdir()) == []
@@ -45,7 +45,7 @@ def test_another_run_goes_on(tmp_path: Path) -> None:
 def test_answers_to_something_else_do_not_count(tmp_path: Path, changed: str) -> None:
     """Answers of another engine, toolsim version or question bank are not reused."""
     filled(tmp_path).close()
-    other = Memory(tmp_path, {**ABOUT, changed: "other"})
+    other = VerdictFile(tmp_path, {**ABOUT, changed: "other"})
     assert other.spent == Spent()
     assert other.answer(HERMES, "one_01") is None
     other.close()
@@ -56,7 +56,7 @@ def test_a_line_that_was_cut_off_is_dropped(tmp_path: Path) -> None:
     filled(tmp_path).close()
     (file,) = tmp_path.iterdir()
     file.write_text(file.read_text() + '{"setting": "defaults", "quest')
-    memory = Memory(tmp_path, ABOUT)
+    memory = VerdictFile(tmp_path, ABOUT)
     assert memory.spent.answers == 2
     memory.add(HERMES, "one_02", True)
     memory.close()
@@ -67,7 +67,7 @@ def test_two_do_not_mix(tmp_path: Path) -> None:
     """A second session for the same model is refused while the first is open; another model has a separate file."""
     memory = filled(tmp_path)
     with pytest.raises(Busy):
-        Memory(tmp_path, ABOUT)
-    Memory(tmp_path, {**ABOUT, "model": "d"}).close()
+        VerdictFile(tmp_path, ABOUT)
+    VerdictFile(tmp_path, {**ABOUT, "model": "d"}).close()
     memory.close()
-    Memory(tmp_path, ABOUT).close()
+    VerdictFile(tmp_path, ABOUT).close()

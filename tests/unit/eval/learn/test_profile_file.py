@@ -12,7 +12,7 @@ from toolsim.eval.learn import profile_file, question_bank
 from toolsim.eval.learn.decisions import Setting
 from toolsim.eval.learn.memory import Spent
 from toolsim.eval.learn.rule import Comparison
-from toolsim.eval.learn.session import Choice, Course
+from toolsim.eval.learn.session import Choice, TuningResult
 from toolsim.proxy.options.profiles import read_profiles
 from toolsim.version import __version__
 
@@ -20,11 +20,11 @@ SPENT = Spent(requests=122, input_tokens=12200, output_tokens=1220, seconds=90, 
 HERMES = Setting(manifest="hermes", second_opinion="on")
 
 
-def course(ended: str = "") -> Course:
+def course(ended: str = "") -> TuningResult:
     compared = Comparison(8, pairs=12, wins=10)
     preferred = Choice("form", Setting(manifest="hermes"), Setting(), "preferred", compared)
     refused = Choice("form", Setting(mode="native"), Setting(), "unavailable", Comparison(8), 'HTTP 500: "no"\n')
-    return Course(HERMES, [preferred, refused], ended)
+    return TuningResult(HERMES, [preferred, refused], ended)
 
 
 @pytest.mark.parametrize("model", ["qwen2.5:0.5b", "org/Model[1]*?", 'a"b\\c', "ä\x7f"])

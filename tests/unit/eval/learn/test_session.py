@@ -11,7 +11,7 @@ import pytest
 from toolsim.eval.learn.decisions import DEFAULTS, Setting, decisions
 from toolsim.eval.learn.question_bank import Question, questions
 from toolsim.eval.learn.rule import ALPHA
-from toolsim.eval.learn.session import MAX_ERRORS, Ask, Course, Ended, Unavailable, learn
+from toolsim.eval.learn.session import MAX_ERRORS, Ask, Ended, TuningResult, Unavailable, learn
 
 ASKED = questions()
 Model = Callable[[Setting, Question], bool]
@@ -27,7 +27,7 @@ def model(right: Model, noise: float = 0.0, seed: int = 1) -> Ask:
     return ask
 
 
-async def learned(ask: Ask, engine: str = "llama.cpp") -> Course:
+async def learned(ask: Ask, engine: str = "llama.cpp") -> TuningResult:
     return await learn(decisions(engine), ASKED, ask)
 
 
