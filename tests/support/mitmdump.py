@@ -22,25 +22,25 @@ from support import preloaded
 ROOT = Path(__file__).parents[2]
 ADDON = ROOT / "addon" / "toolsim.py"
 
-# A start from nothing, as users do it.
+# A new interpreter, as when a user starts mitmdump.
 MITMDUMP = (sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()")
 
-# The first start creates a certificate authority, on a machine that may be busy.
+# Long, because the first start creates a certificate authority, and the machine can be busy.
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
-# What mitmproxy logs when one of its layers or an addon raises: never in the log of a test that passes.
+# mitmproxy logs these texts if one of its layers or an addon raises an exception. Any of them fails the test.
 CRASHES = re.compile(r"Traceback \(most recent call last\)|has crashed|Addon error|Task exception was never retrieved")
 
 
 class Mitmdump:
     """``mitmdump -s addon/toolsim.py`` as a context manager.
 
-    ``target``: the backend behind a reverse proxy; None = the regular mode. ``options``: mitmproxy's, such as
-    ``toolsim_backend="chat"``; a list sets a sequence, True and False are written as mitmproxy expects them.
-    ``command``: what to start; by default a fork of a process that has all imports (`preloaded.py`).
-    ``script``: another script than the addon, None for no script at all. ``toolsim_log`` is json unless it is given.
-    ``log()`` returns the log, which is printed when a start fails. Nothing is left on disk. On exit, a log that shows a
-    crash fails the test.
+    ``target`` is the backend of a reverse proxy, or None for mitmproxy's regular mode. ``options`` are mitmproxy's,
+    such as ``toolsim_backend="chat"``; a list sets a sequence, and booleans are converted to mitmproxy's notation.
+    By default, ``toolsim_log`` is json and ``toolsim_drain_timeout`` is 0. ``command`` replaces the default, a fork of
+    a process that has imported all modules (`preloaded.py`). ``script`` replaces the addon; None loads no script.
+    ``log()`` returns the log, which is printed if the start fails. On exit all files are deleted, and a crash in the
+    log fails the test.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Mitmdump:
         self._cwd = cwd or self._folder
         self._environment = environment or {}
         self._allow_crashes = allow_crashes
-        # The coverage of a fork would not be measured.
+        # No fork if coverage is measured, because a fork's coverage would be missing.
         self._command = command or (MITMDUMP if "COVERAGE_PROCESS_CONFIG" in os.environ else ())
         self._arguments = ["--listen-port", "0", "--set", f"confdir={_authority()}"]
         if listen_host:
@@ -71,9 +71,9 @@ class Mitmdump:
             self._arguments += ["--mode", f"reverse:{target}"]
         if script is not None:
             self._arguments += ["-s", str(script)]
-            # The greeting for people asks the backend for its models, which the tests do not expect.
+            # The startup banner of the text log requests the backend's models, which the tests do not expect.
             options.setdefault("toolsim_log", "json")
-            # A test that ends in the middle of an answer does not wait for it.
+            # A test that ends in the middle of an answer does not wait for its completion.
             options.setdefault("toolsim_drain_timeout", 0)
         for name, value in options.items():
             values = [value] if isinstance(value, str | int) else value
@@ -91,7 +91,7 @@ class Mitmdump:
 
     @property
     def authority(self) -> Path:
-        """The certificate that a client must trust for TLS interception."""
+        """The path of the CA certificate that a client must trust for TLS interception."""
         return _authority() / "mitmproxy-ca-cert.pem"
 
     @property
@@ -101,7 +101,7 @@ class Mitmdump:
         return self._process.pid
 
     def signal(self, number: int = signal.SIGTERM) -> None:
-        """Send a signal, by default the one that asks it to end."""
+        """Send a signal to mitmdump, by default SIGTERM."""
         os.kill(self.pid, number)
 
     def ended(self, seconds: float = STOP_SECONDS) -> int:
@@ -111,13 +111,13 @@ class Mitmdump:
         return code
 
     def kill(self) -> None:
-        """Kill the process, as a crash or the lack of memory would."""
+        """Kill the process with SIGKILL, as the system does if memory runs out."""
         assert self._process is not None
         self._process.kill()
         assert self._exit_code(STOP_SECONDS) is not None
 
     def log(self) -> str:
-        """Return all that mitmdump has logged so far."""
+        """Return the complete log so far."""
         return self._log.read_text(errors="replace") if self._final_log is None else self._final_log
 
     def wait_for(self, pattern: str, *, count: int = 1, seconds: float = 20.0) -> re.Match[str]:
@@ -132,7 +132,7 @@ class Mitmdump:
             time.sleep(0.02)
 
     def exit_code(self, seconds: float = START_SECONDS) -> int:
-        """Start without waiting for the listener; return the exit code when the process ends by itself."""
+        """Start mitmdump without waiting for its listener, and return its exit code once it has ended."""
         self._spawn()
         try:
             code = self._exit_code(seconds)
@@ -157,7 +157,7 @@ class Mitmdump:
                 self._process = preloaded.start(self._arguments, self._log, self._cwd, environment)
 
     def _exit_code(self, seconds: float) -> int | None:
-        """Wait for the end of the process, at most ``seconds``; return its exit code, None while it runs."""
+        """Wait up to ``seconds`` for the process to end; return its exit code, or None if it is still running."""
         if isinstance(self._process, BaseProcess):
             self._process.join(seconds)
             return self._process.exitcode
@@ -192,7 +192,7 @@ class Mitmdump:
 
 @cache
 def _certificates() -> tempfile.TemporaryDirectory[str]:
-    """One folder of certificates per test process: creating an authority takes a second."""
+    """Create the test process's folder of certificates, once, since creating a certificate authority takes a second."""
     return tempfile.TemporaryDirectory(prefix="toolsim-mitmproxy-")
 
 
