@@ -131,7 +131,7 @@ def run_program(name: str, stage: Stage, folders: tuple[Path, Path], api: str) -
     # opencode over chat has a separate test below.
     [("opencode", "responses"), ("copilot", "chat"), ("copilot", "responses"), ("qwen", "chat")],
 )
-def test_a_loop(name: str, api: str, chat_stage: Stage, folders: tuple[Path, Path]) -> None:
+def test_tool_loop(name: str, api: str, chat_stage: Stage, folders: tuple[Path, Path]) -> None:
     """The program runs the tools of an answer with one call and of one with two, and sends the outputs."""
     needs(name)
     _, tool, more = PROGRAMS[name]
@@ -189,7 +189,7 @@ class AgentClient:
         self._process.stdin.flush()
 
 
-def test_agent_chat_of_obsidian_copilot_4(chat_stage: Stage, folders: tuple[Path, Path]) -> None:
+def test_opencode_in_obsidian_copilot_4(chat_stage: Stage, folders: tuple[Path, Path]) -> None:
     """opencode runs as Obsidian Copilot starts it: in the vault, with a custom prompt and the user's provider."""
     program = needs("opencode")
     home, vault = folders

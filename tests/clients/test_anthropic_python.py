@@ -93,7 +93,7 @@ def test_tool_loop(stage: Stage, mode: str, case: Case) -> None:
 
 
 @every_mode
-def test_an_error_is_the_sdks_own(stage: Stage, mode: str) -> None:
+def test_errors_have_the_sdks_classes(stage: Stage, mode: str) -> None:
     """An error from the backend or from toolsim is raised as the SDK's error class for its status and type."""
     stage.backend.play([refuses(429, "Slow down.")])
     with connect(stage) as client:
@@ -105,7 +105,7 @@ def test_an_error_is_the_sdks_own(stage: Stage, mode: str) -> None:
             turn(client, mode, [{"role": "robot", "content": "x"}], False)
 
 
-def test_counting(stage: Stage) -> None:
+def test_token_count(stage: Stage) -> None:
     """The token count is an estimate of the prompt that the model would receive, including tools."""
     with connect(stage) as client:
         bare = client.messages.count_tokens(model=MODEL, messages=PROMPT)  # type: ignore[arg-type]
@@ -113,14 +113,14 @@ def test_counting(stage: Stage) -> None:
     assert 0 < bare.input_tokens < counted.input_tokens
 
 
-def test_models(stage: Stage) -> None:
+def test_model_list(stage: Stage) -> None:
     """The backend's model list is returned in the shape that the SDK expects."""
     with connect(stage) as client:
         names = [model.id for model in client.models.list()]
     assert names
 
 
-def test_an_image_and_a_failed_tool(stage: Stage) -> None:
+def test_image_and_failed_tool(stage: Stage) -> None:
     """The model's prompt contains the image, and states that the tool failed."""
     stage.backend.play([says("Hm.")])
     png = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
@@ -138,7 +138,7 @@ def test_an_image_and_a_failed_tool(stage: Stage) -> None:
     assert "The tool failed." in shown
 
 
-def test_the_tool_runner(stage: Stage) -> None:
+def test_tool_runner(stage: Stage) -> None:
     """The SDK's tool runner runs the tool, and ends with the model's text."""
     stage.prepare(ONE_CALL)
 

@@ -108,7 +108,7 @@ def by_messages(url: str, *, stream: bool) -> tuple[str, Any]:
 
 @over_each
 @pytest.mark.parametrize("ask", [by_responses, by_chat, by_messages])
-def test_each_pair(stage: Stage, ask: Any) -> None:
+def test_each_pair_of_sdk_and_api(stage: Stage, ask: Any) -> None:
     """Each SDK receives correct answers over each API, streamed or not, from the first answer on."""
     stage.backend.play([CALL] * 3)
     for stream in (True, False, True):
@@ -117,7 +117,7 @@ def test_each_pair(stage: Stage, ask: Any) -> None:
 
 @over_each
 @pytest.mark.skipif(CODEX is None, reason="needs codex: run `make test-clients`")
-def test_codex(stage: Stage, tmp_path: Path) -> None:
+def test_codex_tool_loop(stage: Stage, tmp_path: Path) -> None:
     """Codex completes its tool loop: it runs a command, and the output is in the next prompt."""
     stage.backend.play(until_output(says("I look.\n", call("exec_command", {"cmd": "ls"})), says("One file.")))
     folder = tmp_path / "codex"
@@ -129,7 +129,7 @@ def test_codex(stage: Stage, tmp_path: Path) -> None:
 
 @over_each
 @pytest.mark.skipif(agent("claude") is None, reason="needs claude: run `make test-clients`")
-def test_claude_code(stage: Stage, tmp_path: Path) -> None:
+def test_claude_code_tool_loop(stage: Stage, tmp_path: Path) -> None:
     """Claude Code completes its tool loop: it reads a file, and the content is in the next prompt."""
     folder = tmp_path / "claude"
     folder.mkdir()

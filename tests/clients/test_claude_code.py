@@ -111,7 +111,7 @@ def test_files_are_read_and_written(stage: Stage, claude: Claude) -> None:
 
 
 @over_chat
-def test_a_tool_that_fails(stage: Stage, claude: Claude) -> None:
+def test_failed_tool_is_reported_to_the_model(stage: Stage, claude: Claude) -> None:
     """When a tool fails, the model's next prompt states the failure and the reason."""
     play(
         stage,
@@ -123,7 +123,7 @@ def test_a_tool_that_fails(stage: Stage, claude: Claude) -> None:
 
 
 @over_chat
-def test_a_conversation_goes_on(stage: Stage, claude: Claude) -> None:
+def test_next_question_continues_the_prompt(stage: Stage, claude: Claude) -> None:
     """The prompt of the next question contains the calls of the first one, and begins like the previous prompt."""
     play(
         stage,
@@ -141,7 +141,7 @@ def test_a_conversation_goes_on(stage: Stage, claude: Claude) -> None:
 
 
 @over_chat
-def test_an_answer_by_a_schema(stage: Stage, claude: Claude) -> None:
+def test_answer_with_json_schema(stage: Stage, claude: Claude) -> None:
     """An answer with a JSON schema is a call of Claude Code's tool for structured output."""
     schema = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
     play(stage, ("", says(call("StructuredOutput", {"word": "heron"}))))
@@ -150,7 +150,7 @@ def test_an_answer_by_a_schema(stage: Stage, claude: Claude) -> None:
 
 
 @over_chat
-def test_a_tool_is_looked_up(stage: Stage, claude: Claude) -> None:
+def test_deferred_tool_is_loaded_by_a_search(stage: Stage, claude: Claude) -> None:
     """A deferred tool can be called after ToolSearch has loaded it, and is only then declared in the prompt."""
     claude.environment["ENABLE_TOOL_SEARCH"] = "true"
     fetch = call("WebFetch", {"url": "http://127.0.0.1:1/", "prompt": "What is it?"})
@@ -167,7 +167,7 @@ def test_a_tool_is_looked_up(stage: Stage, claude: Claude) -> None:
 
 
 @over_chat
-def test_a_search_of_the_web(stage: Stage, claude: Claude) -> None:
+def test_web_search_fails_without_a_server(stage: Stage, claude: Claude) -> None:
     """A web search is a separate request with a tool that only Anthropic runs, so the model is told that it failed."""
     claude.environment["ENABLE_TOOL_SEARCH"] = "false"
     play(
@@ -184,7 +184,7 @@ def over_servers(backend: TextBackend, folder: Path, **servers: Any) -> Mitmdump
     return Mitmdump(backend.url, toolsim_backend="chat", toolsim_mcp_config=str(folder / "servers.json"))
 
 
-def test_a_search_of_the_web_by_a_server(text_backend: TextBackend, tmp_path: Path) -> None:
+def test_web_search_with_an_mcp_server(text_backend: TextBackend, tmp_path: Path) -> None:
     """With an MCP search server, toolsim runs Claude Code's web search, and the model receives the results."""
     with over_servers(text_backend, tmp_path, web=SEARCHER | {"allowed_tools": []}) as proxy:
         claude = Claude(proxy.url, tmp_path)
@@ -229,7 +229,7 @@ def test_deferred_tools_keep_the_prompt_small(text_backend: TextBackend, tmp_pat
     assert max(sizes["true"]) < 0.6 * max(sizes["false"]), sizes
 
 
-def test_the_context(tmp_path: Path) -> None:
+def test_context_command_shows_backends_counts(tmp_path: Path) -> None:
     """/context shows the backend's token counts if the backend can count."""
 
     async def answers(answer: Answer) -> None:
@@ -246,7 +246,7 @@ def test_the_context(tmp_path: Path) -> None:
     assert int(total[1]) % 7 == 0
 
 
-async def test_a_loop_by_a_codex_login(tmp_path: Path) -> None:
+async def test_tool_loop_with_codex_as_backend(tmp_path: Path) -> None:
     """A tool loop works with a real Codex app-server as the backend: call and output pass through it as text."""
     program = codex()
     if program is None:

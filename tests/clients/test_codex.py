@@ -143,7 +143,7 @@ LIST = {"cmd": "ls"}
 READ = {"cmd": "cat notes.txt"}
 
 
-def test_function(stage: Stage, codex: Codex) -> None:
+def test_shell_function(stage: Stage, codex: Codex) -> None:
     """Codex runs a call of its shell function, and the output is in its log and in the model's next prompt."""
     play(stage, says("Let me look.\n", call("exec_command", LIST)), says("One file."))
     printed = codex.run(stage.base_url, "gpt-5.5")
@@ -215,7 +215,7 @@ TASK = "COUNT THE HERONS"
 
 
 @pytest.mark.parametrize(("model", "config"), [("text-model", AGENTS), ("gpt-5.6-sol", CONFIG), ("gpt-6-sol", CONFIG)])
-def test_agents(stage: Stage, codex: Codex, model: str, config: str) -> None:
+def test_subagent(stage: Stage, codex: Codex, model: str, config: str) -> None:
     """A subagent receives its task, and its answer is returned to the agent that spawned it."""
     spawn = {"message": TASK, "task_name": "herons", "fork_turns": "none"}
 
@@ -247,7 +247,7 @@ def test_agents(stage: Stage, codex: Codex, model: str, config: str) -> None:
         pytest.param(says("Let me ", "look.", ending="eof"), "", id="backend_ends_early"),
     ],
 )
-def test_failing_turn(stage: Stage, codex: Codex, turn: Turn, message: str) -> None:
+def test_backend_failure_is_reported(stage: Stage, codex: Codex, turn: Turn, message: str) -> None:
     """A failure of the backend is reported as Codex's error, without a retry, and the next turn works."""
     play(stage, turn, says(call("exec_command", LIST)), says("One file."))
     printed = codex.run(stage.base_url, "gpt-5.5")
@@ -261,7 +261,7 @@ def test_failing_turn(stage: Stage, codex: Codex, turn: Turn, message: str) -> N
 
 
 @pytest.mark.parametrize("is_refused", [False, True], ids=["websocket", "websocket_refused"])
-def test_one_line(text_backend: TextBackend, codex: Codex, is_refused: bool) -> None:
+def test_configuration_in_one_line(text_backend: TextBackend, codex: Codex, is_refused: bool) -> None:
     """Configured by a single line, Codex treats toolsim as OpenAI, over a WebSocket connection or over HTTP."""
     arguments = ("--set", "websocket=false") if is_refused else ()
     with Mitmdump(text_backend.url, toolsim_backend="chat", arguments=arguments) as proxy:
@@ -297,7 +297,7 @@ def test_web_search(text_backend: TextBackend, codex: Codex, tmp_path: Path) -> 
 
 @over_responses
 @pytest.mark.parametrize("first", [(), (NO_SUMMARY,)], ids=["at_once", "after_a_call_instead"])
-def test_compaction(stage: Stage, codex: Codex, first: tuple[Turn, ...]) -> None:
+def test_compaction_when_context_is_full(stage: Stage, codex: Codex, first: tuple[Turn, ...]) -> None:
     """When its context is full, Codex receives a summary, after a second attempt if necessary, and continues from it.
 
     Codex is configured by a single line, as its users would do it.
@@ -313,7 +313,7 @@ def test_compaction(stage: Stage, codex: Codex, first: tuple[Turn, ...]) -> None
     assert "cat notes.txt" not in last
 
 
-def test_control(bare_stage: Stage, codex: Codex) -> None:
+def test_no_call_without_the_addon(bare_stage: Stage, codex: Codex) -> None:
     """Without the addon, Codex runs no tool for the same answer, so the loop tests can fail."""
     written = call("exec_command", LIST)
     play(bare_stage, says(written), says("One file."))

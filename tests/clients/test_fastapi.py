@@ -86,7 +86,7 @@ def test_calls_and_prose(client: openai.OpenAI, backend: TextBackend) -> None:
     assert "get_weather" in backend.exchanges[0].transcript[0][1]
 
 
-def test_prose_comes_as_it_is_written(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_text_streams_while_model_writes(client: openai.OpenAI, backend: TextBackend) -> None:
     """The first text arrives while the model is still writing."""
     backend.play([says("One ", "two ", "three.", pause=0.3)])
     asked: Any = {"model": "any", "messages": [{"role": "user", "content": "Count"}], "tools": [TOOL], "stream": True}
@@ -96,7 +96,7 @@ def test_prose_comes_as_it_is_written(client: openai.OpenAI, backend: TextBacken
     assert next(at for text, at in seen if text) < seen[-1][1] - 0.4
 
 
-def test_a_token_limit(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_call_cut_by_token_limit_is_text(client: openai.OpenAI, backend: TextBackend) -> None:
     """A call that is cut off by the token limit is returned as text."""
     backend.play([says(CALL[:30], ending="length")])
     asked: Any = {"model": "any", "messages": [{"role": "user", "content": "Oslo?"}], "tools": [TOOL], "stream": True}
@@ -105,7 +105,7 @@ def test_a_token_limit(client: openai.OpenAI, backend: TextBackend) -> None:
     assert chunks[-1].finish_reason == "length"
 
 
-def test_what_is_wrong(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_invalid_tool_and_schema_mismatch_are_errors(client: openai.OpenAI, backend: TextBackend) -> None:
     """An invalid tool is refused with 400, and a strict tool's schema mismatch is an error in the stream."""
     with pytest.raises(openai.BadRequestError, match="name"):
         ask(client, {"type": "function", "function": {}})

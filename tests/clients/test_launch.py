@@ -135,7 +135,7 @@ def writes(name: str, out: Path) -> Any:
 
 
 @every_program
-def test_a_file_is_written(name: str, backend: TextBackend, launch: Launch) -> None:
+def test_program_writes_a_file_with_port_in_use(name: str, backend: TextBackend, launch: Launch) -> None:
     """The program writes the file although another program uses the default port, and prints the model's text."""
     needs(name)
     out = launch.work / "out.txt"
@@ -152,7 +152,7 @@ def test_a_file_is_written(name: str, backend: TextBackend, launch: Launch) -> N
 
 
 @one_program
-def test_the_exit_code(name: str, backend: TextBackend, launch: Launch) -> None:
+def test_exit_code_for_an_unknown_flag(name: str, backend: TextBackend, launch: Launch) -> None:
     """For an unknown flag, the exit code is the program's own."""
     needs(name)
     command = [*launch.command(name, f"{backend.url}/v1", "--port", "0"), "--no-such-flag"]

@@ -123,7 +123,7 @@ async def test_apply_patch(stage: Stage, mode: str, tmp_path: Path) -> None:
 
 
 @over_responses
-async def test_a_call_that_does_not_fit_stays_text(stage: Stage) -> None:
+async def test_invalid_shell_call_stays_text(stage: Stage) -> None:
     """A shell call with invalid arguments stays text, since no item can represent it."""
     wrong = call("shell", {"commands": {"first": "ls"}})
     stage.backend.play((says(wrong),))

@@ -134,7 +134,9 @@ def kinds(result: Any) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["run", "run_streamed"])
-async def test_the_agents_sdk(mode: str, mcp_context: Mitmdump, remote: str, text_backend: TextBackend) -> None:
+async def test_hosted_and_function_calls_in_agents_sdk(
+    mode: str, mcp_context: Mitmdump, remote: str, text_backend: TextBackend
+) -> None:
     """The Agents SDK runs a hosted call and a function call in one turn, and the last prompt contains both outputs."""
     text_backend.play([says(block("calc__add", a=1, b=2), block("note", text="x")), says("It is 3.")])
     result, _ = await run(mcp_context, remote, mode, None)
@@ -148,7 +150,7 @@ async def test_the_agents_sdk(mode: str, mcp_context: Mitmdump, remote: str, tex
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["run", "run_streamed"])
 @pytest.mark.parametrize("approve", [True, False])
-async def test_approvals_in_the_agents_sdk(
+async def test_approvals_in_agents_sdk(
     approve: bool, mode: str, mcp_context: Mitmdump, remote: str, text_backend: TextBackend
 ) -> None:
     """The person is asked to approve the call; if it is refused, the next prompt contains the reason."""

@@ -69,7 +69,7 @@ def test_tool_loop_over_messages(
 
 
 @over_chat
-def test_anthropics_own(stage: Stage, clients: dict[str, NodeClient]) -> None:
+def test_anthropic_node_sdk(stage: Stage, clients: dict[str, NodeClient]) -> None:
     """Anthropic's SDK for Node can use its tool runner, count tokens, and raise the correct error class."""
     client = clients["anthropic.mjs"]
     stage.prepare(ONE_CALL)
@@ -81,7 +81,9 @@ def test_anthropics_own(stage: Stage, clients: dict[str, NodeClient]) -> None:
 
 @both_apis
 @every_client
-def test_control(bare_stage: Stage, clients: dict[str, NodeClient], script: str, api: str, mode: str) -> None:
+def test_no_call_without_the_addon(
+    bare_stage: Stage, clients: dict[str, NodeClient], script: str, api: str, mode: str
+) -> None:
     """Without the addon the same client makes no call from the same answer, so the loop tests can fail."""
     bare_stage.prepare(ONE_CALL)
     (outcome,) = clients[script].run(bare_stage.base_url, api, mode, ONE_CALL.prompts)

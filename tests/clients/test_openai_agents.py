@@ -103,7 +103,7 @@ async def test_tool_loop_over_a_websocket(stage: Stage, case: Case) -> None:
 
 @every_mode
 @over_its_own_api
-async def test_typed_answer_beside_tools(stage: Stage, api: str, mode: str) -> None:
+async def test_typed_answer_with_tools(stage: Stage, api: str, mode: str) -> None:
     """With an ``output_type``, a call without its tag is still a call, and the final answer is parsed."""
     stage.prepare(TYPED)
     stage.compare(TYPED, await run(stage.base_url, api, mode, TYPED.prompts, output=Sky))
@@ -111,7 +111,7 @@ async def test_typed_answer_beside_tools(stage: Stage, api: str, mode: str) -> N
 
 @every_mode
 @both_apis
-async def test_control(bare_stage: Stage, api: str, mode: str) -> None:
+async def test_no_call_without_the_addon(bare_stage: Stage, api: str, mode: str) -> None:
     """Without the addon the same client makes no call from the same answer, so the loop tests can fail."""
     bare_stage.prepare(ONE_CALL)
     (outcome,) = await run(bare_stage.base_url, api, mode, ONE_CALL.prompts)

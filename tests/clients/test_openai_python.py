@@ -247,7 +247,7 @@ def test_custom_tool_in_chat(stage: Stage) -> None:
     assert (made.custom.name, made.custom.input) == ("apply_patch", "+è")
 
 
-async def test_side_by_side(stage: Stage) -> None:
+async def test_concurrent_conversations_stay_separate(stage: Stage) -> None:
     """In concurrent conversations over both APIs, each client receives the calls and text of its own conversation."""
 
     def rule(exchange: Exchange) -> Turn:
@@ -268,7 +268,7 @@ async def test_side_by_side(stage: Stage) -> None:
 
 
 @both_apis
-def test_streams(stage: Stage, api: str) -> None:
+def test_text_streams_and_disconnect_is_passed_on(stage: Stage, api: str) -> None:
     """Text arrives while the backend is still writing, and when the client disconnects, so does the proxy."""
     stage.backend.play([says("Once upon a time", ending="hang")])
     with connect(stage.base_url) as client:
@@ -278,7 +278,7 @@ def test_streams(stage: Stage, api: str) -> None:
         assert stage.backend.exchanges[0].over.wait(10)
 
 
-def test_chat_is_cut_after_its_calls(stage: Stage) -> None:
+def test_chat_stream_ends_after_its_calls(stage: Stage) -> None:
     """A chat stream ends at the first text after its calls, and the backend is disconnected."""
     rhyme = ["a rhyme, "] * 2000
     stage.backend.play([says(call("get_weather", PARIS), " While it runs: ", *rhyme, pause=0.005), says("Clear.")])
@@ -307,7 +307,7 @@ def words(event: Any) -> Any:
 
 @every_mode
 @both_apis
-def test_control(bare_stage: Stage, api: str, mode: str) -> None:
+def test_no_call_without_the_addon(bare_stage: Stage, api: str, mode: str) -> None:
     """Without the addon the same client makes no call from the same answer, so the loop tests can fail."""
     bare_stage.prepare(ONE_CALL)
     with connect(bare_stage.base_url) as client:

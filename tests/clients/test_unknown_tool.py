@@ -45,7 +45,7 @@ def get_weather(city: str) -> str:
     return f"sun over {city}"
 
 
-async def test_pydantic_ai_tells_the_model(served: tuple[str, str], backend: TextBackend) -> None:
+async def test_pydantic_ai_reports_undeclared_call(served: tuple[str, str], backend: TextBackend) -> None:
     """pydantic-ai answers an undeclared call with an error, which the model corrects, and accepts text as final."""
     way, url = served
     backend.play([says(MARKUP), says(ANSWER)])
@@ -57,7 +57,7 @@ async def test_pydantic_ai_tells_the_model(served: tuple[str, str], backend: Tex
         assert "Unknown tool name: 'get_wind'" in backend.exchanges[1].transcript[-1][1]
 
 
-async def test_the_agents_sdk_raises_or_tells_the_model(served: tuple[str, str], backend: TextBackend) -> None:
+async def test_agents_sdk_raises_or_reports_undeclared_call(served: tuple[str, str], backend: TextBackend) -> None:
     """The Agents SDK raises an exception for an undeclared call, or returns an error to the model if configured to."""
     way, url = served
     set_tracing_disabled(True)

@@ -24,7 +24,7 @@ def backend() -> Iterator[TextBackend]:
 
 
 @pytest.mark.skipif(CODEX is None, reason="needs codex: run `make test-clients`")
-def test_codex_compacts(backend: TextBackend, tmp_path: Path) -> None:
+def test_codex_compacts_by_estimated_usage(backend: TextBackend, tmp_path: Path) -> None:
     """Codex compacts when toolsim's estimate exceeds the limit, and continues from the summary."""
 
     def script(exchange: Exchange) -> Turn:
@@ -45,7 +45,7 @@ def test_codex_compacts(backend: TextBackend, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(agent("claude") is None, reason="needs claude: run `make test-clients`")
-def test_claude_code_counts(backend: TextBackend, tmp_path: Path) -> None:
+def test_claude_code_reports_estimated_usage(backend: TextBackend, tmp_path: Path) -> None:
     """Claude Code reports toolsim's estimate as the usage of the turn, from which it decides when to compact."""
     backend.play(lambda _: says("It is heron."))
     with Mitmdump(backend.url) as proxy:
