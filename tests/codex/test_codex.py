@@ -35,7 +35,7 @@ def tools_of(body: dict[str, Any]) -> list[Any]:
     return [*body.get("tools", []), *extra]
 
 
-async def test_text_reasoning_and_usage_arrive_streamed_and_whole(stage: Any) -> None:
+async def test_text_reasoning_and_usage_arrive_streamed_or_not(stage: Any) -> None:
     """Deltas are unchanged, usage is the model server's, and a non-streamed answer has the same content."""
     stage.stub.reply = lambda body: Reply(["Hel", "lo"], reasoning=["thin", "king"])
     events = await stream(stage, input="hi", reasoning={"effort": "high", "summary": "auto"})
@@ -55,7 +55,7 @@ async def test_text_reasoning_and_usage_arrive_streamed_and_whole(stage: Any) ->
 
 
 @pytest.mark.parametrize("model", ["stub-1", "gpt-6.1-sol", "gpt-5.5", None])
-async def test_the_prompt_is_our_text_and_nothing_else(
+async def test_codex_adds_nothing_to_the_prompt(
     stage: Any, model: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Roles, order and images are preserved, and Codex adds no tools and no instructions, whatever the model."""
@@ -96,7 +96,7 @@ async def test_the_prompt_is_our_text_and_nothing_else(
     assert messages[-1]["content"][1]["image_url"] == PIXEL
 
 
-async def test_what_the_user_configured_for_codex_itself_stays_out(
+async def test_users_codex_configuration_has_no_effect(
     codex: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Instructions and programs (MCP servers, notify) in the user's config have no effect and remain there."""
@@ -124,7 +124,7 @@ async def test_what_the_user_configured_for_codex_itself_stays_out(
     assert config.read_text() == before
 
 
-async def test_the_users_global_agents_file_is_reported_once(stage: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_global_agents_file_is_reported_once(stage: Any, caplog: pytest.LogCaptureFixture) -> None:
     """A global AGENTS.md causes one warning, since Codex has no setting that excludes it from the prompt."""
     (stage.home / "AGENTS.md").write_text("Speak like a pirate.")
     await stage.text("one")
@@ -135,7 +135,7 @@ async def test_the_users_global_agents_file_is_reported_once(stage: Any, caplog:
     assert any("pirate" in texts(item) for item in stage.stub.requests[0]["input"])
 
 
-async def test_an_output_schema_travels(stage: Any) -> None:
+async def test_output_schema_reaches_the_model_server(stage: Any) -> None:
     """A json_schema in text.format reaches the model's server."""
     schema = {
         "type": "object",
@@ -147,14 +147,14 @@ async def test_an_output_schema_travels(stage: Any) -> None:
     assert stage.stub.requests[0]["text"]["format"]["schema"] == schema
 
 
-async def test_half_an_emoji_is_no_hang(stage: Any) -> None:
+async def test_half_an_emoji_does_not_hang(stage: Any) -> None:
     """Half an emoji, as produced by editors that cut text by length, reaches the model as U+FFFD without a hang."""
     answer = await stage.client.post("/v1/responses", content=b'{"input":"half \\ud83d"}', timeout=10)
     assert answer.status_code == 200
     assert last_text(stage.stub.requests[0]) == "half \ufffd"
 
 
-async def test_what_codex_cannot_read_is_no_hang(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unanswered_request_times_out(stage: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that Codex never answers times out and leaves no thread; others are served meanwhile."""
     monkeypatch.setattr(codex_backend, "_ACCEPT_TIMEOUT", 1.0)
     schema: dict[str, Any] = {"type": "object"}
@@ -168,7 +168,7 @@ async def test_what_codex_cannot_read_is_no_hang(stage: Any, monkeypatch: pytest
     assert (await stage.child.request("thread/loaded/list", {}))["data"] == []
 
 
-async def test_a_refused_request_leaves_no_thread(stage: Any) -> None:
+async def test_refused_request_leaves_no_thread(stage: Any) -> None:
     """A request that Codex refuses after starting its thread leaves no thread."""
     answer = await stage.post(input="x", reasoning={"summary": "nonsense"})
     assert answer.status_code == 400, answer.text
@@ -176,7 +176,7 @@ async def test_a_refused_request_leaves_no_thread(stage: Any) -> None:
     assert (await stage.child.request("thread/loaded/list", {}))["data"] == []
 
 
-async def test_twenty_at_once_are_not_mixed_up(stage: Any) -> None:
+async def test_concurrent_turns_stay_separate(stage: Any) -> None:
     """One child process runs twenty turns concurrently, each with the correct answer, next to a slow turn."""
     stage.stub.reply = lambda body: Reply(
         [f"<{last_text(body)}> "] * 5, delay=1.0 if last_text(body) == "slow" else 0.02
@@ -191,7 +191,7 @@ async def test_twenty_at_once_are_not_mixed_up(stage: Any) -> None:
     print(f"20 answers in {took:.2f} s")
 
 
-async def test_a_client_that_leaves_interrupts_the_turn(stage: Any) -> None:
+async def test_disconnect_interrupts_the_turn(stage: Any) -> None:
     """When a client disconnects, the model's server sees its connection close long before the end of the answer."""
     stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
     async with stage.client.stream("POST", "/v1/responses", json={"input": "long", "stream": True}) as answer:
@@ -207,7 +207,7 @@ async def test_a_client_that_leaves_interrupts_the_turn(stage: Any) -> None:
     assert await stage.text("next") == "ok"
 
 
-async def test_a_client_that_leaves_before_the_turn_has_begun_leaves_nothing(stage: Any) -> None:
+async def test_disconnect_during_thread_start_abandons_request(stage: Any) -> None:
     """If a client disconnects during thread/start, every request that reached the model is abandoned."""
     await stage.text("warm up")
     stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
@@ -221,7 +221,7 @@ async def test_a_client_that_leaves_before_the_turn_has_begun_leaves_nothing(sta
     assert all(text == "hasty" for text in stage.stub.left)
 
 
-async def test_a_killed_child_fails_its_requests_and_the_next_one_works(stage: Any) -> None:
+async def test_killed_child_fails_its_requests_only(stage: Any) -> None:
     """If the child process is killed, its requests fail with response.failed or 502, and the next request works."""
     stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
     streamed = asyncio.create_task(stream(stage, input="a"))
@@ -251,7 +251,7 @@ def _living(group: int) -> list[str]:
     return [stat for stat, (state, _, member_of, *_) in fields if int(member_of) == group and state != "Z"]
 
 
-async def test_stopping_ends_the_child(stage: Any) -> None:
+async def test_stop_ends_the_child(stage: Any) -> None:
     """Stopping ends the process group, even in the middle of a turn, and removes its folder."""
     stage.stub.reply = lambda body: Reply(["word "] * 200, delay=0.05)
     asking = asyncio.create_task(stage.post(input="a"))
@@ -292,7 +292,7 @@ def error(message: str, code: str | None = None, kind: str = "x") -> dict[str, A
         (Reply(["x"], end=""), 502, "server_error"),
     ],
 )
-async def test_turn_errors_have_openais_shape(stage: Any, reply: Reply, status: int, code: str) -> None:
+async def test_turn_errors_have_openais_format(stage: Any, reply: Reply, status: int, code: str) -> None:
     """An error before the first text is an HTTP status, and an error after it is response.failed."""
     stage.stub.reply = lambda body: reply
     answer = await stage.post(input="x")
@@ -308,7 +308,7 @@ async def test_turn_errors_have_openais_shape(stage: Any, reply: Reply, status: 
 
 @each("pieces", [["half"], []], ids=["half", "nothing"])
 @each(("finish", "reason"), [("length", "max_output_tokens"), ("content_filter", "content_filter")])
-async def test_an_answer_that_is_cut_is_incomplete(stage: Any, pieces: list[str], finish: Any, reason: str) -> None:
+async def test_truncated_answer_is_incomplete(stage: Any, pieces: list[str], finish: Any, reason: str) -> None:
     """A truncated answer is incomplete and keeps its text, even if it is empty, so that clients do not retry it."""
     stage.stub.reply = lambda body: Reply(pieces, end="incomplete", reason=finish)
     answer = (await stage.post(input="x")).json()
@@ -318,7 +318,7 @@ async def test_an_answer_that_is_cut_is_incomplete(stage: Any, pieces: list[str]
 
 
 @pytest.mark.parametrize("model", ["stub-1", "gpt-5.5"])
-async def test_a_long_conversation_is_never_summarised(stage: Any, model: str) -> None:
+async def test_long_conversation_is_never_summarized(stage: Any, model: str) -> None:
     """Codex never summarizes a long conversation: either the request fails, or the model receives all of it."""
     prompt = [
         {"role": "user", "content": "word " * 300_000},
@@ -334,7 +334,7 @@ async def test_a_long_conversation_is_never_summarised(stage: Any, model: str) -
     print(model, answer.status_code)
 
 
-async def test_a_model_that_calls_a_tool_all_the_same_is_not_asked_forever(stage: Any) -> None:
+async def test_unknown_tool_calls_do_not_loop_endlessly(stage: Any) -> None:
     """If the model calls an unknown tool, so that Codex asks again, the turn ends at the first text or at a limit."""
     call = {"type": "function_call", "name": "shell", "call_id": "c1", "arguments": "{}"}
     stage.stub.reply = lambda body: Reply(["said"], calls=[call])
@@ -346,14 +346,14 @@ async def test_a_model_that_calls_a_tool_all_the_same_is_not_asked_forever(stage
     assert len(stage.stub.requests) < 10
 
 
-async def test_models(stage: Any) -> None:
+async def test_model_list_begins_with_configured_model(stage: Any) -> None:
     """The model list begins with the configured model."""
     listed = (await stage.client.get("/v1/models")).json()["data"]
     assert listed[0]["id"] == "stub-1"
     assert len(listed) > 1
 
 
-async def test_threads_are_unloaded(stage: Any) -> None:
+async def test_threads_are_unloaded_after_requests(stage: Any) -> None:
     """Threads are unloaded after their requests."""
     await asyncio.gather(*(stage.text(f"{n}") for n in range(5)))
     child = stage.child
@@ -385,7 +385,7 @@ async def failing(command: tuple[str, ...], caplog: pytest.LogCaptureFixture) ->
         (("sh", "-c", "echo unrecognized subcommand >&2; exit 2"), "ended with status 2: unrecognized subcommand"),
     ],
 )
-async def test_a_codex_that_cannot_start_is_logged_once_and_is_a_503(
+async def test_codex_that_cannot_start_is_a_503(
     command: tuple[str, ...], words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A Codex that cannot start causes one log line, and a 503 with the same message and Retry-After."""
@@ -396,7 +396,7 @@ async def test_a_codex_that_cannot_start_is_logged_once_and_is_a_503(
     assert words in answer.json()["error"]["message"]
 
 
-async def test_a_codex_without_login_is_a_503(
+async def test_codex_without_login_is_a_503(
     codex: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without a Codex login, requests fail with 503, and the log recommends ``codex login``."""

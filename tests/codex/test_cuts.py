@@ -215,7 +215,7 @@ def looks_complete(client: ApiName, stream: bool, response: httpx.Response) -> b
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-async def test_a_child_that_is_gone_after_each_byte(tape: Tape, stream: bool) -> None:
+async def test_child_dies_after_any_byte(tape: Tape, stream: bool) -> None:
     """If the child dies after any byte, the answer does not hang, and looks complete only if it was complete."""
     edges = {end + beside for end in (tape.greeted, tape.called, tape.finished) for beside in (-2, -1, 0, 1)}
     sizes = sorted({*range(tape.greeted, tape.size, STEP), *edges, tape.size})
@@ -233,7 +233,7 @@ async def test_a_child_that_is_gone_after_each_byte(tape: Tape, stream: bool) ->
             assert looks_complete("chat", stream, response) == (finished or (called and stream))
 
 
-async def test_a_client_that_leaves_after_each_byte(tape: Tape) -> None:
+async def test_client_disconnects_after_any_byte(tape: Tape) -> None:
     """If a client disconnects after any byte, the thread is unloaded, and the next client is answered."""
     async with playing(tape) as (stage, client):
         stage.size = tape.size + 1

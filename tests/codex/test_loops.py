@@ -93,7 +93,7 @@ def history(request: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_responses(loops: Stage, stream: bool) -> None:
+async def test_responses_loop(loops: Stage, stream: bool) -> None:
     """A loop over the Responses API: the calls, the history with its roles, the image and the usage arrive."""
     question = [{"type": "input_text", "text": "Weather here?"}, {"type": "input_image", "image_url": PIXEL}]
     given: list[Any] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": question}]
@@ -117,7 +117,7 @@ async def test_responses(loops: Stage, stream: bool) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_chat(loops: Stage, stream: bool) -> None:
+async def test_chat_loop(loops: Stage, stream: bool) -> None:
     """A loop over chat completions: the calls, the history with its roles and the image arrive."""
     image = {"type": "image_url", "image_url": {"url": PIXEL}}
     messages: list[Any] = [
@@ -139,7 +139,7 @@ async def test_chat(loops: Stage, stream: bool) -> None:
     assert [role for role, _ in history(loops.stub.requests[1])][-3:] == ["user", "assistant", "user"]
 
 
-async def test_a_slow_tail_is_cut(loops: Stage) -> None:
+async def test_chat_stream_ends_after_its_call(loops: Stage) -> None:
     """A chat stream ends after its call, and the model's server sees its connection close."""
     loops.stub.reply = lambda _: Reply([block("Bonn"), *(f" and {n}" for n in range(500))], delay=0.05)
     completion = await complete(loops.client, True, [{"role": "user", "content": "Weather?"}])

@@ -18,7 +18,7 @@ from support.stub_model import Reply, StubModel, echo, last_text, texts
 
 
 @pytest.mark.slow
-async def test_a_conversation_by_previous_response_id(codex: str, tmp_path: Path) -> None:
+async def test_conversation_by_previous_response_id(codex: str, tmp_path: Path) -> None:
     """A conversation by previous_response_id works: the model receives the complete history in order."""
     asked: list[str] = []
 
@@ -52,7 +52,7 @@ async def test_a_conversation_by_previous_response_id(codex: str, tmp_path: Path
 
 
 @pytest.mark.slow
-async def test_an_answer_in_the_background(codex: str, tmp_path: Path) -> None:
+async def test_background_answer(codex: str, tmp_path: Path) -> None:
     """A background answer can be continued; canceling one interrupts Codex's turn, and the next one works."""
     stub = StubModel(lambda body: Reply(["On and on "] * 500, delay=0.05) if last_text(body) == "Long?" else echo(body))
     await stub.start()
@@ -114,7 +114,7 @@ async def stage(codex: str, tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 @pytest.mark.slow
-async def test_clients_that_send_only_what_is_new(stage: Stage) -> None:
+async def test_clients_that_send_only_new_items(stage: Stage) -> None:
     """For each of the SDKs' loops that send only new items, the model receives the full history once and in order."""
     for number, name in enumerate([*LOOPS][:-2]):
         needed(name)
@@ -123,7 +123,7 @@ async def test_clients_that_send_only_what_is_new(stage: Stage) -> None:
 
 
 @pytest.mark.slow
-async def test_counting_and_compacting(stage: Stage) -> None:
+async def test_counts_are_estimates_and_model_summarizes(stage: Stage) -> None:
     """Token counts are estimates, since Codex cannot count in advance; its model writes the summary."""
     stage.script = ["It rains.", "Rain was spoken of.", "Yes."]
     async with openai.AsyncOpenAI(base_url=stage.base_url, api_key="none", max_retries=0, timeout=60) as client:

@@ -34,7 +34,7 @@ TOOL = {"type": "function", "name": "forecast", "strict": True, "parameters": DA
 
 
 @pytest.mark.slow
-async def test_a_bad_call_is_asked_again(codex: str, tmp_path: Path) -> None:
+async def test_invalid_call_is_retried_in_a_second_thread(codex: str, tmp_path: Path) -> None:
     """After an invalid call, a second thread shows the model the reason, and the client receives the valid call."""
     asked: list[str] = []
 
@@ -63,7 +63,7 @@ async def test_a_bad_call_is_asked_again(codex: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_call_is_asked_about(codex: str, tmp_path: Path) -> None:
+async def test_questions_about_a_call_are_separate_threads(codex: str, tmp_path: Path) -> None:
     """Each yes-or-no question about a call, and the request for text that replaces the call, is a separate thread."""
     asked: list[str] = []
 
@@ -93,7 +93,7 @@ async def test_a_call_is_asked_about(codex: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_mcp_tools_beside_functions(codex: str, tmp_path: Path) -> None:
+async def test_mcp_tools_with_functions(codex: str, tmp_path: Path) -> None:
     """MCP tools and the client's function work in one conversation, over both APIs, streamed or not."""
     asked: list[str] = []
 
@@ -171,7 +171,7 @@ def chat_loop(client: openai.OpenAI, *, stream: bool) -> None:
 
 
 @pytest.mark.slow
-async def test_an_answer_without_tools_is_the_demanded_json(codex: str, tmp_path: Path) -> None:
+async def test_prose_is_retried_until_required_json(codex: str, tmp_path: Path) -> None:
     """An answer in prose is retried until it is the required JSON, streamed or not; each prompt contains the schema."""
     asked: list[str] = []
 
