@@ -27,7 +27,7 @@ def counting() -> Iterator[tuple[TextBackend, openai.OpenAI]]:
         yield backend, client
 
 
-def test_a_backend_counts_what_the_model_would_be_shown(counting: tuple[TextBackend, openai.OpenAI]) -> None:
+def test_backend_counts_the_rewritten_prompt(counting: tuple[TextBackend, openai.OpenAI]) -> None:
     """The backend counts the catalog and the calls as text, and receives only fields that its endpoint accepts."""
     backend, client = counting
     call = {"type": "function_call", "call_id": "c", "name": "get_weather", "arguments": "{}"}
@@ -41,7 +41,7 @@ def test_a_backend_counts_what_the_model_would_be_shown(counting: tuple[TextBack
     assert "CLIENT TOOL CATALOG" in str(asked)
 
 
-def test_a_backend_that_cannot_count_is_asked_once(counting: tuple[TextBackend, openai.OpenAI]) -> None:
+def test_backend_that_cannot_count_is_asked_once(counting: tuple[TextBackend, openai.OpenAI]) -> None:
     """After one failed attempt, a backend that cannot count is not asked again, and results are marked as estimates."""
     backend, client = counting
     backend.count, before = None, len(backend.counted)
@@ -54,7 +54,7 @@ def test_a_backend_that_cannot_count_is_asked_once(counting: tuple[TextBackend, 
         client.responses.input_tokens.count(model="m", input=5)  # type: ignore[arg-type]
 
 
-def test_an_estimate_includes_what_is_stored(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_estimate_includes_tools_and_stored_answer(client: openai.OpenAI, backend: TextBackend) -> None:
     """The estimate includes tools, and the stored answer that a request refers to."""
     backend.play([says("word " * 200)])
     first = ask(client, False, input="Hello")
@@ -67,7 +67,7 @@ def test_an_estimate_includes_what_is_stored(client: openai.OpenAI, backend: Tex
         count(model="m", input="And?", previous_response_id="resp_x")
 
 
-def test_a_conversation_continues_from_its_summary(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_conversation_continues_from_its_summary(client: openai.OpenAI, backend: TextBackend) -> None:
     """Compacting asks the model for a summary; the next prompt has the user's messages, the summary and the tools."""
     backend.play([says("I look.", CALL), says("It was 18 degrees in Bonn."), says("Rain.", CALL), says("Bye.")])
     first = ask(client, False, input="Weather in Bonn?", tools=TOOLS)
@@ -91,7 +91,7 @@ def test_a_conversation_continues_from_its_summary(client: openai.OpenAI, backen
         assert "I look." not in words
 
 
-def test_what_cannot_be_compacted(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_failed_compactions_are_api_errors(client: openai.OpenAI, backend: TextBackend) -> None:
     """A missing model, a truncated summary, and a backend's error each result in the API's own error."""
     backend.play([says("Half of", ending="length"), says("x", ending="error")])
     assert client._client.post("responses/compact", json={"input": "x"}).status_code == 400

@@ -57,7 +57,7 @@ class Gate:
         return self.turns.pop(0)
 
 
-def test_an_answer_is_polled(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_polled_answer_equals_foreground_answer(client: openai.OpenAI, backend: TextBackend) -> None:
     """A background answer is queued, is produced without a reader, and equals a foreground answer."""
     backend.play([says("Hello ", "there.")])
     queued = start(client, input="Hello", metadata={"a": "b"})
@@ -72,7 +72,7 @@ def test_an_answer_is_polled(client: openai.OpenAI, backend: TextBackend) -> Non
     assert "id" in client.responses.input_items.list(queued.id).data[0].to_dict()
 
 
-def test_an_answer_that_was_cut(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_truncated_answer_can_be_continued(client: openai.OpenAI, backend: TextBackend) -> None:
     """A token limit makes a background answer incomplete, with the text so far, and it can be continued."""
     backend.play([says("Hello ", "there.", ending="length"), says("Go on.")])
     cut = ended(client, start(client, input="Hello", max_output_tokens=5).id)
@@ -84,7 +84,7 @@ def test_an_answer_that_was_cut(client: openai.OpenAI, backend: TextBackend) -> 
     assert client.responses.create(model="m", input="More", previous_response_id=cut.id).output_text == "Go on."
 
 
-def test_a_call_is_polled_and_answered(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_polled_call_and_its_output(client: openai.OpenAI, backend: TextBackend) -> None:
     """A background answer can call a client's function, whose output is sent with previous_response_id."""
     backend.play([says("I look.", CALL), says("18 degrees.")])
     first = ended(client, start(client, input="Weather?", tools=TOOLS).id)
@@ -98,7 +98,7 @@ def test_a_call_is_polled_and_answered(client: openai.OpenAI, backend: TextBacke
     assert places == sorted(places)
 
 
-def test_turns_of_a_conversation(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_turn_joins_conversation_when_complete(client: openai.OpenAI, backend: TextBackend) -> None:
     """A background turn is added to its conversation only when it is complete."""
     backend.play([says("One."), says("Two.")])
     conversation = client.conversations.create()
@@ -114,7 +114,7 @@ def test_turns_of_a_conversation(client: openai.OpenAI, backend: TextBackend) ->
     client.responses.cancel(started.id)
 
 
-def test_cancelling_stops_the_model(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_canceling_stops_the_model(client: openai.OpenAI, backend: TextBackend) -> None:
     """Canceling closes the connection to the backend; canceling again and retrieving return the same object."""
     backend.play([NEVER])
     started = start(client, input="Count")
@@ -146,7 +146,7 @@ def test_deleting_stops_the_model(client: openai.OpenAI, backend: TextBackend) -
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-def test_an_answer_that_fails(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
+def test_failed_answer_stores_its_error(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
     """A backend's error is stored as the answer's error, and an error in the request is reported immediately."""
     backend.play([Turn(status=500, message="The model is out.")])
     started = start(client, input="Hello", stream=stream)
@@ -165,7 +165,7 @@ def test_an_answer_that_fails(client: openai.OpenAI, backend: TextBackend, strea
     assert len(backend.exchanges) == 1
 
 
-def test_another_key_sees_nothing(client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend) -> None:
+def test_answer_is_not_found_with_another_key(client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend) -> None:
     """With another key, a background answer is not found, neither while it is produced nor afterwards."""
     gate = Gate(says("Fine."))
     backend.play(gate)
@@ -187,7 +187,7 @@ def events_of(stream: Any) -> list[Any]:
     return [event.to_dict() for event in stream]
 
 
-def test_a_stream_is_resumed(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_stream_resumes_from_any_event(client: openai.OpenAI, backend: TextBackend) -> None:
     """A stream can be resumed from any event, during and after the answer, repeatedly, with equal events."""
     backend.play([says(*(f"word {number} " for number in range(10)), pause=0.05)])
     stream = start(client, input="Count", stream=True, tools=TOOLS)
@@ -213,7 +213,7 @@ def test_a_stream_is_resumed(client: openai.OpenAI, backend: TextBackend) -> Non
     assert len(backend.exchanges) == 1
 
 
-def test_the_sdks_accumulator_reads_it(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_sdk_can_start_and_resume(client: openai.OpenAI, backend: TextBackend) -> None:
     """``responses.stream`` of the SDK can start and resume a background answer."""
     backend.play([says("I look.", CALL)])
     with client.responses.stream(model="m", input="Weather?", tools=TOOLS, background=True) as stream:
@@ -224,7 +224,7 @@ def test_the_sdks_accumulator_reads_it(client: openai.OpenAI, backend: TextBacke
     assert again.to_dict() == final.to_dict()
 
 
-def test_a_web_page_reads_it(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_replies_to_web_pages_have_cors_headers(client: openai.OpenAI, backend: TextBackend) -> None:
     """Every reply to a web page of a listed origin has the CORS header: start, follow, poll, cancel and resume."""
     gate = Gate(says("Fine."))
     backend.play(gate)
@@ -249,7 +249,9 @@ def test_a_web_page_reads_it(client: openai.OpenAI, backend: TextBackend) -> Non
     assert [answer.headers.get("access-control-allow-origin") for answer in answers] == [origin["origin"]] * 6
 
 
-def test_several_follow_one_answer(client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend) -> None:
+def test_canceling_ends_the_streams_of_all_followers(
+    client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend
+) -> None:
     """When an answer is canceled, the stream of each of its followers ends with an error that reports this."""
     backend.play([says(*["word "] * 5, pause=0.02, ending="hang")])
     stream = start(client, input="Count", stream=True)
@@ -264,7 +266,7 @@ def test_several_follow_one_answer(client: openai.OpenAI, proxy: Mitmdump, backe
     assert client.responses.retrieve(id).status == "cancelled"
 
 
-def test_what_is_not_possible_yet_or_ever(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_unsupported_streaming_and_continuation(client: openai.OpenAI, backend: TextBackend) -> None:
     """An answer that was started without ``stream`` cannot be streamed, and a running answer cannot be continued."""
     gate = Gate(says("Fine."), says("Again."))
     backend.play(gate)

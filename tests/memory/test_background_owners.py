@@ -30,7 +30,7 @@ def proxy(backend: TextBackend, store: str, **options: Any) -> Mitmdump:
     return Mitmdump(backend.url, toolsim_backend="chat", toolsim_store=store, allow_crashes=True, **options)
 
 
-def test_a_proxy_that_dies(backend: TextBackend, redis: RedisServer, tmp_path: Path) -> None:
+def test_proxy_dies(backend: TextBackend, redis: RedisServer, tmp_path: Path) -> None:
     """When a proxy dies, its unfinished answers have failed once its lease expires; its finished answers remain."""
     # Test both kinds of store together, since their leases expire in the same period.
     left = []
@@ -56,7 +56,7 @@ def test_a_proxy_that_dies(backend: TextBackend, redis: RedisServer, tmp_path: P
             assert ended(client, start(client, input="Hello").id).output_text == "Again."
 
 
-def test_a_proxy_that_is_stopped(backend: TextBackend, tmp_path: Path) -> None:
+def test_proxy_is_stopped(backend: TextBackend, tmp_path: Path) -> None:
     """When a proxy is stopped, its answers fail immediately, their events are stored, and the model is stopped."""
     store = f"sqlite:{tmp_path / 'store'}"
     backend.play([NEVER])
@@ -73,7 +73,7 @@ def test_a_proxy_that_is_stopped(backend: TextBackend, tmp_path: Path) -> None:
             list(client.responses.retrieve(id, stream=True, starting_after=0))
 
 
-def test_another_proxy_is_asked(backend: TextBackend, redis: RedisServer) -> None:
+def test_another_proxy_serves_the_answer(backend: TextBackend, redis: RedisServer) -> None:
     """Another proxy can retrieve, stream, cancel and delete an answer: the model is stopped, and each stream ends."""
     backend.play([NEVER, NEVER, says("Hello ", "there.")])
     with ExitStack() as stack:
@@ -104,7 +104,7 @@ def test_another_proxy_is_asked(backend: TextBackend, redis: RedisServer) -> Non
         assert events_of(there.responses.retrieve(done.id, stream=True, starting_after=1)) == events[2:]
 
 
-def test_a_redis_that_is_restarted(backend: TextBackend) -> None:
+def test_redis_is_restarted(backend: TextBackend) -> None:
     """An answer that ends while the store is down is stored once it is back, and is not reported as finished before."""
     backend.play([says("Hello ", "there.", pause=0.3)])
     with RedisServer(append=True) as redis, proxy(backend, redis.url) as running, connect(running) as client:
@@ -122,7 +122,7 @@ def test_a_redis_that_is_restarted(backend: TextBackend) -> None:
         assert client.responses.retrieve(id).output_text == "Hello there."
 
 
-def test_no_key_takes_what_another_waits_for(backend: TextBackend) -> None:
+def test_free_slot_goes_to_a_waiting_key(backend: TextBackend) -> None:
     """A single key can use all slots, but the next free slot goes to another key that has requested one."""
     backend.play([NEVER, NEVER, NEVER])
     with (
@@ -140,7 +140,7 @@ def test_no_key_takes_what_another_waits_for(backend: TextBackend) -> None:
         one.responses.cancel(ids[1])
 
 
-def test_how_many(backend: TextBackend) -> None:
+def test_answers_above_the_limit_are_refused(backend: TextBackend) -> None:
     """Answers above the limit are refused with 429, and another can start as soon as one has ended.
 
     A faulty call is retried as in any other answer, and each answer is counted and logged when it ends.

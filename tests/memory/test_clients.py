@@ -52,14 +52,14 @@ def openai_node() -> Iterator[NodeClient]:
 
 @needs_node
 @pytest.mark.parametrize("mode", ["polled", "resumed"])
-def test_openai_node_in_the_background(stage: Stage, openai_node: NodeClient, mode: str) -> None:
+def test_openai_node_with_background_answers(stage: Stage, openai_node: NodeClient, mode: str) -> None:
     """The loop has the same result if each turn is polled, or if its stream is interrupted and resumed."""
     stage.prepare(ONE_CALL)
     stage.compare(ONE_CALL, openai_node.run(stage.base_url, "responses", mode, ONE_CALL.prompts))
 
 
 @pytest.mark.parametrize("name", LOOPS)
-async def test_clients_that_send_only_what_is_new(stage: Stage, name: str) -> None:
+async def test_clients_that_send_only_new_items(stage: Stage, name: str) -> None:
     """However a client continues a conversation, the model receives all of it, once, in order.
 
     The loop runs non-streamed with one API and store, and streamed with the other; a client cannot see either.

@@ -36,7 +36,7 @@ def metrics(proxy: Mitmdump) -> str:
 
 
 @both_modes
-def test_a_locked_store(failing: Mitmdump, backend: TextBackend, file: Path, stream: bool) -> None:
+def test_locked_store(failing: Mitmdump, backend: TextBackend, file: Path, stream: bool) -> None:
     """While the store is locked, a plain turn reports that it is not stored, and reads still work."""
     backend.play([says("One."), says("Two."), says("Three."), says("Four.")])
     with connect(failing) as client:
@@ -56,7 +56,7 @@ def test_a_locked_store(failing: Mitmdump, backend: TextBackend, file: Path, str
 
 
 @both_modes
-def test_a_corrupt_store(backend: TextBackend, tmp_path: Path, stream: bool) -> None:
+def test_corrupt_store(backend: TextBackend, tmp_path: Path, stream: bool) -> None:
     """With a corrupt store, a plain turn is answered, and a turn that refers to a stored answer fails with 503."""
     file = tmp_path / "store"
     backend.play([says("One."), says("Two.")])
@@ -77,7 +77,7 @@ def test_a_corrupt_store(backend: TextBackend, tmp_path: Path, stream: bool) -> 
         proxy.wait_for(f"the store cannot .*{file}")
 
 
-def test_bounds_are_kept(backend: TextBackend, tmp_path: Path) -> None:
+def test_oldest_answers_are_evicted(backend: TextBackend, tmp_path: Path) -> None:
     """The oldest answers are evicted, a conversation in use stays complete, and the metrics report the store's size."""
     options: dict[str, Any] = {"toolsim_store": f"sqlite:{tmp_path / 'store'}?answers=3"}
     backend.play(lambda exchange: says("Fine."))

@@ -90,7 +90,7 @@ def refused(client: openai.OpenAI, request: Callable[[], object], words: str) ->
     assert (caught.value.status_code, caught.value.code) == (503, "store_unavailable")
 
 
-def test_a_full_disk(disk: Disk, backend: TextBackend) -> None:
+def test_full_disk(disk: Disk, backend: TextBackend) -> None:
     """A turn that cannot be stored reports this, stored turns can be continued, and conversations fail with 503."""
     backend.play(lambda exchange: says("Fine."))
     with proxy_on(disk, backend) as proxy, connect(proxy) as client:

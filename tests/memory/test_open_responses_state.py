@@ -90,7 +90,7 @@ def test_store_false(line: Line, backend: TextBackend, stream: bool) -> None:
 
 
 @both_modes
-def test_a_continuation_that_failed(line: Line, backend: TextBackend, stream: bool) -> None:
+def test_failed_continuation_can_be_repeated(line: Line, backend: TextBackend, stream: bool) -> None:
     """A failed continuation leaves the previous answer unchanged, and that answer can be continued again."""
     backend.play([says("OK."), says("Half", ending="eof"), says("Ember.")])
     first = ask(line, stream, input="The word is ember.")
@@ -103,7 +103,7 @@ def test_a_continuation_that_failed(line: Line, backend: TextBackend, stream: bo
 
 
 @both_modes
-def test_a_chain_from_a_compaction(line: Line, backend: TextBackend, stream: bool) -> None:
+def test_compaction_starts_a_new_conversation(line: Line, backend: TextBackend, stream: bool) -> None:
     """The output of a compaction starts a new conversation, without a previous answer."""
     backend.play([says("It is on Tuesday; support first."), says("On Tuesday.")])
     items = [{"type": "message", "role": "user", "content": "We launch on Tuesday."}]
@@ -116,7 +116,7 @@ def test_a_chain_from_a_compaction(line: Line, backend: TextBackend, stream: boo
 
 
 @both_modes
-def test_in_the_background(line: Line, backend: TextBackend, stream: bool) -> None:
+def test_background_answers_conform(line: Line, backend: TextBackend, stream: bool) -> None:
     """Queued, polled and followed background answers are valid objects and events."""
     backend.play([says("Done.")])
     body = {"model": "m", "input": "Hello", "background": True, "stream": stream}

@@ -40,7 +40,7 @@ def shown(backend: TextBackend) -> str:
 
 
 @both_modes
-def test_a_conversation_by_previous_response_id(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
+def test_conversation_by_previous_response_id(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
     """In three turns that each name only the previous one, the model receives all turns, the client only its own."""
     backend.play([says("I look.\n", CALL), says("18 degrees."), says("Rain.")])
     first = ask(client, stream, input="Weather in Bonn?", tools=TOOLS, instructions="Be brief.")
@@ -104,7 +104,7 @@ def test_items_by_reference(client: openai.OpenAI, backend: TextBackend, stream:
         ),
     ],
 )
-def test_what_is_not_there(
+def test_unknown_id_is_an_api_error(
     client: openai.OpenAI,
     backend: TextBackend,
     stream: bool,
@@ -136,7 +136,7 @@ def test_store_false_is_respected(client: openai.OpenAI, backend: TextBackend, s
         ask(client, stream, input="Once more", previous_response_id=second.id)
 
 
-def test_one_key_never_reads_anothers(proxy: Mitmdump, backend: TextBackend) -> None:
+def test_items_are_not_found_with_another_key(proxy: Mitmdump, backend: TextBackend) -> None:
     """Responses and items of one key are not found with another key."""
     backend.play([says("Secret.")])
     with connect(proxy, "sk-one") as one, connect(proxy, "sk-two") as two:
@@ -148,7 +148,7 @@ def test_one_key_never_reads_anothers(proxy: Mitmdump, backend: TextBackend) -> 
 
 
 @both_modes
-def test_an_answer_that_failed_is_not_stored(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
+def test_failed_answer_is_not_stored(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
     """After an answer that failed, the turn can be repeated from the same previous answer."""
     backend.play([says("One."), says("Tw", ending="eof"), says("Two.")])
     first = ask(client, stream, input="Hello")
@@ -169,7 +169,7 @@ def test_large_histories(client: openai.OpenAI, backend: TextBackend, stream: bo
     assert prompt.count("word ") == 20_000
 
 
-def test_a_request_with_escaped_names(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_escaped_field_name_is_recognized(client: openai.OpenAI, backend: TextBackend) -> None:
     """A reference whose field name contains JSON escapes is recognized."""
     backend.play([])
     body = json.dumps({"model": "m", "input": "x", "previous_response_id": "resp_x"}).replace(

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 @both_modes
-def test_an_answer_is_retrieved_as_it_was_given(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
+def test_answer_is_retrieved_as_sent(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
     """A stored answer is retrieved field by field as it was sent, streamed or not; after deletion it is not found."""
     backend.play([says("I look.", CALL)])
     given = ask(client, stream, input="Weather?", tools=TOOLS, metadata={"a": "b"}, temperature=0.5)
@@ -51,7 +51,7 @@ def test_input_items_are_paged(client: openai.OpenAI, backend: TextBackend) -> N
             client.responses.input_items.list(second.id, **wrong)  # type: ignore[arg-type]
 
 
-def test_what_cannot_be_done(client: openai.OpenAI, backend: TextBackend, proxy: Mitmdump) -> None:
+def test_unsupported_actions_are_api_errors(client: openai.OpenAI, backend: TextBackend, proxy: Mitmdump) -> None:
     """Canceling or streaming a foreground answer, a wrong method, and an unknown id are errors of the API."""
     backend.play([says("One.")])
     given = ask(client, False, input="Hello")
@@ -96,7 +96,7 @@ def test_conversations_are_stored(client: openai.OpenAI, proxy: Mitmdump) -> Non
 
 
 @both_modes
-def test_turns_of_a_conversation(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
+def test_turns_are_added_to_their_conversation(client: openai.OpenAI, backend: TextBackend, stream: bool) -> None:
     """Each turn of a conversation adds its input and output, including calls, to the next prompt."""
     backend.play([says("I look.", CALL), says("18 degrees."), says("Rain.")])
     conversation = client.conversations.create(items=[{"role": "user", "content": "I am in Bonn."}])
@@ -118,7 +118,7 @@ def test_turns_of_a_conversation(client: openai.OpenAI, backend: TextBackend, st
         ask(client, stream, input="More", conversation=conversation.id)
 
 
-def test_concurrent_writers_lose_nothing(client: openai.OpenAI, backend: TextBackend, proxy: Mitmdump) -> None:
+def test_concurrent_additions_are_all_stored(client: openai.OpenAI, backend: TextBackend, proxy: Mitmdump) -> None:
     """Turns and items that are added to a conversation concurrently are all stored."""
     backend.play(lambda exchange: says("Fine."))
     conversation = client.conversations.create()
@@ -137,7 +137,7 @@ def test_concurrent_writers_lose_nothing(client: openai.OpenAI, backend: TextBac
     assert sorted(texts) == sorted(["Fine."] * 8 + [f"word {number}" for number in range(16)])
 
 
-def test_a_conversation_that_is_deleted_meanwhile(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_conversation_deleted_during_its_turn(client: openai.OpenAI, backend: TextBackend) -> None:
     """If a conversation is deleted during a turn, the turn fails with 503, or its stream ends with an error."""
     conversations: list[str] = []
 

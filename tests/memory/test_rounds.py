@@ -28,7 +28,7 @@ def asking(backend: TextBackend, file: Path) -> Iterator[Mitmdump]:
 
 
 @both_modes
-def test_a_call_that_was_asked_for_again(asking: Mitmdump, backend: TextBackend, stream: bool) -> None:
+def test_corrected_call_replaces_the_faulty_one(asking: Mitmdump, backend: TextBackend, stream: bool) -> None:
     """The corrected call is stored, the faulty one is in no later request, and the conversation continues."""
     bad = CALL.replace('"Bonn"', "5")
     backend.play([says("I look. ", bad), says(CALL), says("18 degrees."), says("Rain.")])
@@ -50,7 +50,7 @@ def test_a_call_that_was_asked_for_again(asking: Mitmdump, backend: TextBackend,
 
 
 @both_modes
-def test_a_store_that_fails(backend: TextBackend, tmp_path: Path, stream: bool) -> None:
+def test_failing_store_is_reported(backend: TextBackend, tmp_path: Path, stream: bool) -> None:
     """If an answer of several rounds cannot be stored, the answer reports that."""
     backend.play([says(CALL.replace('"Bonn"', "5")), says(CALL)])
     options: dict[str, Any] = {"toolsim_retry": 1, "toolsim_store": f"sqlite:{tmp_path / 'store'}"}

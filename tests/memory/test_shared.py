@@ -112,7 +112,7 @@ def converse(url: str, number: int, tally: Tally) -> None:
     tally.note("conversations")
 
 
-def test_conversations_survive(tmp_path: Path) -> None:
+def test_conversations_survive_restarts(tmp_path: Path) -> None:
     """While one proxy and Redis are each killed and restarted, every conversation ends correctly."""
     port, *ports = (free_port() for _ in range(3))
     tally, redis = Tally(), RedisServer(append=True)
