@@ -94,7 +94,7 @@ def server() -> Iterator[str]:
     http.server_close()
 
 
-def test_right_answers_score_by_every_way(server: str, tmp_path: Path) -> None:
+def test_correct_answers_score_with_every_method(server: str, tmp_path: Path) -> None:
     """Correct answers score at least 98 % of each category, through the addon, native tools, and BFCL's prompt."""
     command = [sys.executable, "-m", "toolsim.eval", "--base-url", server, "--models", "oracle"]
     suites = ",".join(f"bfcl:{category}" for category in bfcl.SINGLE_TURN)

@@ -99,7 +99,7 @@ def is_sound(case: Case, outcome: Outcome) -> bool:
 
 
 @pytest.mark.parametrize("form", ["auto", "gbnf"])
-def test_demanded_calls(form: str) -> None:
+def test_required_calls_fit_their_schema(form: str) -> None:
     """Every complete answer is a call that fits its tool's schema, and a truncated answer is marked as such."""
     asked = list(cases())
     with (

@@ -43,7 +43,7 @@ async def play(methods: Methods, scenario: Scenario, cell: Cell = CELL) -> Run:
     return await run(Job(cell, made, 0, {}), methods, 30)
 
 
-def test_no_prompt_is_a_part_of_another() -> None:
+def test_no_prompt_contains_another() -> None:
     """No scenario's prompt contains another's, since the provider finds a scenario by its prompt."""
     prompts = [scenario.prompt for scenario in BY_ID.values()]
     assert len(scripts()) == len(GUARDS)
@@ -53,7 +53,7 @@ def test_no_prompt_is_a_part_of_another() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("api", ["chat", "responses"])
 @pytest.mark.asyncio(loop_scope="module")
-async def test_with_its_guard_each_scenario_is_right(api: str, stream: bool, methods: Methods) -> None:
+async def test_scenarios_pass_with_all_guards(api: str, stream: bool, methods: Methods) -> None:
     """With all guards, each scenario passes over both APIs, streamed or not."""
     cell = replace(CELL, api=api, stream=stream)
     runs = [await play(methods, scenario, cell) for scenario in BY_ID.values()]
@@ -140,7 +140,7 @@ REMOVALS: list[tuple[str, str, Removal]] = [
 
 @pytest.mark.parametrize(("what", "id", "remove"), REMOVALS, ids=[f"{id} without {what}" for what, id, _ in REMOVALS])
 @pytest.mark.asyncio(loop_scope="module")
-async def test_without_its_guard_a_scenario_is_wrong(
+async def test_scenario_fails_without_its_guard(
     what: str, id: str, remove: Removal, methods: Methods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a guard, policy or mode of the runtime, its scenario fails."""
@@ -167,7 +167,7 @@ OPTIONS: list[tuple[str, tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("id", "options"), OPTIONS, ids=[id for id, _ in OPTIONS])
 @pytest.mark.asyncio(loop_scope="module")
-async def test_without_its_option_a_scenario_is_wrong(id: str, options: tuple[str, ...], methods: Methods) -> None:
+async def test_scenario_fails_without_its_option(id: str, options: tuple[str, ...], methods: Methods) -> None:
     """Without an option of the addon, its scenario fails."""
     without = await play(methods, replace(BY_ID[id], options=options))
     assert not without.ok

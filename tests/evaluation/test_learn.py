@@ -72,7 +72,7 @@ def learner(tmp_path: Path) -> Iterator[Learner]:
     assert list((tmp_path / "tmp").iterdir()) == [], "something was left behind"
 
 
-def test_the_whole_loop(learner: Learner) -> None:
+def test_learned_profile_is_used_by_the_proxy(learner: Learner) -> None:
     """A model that calls tools for greetings gets a profile with a second opinion, which the proxy then uses."""
     with ScriptedModel(needless=True, engine="llama.cpp") as model:
         code, printed = learner.run(model)
@@ -115,7 +115,7 @@ def test_the_whole_loop(learner: Learner) -> None:
 
 
 @pytest.mark.extended
-def test_a_backend_that_goes_down(learner: Learner) -> None:
+def test_backend_failure_leaves_partial_profile(learner: Learner) -> None:
     """If the backend fails midway, the decisions so far are kept in a partial profile; the next session resumes."""
 
     def fault(number: int) -> tuple[int, dict[str, str]] | None:
@@ -143,7 +143,7 @@ def test_a_backend_that_goes_down(learner: Learner) -> None:
         (500, {}, "3 consecutive questions got no answer"),
     ],
 )
-def test_a_backend_that_answers_nothing(learner: Learner, status: int, headers: dict[str, str], says: str) -> None:
+def test_no_profile_without_answers(learner: Learner, status: int, headers: dict[str, str], says: str) -> None:
     """If no question is answered, there is no profile, and the reason is printed."""
     with ScriptedModel(fault=lambda _: (status, headers)) as model:
         code, printed = learner.run(model)
@@ -154,7 +154,7 @@ def test_a_backend_that_answers_nothing(learner: Learner, status: int, headers: 
 
 
 @pytest.mark.extended
-def test_a_slow_backend(learner: Learner) -> None:
+def test_no_profile_if_time_limit_is_reached(learner: Learner) -> None:
     """If the time limit is reached before any decision, there is no profile."""
     with ScriptedModel(seconds=1.0) as model:
         code, printed = learner.run(model, "--minutes", "0.05")
@@ -164,7 +164,7 @@ def test_a_slow_backend(learner: Learner) -> None:
 
 
 @pytest.mark.extended
-def test_interrupted_and_two_at_once(learner: Learner) -> None:
+def test_interrupt_and_concurrent_session(learner: Learner) -> None:
     """A second session for the same model is refused, and Ctrl-C keeps the answers."""
 
     def slow_later(number: int) -> None:
@@ -210,7 +210,7 @@ def recorded(folder: Path, count: int) -> Path:
     return turns
 
 
-def test_recorded_turns(learner: Learner) -> None:
+def test_recorded_turns_choose_and_confirm(learner: Learner) -> None:
     """One half of the recorded turns chooses the setting, the other confirms it; the profile contains no text of
     theirs.
     """
@@ -230,7 +230,7 @@ def test_recorded_turns(learner: Learner) -> None:
     assert not any(text in learner.profile.read_text() for text in words)
 
 
-def test_a_gain_that_does_not_hold(learner: Learner) -> None:
+def test_unconfirmed_gain_is_not_kept(learner: Learner) -> None:
     """A setting that is better only for the choosing half is not kept."""
     turns = recorded(learner.folder, 60)
     own = own_questions([turns])
@@ -250,7 +250,7 @@ def test_a_gain_that_does_not_hold(learner: Learner) -> None:
 
 
 @pytest.mark.extended
-def test_next_to_the_built_in_questions(learner: Learner) -> None:
+def test_built_in_questions_are_asked_too(learner: Learner) -> None:
     """With --built-in, the built-in questions are asked too, and the recorded ones confirm the choice."""
     turns = recorded(learner.folder, 40)
     with ScriptedModel(lambda seen, question: not question.calls or seen.form == "hermes") as model:
@@ -267,7 +267,9 @@ def test_next_to_the_built_in_questions(learner: Learner) -> None:
         (0, ("--built-in",), "--built-in requires --from"),
     ],
 )
-def test_too_few_recorded_turns(learner: Learner, count: int, words: tuple[str, ...], problem: str) -> None:
+def test_too_few_recorded_turns_are_an_error(
+    learner: Learner, count: int, words: tuple[str, ...], problem: str
+) -> None:
     """Too few recorded turns are an error in one line, and no request is sent."""
     turns = recorded(learner.folder, count)
     with ScriptedModel() as model:

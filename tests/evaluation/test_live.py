@@ -147,7 +147,7 @@ def labels(out: Path) -> dict[tuple[str, str], str]:
 
 
 @pytest.mark.extended
-def test_whatever_a_server_does_is_the_runs(server: Server, tmp_path: Path) -> None:
+def test_server_failures_are_labeled_in_their_runs(server: Server, tmp_path: Path) -> None:
     """Each failure of a server is labeled in its run, with and without the proxy, and the exit code is 0."""
     models = ["locked", "gone", "garbled", "hanging", "limited", "good"]
     done = evaluate(
@@ -169,7 +169,7 @@ def test_whatever_a_server_does_is_the_runs(server: Server, tmp_path: Path) -> N
     assert "Incorrect API key provided: [key]" in (folder(tmp_path) / "report.html").read_text()
 
 
-def test_a_server_that_is_down(tmp_path: Path) -> None:
+def test_server_down(tmp_path: Path) -> None:
     """If the server is down, each run fails immediately, and the report is written."""
     done = evaluate(tmp_path, "--base-url", "http://127.0.0.1:9/v1", "--models", "m", "--method", "native,toolsim",
                     "--scenarios", "chat_only,happy_path")  # fmt: skip
@@ -177,7 +177,7 @@ def test_a_server_that_is_down(tmp_path: Path) -> None:
     assert report(tmp_path)["failures"] == {"http_error": 4}
 
 
-def test_flows_are_kept_on_request_and_hold_no_key(server: Server, tmp_path: Path) -> None:
+def test_flows_are_stored_on_request_without_secrets(server: Server, tmp_path: Path) -> None:
     """With --flows, the exchanges of the method toolsim are stored in mitmproxy's format, without secrets."""
     evaluate(tmp_path, "--base-url", server.url, "--key-env", "TOOLSIM_TEST_KEY", "--models", "good",
              "--scenarios", "happy_path", "--flows")  # fmt: skip
@@ -203,9 +203,7 @@ def wait_for_lines(out: Path, count: int, process: subprocess.Popen[str]) -> Non
 
 
 @pytest.mark.extended
-def test_an_interrupted_evaluation_finishes_with_the_same_totals(
-    server: Server, uninterrupted: Any, tmp_path: Path
-) -> None:
+def test_resumed_evaluation_has_the_same_totals(server: Server, uninterrupted: Any, tmp_path: Path) -> None:
     """An evaluation that is interrupted, terminated and killed keeps each finished run and has the same totals."""
     arguments: tuple[str, ...] = ("--base-url", server.url, *SLOW)
     interruptions = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
@@ -254,7 +252,7 @@ def _state(process: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_predecessors_variables_alone(server: Server, tmp_path: Path) -> None:
+def test_predecessors_variables_are_enough(server: Server, tmp_path: Path) -> None:
     """The predecessor's variables determine server, key and trials; the server's default models are used."""
     asked = {"BASE_URL": server.url, "API_KEY": KEY, "TRIALS": "2", "SCENARIOS": "chat_only", "CLIENT_TIMEOUT": "0"}
     variables = {f"OPENROUTER_{name}": value for name, value in asked.items()}

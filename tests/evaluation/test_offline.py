@@ -15,7 +15,7 @@ COMMAND = [sys.executable, "-m", "toolsim.eval"]
 
 
 @pytest.mark.slow
-def test_all_scenarios_are_right_by_both_apis_whole_and_streamed(tmp_path: Path) -> None:
+def test_scenarios_pass_over_both_apis_streamed_or_not(tmp_path: Path) -> None:
     """All scenarios pass over both APIs, streamed or not, and the report's files are written."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OPENROUTER_")}
     # A base URL in the environment must not make the run live, and no proxy may reach another server.

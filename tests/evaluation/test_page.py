@@ -43,7 +43,7 @@ OUTSIDE = """[...document.querySelectorAll('svg text')].filter(text => {
 
 
 @pytest.mark.parametrize("width", [1280, 700])
-def test_it_fits_the_window_and_unfolds(width: int, tmp_path: Path) -> None:
+def test_page_fits_the_window_and_unfolds(width: int, tmp_path: Path) -> None:
     """The page fits the window, wide tables scroll, a failure unfolds, and nothing is fetched."""
     page = tmp_path / "report.html"
     page.write_text(render(RUNS, planned=len(RUNS), stamp="20260207T123628Z", target="http://127.0.0.1:1/v1"))
@@ -61,7 +61,7 @@ def test_it_fits_the_window_and_unfolds(width: int, tmp_path: Path) -> None:
         assert browser.run("document.documentElement.scrollWidth") <= width
 
 
-def test_the_picture_of_a_report(tmp_path: Path) -> None:
+def test_screenshot_of_a_report(tmp_path: Path) -> None:
     """Take a screenshot of a report: README's image if TOOLSIM_SCREENSHOTS names a folder, else of the runs above."""
     folder = os.environ.get("TOOLSIM_SCREENSHOTS", "")
     page = Path(folder) / "report.html" if folder else tmp_path / "report.html"
