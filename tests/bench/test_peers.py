@@ -27,13 +27,13 @@ def call(name: str | None, arguments: str) -> dict[str, Any]:
         ([{"content": "<tool_call>"}, {"content": None}], "text"),
     ],
 )
-def test_what_a_client_sees(pieces: list[dict[str, Any]], seen: str) -> None:
+def test_call_counts_if_complete(pieces: list[dict[str, Any]], seen: str) -> None:
     """A call counts if it is complete and has an object of arguments."""
     assert call_seen(stream(*pieces)) == seen
     assert list(deltas(stream(*pieces))) == pieces
 
 
-def test_the_page_has_a_place_for_it() -> None:
+def test_table_has_the_columns_of_the_page() -> None:
     """The table has one row per proxy, with CPU time as a ratio, and the table on the page has the same columns."""
     values = [("x: CPU", 40.0, ""), ("x: first text", 2.0, ""), ("x: memory", 80.0, ""), ("x: calls", 1.0, "a call")]
     rows = [asdict(Row("peers", name, value, "", reference=20.0, note=note)) for name, value, note in values]

@@ -18,13 +18,13 @@ from bench.table import Row
         (2.1, "ms", None, 3.0, ""),
     ],
 )
-def test_verdict(value: float, unit: str, goal: float | None, pace: float, verdict: str) -> None:
+def test_verdict_on_other_machines(value: float, unit: str, goal: float | None, pace: float, verdict: str) -> None:
     """A faster machine makes no goal stricter, and a slower machine excuses only times."""
     row = Row("group", "row", value, unit, goal, pace=pace)
     assert row.verdict == verdict
     assert verdict in row.line()
 
 
-def test_pace() -> None:
+def test_measured_pace_is_plausible() -> None:
     """The measured pace is plausible: machines differ by less than a factor of one hundred."""
     assert 0.01 < pace() < 100

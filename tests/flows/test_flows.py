@@ -57,7 +57,7 @@ def mitm() -> Iterator[Any]:
         yield mitm
 
 
-def test_the_folder_is_complete_and_small() -> None:
+def test_fixtures_are_complete_and_small() -> None:
     """The folder is smaller than 1 MB, and has a fixture of each client and story, and of both APIs on both sides."""
     names = [path.stem for path in FILES]
     assert len(names) >= 24
@@ -76,7 +76,7 @@ def test_the_folder_is_complete_and_small() -> None:
 
 
 @every_file
-def test_replay(mitm: Any, path: Path) -> None:
+def test_replay_equals_the_recording(mitm: Any, path: Path) -> None:
     """The replayed output equals the recorded one, whether the input arrives in one chunk or is split at random."""
     for cut in (None, 1, 2, 3):
         result = replay_file(path) if cut is None else replay_file(path, cut_by(random.Random(cut)))
@@ -84,7 +84,7 @@ def test_replay(mitm: Any, path: Path) -> None:
 
 
 @every_file
-def test_nothing_of_a_machine(path: Path) -> None:
+def test_fixtures_name_no_machine(path: Path) -> None:
     """A fixture contains no path, address or date of the machine on which it was recorded."""
     data = path.read_bytes()
     for word in (b"/tmp/", b"/root/", b"site-packages", str(FLOWS.parent).encode(), b"mitmproxy", b"BEGIN CERT"):
@@ -93,7 +93,7 @@ def test_nothing_of_a_machine(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("with_addon", [False, True], ids=["plain", "addon"])
-def test_loads_in_mitmdump(tmp_path: Path, with_addon: bool) -> None:
+def test_mitmdump_reads_every_fixture(tmp_path: Path, with_addon: bool) -> None:
     """``mitmdump -nr`` reads every file; with the addon the output is as recorded, without it nothing changes."""
     together, written = tmp_path / "all.flow", tmp_path / "written.flow"
     together.write_bytes(b"".join(path.read_bytes() for path in FILES))
@@ -122,7 +122,7 @@ def test_loads_in_mitmdump(tmp_path: Path, with_addon: bool) -> None:
 
 
 @pytest.mark.slow
-def test_serves_live_clients() -> None:
+def test_mitmdump_serves_recorded_answers() -> None:
     """``mitmdump -S`` answers every recorded request with its recorded answer."""
     served = [path for path in FILES if not unanswerable(*recorded(path))]
     arguments = [word for path in served for word in ("-S", str(path))]
@@ -146,7 +146,7 @@ def test_serves_live_clients() -> None:
 
 
 @every_file
-def test_pseudonymise(mitm: Any, tmp_path: Path, path: Path) -> None:
+def test_pseudonymized_recording_replays(mitm: Any, tmp_path: Path, path: Path) -> None:
     """A pseudonymized recording contains none of the original text, but still replays and has the same shape."""
     copy = tmp_path / path.name
     copy.write_bytes(path.read_bytes())

@@ -15,7 +15,7 @@ pytestmark = [
 ]
 
 
-def test_a_rolling_restart_loses_nothing() -> None:
+def test_rolling_restart_loses_no_turn() -> None:
     """In a rolling restart every turn is answered completely; ``make soak`` uses more clients."""
     found = restart(clients=10, seconds=3)
     counts = cast("Counter[str]", found["counts"])
@@ -24,7 +24,7 @@ def test_a_rolling_restart_loses_nothing() -> None:
     assert found["logged"] == counts
 
 
-def test_a_kill_loses_what_was_under_way() -> None:
+def test_kill_loses_only_turns_in_progress() -> None:
     """A kill interrupts only the turns in progress, and the logs contain all others."""
     found = restart(clients=10, seconds=2, kill=True)
     counts, opened = cast("Counter[str]", found["counts"]), cast("list[int]", found["open"])

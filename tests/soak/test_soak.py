@@ -7,7 +7,7 @@ from soak.run import Soak
 
 
 @pytest.mark.slow
-def test_a_short_soak() -> None:
+def test_short_soak() -> None:
     """With concurrent streams, failing backends and disconnecting clients, no answer is wrong."""
     outcome = Soak(seconds=12, streams=20, seed=1).run()
     assert outcome.wrong == []

@@ -70,7 +70,7 @@ def console(folder: Path, port: int, columns: int, *options: str) -> Iterator[Ca
 
 
 @pytest.mark.parametrize("columns", [150, 95], ids=["table", "two lines"])
-def test_the_list_shows_the_client_s_path_and_the_outcome(columns: int, tmp_path: Path) -> None:
+def test_list_shows_client_url_and_outcome(columns: int, tmp_path: Path) -> None:
     """The list shows the client's URL and the outcome; the built-in backend's address is only in the saved flow."""
     port, saved = free_port(), tmp_path / "saved.flow"
     url = f"http://127.0.0.1:{port}"

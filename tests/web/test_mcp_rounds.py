@@ -62,7 +62,7 @@ def command(page: Chromium, name: str, flows: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_waiting_call_is_approved(page: tuple[Chromium, Mitmdump, TextBackend], tmp_path: Path) -> None:
+def test_waiting_call_is_approved(page: tuple[Chromium, Mitmdump, TextBackend], tmp_path: Path) -> None:
     """A flow that waits for approval is marked; approval runs the call once, and each round has a row."""
     chromium, proxy, backend = page
     for name, record in (("toolsim.approve", "[function_call_output"), ("toolsim.refuse", "The operator refused")):

@@ -169,7 +169,7 @@ def open_list(page: Chromium, port: int, recipe: str = "") -> None:
     page.wait_for("!!document.querySelector('.flow-table td.col-path')")
 
 
-def test_two_calls_can_be_read(page: Chromium, tmp_path: Path) -> None:
+def test_page_shows_both_calls(page: Chromium, tmp_path: Path) -> None:
     """The page of a streamed answer shows the model's blocks, their verdicts, and both calls with their arguments."""
     open_flow(page, -2)
     page.click("Response")
@@ -184,7 +184,7 @@ def test_two_calls_can_be_read(page: Chromium, tmp_path: Path) -> None:
     assert picture(page, "answer.png", tmp_path, 845).stat().st_size < 120_000
 
 
-def test_the_view_can_be_chosen(page: Chromium) -> None:
+def test_view_can_be_selected(page: Chromium) -> None:
     """mitmweb's menu offers the view, and also the raw bytes of the client's stream."""
     open_flow(page, -2)
     page.click("Response")
@@ -199,7 +199,7 @@ def test_the_view_can_be_chosen(page: Chromium) -> None:
     page.click("auto", ".dropdown-menu a")
 
 
-def test_revert_brings_the_originals_back(page: Chromium, tmp_path: Path) -> None:
+def test_revert_restores_the_originals(page: Chromium, tmp_path: Path) -> None:
     """The request page shows the rewritten request; "Revert" restores the client's request and the model's answer."""
     open_flow(page, -2)
     page.click("Request")
@@ -217,7 +217,7 @@ def test_revert_brings_the_originals_back(page: Chromium, tmp_path: Path) -> Non
     assert "THE CLIENT GOT" not in text
 
 
-def test_a_reverted_request_can_be_replayed(page: Chromium, backend: TextBackend) -> None:
+def test_reverted_request_can_be_replayed(page: Chromium, backend: TextBackend) -> None:
     """ "Revert", then "Replay" sends the client's own request through the addon again."""
     open_flow(page, -1)
     page.click("Revert")
@@ -231,7 +231,7 @@ def test_a_reverted_request_can_be_replayed(page: Chromium, backend: TextBackend
     assert "✖" not in rows(page)[-1]
 
 
-def test_a_request_can_be_replayed_as_it_is(page: Chromium, backend: TextBackend, proxy: Mitmdump) -> None:
+def test_request_can_be_replayed_without_revert(page: Chromium, backend: TextBackend, proxy: Mitmdump) -> None:
     """ "Replay" without "Revert" also sends the client's own request, since the rewritten one lacks the tools."""
     open_flow(page, -2)
     page.click("Request")
@@ -247,7 +247,7 @@ def test_a_request_can_be_replayed_as_it_is(page: Chromium, backend: TextBackend
     assert rows(page)[-2] == f"{proxy.url}/v1/responses"
 
 
-def test_the_list_distinguishes_turns(chromium: Chromium, tmp_path: Path) -> None:
+def test_list_distinguishes_turns(chromium: Chromium, tmp_path: Path) -> None:
     """Each row shows the outcome of its turn, its conversation and its question; a metrics request has no row."""
     web_port = free_port()
     options = {"web_port": web_port, "web_password": PASSWORD, "web_open_browser": False}
@@ -311,7 +311,7 @@ def user(text: str) -> dict[str, Any]:
     return {"role": "user", "content": text}
 
 
-def test_the_catalog_can_be_unfolded(page: Chromium, tmp_path: Path) -> None:
+def test_view_shows_prompt_and_model_text(page: Chromium, tmp_path: Path) -> None:
     """Another view shows the exact prompt that the model received, and the exact text that it wrote."""
     open_flow(page, -2)
     page.click("Request")
@@ -330,7 +330,7 @@ def test_the_catalog_can_be_unfolded(page: Chromium, tmp_path: Path) -> None:
     assert TWO_CALLS.text.split("\n")[0] in shown(page, "umbrella.py")
 
 
-def test_a_failed_turn_is_marked_and_explained(page: Chromium) -> None:
+def test_failed_turn_is_marked_and_explained(page: Chromium) -> None:
     """A refusal by the backend is marked in the list, and its message is shown on its page."""
     before, failed = rows(page)[-2:]
     assert "✖" in failed
@@ -342,7 +342,7 @@ def test_a_failed_turn_is_marked_and_explained(page: Chromium) -> None:
     page.wait_for("document.body.innerText.includes('HTTP 429')")
 
 
-def test_filters_of_readme(page: Chromium, web_port: int) -> None:
+def test_mitmweb_accepts_documented_filters(page: Chromium, web_port: int) -> None:
     """mitmweb's own filter language accepts each filter of the page, and finds the documented flows."""
     section = PAGE.split("<!-- inspect -->")[1].split("<!-- /inspect -->")[0]
     everything = len(rows(page))
