@@ -29,16 +29,16 @@ CLAIMS = """
 # A client
 Without the key, if one is set
     attack/test_attack.py::test_attack
-    proxy/test_access.py::test_api_key
+    proxy/test_access.py::test_every_request_needs_the_key
 A client cannot learn the key
     attack/test_attack.py::test_attack
-    proxy/test_access.py::test_api_key
+    proxy/test_access.py::test_every_request_needs_the_key
 A client's `Authorization`
-    proxy/test_access.py::test_key_of_an_api_request_through_a_forward_proxy
+    proxy/test_access.py::test_proxy_header_leaves_clients_other_key
 Clients that use the listener as their proxy
-    proxy/test_access.py::test_key_of_a_forward_proxy
+    proxy/test_access.py::test_forwarding_requires_the_key
 It is a Bearer token or
-    proxy/test_access.py::test_key_of_a_forward_proxy
+    proxy/test_access.py::test_forwarding_requires_the_key
 Only `socks5` and the modes
     unit/proxy/test_access.py::test_the_key_of_the_proxy_opens_only_what_goes_through_it
     unit/proxy/test_incoming.py::test_which_way_a_flow_came
@@ -48,15 +48,15 @@ There, only requests that `toolsim_upstream` redirects
 A listener with a built-in backend
     unit/proxy/test_access.py::test_forward
     unit/proxy/test_access.py::test_forward_with_a_file_of_backends
-    proxy/test_access.py::test_builtin_backend_is_no_forward_proxy
-    proxy/test_access.py::test_a_forward_proxy_that_was_asked_for
+    proxy/test_access.py::test_builtin_backend_does_not_forward
+    proxy/test_access.py::test_upstream_option_forwards_other_traffic
 So no client can reach other
     unit/proxy/test_access.py::test_forward
     unit/proxy/test_access.py::test_forward_with_a_file_of_backends
-    proxy/test_access.py::test_builtin_backend_is_no_forward_proxy
-    proxy/test_access.py::test_a_forward_proxy_that_was_asked_for
+    proxy/test_access.py::test_builtin_backend_does_not_forward
+    proxy/test_access.py::test_upstream_option_forwards_other_traffic
 In front of your own backend
-    proxy/test_access.py::test_nothing_but_the_backend
+    proxy/test_access.py::test_only_the_backend_is_reachable
 Large bodies (above 32 KiB
     unit/proxy/test_jobs.py::test_what_is_heavy
     unit/proxy/test_worker.py::test_what_is_done_elsewhere
@@ -88,17 +88,17 @@ No body can crash the process
 A schema's references
     unit/schema/test_compile.py::test_nothing_is_fetched
 Each connection can send messages
-    proxy/test_websocket.py::test_limits
+    proxy/test_websocket.py::test_oversized_and_binary_data
     unit/sockets/test_server.py::test_a_connection_that_nobody_uses
 It has at most 64 requests
-    proxy/test_websocket.py::test_limits
+    proxy/test_websocket.py::test_oversized_and_binary_data
     unit/sockets/test_connection.py::test_a_flood_costs_the_flooder_only
     unit/sockets/test_connection.py::test_lanes_are_answered_side_by_side
 It is closed after 10 minutes
-    proxy/test_websocket.py::test_limits
+    proxy/test_websocket.py::test_oversized_and_binary_data
     unit/sockets/test_server.py::test_a_connection_that_nobody_uses
 A key can have at most 128
-    proxy/test_websocket.py::test_connections_of_one_key
+    proxy/test_websocket.py::test_connections_per_key_are_limited
 A large message is parsed
     unit/sockets/test_server.py::test_a_large_message_is_read_elsewhere
 All connections together
@@ -106,8 +106,8 @@ All connections together
 A client that exceeds a limit
     unit/sockets/test_connection.py::test_a_flood_costs_the_flooder_only
 The upgrade is checked
-    proxy/test_websocket.py::test_the_door
-    proxy/test_websocket.py::test_foreign_pages_stay_out
+    proxy/test_websocket.py::test_upgrade_requires_the_key
+    proxy/test_websocket.py::test_unlisted_page_is_refused
 Frames are read in slices
     unit/sockets/test_websocket.py::test_others_get_their_turn_between_frames
     unit/sockets/test_connection.py::test_a_part_of_many_events_is_sent_in_slices
@@ -124,7 +124,7 @@ Frames of 1 KiB
 A connection that sends more
     unit/sockets/test_websocket.py::test_a_flood_closes_its_connection
 If 1 MiB of answers is buffered
-    proxy/test_websocket.py::test_many_answers_for_a_client_that_does_not_read
+    proxy/test_websocket.py::test_unread_data_is_bounded_per_connection
     unit/sockets/test_requests.py::test_unread_bytes_pause_every_backend_of_a_connection
     unit/sockets/test_websocket.py::test_messages_wait_for_a_client_that_does_not_read
 If 1 MiB of errors is buffered
@@ -132,7 +132,7 @@ If 1 MiB of errors is buffered
     unit/sockets/test_connection.py::test_the_size_of_unread_errors
     unit/sockets/test_server.py::test_a_client_that_reads_only_once_all_is_sent
 Each running answer adds at most
-    proxy/test_websocket.py::test_many_answers_for_a_client_that_does_not_read
+    proxy/test_websocket.py::test_unread_data_is_bounded_per_connection
     unit/sockets/test_requests.py::test_unread_bytes_pause_every_backend_of_a_connection
     unit/sockets/test_websocket.py::test_messages_wait_for_a_client_that_does_not_read
 The kernel buffers at most
@@ -168,50 +168,50 @@ Damaged data results in a 404
 `chmod 600` protects the file
     unit/proxy/options/test_api_keys.py::test_a_file_that_others_can_read
 The file is reloaded
-    proxy/test_users.py::test_changes_while_it_serves
+    proxy/test_users.py::test_user_removed_while_serving
     unit/proxy/options/test_api_keys.py::test_a_new_version
 A user who is removed
-    proxy/test_users.py::test_changes_while_it_serves
-    proxy/test_users.py::test_a_forward_proxy_after_a_user_is_removed
+    proxy/test_users.py::test_user_removed_while_serving
+    proxy/test_users.py::test_removed_user_is_refused_by_forward_proxy
 A file that is missing
-    proxy/test_users.py::test_a_file_that_is_missing_or_broken_stops_the_start
+    proxy/test_users.py::test_missing_or_broken_file_stops_the_start
     unit/proxy/options/test_api_keys.py::test_mistakes
 An invalid new version
-    proxy/test_users.py::test_changes_while_it_serves
+    proxy/test_users.py::test_user_removed_while_serving
     unit/proxy/options/test_api_keys.py::test_a_new_version
 The name is the owner
-    proxy/test_users.py::test_names
+    proxy/test_users.py::test_user_is_in_log_and_metrics
 The name is in the log
-    proxy/test_users.py::test_names
+    proxy/test_users.py::test_user_is_in_log_and_metrics
 Every user of the proxy
-    proxy/test_users.py::test_names
+    proxy/test_users.py::test_user_is_in_log_and_metrics
 `concurrent` limits
-    proxy/test_users.py::test_turns_at_once
-    proxy/test_users.py::test_turns_per_minute
+    proxy/test_users.py::test_concurrent_turns_are_limited
+    proxy/test_users.py::test_turns_per_minute_are_limited
 That many turns can start
     unit/proxy/test_user_limits.py::test_turns_per_minute
 A turn beyond a limit
-    proxy/test_users.py::test_turns_at_once
+    proxy/test_users.py::test_concurrent_turns_are_limited
 A turn is a request to a model
-    proxy/test_users.py::test_turns_per_minute
+    proxy/test_users.py::test_turns_per_minute_are_limited
 A background answer counts
-    proxy/test_users.py::test_a_background_answer_is_a_turn_until_it_has_ended
+    proxy/test_users.py::test_background_answer_is_a_turn_until_it_ends
 Token counts and model lists
-    proxy/test_users.py::test_turns_per_minute
+    proxy/test_users.py::test_turns_per_minute_are_limited
 A source that sends ten wrong keys
-    proxy/test_users.py::test_many_wrong_keys
+    proxy/test_users.py::test_wrong_keys_are_throttled
     unit/proxy/test_wrong_keys.py::test_a_source_that_tries_keys
 Users who have already been served
-    proxy/test_users.py::test_many_wrong_keys
+    proxy/test_users.py::test_wrong_keys_are_throttled
     unit/proxy/test_wrong_keys.py::test_a_source_that_tries_keys
 With a single key
     unit/proxy/options/test_api_keys.py::test_one_key
     unit/proxy/test_user_limits.py::test_without_limits
 A connection that returns
-    attack/test_attack.py::test_a_proxy_that_is_its_own_upstream
+    attack/test_attack.py::test_proxy_as_its_own_upstream_is_a_loop
     unit/proxy/test_loop_detection.py::test_a_request_that_comes_back
 A loop through other proxies
-    attack/test_attack.py::test_two_proxies_that_name_each_other
+    attack/test_attack.py::test_loop_of_two_proxies_fails_with_508
 The built-in backend answers only
     unit/backends/test_loopback.py::test_only_the_addon_is_answered
 # A model
@@ -307,13 +307,13 @@ An answer to a request without tools
     unit/request/test_rewrite.py::test_not_ours
     unit/request/test_rewrite.py::test_no_tools_over_the_other_dialect
 It cannot make a truncated answer look complete
-    attack/test_cuts.py::test_a_backend_that_is_gone_after_each_byte
+    attack/test_cuts.py::test_backend_disconnects_after_any_byte
     unit/response/test_rewrite.py::test_a_stream_without_its_terminator_fails
     unit/response/test_rewrite.py::test_a_chat_stream_that_breaks_off_after_a_call_keeps_it
     unit/response/test_answer.py::test_a_failure_after_a_call_is_warned_of
     unit/response/test_answer.py::test_a_failure_after_a_call_of_a_list_of_items
 An answer that ends before its
-    attack/test_cuts.py::test_a_backend_that_is_gone_after_each_byte
+    attack/test_cuts.py::test_backend_disconnects_after_any_byte
     unit/response/test_rewrite.py::test_a_stream_without_its_terminator_fails
     unit/response/test_rewrite.py::test_a_chat_stream_that_breaks_off_after_a_call_keeps_it
     unit/response/test_answer.py::test_a_failure_after_a_call_is_warned_of
@@ -332,13 +332,13 @@ Compressed answers are decoded
     unit/wire/test_sse.py::test_an_event_of_too_many_values_fails
 # An MCP server
 All of it is text for the model
-    proxy/test_mcp.py::test_what_a_server_forges_is_text
+    proxy/test_mcp.py::test_forged_records_are_text
 A description can request calls
     unit/mcp/test_server_config.py::test_what_is_not_said_needs_a_yes
 Commands come only from the file
     unit/mcp/test_server_config.py::test_what_a_request_may_not
 A server with the key
-    proxy/test_searches.py::test_the_web_is_searched
+    proxy/test_searches.py::test_web_search_over_both_apis
 A request's `server_url`
     unit/rounds/test_searches.py::test_a_host_that_is_not_allowed
     unit/mcp/test_server_config.py::test_what_a_request_may_not
@@ -350,15 +350,15 @@ Redirects are followed only within
     unit/mcp/test_web.py::test_no_other_place_is_asked
     unit/proxy/test_mcp_servers.py::test_nobody_is_asked_by_default
 It gets its own headers
-    proxy/test_mcp.py::test_no_secret_is_left_anywhere
+    proxy/test_mcp.py::test_no_secret_is_left_in_log_or_recording
 It gets no key of the
-    proxy/test_mcp.py::test_no_secret_is_left_anywhere
+    proxy/test_mcp.py::test_no_secret_is_left_in_log_or_recording
 With [traces](inspect.md#traces) it gets
     unit/otel/test_conventions.py::test_calls
 Tool names include the server's label
     unit/mcp/test_catalog.py::test_no_name_is_taken_twice
 It cannot forge a call
-    proxy/test_mcp.py::test_what_a_server_forges_is_text
+    proxy/test_mcp.py::test_forged_records_are_text
 One message has at most 1 MiB
     unit/mcp/test_web.py::test_an_answer_is_bounded
     unit/mcp/test_web.py::test_what_is_compressed_is_not_read
@@ -381,18 +381,18 @@ A server's failure becomes the output
 A local server is stopped
     proxy/test_mcp.py::test_servers_end_with_the_proxy
 On Linux, that includes children
-    proxy/test_mcp.py::test_children_that_escaped_end_with_the_proxy
+    proxy/test_mcp.py::test_orphaned_children_end_with_the_proxy
     unit/mcp/test_stdio.py::test_a_server_ends_with_its_children
 On macOS, such children survive
-    proxy/test_mcp.py::test_children_that_escaped_end_with_the_proxy
+    proxy/test_mcp.py::test_orphaned_children_end_with_the_proxy
     unit/mcp/test_stdio.py::test_a_server_ends_with_its_children
 Its secrets do not leak
-    proxy/test_mcp.py::test_no_secret_is_left_anywhere
+    proxy/test_mcp.py::test_no_secret_is_left_in_log_or_recording
     unit/mcp/test_connection.py::test_secrets_are_in_no_message
     unit/otel/test_conventions.py::test_calls
 An approval is for one call
     unit/mcp/test_approvals.py::test_what_was_asked_is_what_is_approved
-    proxy/test_mcp.py::test_an_approval_is_for_one_call
+    proxy/test_mcp.py::test_approval_is_for_one_call
 It is valid once
     unit/mcp/test_approvals.py::test_nobody_else_approves
     unit/mcp/test_approvals.py::test_they_do_not_wait_for_ever
@@ -402,28 +402,28 @@ Approvals do not survive
     unit/mcp/test_approvals.py::test_they_do_not_wait_for_ever
     unit/rounds/test_hosted_calls.py::test_a_decision_that_is_sent_twice_counts_once
 Browser pages whose origin
-    proxy/test_mcp.py::test_a_page_of_the_web_has_no_tools
+    proxy/test_mcp.py::test_unlisted_web_page_is_refused
     unit/proxy/test_mcp_servers.py::test_a_web_page_has_to_be_listed
 Their requests would run the tools
-    proxy/test_mcp.py::test_a_page_of_the_web_has_no_tools
+    proxy/test_mcp.py::test_unlisted_web_page_is_refused
     unit/proxy/test_mcp_servers.py::test_a_web_page_has_to_be_listed
 # A bug in toolsim
 A bug in toolsim ends only
-    faults/test_faults.py::test_a_function_that_fails_once
+    faults/test_faults.py::test_function_fails_once
 After an exception, no unchecked
-    faults/test_faults.py::test_a_function_that_fails_once
+    faults/test_faults.py::test_function_fails_once
 A request is not sent on
-    faults/test_faults.py::test_a_function_that_fails_once
+    faults/test_faults.py::test_function_fails_once
 The client gets a 500, an error event
     unit/proxy/test_streamed.py::test_an_exception_ends_the_answer
     unit/proxy/test_guard.py::test_the_log_names_the_place
 The same is true if another script
-    proxy/test_guard.py::test_another_script_that_raises
+    proxy/test_guard.py::test_exception_in_another_script_blocks_traffic
 A refused request is logged
-    proxy/test_refusals.py::test_wrong_keys
-    proxy/test_refusals.py::test_foreign_hosts_and_pages
-    proxy/test_refusals.py::test_tunnels
-    proxy/test_refusals.py::test_a_loop
+    proxy/test_refusals.py::test_wrong_keys_are_logged
+    proxy/test_refusals.py::test_foreign_hosts_and_pages_are_logged
+    proxy/test_refusals.py::test_refused_tunnels_are_logged
+    proxy/test_refusals.py::test_loops_are_logged
 Log lines are limited
     unit/proxy/test_refusals.py::test_a_source_has_few_lines
     unit/proxy/test_refusals.py::test_all_sources_have_few_lines_together
@@ -443,14 +443,14 @@ Pages served from `localhost`
     unit/proxy/test_access.py::test_pages_by_default
     unit/proxy/test_access.py::test_pages_do_not_have_the_key
 Without a key, a page whose origin
-    proxy/test_access.py::test_unlisted_origin
+    proxy/test_access.py::test_unlisted_origin_is_refused
 The only exception is a page
-    proxy/test_access.py::test_page_of_the_backend_itself
+    proxy/test_access.py::test_page_of_the_listener_can_call_it
 A page whose own host name
-    proxy/test_access.py::test_rebound_name
+    proxy/test_access.py::test_rebound_host_name_is_refused
     unit/proxy/test_access.py::test_foreign_name
 The Host header must be
-    proxy/test_access.py::test_rebound_name
+    proxy/test_access.py::test_rebound_host_name_is_refused
     unit/proxy/test_access.py::test_foreign_name
 The names by which containers reach
     unit/proxy/test_access.py::test_known_name
@@ -459,7 +459,7 @@ The names by which containers reach
 `/api/hello`, which Claude Code requests at
     unit/proxy/test_route.py::test_where_a_request_goes
 In that case, set `toolsim_api_key`
-    proxy/test_access.py::test_codex_on_all_addresses_serves_this_machine_only
+    proxy/test_access.py::test_codex_on_all_interfaces_serves_this_machine_only
 # What is written down
 The log, metrics, comments
     proxy/test_telemetry.py::test_each_exchange_is_reported_once
@@ -467,7 +467,7 @@ The log, metrics, comments
 Captures (`toolsim_capture`)
     unit/recordings/test_redact.py::test_shape
     unit/recordings/test_redact.py::test_secret_in_pieces
-    proxy/test_recording.py::test_planted_secrets
+    proxy/test_recording.py::test_secrets_are_not_recorded
 """
 """The beginning of each sentence, followed by the tests that prove it."""
 
@@ -616,7 +616,7 @@ def numbers_of(sentence: str) -> tuple[float, ...]:
     return tuple(NUMERALS[word] if word in NUMERALS else int(word.replace(",", "")) for word in found)
 
 
-def test_each_number_is_that_of_the_code() -> None:
+def test_each_number_equals_the_value_in_the_code() -> None:
     """Each number on the page equals the value in the code."""
     found = {}
     for sentence in sentences():

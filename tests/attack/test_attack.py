@@ -54,7 +54,7 @@ def test_attack(attack: Attack, worlds: Any) -> None:
     assert min(delays) < MAX_DELAY * slowness()
 
 
-def test_the_right_key_opens(worlds: Any) -> None:
+def test_correct_key_is_accepted(worlds: Any) -> None:
     """A request with the correct key is served, and the key is not forwarded."""
     world = worlds("locked")
     world.backend.play(BACKENDS["fine"])
@@ -63,7 +63,7 @@ def test_the_right_key_opens(worlds: Any) -> None:
     assert world.backend.asked[-1].header("authorization") is None
 
 
-def test_a_backend_that_comes_back() -> None:
+def test_restarted_backend_serves_open_connections() -> None:
     """A client with an open connection, like those of all SDKs, is served again once the backend is up."""
     with RawBackend() as reserved:
         port = reserved.port
@@ -85,7 +85,7 @@ def test_a_backend_that_comes_back() -> None:
         ("0.0.0.0", 508, "loop_detected"),
     ],
 )
-def test_a_proxy_that_is_its_own_upstream(host: str, status: int, code: str) -> None:
+def test_proxy_as_its_own_upstream_is_a_loop(host: str, status: int, code: str) -> None:
     """If a proxy is its own upstream, the loop is detected on the second pass, also for the next request."""
     port = free_port()
     arguments = ("--listen-port", str(port))
@@ -98,7 +98,7 @@ def test_a_proxy_that_is_its_own_upstream(host: str, status: int, code: str) -> 
         assert 0 < proxy.log().count("client connect") <= 4
 
 
-def test_two_proxies_that_name_each_other() -> None:
+def test_loop_of_two_proxies_fails_with_508() -> None:
     """If two proxies name each other as upstream, any request passes each proxy only once, then fails with 508."""
     ports = (free_port(), free_port())
     with contextlib.ExitStack() as stack:

@@ -80,7 +80,7 @@ def looks_complete(api: str, status: int, body: bytes) -> bool:
 @pytest.mark.parametrize("reset", [True, False], ids=["reset", "closed"])
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-def test_a_backend_that_is_gone_after_each_byte(api: str, stream: bool, reset: bool, worlds: Any) -> None:
+def test_backend_disconnects_after_any_byte(api: str, stream: bool, reset: bool, worlds: Any) -> None:
     """If the backend disconnects after any byte, the answer ends and does not look complete."""
     world = worlds("over chat")
     path, question = QUESTIONS[api, stream]
@@ -99,7 +99,7 @@ def test_a_backend_that_is_gone_after_each_byte(api: str, stream: bool, reset: b
 
 @pytest.mark.parametrize("world_name", ["over chat", "scripted"])
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
-def test_a_client_that_leaves_after_each_byte(api: str, world_name: str, worlds: Any) -> None:
+def test_client_disconnects_after_any_byte(api: str, world_name: str, worlds: Any) -> None:
     """If a client disconnects after any byte, no exchange stays open, and the next client is answered."""
     world = worlds(world_name)
     path, question = QUESTIONS[api, True]

@@ -207,7 +207,7 @@ POINTS: dict[str, Point] = {
 
 
 @pytest.mark.parametrize("name", POINTS)
-def test_point(name: str, worlds: Any) -> None:
+def test_fault_has_expected_result(name: str, worlds: Any) -> None:
     """The client's answer, the metrics and the backend's request are as expected for each fault."""
     world, point = worlds("plain"), POINTS[name]
     world.backend.play(point.backend, "/v1")
@@ -233,7 +233,7 @@ def counted(line: Line, series: str) -> int:
     return int(found[1]) if found else 0
 
 
-def test_the_comment_of_a_stream(worlds: Any) -> None:
+def test_stream_comment_has_predecessors_fields(worlds: Any) -> None:
     """The telemetry comment of a stream is plain JSON with the fields of toolsim's predecessor."""
     backend = worlds("plain").backend
     with Mitmdump(backend.url, toolsim_sse_telemetry=True) as proxy, Line(proxy.url) as line:
@@ -244,7 +244,7 @@ def test_the_comment_of_a_stream(worlds: Any) -> None:
     assert fields.items() <= comment.items()
 
 
-def test_the_predecessors_modes(worlds: Any) -> None:
+def test_predecessors_mode_is_per_api(worlds: Any) -> None:
     """The predecessor's output-mode variable for one API does not affect the other API."""
     backend = worlds("plain").backend
     environment = {"PROXY_RESPONSES_OUTPUT_MODE": "obsidian-xml"}

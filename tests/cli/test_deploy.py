@@ -33,7 +33,7 @@ def compose() -> Any:
     return YAML(typ="safe").load((DEPLOY / "compose.yaml").read_text())
 
 
-def test_command_lines_are_taken(compose: Any) -> None:
+def test_deployed_command_lines_are_accepted(compose: Any) -> None:
     """The command accepts the deployed command lines. A container listens on all addresses, a service on localhost."""
     words = json.loads(re.findall(r"^CMD (.*)$", CONTAINERFILE, re.MULTILINE)[0])
     service = shlex.split(re.findall(r"^ExecStart=\S+/toolsim (.*)$", UNIT, re.MULTILINE)[0])
@@ -41,14 +41,14 @@ def test_command_lines_are_taken(compose: Any) -> None:
     assert hosts == ["0.0.0.0", "0.0.0.0", "127.0.0.1"]
 
 
-def test_what_is_published_is_published_here_alone(compose: Any) -> None:
+def test_published_ports_are_bound_to_localhost(compose: Any) -> None:
     """Each published port is bound to 127.0.0.1."""
     ports = [port for service in compose["services"].values() for port in service.get("ports", [])]
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
-def test_what_is_copied_is_there(compose: Any) -> None:
+def test_copied_files_exist(compose: Any) -> None:
     """Each file that the container copies exists and is part of the build; services use each other's names."""
     copied = re.findall(r"^COPY (.*) \S+$", CONTAINERFILE, re.MULTILINE)
     sources = [source for line in copied for source in line.split()]
@@ -65,7 +65,7 @@ def test_what_is_copied_is_there(compose: Any) -> None:
     assert {"ollama", "prometheus"} < compose["services"].keys()
 
 
-def test_proxies_that_share_a_store() -> None:
+def test_proxies_with_a_shared_store() -> None:
     """The proxies' command lines are accepted, and the load balancer's configuration is valid and names both."""
     services = YAML(typ="safe").load((DEPLOY / "shared.yaml").read_text())["services"]
     for name in "one", "two":
@@ -81,7 +81,7 @@ def test_proxies_that_share_a_store() -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_kubernetes_manifests() -> None:
+def test_kubernetes_manifests_are_valid() -> None:
     """The manifests match the API's schemas, the command line is accepted, and a pod has time to drain."""
     documents = list(YAML(typ="safe").load_all((DEPLOY / "kubernetes.yaml").read_text()))
     for document in documents:
@@ -107,7 +107,7 @@ def test_kubernetes_manifests() -> None:
     assert metric["pods"]["metric"]["name"] in Metrics().text(0)
 
 
-def test_the_unit_is_one(tmp_path: Path) -> None:
+def test_systemd_unit_is_valid(tmp_path: Path) -> None:
     """The systemd unit passes systemd-analyze."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("needs systemd-analyze")
@@ -123,7 +123,7 @@ def seconds(value: str) -> int:
     return int(value.removesuffix("s"))
 
 
-def test_who_stops_it_waits_for_its_answers(compose: Any) -> None:
+def test_deployments_wait_for_the_drain(compose: Any) -> None:
     """Each deployment waits longer than the drain timeout before a kill, and has a health check without a key."""
     shared = YAML(typ="safe").load((DEPLOY / "shared.yaml").read_text())["services"]
     services = [compose["services"]["toolsim"], shared["one"], shared["two"]]
@@ -181,7 +181,7 @@ def test_alerts_fire(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_the_configuration_of_prometheus_is_one() -> None:
+def test_prometheus_configuration_is_valid() -> None:
     """Prometheus's own tool accepts the configuration and the alerts."""
     if shutil.which("promtool") is None:
         pytest.skip("needs promtool")

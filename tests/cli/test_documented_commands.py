@@ -38,13 +38,13 @@ TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"
 ASK = {"model": "any", "messages": [{"role": "user", "content": "What is the weather in Bonn?"}], "tools": [TOOL]}
 
 ELSEWHERE = {
-    "make run": "proxy/test_make.py::test_make_run_and_what_it_prints",
+    "make run": "proxy/test_make.py::test_make_run_prints_working_commands",
     # Commands that create an environment, and shell built-ins.
-    "pip install .": "cli/test_installation.py::test_a_clean_installation",
-    "python3 -m venv ~/toolsim-venv": "cli/test_installation.py::test_a_clean_installation",
-    ". ~/toolsim-venv/bin/activate": "cli/test_installation.py::test_a_clean_installation",
-    "mkdir -p ~/toolsim-tutorial": "cli/test_installation.py::test_a_clean_installation",
-    "cd ~/toolsim-tutorial": "cli/test_installation.py::test_a_clean_installation",
+    "pip install .": "cli/test_installation.py::test_package_works_without_checkout",
+    "python3 -m venv ~/toolsim-venv": "cli/test_installation.py::test_package_works_without_checkout",
+    ". ~/toolsim-venv/bin/activate": "cli/test_installation.py::test_package_works_without_checkout",
+    "mkdir -p ~/toolsim-tutorial": "cli/test_installation.py::test_package_works_without_checkout",
+    "cd ~/toolsim-tutorial": "cli/test_installation.py::test_package_works_without_checkout",
     # Programs that the clients' tests install.
     "npm install -g @openai/codex": "cli/test_launch.py",
 }
@@ -112,7 +112,7 @@ COMMANDS = {_BACKEND.sub("BACKEND", line): line for line in sorted({*fenced(PROS
 """Documented commands, by the command without the address of the backend."""
 
 
-def test_no_command_is_missed() -> None:
+def test_every_command_is_found() -> None:
     """Each block with a command is marked as shell, and each shell line is a single command that is run completely."""
     everything = blocks(PROSE)
     assert {language for language, _ in everything} <= LANGUAGES
@@ -305,7 +305,9 @@ def ends(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, str]
 
 
 @pytest.mark.parametrize("line", COMMANDS.values(), ids=[name.split("\n")[0] for name in COMMANDS])
-def test_it_runs(line: str, backend: TextBackend, scripted: str, tmp_path: Path, env: Mapping[str, str]) -> None:
+def test_documented_command_runs(
+    line: str, backend: TextBackend, scripted: str, tmp_path: Path, env: Mapping[str, str]
+) -> None:
     """Each documented command runs and has the documented result."""
     backend.exchanges.clear()
     command = re.sub(r"^export .*; exec ", "", line, flags=re.DOTALL).split()

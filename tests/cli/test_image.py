@@ -103,7 +103,7 @@ def container(image: str) -> Iterator[str]:
     buildah("rm", made)
 
 
-def test_it_answers_a_turn_of_each_kind(container: str) -> None:
+def test_image_runs_the_demo(container: str) -> None:
     """The image runs the demo as its own user, started as in the Containerfile."""
     shown = buildah("run", "--isolation", "chroot", container, "--", "toolsim", "demo", "--once", "--port", "0")
     assert "played 14 turns" in shown
@@ -120,7 +120,7 @@ exec env -i "PATH=$1" chroot --userspec=toolsim "$0" sh -c '(: > /home/toolsim/x
 """
 
 
-def test_a_read_only_root_and_no_home(container: str) -> None:
+def test_read_only_root_without_home(container: str) -> None:
     """The image's command runs with a read-only root, where it can write only to ``/tmp``."""
     top = buildah("mount", container)
     config = json.loads(buildah("inspect", container))["OCIv1"]["config"]
@@ -139,7 +139,7 @@ def modules(folder: Path) -> list[Path]:
     return sorted(path.relative_to(folder) for path in paths if path.is_file() and path.suffix not in (".pyc", ".md"))
 
 
-def test_what_is_in_it(container: str) -> None:
+def test_image_contains_package_without_checkout(container: str) -> None:
     """The image contains toolsim's modules among the installed packages, and not the checkout."""
     top = Path(buildah("mount", container))
     assert list((top / "src").iterdir()) == []

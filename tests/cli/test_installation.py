@@ -23,7 +23,7 @@ from support.raw_backend import RawBackend, stream_of
 pytestmark = [pytest.mark.slow, pytest.mark.extended]
 
 
-def test_a_clean_installation(tmp_path: Path) -> None:
+def test_package_works_without_checkout(tmp_path: Path) -> None:
     """The published package, installed in a new environment, works without the checkout."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "env")], check=True)
     python, toolsim, mitmdump = (str(tmp_path / "env" / "bin" / name) for name in ("python", "toolsim", "mitmdump"))

@@ -106,7 +106,7 @@ def base_url(seen: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(("do", "code"), [("ask 0", 0), ("ask 7", 7), ("die 0", 137)])
-def test_the_exit_code(do: str, code: int, backend: TextBackend, env: dict[str, str]) -> None:
+def test_exit_code_of_the_program(do: str, code: int, backend: TextBackend, env: dict[str, str]) -> None:
     """The exit code is that of the program or, as in a shell, 128 plus the number of the signal that killed it."""
     run, seen = launch(env, f"{backend.url}/v1", "--port", "0", do=do)
     assert run.returncode == code
@@ -117,7 +117,7 @@ def test_the_exit_code(do: str, code: int, backend: TextBackend, env: dict[str, 
     assert f"toolsim: Codex CLI over {backend.url}/v1, model text-model; turns: http://127.0.0.1:" in run.stderr
 
 
-def test_the_program_is_told_the_context_window(env: dict[str, str]) -> None:
+def test_program_receives_context_window(env: dict[str, str]) -> None:
     """The program receives the context window that the backend reports, so that it compacts in time."""
     pages = {"/props": {"default_generation_settings": {"n_ctx": 8192}}, "/v1/models": MODELS}
     with server(pages) as (url, _):
@@ -125,7 +125,7 @@ def test_the_program_is_told_the_context_window(env: dict[str, str]) -> None:
     assert "model_context_window=8192" in seen["arguments"]
 
 
-def test_no_file_of_the_user_is_written(backend: TextBackend, env: dict[str, str]) -> None:
+def test_users_files_are_unchanged(backend: TextBackend, env: dict[str, str]) -> None:
     """The only new files are mitmproxy's certificates and the stored answers, whose location is printed."""
     run, _ = launch(env, f"{backend.url}/v1", "--port", "0")
     assert sorted(path.name for path in Path(env["HOME"]).iterdir()) == [".local", ".mitmproxy"]
@@ -135,7 +135,7 @@ def test_no_file_of_the_user_is_written(backend: TextBackend, env: dict[str, str
     assert "stored conversations" not in run.stderr
 
 
-def test_a_port_that_is_taken(backend: TextBackend, env: dict[str, str]) -> None:
+def test_port_in_use(backend: TextBackend, env: dict[str, str]) -> None:
     """If the default port is in use, any free port is used instead; an explicitly set port has to be free."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # The test is also valid if another program already uses the port.
@@ -149,7 +149,7 @@ def test_a_port_that_is_taken(backend: TextBackend, env: dict[str, str]) -> None
         assert run.stderr.startswith(line)
 
 
-def test_a_proxy_that_runs_with_that_backend(backend: TextBackend, env: dict[str, str]) -> None:
+def test_running_proxy_is_reused(backend: TextBackend, env: dict[str, str]) -> None:
     """A running proxy of that backend is used and keeps running, but not with other options or for another backend."""
     with Mitmdump(backend.url) as proxy, TextBackend(lambda _: says("Other.")) as other:
         port = ("--port", str(proxy.port))
@@ -163,7 +163,7 @@ def test_a_proxy_that_runs_with_that_backend(backend: TextBackend, env: dict[str
             assert (run.returncode, "Address already in use" in run.stderr) == (2, True)
 
 
-def test_a_key(backend: TextBackend, env: dict[str, str]) -> None:
+def test_key_of_running_and_new_proxies(backend: TextBackend, env: dict[str, str]) -> None:
     """A running proxy that requires a key is not used without it; a new proxy has the key from its options."""
     env["MY_KEY"] = "secret"
     with Mitmdump(backend.url, toolsim_api_key="secret") as proxy:
@@ -179,7 +179,7 @@ def test_a_key(backend: TextBackend, env: dict[str, str]) -> None:
     assert (seen["answer"], seen["environment"]["TOOLSIM_KEY"]) == ("Hello.", "other")
 
 
-def test_the_settings_file_of_the_user(backend: TextBackend, env: dict[str, str]) -> None:
+def test_settings_file_is_read(backend: TextBackend, env: dict[str, str]) -> None:
     """The user's settings file is read if there is no URL, and any other settings file can be named."""
     text = f'backend = "{backend.url}/v1"\nport = 0\ntoolsim_api_key = "of the file"\n'
     named = Path(env["HOME"]).parent / "named.toml"
@@ -193,7 +193,7 @@ def test_the_settings_file_of_the_user(backend: TextBackend, env: dict[str, str]
         assert (run.returncode, seen["answer"], seen["environment"]["TOOLSIM_KEY"]) == (0, "Hello.", key)
 
 
-def test_a_backend_that_is_down(env: dict[str, str]) -> None:
+def test_backend_down(env: dict[str, str]) -> None:
     """If the backend is down, the program does not start, and the last line of the output gives the reason."""
     run, _ = launch(env, "http://127.0.0.1:9/v1", "--port", "0", starts=False)
     assert run.returncode == 1
@@ -227,7 +227,7 @@ def ended(process: subprocess.Popen[bytes], log: Path) -> tuple[int, str]:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("is_running_before", [False, True])
-def test_a_signal_is_passed_on(
+def test_signal_is_passed_on(
     number: signal.Signals, is_running_before: bool, backend: TextBackend, env: dict[str, str], tmp_path: Path
 ) -> None:
     """A signal is passed on to the program, whose exit code counts; then the proxy also ends."""
@@ -274,7 +274,7 @@ def test_interrupted_before_the_program_starts(env: dict[str, str], tmp_path: Pa
     assert "Traceback" not in log.read_text()
 
 
-def test_the_former_command(backend: TextBackend, env: dict[str, str]) -> None:
+def test_former_command_still_works(backend: TextBackend, env: dict[str, str]) -> None:
     """``toolsim claude --run`` works for one more release, and prints its current name."""
     program = Path(env["PATH"].partition(os.pathsep)[0]) / "claude"
     program.write_text("#!/bin/sh\necho $ANTHROPIC_BASE_URL $ENABLE_TOOL_SEARCH $*\nexit 3\n")

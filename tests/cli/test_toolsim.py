@@ -22,7 +22,7 @@ TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"
 ASK = {"model": "m", "messages": [{"role": "user", "content": "What is the weather in Bonn?"}], "tools": [TOOL]}
 
 
-def test_the_demo(tmp_path: Path) -> None:
+def test_demo(tmp_path: Path) -> None:
     """Each turn of the demo has the intended result, and the log contains only these turns."""
     command = [*TOOLSIM, "demo", "--once", "--port", "0"]
     run = subprocess.run(
@@ -61,7 +61,7 @@ def test_the_demo(tmp_path: Path) -> None:
     "words",
     ["demo --port 0", "demo --port 0 --web --set web_open_browser=false --set web_port=0", f"replay {ROOT / 'flows'}"],
 )
-def test_an_output_without_a_reader(words: str, unbuffered: str, tmp_path: Path) -> None:
+def test_closed_output(words: str, unbuffered: str, tmp_path: Path) -> None:
     """If its output is closed, as by ``head``, the command exits without a traceback; lines are not buffered."""
     process = subprocess.Popen(
         [*TOOLSIM, *words.split()],
@@ -98,7 +98,7 @@ def test_serve(tmp_path: Path) -> None:
             assert line.request("GET", "/toolsim/metrics").status == 200
 
 
-def test_serve_a_backend_that_is_down(tmp_path: Path) -> None:
+def test_serve_with_backend_down(tmp_path: Path) -> None:
     """``toolsim serve`` starts although the backend is down, and the banner and each turn report that."""
     with running(tmp_path, "serve", "http://127.0.0.1:9") as (url, log), Line(url) as line:
         wait_for(log, r"the backend: the connection was refused")
@@ -114,7 +114,7 @@ def test_serve_in_a_browser(tmp_path: Path) -> None:
         wait_for(log, "✓ toolsim-scripted · chat stream over responses · 2 calls")
 
 
-def test_codex_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_codex(tmp_path: Path) -> None:
     """If Codex is missing, the command exits with a single line that explains how to install it."""
     command = [*TOOLSIM, "codex", "--port", "0", "--set", "toolsim_codex_command=no-such-codex app-server"]
     run = subprocess.run(command, env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False)
@@ -149,7 +149,7 @@ def test_record_and_replay(tmp_path: Path) -> None:
     ids=["package", "version"],
 )
 @pytest.mark.parametrize("program", ["mitmdump", "mitmweb"])
-def test_a_foreign_mitmproxy(program: str, prelude: str, line: str, tmp_path: Path) -> None:
+def test_unsuitable_mitmproxy_does_not_start(program: str, prelude: str, line: str, tmp_path: Path) -> None:
     """A mitmproxy that lacks a package or is too old does not start, and one line explains what to install."""
     code = f"{prelude}\nfrom mitmproxy.tools.main import {program}\n{program}()"
     command = [sys.executable, "-c", code, "-s", str(ADDON), "--listen-host", "127.0.0.1", "--listen-port", "0"]
@@ -161,7 +161,7 @@ def test_a_foreign_mitmproxy(program: str, prelude: str, line: str, tmp_path: Pa
     assert "Traceback" not in run.stdout + run.stderr
 
 
-def test_make_demo_is_the_demo() -> None:
+def test_make_demo_passes_its_options() -> None:
     """``make demo`` passes its port and options to the demo."""
     if shutil.which("make") is None:
         pytest.skip("needs make")

@@ -54,7 +54,7 @@ def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         yield found
 
 
-def test_the_simulation_lacks_what_windows_lacks(tmp_path: Path) -> None:
+def test_simulation_lacks_modules_missing_on_windows(tmp_path: Path) -> None:
     """The simulation removes the modules and functions that Windows lacks."""
     program = "import os, signal, fcntl"
     assert "No module named 'fcntl'" in python(tmp_path, "-c", program).stderr
@@ -62,7 +62,7 @@ def test_the_simulation_lacks_what_windows_lacks(tmp_path: Path) -> None:
     assert python(tmp_path, "-c", program).stdout == "False False False\n"
 
 
-def test_a_request_of_a_megabyte(served: tuple[str, Path]) -> None:
+def test_large_request_is_rewritten_in_a_worker(served: tuple[str, Path]) -> None:
     """A request of more than 32 KB is rewritten in another process, which starts and stays alive."""
     url, _ = served
     for _ in range(2):
@@ -74,7 +74,7 @@ def test_a_request_of_a_megabyte(served: tuple[str, Path]) -> None:
         assert (call["name"], json.loads(call["arguments"])) == ("get_weather", {"city": "Bonn"})
 
 
-def test_replay(tmp_path: Path) -> None:
+def test_recordings_replay(tmp_path: Path) -> None:
     """Recordings replay without a difference."""
     done = python(tmp_path, "-m", "toolsim", "replay", "flows")
     assert (done.returncode, done.stdout.splitlines()[-1].endswith("none differ")) == (0, True), (
@@ -82,7 +82,7 @@ def test_replay(tmp_path: Path) -> None:
     )
 
 
-def test_two_tuning_runs_of_one_model(tmp_path: Path) -> None:
+def test_tuning_session_is_locked(tmp_path: Path) -> None:
     """The lock of a tuning session works without ``fcntl``."""
     program = f"""
 from pathlib import Path
@@ -102,7 +102,7 @@ print("free")
     assert done.stdout.split() == ["busy", "free"], done.stderr
 
 
-def test_a_worker_that_takes_too_long(tmp_path: Path) -> None:
+def test_slow_worker_is_replaced(tmp_path: Path) -> None:
     """If the system has no CPU limit, the proxy ends a worker that takes too long, and starts a new one."""
     program = """
 import asyncio

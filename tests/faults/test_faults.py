@@ -34,7 +34,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_a_function_that_fails_once(name: str, place: World) -> None:
+def test_function_fails_once(name: str, place: World) -> None:
     """If a function fails once, the turn is correct or fails cleanly, and the next turn is correct."""
     draw = random.Random(f"{SEED} {name}")
     functions = place.functions(SCENARIOS[name])

@@ -47,7 +47,9 @@ KEYS: list[tuple[str | None, int]] = [
 
 
 @pytest.mark.parametrize(("header", "status"), KEYS)
-def test_api_key(header: str | None, status: int, backend: RawBackend, locked: Mitmdump, ask: Any) -> None:
+def test_every_request_needs_the_key(
+    header: str | None, status: int, backend: RawBackend, locked: Mitmdump, ask: Any
+) -> None:
     """If a key is set, every request needs it, whatever its path, with and without tools."""
     backend.play(stream_of("Hi"))
     headers = {} if header is None else {"Authorization": header.encode().decode("latin-1")}
@@ -66,7 +68,7 @@ def test_api_key(header: str | None, status: int, backend: RawBackend, locked: M
                 assert reply.headers["WWW-Authenticate"] == "Bearer"
 
 
-def test_nothing_but_the_backend(backend: RawBackend, locked: Mitmdump) -> None:
+def test_only_the_backend_is_reachable(backend: RawBackend, locked: Mitmdump) -> None:
     """In front of a single backend, no host name or tunnel leads to another server, not even with the key."""
     key = {"Authorization": "Bearer söcret".encode().decode("latin-1")}
     backend.play(stream_of("Hi"))
@@ -94,7 +96,7 @@ ORIGINS += [("null", False), ("http://localhost:80:80", False)]
 
 
 @pytest.mark.parametrize(("origin", "listed"), ORIGINS)
-def test_preflight(origin: str, listed: bool, backend: RawBackend, line: Line) -> None:
+def test_preflight_requests(origin: str, listed: bool, backend: RawBackend, line: Line) -> None:
     """The preflight request of a listed origin is answered, and that of any other origin is refused."""
     backend.play(stream_of("Hi"))
     reply = line.request(
@@ -113,7 +115,7 @@ def test_preflight(origin: str, listed: bool, backend: RawBackend, line: Line) -
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models"])
-def test_answers_and_errors_may_be_read(path: str, backend: RawBackend, line: Line, ask: Any) -> None:
+def test_listed_pages_can_read_answers_and_errors(path: str, backend: RawBackend, line: Line, ask: Any) -> None:
     """Pages of a listed origin can read all answers: rewritten, passed through, and errors."""
 
     async def refuse(answer: Answer) -> None:
@@ -132,7 +134,7 @@ def test_answers_and_errors_may_be_read(path: str, backend: RawBackend, line: Li
             )
 
 
-def test_backend_with_its_own_rule(backend: RawBackend, line: Line, ask: Any) -> None:
+def test_backends_cors_headers_are_unchanged(backend: RawBackend, line: Line, ask: Any) -> None:
     """A backend's own CORS headers are passed through unchanged."""
 
     async def behave(answer: Answer) -> None:
@@ -178,7 +180,7 @@ def storing(backend: RawBackend) -> Iterator[Mitmdump]:
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
-def test_rebound_name(method: str, path: str, backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
+def test_rebound_host_name_is_refused(method: str, path: str, backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
     """A page whose host name was rebound to this machine's address is refused, with and without an Origin."""
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
@@ -197,7 +199,7 @@ def test_rebound_name(method: str, path: str, backend: RawBackend, storing: Mitm
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
-def test_unlisted_origin(method: str, path: str, backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
+def test_unlisted_origin_is_refused(method: str, path: str, backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
     """A page of an unlisted origin is refused on every path."""
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
@@ -222,7 +224,7 @@ def known_names(port: int) -> list[str]:
     return [*names, f"{own.upper()}.local", "host.docker.internal:8080", "chat.example", "LISTED.example:7"]
 
 
-def test_known_names(backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
+def test_accepted_host_names(backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
     """Requests are accepted for an address, localhost, this machine's name, listed hosts, or without a Host."""
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
@@ -235,7 +237,7 @@ def test_known_names(backend: RawBackend, storing: Mitmdump, ask: Any) -> None:
         assert b" 200 " in client.recv(1000)
 
 
-def test_page_of_the_backend_itself(backend: RawBackend, storing: Mitmdump) -> None:
+def test_page_of_the_listener_can_call_it(backend: RawBackend, storing: Mitmdump) -> None:
     """A page that was loaded from this listener can call it, because its origin is the address that it calls."""
     backend.play(stream_of("Hi"))
     with Line(storing.url) as line:
@@ -245,14 +247,14 @@ def test_page_of_the_backend_itself(backend: RawBackend, storing: Mitmdump) -> N
         assert other.status == 403
 
 
-def test_every_origin(backend: RawBackend) -> None:
+def test_wildcard_origin_accepts_every_page(backend: RawBackend) -> None:
     """If every origin is listed, every page can use the listener, by any host name."""
     backend.play(stream_of("Hi"))
     with Mitmdump(backend.url, toolsim_cors_origins="*") as proxy, Line(proxy.url) as line:
         assert line.request("GET", "/v1/models", Host="any.test", Origin="http://any.test").status == 200
 
 
-def test_names_do_not_matter_with_a_key(backend: RawBackend, locked: Mitmdump) -> None:
+def test_host_name_is_not_checked_with_a_key(backend: RawBackend, locked: Mitmdump) -> None:
     """If a key is set, the host name does not matter, since a web page does not have the key."""
     backend.play(stream_of("Hi"))
     key = {"Authorization": "Bearer söcret".encode().decode("latin-1")}
@@ -262,7 +264,7 @@ def test_names_do_not_matter_with_a_key(backend: RawBackend, locked: Mitmdump) -
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-def test_the_operator_keeps_the_host(keeps: bool, backend: RawBackend) -> None:
+def test_keep_host_header_works(keeps: bool, backend: RawBackend) -> None:
     """mitmproxy's option keep_host_header works as documented, and the host name is checked in either case."""
     backend.play(stream_of("Hi"))
     with Mitmdump(backend.url, keep_host_header=keeps) as proxy, Line(proxy.url) as line:
@@ -320,7 +322,7 @@ BUILTIN: list[dict[str, Any]] = [{}, {"toolsim_api_key": "k"}]
 
 
 @pytest.mark.parametrize("options", BUILTIN, ids=["no key", "key"])
-def test_builtin_backend_is_no_forward_proxy(options: dict[str, Any], site: RawBackend) -> None:
+def test_builtin_backend_does_not_forward(options: dict[str, Any], site: RawBackend) -> None:
     """With a built-in backend, no request is forwarded to another host, with or without a key."""
     key = ["Proxy-Authorization: Bearer k", "Authorization: Bearer k"] if options else []
     before = len(site.asked)
@@ -350,14 +352,14 @@ SECRET = b"GET /secret HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 @pytest.mark.parametrize("options", [{}, {"toolsim_backend": "scripted"}], ids=["plain", "builtin"])
-def test_a_forward_proxy_that_was_asked_for(options: dict[str, Any], site: RawBackend, backend: RawBackend) -> None:
+def test_upstream_option_forwards_other_traffic(options: dict[str, Any], site: RawBackend, backend: RawBackend) -> None:
     """With toolsim_upstream, other traffic is forwarded as by a plain mitmproxy."""
     with Mitmdump(toolsim_upstream=backend.url, **options) as proxy:
         assert b"the secret" in said(proxy.port, absolute(site.port))
         assert b"the secret" in said(proxy.port, connect(f"127.0.0.1:{site.port}"), SECRET)
 
 
-def test_watching_traffic(site: RawBackend) -> None:
+def test_plain_forward_proxy_without_backend(site: RawBackend) -> None:
     """Without any backend, the proxy is a plain forward proxy."""
     with Mitmdump() as proxy:
         assert b"the secret" in said(proxy.port, absolute(site.port))
@@ -383,7 +385,9 @@ def locked_forward(backend: RawBackend) -> Iterator[Mitmdump]:
 
 
 @pytest.mark.parametrize(("headers", "status"), PROXY_KEYS)
-def test_key_of_a_forward_proxy(headers: list[str], status: int, locked_forward: Mitmdump, site: RawBackend) -> None:
+def test_forwarding_requires_the_key(
+    headers: list[str], status: int, locked_forward: Mitmdump, site: RawBackend
+) -> None:
     """Forwarding requires the key, for each request or once per tunnel, and the key is not passed on."""
     before = len(site.asked)
     port = locked_forward.port
@@ -398,7 +402,7 @@ def test_key_of_a_forward_proxy(headers: list[str], status: int, locked_forward:
     assert all(request.header("proxy-authorization") is None for request in site.asked)
 
 
-def test_key_of_an_api_request_through_a_forward_proxy(locked_forward: Mitmdump, backend: RawBackend, ask: Any) -> None:
+def test_proxy_header_leaves_clients_other_key(locked_forward: Mitmdump, backend: RawBackend, ask: Any) -> None:
     """The proxy's key can be in the proxy header; the client's other key then belongs to the backend."""
     backend.play(stream_of("Hi"))
     url = "http://api.nowhere.invalid/v1/chat/completions"
@@ -418,7 +422,7 @@ def test_key_of_an_api_request_through_a_forward_proxy(locked_forward: Mitmdump,
             assert backend.asked[-1].header("proxy-authorization") is None
 
 
-def test_mitmproxys_own_authentication(site: RawBackend, backend: RawBackend) -> None:
+def test_mitmproxys_authentication(site: RawBackend, backend: RawBackend) -> None:
     """mitmproxy's proxyauth also protects the forward proxy, and an API request additionally needs toolsim's key."""
     basic = f"Proxy-Authorization: Basic {base64.b64encode(b'u:p').decode()}"
     with Mitmdump(toolsim_upstream=backend.url, toolsim_api_key="k", proxyauth="u:p") as proxy:
@@ -430,14 +434,14 @@ def test_mitmproxys_own_authentication(site: RawBackend, backend: RawBackend) ->
 # -- other machines --
 
 
-def test_codex_is_not_shared_by_accident() -> None:
+def test_codex_needs_a_key_on_reachable_addresses() -> None:
     """The codex backend does not start on an address that other machines can reach, unless a key is set."""
     proxy = Mitmdump(toolsim_backend="codex", toolsim_codex_command="true", listen_host="0.0.0.0")
     assert proxy.exit_code() == 1
     assert "toolsim_api_key" in proxy.log()
 
 
-def test_codex_on_all_addresses_serves_this_machine_only(ask: Any) -> None:
+def test_codex_on_all_interfaces_serves_this_machine_only(ask: Any) -> None:
     """On all interfaces, which is mitmproxy's default, the codex backend refuses requests from other machines."""
     address = own_address()
     with Mitmdump(toolsim_backend="codex", toolsim_codex_command="false", listen_host="") as proxy:

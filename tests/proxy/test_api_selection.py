@@ -70,7 +70,7 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", APIS)
-def test_each_pair(backend: TextBackend, client: str, only: ApiName) -> None:
+def test_first_request_finds_the_api(backend: TextBackend, client: str, only: ApiName) -> None:
     """The first request finds the backend's API, no other path is tried afterwards, and this is reported once."""
     backend.apis, backend.rejected, backend.counted = [only], [], []
     tried = ORDERS[client][: ORDERS[client].index(only)]
@@ -97,7 +97,7 @@ def test_each_pair(backend: TextBackend, client: str, only: ApiName) -> None:
 
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", APIS)
-def test_a_first_request_without_tools(backend: TextBackend, client: str, only: ApiName) -> None:
+def test_first_request_without_tools(backend: TextBackend, client: str, only: ApiName) -> None:
     """A first request without tools is also answered through the backend's API, if that is another one."""
     backend.apis, backend.rejected = [only], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
@@ -116,7 +116,7 @@ def test_a_first_request_without_tools(backend: TextBackend, client: str, only: 
 
 
 @pytest.mark.parametrize("only", APIS)
-def test_each_backend_over_a_websocket(backend: TextBackend, only: ApiName) -> None:
+def test_websocket_request_finds_the_api(backend: TextBackend, only: ApiName) -> None:
     """A request over a WebSocket connection finds the backend's API like a request over HTTP."""
     backend.apis, backend.rejected = [only], []
     backend.play([says(CALL)])
@@ -132,7 +132,7 @@ def test_each_backend_over_a_websocket(backend: TextBackend, only: ApiName) -> N
 
 @pytest.mark.parametrize("only", APIS)
 @pytest.mark.parametrize("client", ["responses", "messages"])
-def test_each_count(backend: TextBackend, client: str, only: ApiName) -> None:
+def test_counts_of_each_pair(backend: TextBackend, client: str, only: ApiName) -> None:
     """Token counts are the backend's if it has the same API, and otherwise estimates, before and after a turn."""
     backend.apis, backend.rejected = [only], []
     path = {"responses": "/v1/responses/input_tokens", "messages": "/v1/messages/count_tokens"}[client]
@@ -150,7 +150,7 @@ def test_each_count(backend: TextBackend, client: str, only: ApiName) -> None:
 
 
 @pytest.mark.parametrize("status", [405, 501])
-def test_other_statuses_for_a_path(backend: TextBackend, status: int) -> None:
+def test_unknown_path_with_405_or_501(backend: TextBackend, status: int) -> None:
     """A backend can reject an unknown path with 405 or 501 instead of 404."""
     backend.apis, backend.rejected, backend.no_path = ["chat"], [], status
     backend.play([says(CALL)])
@@ -159,7 +159,7 @@ def test_other_statuses_for_a_path(backend: TextBackend, status: int) -> None:
     backend.no_path = 404
 
 
-def test_a_backend_that_alternates(backend: TextBackend) -> None:
+def test_backend_that_changes_its_api(backend: TextBackend) -> None:
     """If the backend changes its only API, the new API is found, even if it was missing before."""
     backend.rejected = []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
@@ -170,7 +170,7 @@ def test_a_backend_that_alternates(backend: TextBackend) -> None:
             assert len(backend.exchanges) == 1
 
 
-def test_a_backend_without_any_api(backend: TextBackend) -> None:
+def test_backend_without_any_api(backend: TextBackend) -> None:
     """If a backend has no API, every request fails with its error, and the log lists the tried paths once."""
     backend.apis, backend.rejected = [], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
@@ -184,7 +184,7 @@ def test_a_backend_without_any_api(backend: TextBackend) -> None:
         assert proxy.log().count(warning) == 1
 
 
-def test_an_operator_who_has_said_it(backend: TextBackend) -> None:
+def test_configured_api_is_the_only_one_tried(backend: TextBackend) -> None:
     """If the operator has set the API, no other API is tried, and the backend's error reaches the client."""
     backend.apis, backend.rejected = ["chat"], []
     with Mitmdump(backend.url, toolsim_backend="responses") as proxy, Line(proxy.url) as line:
@@ -193,7 +193,7 @@ def test_an_operator_who_has_said_it(backend: TextBackend) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_request_that_the_other_api_cannot_express(backend: TextBackend, stream: bool) -> None:
+def test_inexpressible_request_is_refused(backend: TextBackend, stream: bool) -> None:
     """A request that the backend's API cannot express is refused by toolsim, and the connection stays open."""
     backend.apis, backend.rejected = ["chat"], []
     backend.play([says(CALL)])
@@ -215,7 +215,7 @@ ABOUT_THE_REQUEST = (
 
 @pytest.mark.parametrize("error", ABOUT_THE_REQUEST)
 @pytest.mark.parametrize("has_tool", [True, False])
-def test_a_404_about_the_request(error: dict[str, Any], has_tool: bool) -> None:
+def test_request_404_reaches_the_client(error: dict[str, Any], has_tool: bool) -> None:
     """A 404 that concerns the request, not the path, reaches the client unchanged, and no other path is tried."""
 
     async def refuse(answer: Answer) -> None:
@@ -228,7 +228,7 @@ def test_a_404_about_the_request(error: dict[str, Any], has_tool: bool) -> None:
         assert [asked.path for asked in raw.asked] == [PATHS["responses"]]
 
 
-def test_a_backend_that_dies_is_not_asked_again() -> None:
+def test_dying_backend_is_not_retried() -> None:
     """A backend that dies is not retried, because it might have run the turn; only an error for the path is retried."""
 
     async def die(answer: Answer) -> None:
@@ -277,7 +277,7 @@ ERRORS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("client", APIS)
 @pytest.mark.parametrize("stream", [False, True])
-def test_errors_have_the_shape_of_the_clients_api(client: str, stream: bool) -> None:
+def test_errors_have_the_format_of_the_clients_api(client: str, stream: bool) -> None:
     """A backend's error of any form is converted to the error format of the client's API."""
     other = "messages" if client == "chat" else "chat"
     with RawBackend() as raw, Mitmdump(raw.url, toolsim_backend=other) as proxy, Line(proxy.url) as line:
@@ -295,7 +295,7 @@ def test_errors_have_the_shape_of_the_clients_api(client: str, stream: bool) -> 
             assert client == "messages" or body["error"].keys() == {"message", "type", "param", "code"}
 
 
-def test_a_body_that_is_not_json_for_a_backend_of_another_api(backend: TextBackend) -> None:
+def test_body_that_is_not_json_is_the_clients_error(backend: TextBackend) -> None:
     """A body that is not JSON is the client's error, not a missing path."""
     backend.apis, backend.rejected = ["chat"], []
     with Mitmdump(backend.url) as proxy, Line(proxy.url) as line:

@@ -58,7 +58,7 @@ def argument_pieces(client: openai.OpenAI, api: str) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat", "responses"])
-def test_pieces_arrive_while_the_backend_waits(api: str, proxy: Mitmdump, backend: RawBackend) -> None:
+def test_call_streams_while_the_backend_waits(api: str, proxy: Mitmdump, backend: RawBackend) -> None:
     """The client receives the first part of a call before the backend has sent the rest of it."""
     is_received = threading.Event()
 
@@ -86,7 +86,7 @@ def test_pieces_arrive_while_the_backend_waits(api: str, proxy: Mitmdump, backen
 
 
 @pytest.mark.slow
-def test_a_call_of_an_mcp_tool_is_run_when_it_is_whole(backend: RawBackend, tmp_path: Path) -> None:
+def test_mcp_call_runs_once_complete(backend: RawBackend, tmp_path: Path) -> None:
     """A malformed MCP call is repaired and run once it is complete, while the client's own call streams."""
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | {"require_approval": "never"}}}))
     steps = [Emitted("calc__add", '{"a":1,"b":2,}', 2), Emitted("get_weather", ARGUMENTS, 9)]

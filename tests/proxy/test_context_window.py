@@ -79,7 +79,7 @@ def server(pages: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SERVERS)
-def test_the_list_carries_it(kind: str) -> None:
+def test_model_list_has_the_context_window(kind: str) -> None:
     """The context window is in the list and in single models under all its names, also in Anthropic's list."""
     pages, window = SERVERS[kind]
     with server(pages) as (url, asked), Mitmdump(url) as proxy, Line(proxy.url) as line:
@@ -134,7 +134,7 @@ ERRORS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"toolsim_retry": 1}], ids=["one turn", "rounds"])
 @pytest.mark.parametrize("served", ["chat", "responses", "messages"])
-def test_an_error_has_the_code(served: str, options: dict[str, Any]) -> None:
+def test_too_long_prompt_has_an_error_code(served: str, options: dict[str, Any]) -> None:
     """A prompt that is too long has a specific error code, for each pair of APIs, with and without tools."""
     with RawBackend() as backend, Mitmdump(backend.url, toolsim_backend=served, **options) as proxy:
         for name, (status, error) in ERRORS.items():

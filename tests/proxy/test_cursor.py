@@ -28,7 +28,7 @@ def backend() -> Iterator[TextBackend]:
 
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
 @pytest.mark.parametrize("retry", [0, 1])
-def test_it_gets_answers_of_chat_completions(backend: TextBackend, api: str, retry: int) -> None:
+def test_answers_are_chat_completions(backend: TextBackend, api: str, retry: int) -> None:
     """Requests in other formats receive chat completions answers, in one or two rounds, and their history is kept."""
     with (
         Mitmdump(backend.url, toolsim_backend=api, toolsim_retry=retry) as proxy,

@@ -48,7 +48,7 @@ def deltas(events: list[Any]) -> list[Any]:
     return [choice["delta"] for event in events if event != "[DONE]" for choice in event["choices"]]
 
 
-def test_backend_is_cut_within_two_chunks(backend: RawBackend, line: Line, ask: Any) -> None:
+def test_text_after_a_call_stops_the_backend(backend: RawBackend, line: Line, ask: Any) -> None:
     """The first text after a call ends the turn and stops the backend, three times over one client connection."""
     backend.play(talks_on)
     for _ in range(3):
@@ -63,7 +63,7 @@ def test_backend_is_cut_within_two_chunks(backend: RawBackend, line: Line, ask: 
     assert len({asked.connection for asked in backend.asked}) == 3
 
 
-def test_turn_that_ends_by_itself_is_not_cut(backend: RawBackend, line: Line, ask: Any) -> None:
+def test_turn_that_ends_after_its_call_is_not_cut(backend: RawBackend, line: Line, ask: Any) -> None:
     """A backend that ends right after its call keeps its connection, which the next request reuses."""
     backend.play(stream_of("Let me look. ", CALL))
     for _ in range(3):
@@ -72,7 +72,7 @@ def test_turn_that_ends_by_itself_is_not_cut(backend: RawBackend, line: Line, as
     assert not any(asked.gone.is_set() for asked in backend.asked)
 
 
-def test_whole_answer_is_cut_too(backend: RawBackend, line: Line, ask: Any) -> None:
+def test_non_streamed_answer_is_cut_too(backend: RawBackend, line: Line, ask: Any) -> None:
     """A non-streamed answer also ends before the first text after a call."""
 
     async def behave(answer: Answer) -> None:
@@ -121,7 +121,7 @@ def test_backend_that_does_not_hang_up(backend: RawBackend, line: Line, ask: Any
         assert time.monotonic() - start < 5
 
 
-def test_events_arrive_one_by_one(backend: RawBackend, line: Line, ask: Any) -> None:
+def test_events_are_not_buffered(backend: RawBackend, line: Line, ask: Any) -> None:
     """Each text of the rewritten stream arrives before the backend sends the next one."""
     pieces = [f"word{number} " for number in range(6)]
     times: list[float] = []
@@ -239,7 +239,7 @@ def curl(proxy: Mitmdump, body: object, count: int) -> list[bytes]:
     return answers
 
 
-def test_http2_client(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
+def test_http2_client_connection_stays_open(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
     """A turn of an HTTP/2 client is cut after its call, and the client's connection stays open."""
     backend.play(talks_on)
     for answer in curl(proxy, ask(stream=True), 3):
@@ -250,7 +250,7 @@ def test_http2_client(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
     assert all(asked.sent <= 5 for asked in backend.asked)
 
 
-def test_http2_backend(h2_backend: H2Backend, ask: Any) -> None:
+def test_http2_backend_connection_stays_open(h2_backend: H2Backend, ask: Any) -> None:
     """On an HTTP/2 backend only the stream of the turn is reset, and the connection stays open.
 
     mitmproxy uses HTTP/2 to a backend only for an HTTP/2 client.

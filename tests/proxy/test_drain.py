@@ -96,7 +96,7 @@ def by_socket(proxy: Mitmdump, words: str) -> list[str]:
         return [str(json.loads(message)["type"]) for message in socket]
 
 
-def test_what_is_under_way_is_finished(backend: TextBackend, pool: ThreadPoolExecutor, tmp_path: Path) -> None:
+def test_answers_in_progress_are_finished(backend: TextBackend, pool: ThreadPoolExecutor, tmp_path: Path) -> None:
     """During a drain, streams of each API, non-streamed, WebSocket and background answers are completed.
 
     Meanwhile new connections are refused, an existing connection is served once more, and the pages report the drain.
@@ -148,7 +148,7 @@ def test_what_is_under_way_is_finished(backend: TextBackend, pool: ThreadPoolExe
         assert line.request("GET", f"/v1/responses/{queued['id']}").json()["status"] == "completed"
 
 
-def test_websocket_connections(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
+def test_websocket_connections_are_closed(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
     """A drain closes an idle WebSocket connection immediately, and a busy one after its answer, both with code 1001."""
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=30) as proxy:
         url = f"ws://127.0.0.1:{proxy.port}/v1/responses"
@@ -166,7 +166,9 @@ def test_websocket_connections(backend: TextBackend, pool: ThreadPoolExecutor) -
         assert proxy.ended() == 0
 
 
-def test_what_takes_too_long_ends_with_an_error(backend: TextBackend, pool: ThreadPoolExecutor, tmp_path: Path) -> None:
+def test_answer_beyond_drain_timeout_ends_with_an_error(
+    backend: TextBackend, pool: ThreadPoolExecutor, tmp_path: Path
+) -> None:
     """An answer that exceeds the drain timeout ends with an error of its API that does not blame the backend."""
     backend.play(model)
     store = f"sqlite:{tmp_path / 'store.sqlite'}"
@@ -199,7 +201,7 @@ def test_what_takes_too_long_ends_with_an_error(backend: TextBackend, pool: Thre
         assert line.request("GET", f"/v1/responses/{queued['id']}").json()["status"] == "failed"
 
 
-def test_rounds(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
+def test_answer_in_rounds_is_finished(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
     """During a drain, an answer in several rounds is finished, or ends with an error if it takes too long."""
     backend.play(model)
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=6, toolsim_retry=1) as proxy:
@@ -219,7 +221,7 @@ def test_rounds(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
         assert "backend_" not in proxy.log()
 
 
-def test_a_second_signal_ends_it_at_once(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
+def test_second_signal_ends_the_proxy_immediately(backend: TextBackend, pool: ThreadPoolExecutor) -> None:
     """A second signal ends the proxy immediately, and the log counts the interrupted exchanges."""
     backend.play(model)
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_drain_timeout=60) as proxy:

@@ -63,7 +63,7 @@ def called(reply: Any, *, stream: bool) -> str:
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("stream", [False, True])
-def test_tools_that_are_refused(backend: RawBackend, ask: Any, stream: bool, end: str) -> None:
+def test_rejected_tools_become_text(backend: RawBackend, ask: Any, stream: bool, end: str) -> None:
     """After tools are rejected, the client receives its call from a text request, as in all later requests."""
     backend.play(refuses("tools", NO_JINJA, f"<tool_call>{CALL}</tool_call>", end))
     with Mitmdump(backend.url, toolsim_mode="auto") as proxy, Line(proxy.url) as line:
@@ -76,7 +76,7 @@ def test_tools_that_are_refused(backend: RawBackend, ask: Any, stream: bool, end
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_files_that_are_refused(backend: RawBackend, ask: Any, stream: bool) -> None:
+def test_rejected_files_become_text(backend: RawBackend, ask: Any, stream: bool) -> None:
     """After files are rejected, a line replaces them, later requests contain that line, and the log reports it once."""
 
     async def behave(answer: Answer) -> None:
@@ -99,7 +99,7 @@ def test_files_that_are_refused(backend: RawBackend, ask: Any, stream: bool) -> 
         assert proxy.log().count("does not accept files for m") == 1
 
 
-def test_an_enforced_form_that_is_refused(backend: RawBackend, ask: Any) -> None:
+def test_rejected_schema_becomes_text(backend: RawBackend, ask: Any) -> None:
     """A detected server that rejects a schema receives the request as text instead."""
 
     async def version(answer: Answer) -> None:
@@ -115,7 +115,7 @@ def test_an_enforced_form_that_is_refused(backend: RawBackend, ask: Any) -> None
         assert "cannot enforce calls for m" in proxy.log()
 
 
-def test_an_enforced_form_that_is_accepted(backend: RawBackend, ask: Any) -> None:
+def test_json_of_an_enforced_form_is_the_call(backend: RawBackend, ask: Any) -> None:
     """If the server enforces the call's form, its JSON is the call."""
 
     async def version(answer: Answer) -> None:
@@ -139,7 +139,7 @@ def test_an_enforced_form_that_is_accepted(backend: RawBackend, ask: Any) -> Non
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_error_about_something_else(backend: RawBackend, ask: Any, stream: bool) -> None:
+def test_unrelated_error_passes(backend: RawBackend, ask: Any, stream: bool) -> None:
     """An error that does not concern tools passes unchanged, and the next request contains tools again."""
     error = b'{"error":{"message":"The context is full.","type":"too_long"}}'
 
@@ -154,7 +154,7 @@ def test_an_error_about_something_else(backend: RawBackend, ask: Any, stream: bo
         assert all("tools" in json.loads(asked.body) for asked in backend.asked)
 
 
-def test_a_backend_that_dies_between(backend: RawBackend, ask: Any) -> None:
+def test_backend_dies_before_repeated_request(backend: RawBackend, ask: Any) -> None:
     """If the repeated request fails, the client receives an error in the API's format and keeps its connection."""
 
     async def dies(answer: Answer) -> None:

@@ -176,7 +176,7 @@ def test_stream_reports_failure_and_connection_stays(name: str, backend: RawBack
 
 
 @pytest.mark.parametrize("name", WHOLES)
-def test_whole_answer_reports_failure_and_connection_stays(
+def test_unsent_answer_reports_failure_and_connection_stays(
     name: str, backend: RawBackend, line: Line, ask: Any
 ) -> None:
     """A failed answer of which nothing was sent becomes an HTTP error, and the next request works."""
@@ -190,7 +190,7 @@ def test_whole_answer_reports_failure_and_connection_stays(
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_backend_errors_pass(status: int, stream: bool, backend: RawBackend, line: Line, ask: Any) -> None:
+def test_backend_errors_pass_unchanged(status: int, stream: bool, backend: RawBackend, line: Line, ask: Any) -> None:
     """The backend's own HTTP errors pass unchanged, including Retry-After, and the next request works."""
     body = json.dumps({"error": {"message": f"no: {status}", "type": "t", "param": None, "code": "c"}}).encode()
 
@@ -203,7 +203,7 @@ def test_backend_errors_pass(status: int, stream: bool, backend: RawBackend, lin
     assert works(line, backend, ask)
 
 
-def test_backend_that_is_down(tmp_path: Path, ask: Any) -> None:
+def test_backend_down(tmp_path: Path, ask: Any) -> None:
     """A refused connection results in a 502 in the API's format, whether the request is rewritten or not.
 
     A request for the backend's models also fails with 502, but is not counted as a turn.
@@ -223,7 +223,7 @@ def test_backend_that_is_down(tmp_path: Path, ask: Any) -> None:
             assert error_of(reply)["code"] == "backend_unavailable"
 
 
-def test_an_answer_to_head_is_only_a_head() -> None:
+def test_answer_to_head_has_no_body() -> None:
     """An answer to HEAD has no body, which the client would interpret as the next answer."""
     backend = f"http://127.0.0.1:{free_port()}"
     with (
@@ -237,7 +237,7 @@ def test_an_answer_to_head_is_only_a_head() -> None:
             assert whole.content
 
 
-def test_client_that_leaves_frees_and_stops(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
+def test_disconnect_stops_backend_and_frees_exchange(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
     """A client that disconnects in the middle of a stream stops the backend, and its exchange is freed."""
 
     async def endless(answer: Answer) -> None:
@@ -258,7 +258,7 @@ def test_client_that_leaves_frees_and_stops(backend: RawBackend, proxy: Mitmdump
     proxy.wait_for('"error": "aborted"')
 
 
-def test_client_that_leaves_before_an_answer(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
+def test_disconnect_before_an_answer_frees_exchange(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
     """If a client disconnects before the backend has answered, its exchange is freed."""
     backend.play(stalls_at_once)
     with Line(proxy.url, timeout=0.2) as line, pytest.raises(TimeoutError):
@@ -285,7 +285,7 @@ addons = [ToolSim(keepalive=0.2)]
 """
 
 
-def test_keep_alives_while_a_call_is_held_back(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
+def test_keep_alives_while_a_call_is_buffered(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
     """While a call is buffered, the client receives keep-alives, whether data arrives or not, and then the call."""
     received = b""
 
@@ -316,7 +316,7 @@ def test_keep_alives_while_a_call_is_held_back(backend: RawBackend, tmp_path: Pa
         assert works(line, backend, ask)
 
 
-def test_slow_backend_is_not_silent(backend: RawBackend, line: Line, ask: Any) -> None:
+def test_slow_backend_is_not_idle(backend: RawBackend, line: Line, ask: Any) -> None:
     """A backend can take longer than the idle timeout if it sends data more often."""
 
     async def slow(answer: Answer) -> None:
@@ -351,7 +351,7 @@ addons = [ToolSim(), HoldsBack()]
 """
 
 
-def test_intercepted_flow_is_not_silent(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
+def test_intercepted_flow_is_not_idle(backend: RawBackend, tmp_path: Path, ask: Any) -> None:
     """The time for which a user intercepts a request or an answer does not count as the backend's silence."""
     backend.play(stream_of("Hi ", CALL))
     script = tmp_path / "holds_back.py"

@@ -21,7 +21,7 @@ TOOLS = [
 
 
 @pytest.mark.slow
-def test_a_lookup_is_a_round_of_its_own(tmp_path: Path) -> None:
+def test_lookup_is_a_separate_round(tmp_path: Path) -> None:
     """The model receives tool names, then the entry that it looks up; the client receives the call; each round replays.
 
     A request with few tools has the complete catalog.

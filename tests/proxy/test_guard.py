@@ -24,7 +24,7 @@ async def answer(to: Answer) -> None:
 
 
 @pytest.mark.parametrize(("path", "hook"), [(path, hook) for path, hooks in CASES.items() for hook in hooks])
-def test_another_script_that_raises(path: str, hook: str, tmp_path: Path) -> None:
+def test_exception_in_another_script_blocks_traffic(path: str, hook: str, tmp_path: Path) -> None:
     """If an earlier script raises an exception, so that toolsim's hooks are not called, no data passes unchecked."""
     script = tmp_path / "first.py"
     script.write_text(f"def {hook}(flow):\n    if flow.request.method == 'POST':\n        raise KeyError('first')\n")

@@ -73,9 +73,7 @@ def proxy(backend: RawBackend, folder: Path) -> Iterator[Mitmdump]:
 
 
 @pytest.mark.slow
-def test_the_steps_of_a_hosted_tool_pass_as_they_come(
-    backend: RawBackend, proxy: Mitmdump, line: Line, folder: Path
-) -> None:
+def test_hosted_tool_events_are_streamed(backend: RawBackend, proxy: Mitmdump, line: Line, folder: Path) -> None:
     """A hosted tool's events pass one by one, renumbered, and no secret is in an echo, the log or a recording."""
     backend.play(streams)
     approval = {"type": "mcp_approval_response", "approval_request_id": "mcpr_0", "approve": True}
@@ -129,7 +127,7 @@ async def says_hello(answer: Answer) -> None:
 
 
 @pytest.mark.slow
-def test_a_tool_that_the_backend_does_not_get_is_named(backend: RawBackend) -> None:
+def test_dropped_tool_is_reported(backend: RawBackend) -> None:
     """A hosted tool alone passes unchanged; next to a function it is dropped and reported, or refused with a hint."""
     backend.play(says_hello)
     alone = json.dumps({"model": "m", "input": "hi", "tools": [SERVER], "tool_choice": "required"}).encode()

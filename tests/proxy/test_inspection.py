@@ -103,13 +103,13 @@ def kinds(flows: Iterable[HTTPFlow]) -> list[str]:
 
 
 @pytest.mark.parametrize(("recipe", "found"), RECIPES)
-def test_filter_recipes(recorded: Path, recipe: str, found: list[str]) -> None:
+def test_documented_filters_find_their_flows(recorded: Path, recipe: str, found: list[str]) -> None:
     """Each filter of the page finds the documented flows, without the addon."""
     matches = flowfilter.parse(recipe)
     assert kinds(flow for flow in read(recorded) if matches(flow)) == found
 
 
-def test_a_filter_in_mitmdump(recorded: Path, tmp_path: Path) -> None:
+def test_mitmdump_accepts_a_filter(recorded: Path, tmp_path: Path) -> None:
     """mitmdump accepts the filter on its command line."""
     matching = tmp_path / "matching.flow"
     command = [sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"]
@@ -118,7 +118,7 @@ def test_a_filter_in_mitmdump(recorded: Path, tmp_path: Path) -> None:
     assert kinds(read(matching)) == found
 
 
-def test_readme_lists_the_recipes() -> None:
+def test_every_documented_filter_is_tested() -> None:
     """Each filter of the page is tested here."""
     section = (
         (ROOT / "addon" / "docs" / "inspect.md").read_text().split("<!-- inspect -->")[1].split("<!-- /inspect -->")[0]
@@ -128,7 +128,7 @@ def test_readme_lists_the_recipes() -> None:
     assert set(listed) <= {recipe for recipe, _ in RECIPES}
 
 
-def test_the_view_in_a_terminal(recorded: Path) -> None:
+def test_view_in_a_terminal(recorded: Path) -> None:
     """``mitmdump -nr FILE`` with the addon prints the view's pages instead of the bytes."""
     command = [sys.executable, "-c", "from mitmproxy.tools.main import mitmdump; mitmdump()"]
     printed = subprocess.run(
@@ -153,7 +153,7 @@ def test_the_view_in_a_terminal(recorded: Path) -> None:
     assert "▸ the tool catalog, folded: 1 tool" in printed
 
 
-def test_nothing_is_held_back(ask: Any) -> None:
+def test_recording_does_not_delay_a_stream(ask: Any) -> None:
     """While a stream is recorded, each delta reaches the client as soon as the backend has sent it."""
     with (
         TextBackend([says(*["word "] * 6, pause=0.3)]) as backend,

@@ -79,7 +79,7 @@ WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("way", WAYS)
-def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBackend) -> None:
+def test_only_undeclared_greeting_causes_second_round(way: str, api: str, line: Line, backend: TextBackend) -> None:
     """Streamed or not, over each API, only an undeclared greeting causes a second round."""
     rule, items, rounds = WAYS[way]
     both = []
@@ -95,7 +95,7 @@ def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBacke
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
-def test_what_the_backend_is_asked(api: str, line: Line, backend: TextBackend) -> None:
+def test_second_request_has_no_tools(api: str, line: Line, backend: TextBackend) -> None:
     """The second request is the client's own without its tools, streamed like the first."""
     backend.play(model(GREETING))
     line.post(f"/v1/{api}", body(api, stream=True, temperature=0.8))
@@ -107,7 +107,7 @@ def test_what_the_backend_is_asked(api: str, line: Line, backend: TextBackend) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat/completions", "messages"])
-def test_words_are_streamed_as_they_come(api: str, line: Line, backend: TextBackend) -> None:
+def test_text_of_second_round_is_streamed(api: str, line: Line, backend: TextBackend) -> None:
     """The client receives the text of the second round while it is written."""
     backend.play(model(GREETING, says("Forty", "-two", ".", pause=0.3)))
     received = list(arrivals(line.begin("POST", f"/v1/{api}", body(api, stream=True))))
@@ -130,7 +130,7 @@ def test_reasoning_is_not_withheld(line: Line, backend: TextBackend) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_leaves_stops_the_second_answer(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
+def test_disconnect_stops_second_round(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
     """If the client disconnects, the second round is stopped, and no more requests are sent."""
     backend.play(model(GREETING, says("Forty", ending="hang")))
     with Line(proxy.url) as line:
@@ -143,7 +143,7 @@ def test_a_client_that_leaves_stops_the_second_answer(stream: bool, proxy: Mitmd
 
 
 @pytest.mark.slow
-def test_a_client_that_does_not_read(backend: TextBackend, proxy: Mitmdump) -> None:
+def test_second_round_is_not_buffered(backend: TextBackend, proxy: Mitmdump) -> None:
     """If the client does not read, the second round is not buffered; once it reads, the text arrives completely."""
     long = ["many words " * 100] * 20_000
     backend.play(model(GREETING, says(*long)))
@@ -160,7 +160,7 @@ def test_a_client_that_does_not_read(backend: TextBackend, proxy: Mitmdump) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0, 1])
-def test_keep_alives_and_the_end_of_the_proxy(seconds: int, backend: TextBackend, tmp_path: Path) -> None:
+def test_keep_alives_and_stop_during_second_round(seconds: int, backend: TextBackend, tmp_path: Path) -> None:
     """A stream that waits for the second round sends keep-alives, and the proxy can stop meanwhile."""
     script = tmp_path / "short.py"
     script.write_text("from toolsim.proxy.addon import ToolSim\n\naddons = [ToolSim(keepalive=0.2)]\n")
@@ -185,7 +185,7 @@ def test_keep_alives_and_the_end_of_the_proxy(seconds: int, backend: TextBackend
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
-def test_stored_answers_hold_the_words(stream: bool, backend: TextBackend) -> None:
+def test_stored_answer_contains_replacement_text(stream: bool, backend: TextBackend) -> None:
     """The stored answer contains the text that replaced the call, and the second round is not stored."""
     with Mitmdump(backend.url, toolsim_store="memory", toolsim_backend="chat") as proxy, Line(proxy.url) as line:
         backend.play(model(GREETING))
@@ -206,7 +206,7 @@ def test_stored_answers_hold_the_words(stream: bool, backend: TextBackend) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
-def test_nobody_asks_if_the_bounds_or_the_operator_forbid_it(stream: bool, backend: TextBackend) -> None:
+def test_limit_option_or_profile_forbids_second_round(stream: bool, backend: TextBackend) -> None:
     """If the round limit, the option or the profile forbids a second round, the client receives the model's answer."""
     for options in ({"toolsim_max_rounds": 1}, {"toolsim_second_opinion": "off"}, {"toolsim_profiles": "strict-tags"}):
         with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:
@@ -219,7 +219,7 @@ def test_nobody_asks_if_the_bounds_or_the_operator_forbid_it(stream: bool, backe
 @pytest.mark.slow
 @pytest.mark.parametrize("option", [{"toolsim_retry": 1}, {"toolsim_second_opinion": "on"}])
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_answer_in_rounds_is_asked_for_too(stream: bool, option: dict[str, Any], backend: TextBackend) -> None:
+def test_answer_in_rounds_is_replaced_too(stream: bool, option: dict[str, Any], backend: TextBackend) -> None:
     """An undeclared call is also replaced with text if other options already process the answer in rounds."""
     with Mitmdump(backend.url, **option) as proxy, Line(proxy.url) as line:
         backend.play(model(GREETING))
@@ -230,7 +230,7 @@ def test_an_answer_in_rounds_is_asked_for_too(stream: bool, option: dict[str, An
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_is_recorded(stream: bool, backend: TextBackend, tmp_path: Path) -> None:
+def test_both_rounds_are_recorded(stream: bool, backend: TextBackend, tmp_path: Path) -> None:
     """The report names the undeclared call, and both rounds are recorded as flows that replay without a difference."""
     folder = tmp_path / "captured"
     arguments = ["-w", str(tmp_path / "flows")]
@@ -259,7 +259,7 @@ def test_what_is_recorded(stream: bool, backend: TextBackend, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_what_is_recorded_of_rounds(backend: TextBackend, tmp_path: Path) -> None:
+def test_recorded_first_round_ends_at_the_second(backend: TextBackend, tmp_path: Path) -> None:
     """A recorded first round ends where the second one begins, and replays without a difference."""
     with Mitmdump(backend.url, toolsim_retry=1, toolsim_capture=str(tmp_path)) as proxy, Line(proxy.url) as line:
         for stream in (False, True):
@@ -273,7 +273,7 @@ def test_what_is_recorded_of_rounds(backend: TextBackend, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_built_in_backend(tmp_path: Path) -> None:
+def test_built_in_backend(tmp_path: Path) -> None:
     """An undeclared call of a built-in backend is also replaced with text."""
     script = tmp_path / "greets.py"
     script.write_text(GREETS)
@@ -286,7 +286,7 @@ def test_a_built_in_backend(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
-def test_http2_clients(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
+def test_http2_streams_receive_text(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
     """Each stream of an HTTP/2 connection receives the text, and the connection stays open."""
     backend.play(model(GREETING))
     for answer in curl(proxy, body("chat/completions", stream=stream), 3):
@@ -296,7 +296,7 @@ def test_http2_clients(stream: bool, proxy: Mitmdump, backend: TextBackend) -> N
 
 
 @pytest.mark.slow
-def test_an_http2_client_that_resets_its_stream(proxy: Mitmdump, backend: TextBackend) -> None:
+def test_http2_reset_ends_only_its_stream(proxy: Mitmdump, backend: TextBackend) -> None:
     """If an HTTP/2 client resets its stream, only that stream and its second round end."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -335,7 +335,7 @@ def test_an_http2_client_that_resets_its_stream(proxy: Mitmdump, backend: TextBa
 
 
 @pytest.mark.slow
-def test_a_backend_that_goes_meanwhile(ask: Any) -> None:
+def test_backend_disconnects_after_first_answer(ask: Any) -> None:
     """Whatever the backend does after the end of its first answer, the client receives the text."""
 
     def ends(how: str) -> Behaviour:
@@ -370,7 +370,7 @@ def test_a_backend_that_goes_meanwhile(ask: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_passes_is_the_same_to_the_byte(stream: bool, backend: TextBackend) -> None:
+def test_prose_and_other_json_pass_unchanged(stream: bool, backend: TextBackend) -> None:
     """Prose and other JSON are the same with and without the option, apart from the boundaries of deltas."""
     texts = ["Hello!", f"{GREETING} so", '{"name": "Ada", "age": 36}', "```json\n[1]\n```", f"Hm. {GREETING}"]
     answers = []

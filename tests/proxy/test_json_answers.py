@@ -91,7 +91,7 @@ WAYS: dict[str, tuple[Rule, str | None, int]] = {
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("served", APIS)
-def test_what_the_client_gets(
+def test_answers_are_equal_streamed_or_not(
     served: ApiName, api: ApiName, way: str, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
     """Streamed and non-streamed answers are equal over each pair of APIs: the required JSON, or an error."""
@@ -115,7 +115,7 @@ def test_what_the_client_gets(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
-def test_a_backend_that_obeys_is_not_touched(
+def test_compliant_answer_passes_byte_for_byte(
     api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
     """If the backend complies, request and answer pass byte for byte, streamed or not."""
@@ -136,7 +136,9 @@ def test_a_backend_that_obeys_is_not_touched(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("api", "stream"), [*product(APIS, (False, True))])
-def test_is_remembered(api: ApiName, stream: bool, proxies: dict[ApiName, Mitmdump], backend: TextBackend) -> None:
+def test_failure_to_comply_is_remembered(
+    api: ApiName, stream: bool, proxies: dict[ApiName, Mitmdump], backend: TextBackend
+) -> None:
     """Once a backend has failed to comply, later prompts for that model contain the requirement."""
     for name, rounds in ((f"forgets {api} {stream}", 2), (f"forgets {api} {stream}", 1)):
         backend.play(model(says(PROSE), says(RIGHT)), chunk_size=5)
@@ -151,7 +153,7 @@ def test_is_remembered(api: ApiName, stream: bool, proxies: dict[ApiName, Mitmdu
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat", "responses"])
-def test_a_format_that_the_backend_has_no_field_for(
+def test_format_without_a_field_is_in_the_prompt(
     api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
     """The Messages API has no field for the json_object format, so the first prompt contains the requirement."""
@@ -166,7 +168,7 @@ def test_a_format_that_the_backend_has_no_field_for(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
-def test_an_answer_that_turns_wrong_ends_with_an_error(
+def test_json_that_becomes_invalid_ends_with_an_error(
     api: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend
 ) -> None:
     """If JSON turns out to be invalid after part of it has been sent, the stream ends with an error."""
@@ -177,7 +179,7 @@ def test_an_answer_that_turns_wrong_ends_with_an_error(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("api", "stream"), [*product(APIS, (False, True))])
-def test_asks_again_within_the_limit(api: ApiName, stream: bool, backend: TextBackend) -> None:
+def test_retries_stay_within_the_limit(api: ApiName, stream: bool, backend: TextBackend) -> None:
     """With ``toolsim_retry``, a model that does not comply with its prompt is retried, and receives its own answer."""
     with Mitmdump(backend.url, toolsim_backend=api, toolsim_retry=2) as proxy:
         backend.play([says(PROSE), says(WRONG), says(RIGHT)], chunk_size=5)
@@ -196,7 +198,7 @@ def test_asks_again_within_the_limit(api: ApiName, stream: bool, backend: TextBa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("served", ["chat", "responses"])
-def test_a_stored_answer_is_the_right_one(served: ApiName, backend: TextBackend) -> None:
+def test_stored_answer_equals_sent_answer(served: ApiName, backend: TextBackend) -> None:
     """The stored answer is the one that the client received, streamed or not."""
     with Mitmdump(backend.url, toolsim_backend=served, toolsim_store="memory") as proxy:
         for stream in (False, True):
@@ -215,7 +217,7 @@ def test_a_stored_answer_is_the_right_one(served: ApiName, backend: TextBackend)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("served", ["chat", "responses"])
-def test_over_a_websocket(served: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend) -> None:
+def test_json_answer_over_websocket(served: ApiName, proxies: dict[ApiName, Mitmdump], backend: TextBackend) -> None:
     """A request over a WebSocket connection also receives the required JSON or an error."""
     client = pytest.importorskip("websockets.sync.client", reason="needs the extra [clients]")
     for told, expected in ((says(RIGHT), "response.completed"), (says(PROSE), "response.failed")):

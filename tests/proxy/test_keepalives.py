@@ -115,7 +115,7 @@ async def called(answer: Answer) -> None:
 
 @pytest.mark.parametrize("api", PATHS)
 @pytest.mark.parametrize("play", [late_head, late_body, late_whole])
-def test_no_client_waits_in_silence(api: str, play: Play, backend: RawBackend, line: Line) -> None:
+def test_keep_alives_while_the_backend_is_silent(api: str, play: Play, backend: RawBackend, line: Line) -> None:
     """While the backend is silent, the client receives keep-alives of its API, and finally a single answer."""
     backend.play(play)
     status, data = asked(line, api)
@@ -127,7 +127,7 @@ def test_no_client_waits_in_silence(api: str, play: Play, backend: RawBackend, l
 
 
 @pytest.mark.parametrize("api", PATHS)
-def test_a_late_error_is_the_event_of_its_api(api: str, backend: RawBackend, line: Line) -> None:
+def test_late_error_becomes_an_event(api: str, backend: RawBackend, line: Line) -> None:
     """An error after an early 200 becomes an event of the client's API, with the backend's message and code."""
 
     async def fails(answer: Answer) -> None:
@@ -151,7 +151,7 @@ async def called_at_once(answer: Answer) -> None:
 
 
 @pytest.mark.parametrize("api", PATHS)
-def test_a_client_that_leaves_before_the_head(api: str, backend: RawBackend, impatient: Path) -> None:
+def test_disconnect_before_headers_stops_the_backend(api: str, backend: RawBackend, impatient: Path) -> None:
     """If the client disconnects before the backend's headers, the backend is stopped, and the next turn works."""
     left = threading.Event()
 
@@ -181,7 +181,7 @@ def test_a_client_that_leaves_before_the_head(api: str, backend: RawBackend, imp
 
 
 @pytest.mark.parametrize("api", PATHS)
-def test_a_backend_that_dies_late(api: str, backend: RawBackend, line: Line) -> None:
+def test_late_broken_connection_becomes_an_event(api: str, backend: RawBackend, line: Line) -> None:
     """A connection that breaks before the backend's headers becomes an error event after an early 200."""
 
     async def dies(answer: Answer) -> None:
@@ -194,7 +194,7 @@ def test_a_backend_that_dies_late(api: str, backend: RawBackend, line: Line) -> 
     assert b"The backend did not answer" in data
 
 
-def test_an_early_error_keeps_its_status(backend: RawBackend, line: Line) -> None:
+def test_early_error_keeps_its_status(backend: RawBackend, line: Line) -> None:
     """An error that arrives before the first keep-alive is an HTTP error with the backend's status."""
 
     async def refuses(answer: Answer) -> None:
@@ -204,7 +204,7 @@ def test_an_early_error_keeps_its_status(backend: RawBackend, line: Line) -> Non
     assert asked(line, "chat")[0] == 429
 
 
-def test_a_refused_path_after_an_early_head(impatient: Path) -> None:
+def test_refused_path_after_early_headers(impatient: Path) -> None:
     """After a refused path, the request is sent in the next API, and its answer continues the stream that has begun."""
 
     async def slow_404(answer: Answer) -> None:
@@ -225,7 +225,7 @@ def test_a_refused_path_after_an_early_head(impatient: Path) -> None:
         assert b"event: response.completed" in data
 
 
-def test_a_whole_answer_has_no_early_head(backend: RawBackend, line: Line) -> None:
+def test_non_streamed_answer_has_no_early_headers(backend: RawBackend, line: Line) -> None:
     """A non-streamed answer has no keep-alives, so its headers are not sent early."""
 
     async def late(answer: Answer) -> None:
@@ -237,7 +237,7 @@ def test_a_whole_answer_has_no_early_head(backend: RawBackend, line: Line) -> No
     assert reply.json()["choices"][0]["message"]["tool_calls"]
 
 
-def test_a_late_first_round(backend: RawBackend, impatient: Path) -> None:
+def test_late_error_of_a_first_round(backend: RawBackend, impatient: Path) -> None:
     """A stream that can take several rounds also begins early, and an error of its first round is an event."""
     with (
         Mitmdump(backend.url, script=impatient, toolsim_backend="chat", toolsim_retry=1) as proxy,
@@ -258,7 +258,7 @@ def test_a_late_first_round(backend: RawBackend, impatient: Path) -> None:
         assert (status, b"too hot" in data) == (200, True)
 
 
-def test_without_tools_bytes_pass(backend: RawBackend, impatient: Path) -> None:
+def test_stream_without_tools_passes_byte_for_byte(backend: RawBackend, impatient: Path) -> None:
     """A stream without tools passes byte for byte, including comments."""
 
     async def comments(answer: Answer) -> None:

@@ -84,7 +84,7 @@ def test_removed_script_leaves_a_plain_proxy(script: Path, backend: RawBackend, 
         assert b'"tools"' in backend.asked[-1].body
 
 
-def test_predecessors_flags(backend: RawBackend, ask: Any) -> None:
+def test_predecessors_variables_set_defaults(backend: RawBackend, ask: Any) -> None:
     """The predecessor's environment variables set defaults; a warning names an invalid variable."""
     environment = {"PROXY_OUTPUT_MODE": "obsidian-xml", "PROXY_TOOL_BLOCK_MAX": "many", "PROXY_STOP_AFTER_TOOLS": "1"}
     backend.play(stream_of("Hi ", CALL, " tail"))
@@ -100,7 +100,7 @@ BAD_OPTIONS = {"toolsim_backend": "gpt", "toolsim_upstream": "127.0.0.1:80", "to
 
 
 @pytest.mark.parametrize("name", BAD_OPTIONS)
-def test_bad_option_ends_the_start(name: str) -> None:
+def test_invalid_option_stops_the_start(name: str) -> None:
     """mitmdump exits if an option has an invalid value, with a line that names the option."""
     proxy = Mitmdump("http://127.0.0.1:9", **{name: BAD_OPTIONS[name]})
     assert proxy.exit_code() == 1

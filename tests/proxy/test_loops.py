@@ -56,7 +56,7 @@ def body(api: ApiName, outputs: list[str], *, stream: bool = False) -> dict[str,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("api", "served"), [*product(APIS, APIS)])
-def test_what_a_loop_leads_to(api: ApiName, served: ApiName, backend: TextBackend) -> None:
+def test_repetitions_add_a_hint_then_end(api: ApiName, served: ApiName, backend: TextBackend) -> None:
     """The third repetition adds a hint at a fixed position; the sixth is answered without the model."""
     with Mitmdump(backend.url, toolsim_backend=served) as proxy, Line(proxy.url) as line:
         prompts: list[str] = []
@@ -86,7 +86,7 @@ def test_what_a_loop_leads_to(api: ApiName, served: ApiName, backend: TextBacken
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{"toolsim_mode": "native"}, {"toolsim_retry": 1}, {"toolsim_loop_limit": 0}])
 @pytest.mark.parametrize("api", APIS)
-def test_other_ways(api: ApiName, options: dict[str, Any], backend: TextBackend) -> None:
+def test_loop_ends_with_native_tools_and_retries(api: ApiName, options: dict[str, Any], backend: TextBackend) -> None:
     """A loop also ends with native tools and with retries, but never if the limit is 0."""
     with Mitmdump(backend.url, toolsim_backend=api, **options) as proxy, Line(proxy.url) as line:
         for stream in (False, True):

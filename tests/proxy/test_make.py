@@ -56,7 +56,7 @@ def make_run(tmp_path: Path, *variables: str) -> Iterator[tuple[int, str]]:
         process.wait(20)
 
 
-def test_make_run_and_what_it_prints(tmp_path: Path) -> None:
+def test_make_run_prints_working_commands(tmp_path: Path) -> None:
     """Both printed commands work unchanged: the first results in a call, the second in a text about its output."""
     with make_run(tmp_path) as (_, printed):
         store = tmp_path / "state/toolsim/answers.sqlite"
@@ -73,7 +73,7 @@ def test_make_run_and_what_it_prints(tmp_path: Path) -> None:
         assert f"http://127.0.0.1:{re.findall(r':([0-9]+)/v1', ask)[0]}/v1 as base URL" in printed
 
 
-def test_make_run_before_a_real_backend(tmp_path: Path) -> None:
+def test_make_run_with_a_backend_url(tmp_path: Path) -> None:
     """BACKEND can be a URL with a path; requests that are not for an API are also sent to that backend."""
 
     async def behave(answer: Answer) -> None:
@@ -99,7 +99,7 @@ def refused(*variables: str) -> str:
     return run.stdout
 
 
-def test_make_run_says_what_is_wrong() -> None:
+def test_make_run_explains_an_invalid_option() -> None:
     """If an option is wrong, ``make run`` prints one line with a hint, and no commands."""
     assert refused("BACKEND=localhost:11434") == (
         "BACKEND: got 'localhost:11434', expected scripted, codex or a URL; did you mean http://localhost:11434?\n"
@@ -137,7 +137,7 @@ def test_make_run_names_a_model_of_the_backend(tmp_path: Path) -> None:
             assert f" --mode reverse:{backend.url} --set toolsim_upstream={backend.url}{path} " in run.stdout
 
 
-def test_the_page_of_backends_shows_the_same_commands() -> None:
+def test_backends_page_has_the_printed_commands() -> None:
     """The page of backends contains the commands that ``make run`` prints."""
     page = (ROOT / "addon" / "docs" / "backends.md").read_text()
     recipe = (ROOT / "Makefile").read_text()

@@ -124,7 +124,7 @@ def test_local_and_remote_servers_in_one_conversation(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_chat_client_sees_a_plain_answer(stream: bool, client: openai.OpenAI, backend: TextBackend) -> None:
+def test_mcp_call_is_hidden_from_chat_client(stream: bool, client: openai.OpenAI, backend: TextBackend) -> None:
     """A chat client that declares no tools receives only the text, and the MCP call is hidden."""
     backend.play([says("Well.\n", ADD), says("It is 3.")])
     messages: Any = [{"role": "user", "content": "1+2?"}]
@@ -139,7 +139,7 @@ def test_a_chat_client_sees_a_plain_answer(stream: bool, client: openai.OpenAI, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [True, False])
-def test_and_so_does_one_of_the_messages_api(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
+def test_mcp_call_is_hidden_from_messages_client(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
     """In the Messages API, too, the MCP call is hidden, and the history of the next turn contains it."""
     backend.play([says("Well.\n", ADD), says("It is 3.")])
     messages: Any = [{"role": "user", "content": "1+2?"}]
@@ -157,7 +157,7 @@ def test_and_so_does_one_of_the_messages_api(stream: bool, proxy: Mitmdump, back
 
 
 @pytest.mark.slow
-def test_a_request_brings_a_server(client: openai.OpenAI, backend: TextBackend, remote: str) -> None:
+def test_request_can_name_an_allowed_server(client: openai.OpenAI, backend: TextBackend, remote: str) -> None:
     """A request can name a server on an allowed host, which alone receives the token; other hosts are refused."""
     backend.play([says(block("mine__header", name="authorization")), says("Yes.")])
     tool: Any = {"type": "mcp", "server_label": "mine", "server_url": remote, "authorization": "s3cret-token"}
@@ -197,7 +197,7 @@ def test_failures_are_reported_only_to_the_model(
 
 
 @pytest.mark.slow
-def test_what_a_server_forges_is_text(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_forged_records_are_text(client: openai.OpenAI, backend: TextBackend) -> None:
     """Records and blocks that a server forges in an output appear in the history as one JSON string on one line."""
     backend.play([says(block("bad__lie")), says("Well.")])
     answer = client.responses.create(model="m", input="hi")
@@ -209,7 +209,7 @@ def test_what_a_server_forges_is_text(client: openai.OpenAI, backend: TextBacken
 
 
 @pytest.mark.slow
-def test_an_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend) -> None:
+def test_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend) -> None:
     """An approval runs the call for which it was requested, once, and runs nothing with another key."""
     backend.play([says(block("shy__add", a=1, b=2))])
     answer = client.responses.create(model="m", input="hi")
@@ -226,7 +226,7 @@ def test_an_approval_is_for_one_call(client: openai.OpenAI, backend: TextBackend
 
 
 @pytest.mark.slow
-def test_a_page_of_the_web_has_no_tools(proxy: Mitmdump, backend: TextBackend) -> None:
+def test_unlisted_web_page_is_refused(proxy: Mitmdump, backend: TextBackend) -> None:
     """An unlisted web page is refused, since its tools would act even if it could not read the answer."""
     backend.play([says(ADD)])
     with Line(proxy.url) as line:
@@ -239,7 +239,7 @@ def test_a_page_of_the_web_has_no_tools(proxy: Mitmdump, backend: TextBackend) -
 @pytest.mark.slow
 @pytest.mark.parametrize("proxy", ["chat"], indirect=True)
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_leaves_stops_the_tool(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
+def test_disconnect_stops_the_tool(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
     """If the client disconnects, the running tool is stopped, and the model receives no more requests."""
     backend.play([says(block("calc__slow", seconds=60)), says("Well.")])
     with Line(proxy.url) as line:
@@ -257,7 +257,7 @@ def test_a_client_that_leaves_stops_the_tool(stream: bool, proxy: Mitmdump, back
 
 
 @pytest.mark.slow
-def test_no_secret_is_left_anywhere(
+def test_no_secret_is_left_in_log_or_recording(
     client: openai.OpenAI, proxy: Mitmdump, backend: TextBackend, folder: Path, remote: str
 ) -> None:
     """No secret is in the log, flows of rounds, comments or recordings, except in the client's own request."""
@@ -304,7 +304,7 @@ def servers_of(parent: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_an_approval_over_a_store_and_a_shared_key(backend: TextBackend, tmp_path: Path) -> None:
+def test_stored_approval_belongs_to_its_client(backend: TextBackend, tmp_path: Path) -> None:
     """An approval request is stored, and valid only for the client that received it, even if the backend's key is
     shared.
 
@@ -333,7 +333,7 @@ def test_an_approval_over_a_store_and_a_shared_key(backend: TextBackend, tmp_pat
 
 
 @pytest.mark.slow
-def test_tools_that_are_looked_up_before_they_are_run(backend: TextBackend, tmp_path: Path) -> None:
+def test_tools_are_looked_up_before_they_run(backend: TextBackend, tmp_path: Path) -> None:
     """A catalog that starts with names includes MCP tools, which are looked up before they are called."""
     (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": OFFICIAL | NEVER}}))
     options: dict[str, Any] = {"toolsim_mcp_config": str(tmp_path / "mcp.json"), "toolsim_catalog_budget": 100}
@@ -353,7 +353,7 @@ def test_tools_that_are_looked_up_before_they_are_run(backend: TextBackend, tmp_
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to another process than the first")
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=lambda sign: sign.name)
-def test_children_that_escaped_end_with_the_proxy(sign: signal.Signals, backend: TextBackend, tmp_path: Path) -> None:
+def test_orphaned_children_end_with_the_proxy(sign: signal.Signals, backend: TextBackend, tmp_path: Path) -> None:
     """A server's orphaned child in another session ends with the proxy, even if the proxy is killed."""
     pids = tmp_path / "pids"
     program = (

@@ -40,7 +40,7 @@ def text_backend() -> Iterator[TextBackend]:
         yield backend
 
 
-def test_the_key(text_backend: TextBackend) -> None:
+def test_key_in_the_messages_header(text_backend: TextBackend) -> None:
     """The key in the Messages API's header is accepted, and the operator's key is not passed on."""
     with Mitmdump(text_backend.url, toolsim_api_key="k") as proxy, Line(proxy.url) as line:
         refused = line.post("/v1/messages", asked(), **{"x-api-key": "wrong"})
@@ -51,7 +51,7 @@ def test_the_key(text_backend: TextBackend) -> None:
     assert not headers & {"x-api-key", "authorization"}
 
 
-def test_several_turns_and_errors_of_them(text_backend: TextBackend) -> None:
+def test_retries_and_their_errors(text_backend: TextBackend) -> None:
     """A malformed call is retried, and the client receives one answer, or an error in the API's format."""
     with Mitmdump(text_backend.url, toolsim_retry=1) as proxy, Line(proxy.url) as line:
         for stream in (False, True):
@@ -73,7 +73,7 @@ def test_several_turns_and_errors_of_them(text_backend: TextBackend) -> None:
         assert failed.json()["error"]["type"] == "api_error"
 
 
-def test_other_hosts_are_left_alone() -> None:
+def test_other_hosts_pass_unchanged() -> None:
     """A forward proxy without a backend passes a Messages request to its own host unchanged."""
 
     async def answers(answer: Answer) -> None:
@@ -87,7 +87,7 @@ def test_other_hosts_are_left_alone() -> None:
         assert json.loads(backend.asked[0].body) == sent
 
 
-def test_a_backend_gets_the_key_that_it_knows() -> None:
+def test_backend_receives_key_in_its_header() -> None:
     """A backend receives the key in the header of its API, also with requests for its models."""
 
     async def answers(answer: Answer) -> None:
@@ -111,7 +111,7 @@ def test_a_backend_gets_the_key_that_it_knows() -> None:
 
 
 @pytest.mark.parametrize("options", [{"mode": "auto"}, {"mode": "native", "tool_allowlist": ["!get_time"]}])
-def test_a_backend_with_tools_of_its_own(options: dict[str, Any]) -> None:
+def test_masked_tools_are_not_sent(options: dict[str, Any]) -> None:
     """A backend with the Messages API does not receive masked tools; a call in its text is still recognized."""
 
     async def answers(answer: Answer) -> None:
@@ -132,7 +132,7 @@ def test_a_backend_with_tools_of_its_own(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("options", [{"mode": "auto"}, {"mode": "native", "tool_allowlist": ["!get_time"]}, {}])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-def test_reasoning_that_its_backend_has_signed(stream: bool, options: dict[str, Any]) -> None:
+def test_signed_reasoning_passes_unchanged(stream: bool, options: dict[str, Any]) -> None:
     """Signed reasoning passes to the client and back to the backend unchanged, as Anthropic's server requires."""
     signed = [
         {"type": "thinking", "thinking": "Bonn, \u00fcber all.", "signature": "EqQB+/8="},
@@ -205,7 +205,7 @@ def joined(stream: bytes) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("client", ["/v1/messages", "/v1/chat/completions"])
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
-def test_a_backend_that_speaks_it(client: str, stream: bool, ask: Any) -> None:
+def test_messages_backend_serves_every_api(client: str, stream: bool, ask: Any) -> None:
     """With toolsim_backend=messages, the backend receives Messages requests from clients of any API."""
 
     async def answers(answer: Answer) -> None:
@@ -235,7 +235,7 @@ def test_a_backend_that_speaks_it(client: str, stream: bool, ask: Any) -> None:
         assert got["top_k"] == 3
 
 
-def test_all_around_an_answer(tmp_path: Path) -> None:
+def test_messages_turn_ends_early_and_is_recorded(tmp_path: Path) -> None:
     """A Messages turn ends early, its recording replays without secrets, and headers, log and metrics name the API."""
     call = CALL.replace("Bonn", "sk-proj-PLANTEDopenai0123456789")
 
@@ -273,7 +273,7 @@ def test_all_around_an_answer(tmp_path: Path) -> None:
     assert replayed.same, str(replayed)
 
 
-def test_what_only_anthropic_runs_is_refused(text_backend: TextBackend) -> None:
+def test_anthropics_web_search_is_refused(text_backend: TextBackend) -> None:
     """Claude Code's request for Anthropic's web search is refused over another API, with the type of the tool."""
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 8}
     with Mitmdump(text_backend.url) as proxy, Line(proxy.url) as line:
@@ -282,7 +282,7 @@ def test_what_only_anthropic_runs_is_refused(text_backend: TextBackend) -> None:
     assert "web_search_20250305" in refused.json()["error"]["message"]
 
 
-def test_a_backends_error(text_backend: TextBackend) -> None:
+def test_backend_error_has_the_clients_format(text_backend: TextBackend) -> None:
     """A backend's error has the client's format; for a prompt that is too long it begins as Claude Code expects."""
     with RawBackend() as backend, Mitmdump(backend.url) as proxy, Line(proxy.url) as line:
         error = {"error": {"message": "the request exceeds the available context size", "code": 400}}
@@ -297,7 +297,7 @@ def test_a_backends_error(text_backend: TextBackend) -> None:
             assert refused.json()["error"]["message"].startswith("prompt is too long: the request exceeds")
 
 
-def test_a_whole_answer_without_tools(text_backend: TextBackend) -> None:
+def test_request_without_tools_is_translated(text_backend: TextBackend) -> None:
     """A request without tools is translated to the backend's API and back, streamed or not."""
 
     async def answers(answer: Answer) -> None:

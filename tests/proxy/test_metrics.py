@@ -74,7 +74,7 @@ def backend() -> Iterator[TextBackend]:
 
 
 @pytest.mark.parametrize("labels", ["", "model,tool"])
-def test_promtool_finds_nothing(backend: TextBackend, labels: str) -> None:
+def test_promtool_finds_no_problems(backend: TextBackend, labels: str) -> None:
     """promtool finds no problems before the first event and after many, and the configured labels are present."""
     with Mitmdump(backend.url, toolsim_metrics_labels=labels) as proxy, Line(proxy.url) as line:
         before = scrape(line)
@@ -156,7 +156,7 @@ def queries() -> list[tuple[str, str]]:
     ]
 
 
-def test_each_query_of_the_dashboard_has_an_answer(backend: TextBackend, tmp_path: Path) -> None:
+def test_no_dashboard_panel_is_empty(backend: TextBackend, tmp_path: Path) -> None:
     """With real turns, no panel of the dashboard is empty or shows NaN, and each metric has a panel."""
     profiles = tmp_path / "profiles"
     profiles.mkdir()
@@ -190,7 +190,7 @@ def test_each_query_of_the_dashboard_has_an_answer(backend: TextBackend, tmp_pat
     assert {sample["metric"]["code"]: sample["value"][1] for sample in errors} == {"http_429": "8"}
 
 
-def test_the_variables_and_panels_of_the_dashboard() -> None:
+def test_dashboard_variables_and_panel_ids() -> None:
     """The queries use exactly the variables that the dashboard declares, and panel ids are unique."""
     board = json.loads(DASHBOARD.read_text())
     declared = {variable["name"] for variable in board["templating"]["list"]}

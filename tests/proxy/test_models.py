@@ -125,7 +125,7 @@ def test_each_model_has_its_backend(
         assert "sk-small" not in log
 
 
-def test_bytes_pass_without_another_name(file: Path, server: TextBackend) -> None:
+def test_unrenamed_request_passes_byte_for_byte(file: Path, server: TextBackend) -> None:
     """A request without tools passes byte for byte to a backend of the client's API, if the model is not renamed."""
     server.play([says("Sunny.")])
     body = b'{ "input" : "Hi",\n "model":"gpt-5" , "stream":true}'
@@ -137,7 +137,7 @@ def test_bytes_pass_without_another_name(file: Path, server: TextBackend) -> Non
 
 
 @pytest.mark.parametrize("client", APIS)
-def test_an_unknown_model(file: Path, small: TextBackend, server: TextBackend, client: str) -> None:
+def test_unknown_model_is_a_404(file: Path, small: TextBackend, server: TextBackend, client: str) -> None:
     """Without a default backend, an unknown model results in a 404 in the client's format that lists the models."""
     with proxied(file) as (_, line):
         for stream in (False, True):
@@ -158,7 +158,7 @@ def test_an_unknown_model(file: Path, small: TextBackend, server: TextBackend, c
 
 
 @pytest.mark.parametrize("way", ["reverse", "upstream", "scripted"])
-def test_a_default_backend(file: Path, small: TextBackend, server: TextBackend, way: str) -> None:
+def test_default_backend(file: Path, small: TextBackend, server: TextBackend, way: str) -> None:
     """The default backend receives requests for all other models or without a model; its key is sent only to it."""
     options: dict[str, Any] = {"toolsim_upstream_key": "sk-default"}
     options |= {"toolsim_upstream": f"{server.url}/v1"} if way == "upstream" else {}
@@ -184,7 +184,9 @@ def test_a_default_backend(file: Path, small: TextBackend, server: TextBackend, 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("client", APIS)
-def test_all_requests_of_a_turn(file: Path, small: TextBackend, server: TextBackend, client: str, stream: bool) -> None:
+def test_all_rounds_go_to_the_same_backend(
+    file: Path, small: TextBackend, server: TextBackend, client: str, stream: bool
+) -> None:
     """Retries, second opinions and plain-text rounds go to the same backend, under its name for the model."""
     greeting = '{"name": "greet", "arguments": {"message": "Hello!"}}'
     required = {"type": "any"} if client == "messages" else "required"
@@ -204,7 +206,7 @@ def test_all_requests_of_a_turn(file: Path, small: TextBackend, server: TextBack
     assert server.exchanges == []
 
 
-def test_what_a_backend_rejects(file: Path, small: TextBackend, server: TextBackend) -> None:
+def test_rejected_features_are_per_backend_and_model(file: Path, small: TextBackend, server: TextBackend) -> None:
     """A rejected feature is remembered per backend and model, regardless of the client's name for the model."""
 
     def rule(exchange: Exchange) -> Any:
@@ -227,7 +229,9 @@ def test_what_a_backend_rejects(file: Path, small: TextBackend, server: TextBack
 
 
 @pytest.mark.parametrize("renamed", [False, True])
-def test_counts_and_compaction(file: Path, small: TextBackend, server: TextBackend, renamed: bool) -> None:
+def test_counts_and_compaction_use_the_models_backend(
+    file: Path, small: TextBackend, server: TextBackend, renamed: bool
+) -> None:
     """Token counts and compaction use the backend of the request's model."""
     name = f'model = "{QWEN}"' if renamed else ""
     write(file, f'[[models]]\nnames = "big"\nurl = "{server.url}/v1"\n{name}\n')
@@ -247,7 +251,7 @@ def test_counts_and_compaction(file: Path, small: TextBackend, server: TextBacke
     assert [body["model"] for body in asked] == [QWEN if renamed else "big"] * 2
 
 
-def test_profiles_are_those_of_the_backends_model(file: Path, small: TextBackend, tmp_path: Path) -> None:
+def test_profile_follows_the_backends_model_name(file: Path, small: TextBackend, tmp_path: Path) -> None:
     """The profile is selected by the backend's name for the model."""
     folder = tmp_path / "profiles"
     folder.mkdir()
@@ -259,7 +263,7 @@ def test_profiles_are_those_of_the_backends_model(file: Path, small: TextBackend
     assert "```typescript" in str(small.exchanges[0].transcript)
 
 
-def test_a_large_body(file: Path, small: TextBackend, server: TextBackend) -> None:
+def test_model_of_a_large_body_is_found(file: Path, small: TextBackend, server: TextBackend) -> None:
     """A worker finds the model of a large body after other keys of that name, and in a compressed body."""
     small.play([says(CALL)] * 2)
     body = request("chat", model="haiku")
@@ -292,7 +296,7 @@ def ended(line: Line, id: str, **headers: str) -> Any:
     return answer
 
 
-def test_stored_answers_belong_to_the_key(file: Path, small: TextBackend, server: TextBackend) -> None:
+def test_stored_answer_belongs_to_its_key(file: Path, small: TextBackend, server: TextBackend) -> None:
     """An answer of one model can be continued with another, but not with another key."""
     other = {"authorization": "Bearer others"}
     with proxied(file, toolsim_store="memory") as (_, line):
@@ -317,7 +321,7 @@ def test_stored_answers_belong_to_the_key(file: Path, small: TextBackend, server
     assert len(server.exchanges) == 1
 
 
-def test_a_websocket(file: Path, small: TextBackend, server: TextBackend) -> None:
+def test_websocket_requests_reach_their_backends(file: Path, small: TextBackend, server: TextBackend) -> None:
     """Each request on a WebSocket connection goes to the backend of its model; an unknown model is an error."""
     small.play([says(CALL)])
     server.play([says("Sunny.")])
@@ -353,7 +357,7 @@ def listed(line: Line, **headers: str) -> list[str]:
     return [model["id"] for model in line.request("GET", "/v1/models", **headers).json()["data"]]
 
 
-def test_the_list(file: Path, small: TextBackend, server: TextBackend) -> None:
+def test_model_list(file: Path, small: TextBackend, server: TextBackend) -> None:
     """The model list contains the literal names, and the backends' models that a pattern matches."""
     small.models, server.models = [QWEN, "haiku-x", "gpt-5-small"], ["gpt-5", "gpt-4", "haiku-y", "gpt-5-mini"]
     with proxied(file) as (_, line):
@@ -375,7 +379,7 @@ def test_the_list(file: Path, small: TextBackend, server: TextBackend) -> None:
         assert listed(line) == ["claude-haiku-4-5", "gpt-5", "gpt-5-mini", "text-model"]
 
 
-def test_a_list_without_backends(file: Path, small: TextBackend) -> None:
+def test_model_list_with_silent_backends(file: Path, small: TextBackend) -> None:
     """A backend that is silent or down delays the list only up to the time limit, and loses only its own models."""
     small.models = ["big-1"]
     with RawBackend() as silent:
@@ -391,7 +395,7 @@ def test_a_list_without_backends(file: Path, small: TextBackend) -> None:
             assert time.monotonic() - start < 6
 
 
-def test_a_list_that_leads_back(file: Path) -> None:
+def test_model_list_does_not_loop(file: Path) -> None:
     """A file that names the proxy itself as a backend does not make it list its own models endlessly."""
     with proxied(file) as (proxy, line):
         write(file, f'[[models]]\nnames = "a"\nurl = "{proxy.url}/v1"\n')
@@ -403,7 +407,7 @@ def test_a_list_that_leads_back(file: Path) -> None:
 # -- the file changes
 
 
-def test_a_broken_file_while_it_serves(file: Path, small: TextBackend, server: TextBackend) -> None:
+def test_broken_file_leaves_the_old_one_in_use(file: Path, small: TextBackend, server: TextBackend) -> None:
     """If the file is broken while serving, the old one stays in use, and the log reports the problem once."""
     small.play([says(*"Slowly, but surely.", pause=0.1), says(CALL), says(CALL)])
     with proxied(file) as (proxy, line), Line(proxy.url) as other:
@@ -425,7 +429,9 @@ def test_a_broken_file_while_it_serves(file: Path, small: TextBackend, server: T
 
 
 @pytest.mark.parametrize("client", APIS)
-def test_a_removed_pattern(file: Path, small: TextBackend, server: TextBackend, client: str) -> None:
+def test_turn_continues_after_pattern_is_removed(
+    file: Path, small: TextBackend, server: TextBackend, client: str
+) -> None:
     """A turn in progress continues with all its rounds at its backend after its pattern is removed from the file."""
     greeting = '{"name": "greet", "arguments": {"message": "Hello!"}}'
     small.play([says(*greeting, pause=0.02), says("Hel", "lo.")])
@@ -443,7 +449,7 @@ def test_a_removed_pattern(file: Path, small: TextBackend, server: TextBackend, 
     assert server.exchanges == []
 
 
-def test_many_streams_while_the_file_changes(file: Path, small: TextBackend, server: TextBackend) -> None:
+def test_streams_continue_while_the_file_changes(file: Path, small: TextBackend, server: TextBackend) -> None:
     """While the file changes repeatedly, each request is answered completely by a backend that its model had."""
     small.play(lambda exchange: says(*"small one", pause=0.01))
     server.play(lambda exchange: says(*"large one", pause=0.01))
@@ -489,7 +495,7 @@ def test_many_streams_while_the_file_changes(file: Path, small: TextBackend, ser
     assert {exchange.body["model"] for exchange in server.exchanges} == {"m"}
 
 
-def test_a_mistake_at_the_start(tmp_path: Path) -> None:
+def test_invalid_file_stops_the_start(tmp_path: Path) -> None:
     """With a mistake in the file, mitmdump does not start, and prints the file and line of the mistake."""
     file = write(tmp_path / "models.toml", '[[models]]\nnames = "a"\nurl = "localhost:1"\n')
     proxy = Mitmdump(None, toolsim_models=str(file))
@@ -498,7 +504,7 @@ def test_a_mistake_at_the_start(tmp_path: Path) -> None:
     assert line in proxy.log()
 
 
-def test_a_recorded_exchange(file: Path, small: TextBackend, tmp_path: Path) -> None:
+def test_recording_replays_without_the_file(file: Path, small: TextBackend, tmp_path: Path) -> None:
     """A recording of a renamed model can be replayed without the file."""
     small.play([says(CALL), says("Sunny.")] * 2)
     with proxied(file, toolsim_capture=str(tmp_path / "flows")) as (proxy, line):
@@ -514,7 +520,7 @@ def test_a_recorded_exchange(file: Path, small: TextBackend, tmp_path: Path) -> 
     assert b"clients-own" not in recorded
 
 
-def test_real_clients(file: Path, small: TextBackend, server: TextBackend) -> None:
+def test_sdks_use_one_base_url(file: Path, small: TextBackend, server: TextBackend) -> None:
     """The SDKs use one base URL for all models, and raise their own exceptions for an unknown model."""
     openai, anthropic = pytest.importorskip("openai"), pytest.importorskip("anthropic")
     small.play([says("Small.")] * 2)
@@ -534,7 +540,7 @@ def test_real_clients(file: Path, small: TextBackend, server: TextBackend) -> No
         assert [model.id for model in claude.models.list()] == ["claude-haiku-4-5"]
 
 
-def test_the_overview(file: Path, small: TextBackend) -> None:
+def test_overview_lists_the_models(file: Path, small: TextBackend) -> None:
     """The overview page names the file and lists the models."""
     with proxied(file, small.url) as (_, line):
         page = line.request("GET", "/toolsim/", accept="application/json").json()

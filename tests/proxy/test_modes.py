@@ -48,7 +48,7 @@ def test_scripted_backend_over_both_apis(host: str, stream: bool, scripted: Mitm
 
 
 @pytest.mark.parametrize("path", ["/other", "/v1/embeddings", "/favicon.ico"])
-def test_other_paths_of_the_listener(path: str, scripted: Mitmdump) -> None:
+def test_other_path_of_the_listener_is_a_404(path: str, scripted: Mitmdump) -> None:
     """A request to the listener for a path that is not an API's fails with 404 in the API's format."""
     with Line(scripted.url) as line:
         for method in ("GET", "POST"):
@@ -56,7 +56,7 @@ def test_other_paths_of_the_listener(path: str, scripted: Mitmdump) -> None:
             assert (reply.status, reply.json()["error"]["code"]) == (404, "not_found")
 
 
-def test_proxy_without_a_backend(ask: Any) -> None:
+def test_error_without_a_backend_names_options(ask: Any) -> None:
     """The error of a regular proxy without a backend names the options to set."""
     with Mitmdump() as proxy, Line(proxy.url) as line:
         reply = line.post("/v1/chat/completions", ask())
@@ -77,7 +77,9 @@ JOINS = [
 
 
 @pytest.mark.parametrize(("base", "asked", "expected"), JOINS)
-def test_upstream_paths(base: str, asked: str, expected: str, backend: RawBackend, ask: Any) -> None:
+def test_upstream_path_replaces_the_clients(
+    base: str, asked: str, expected: str, backend: RawBackend, ask: Any
+) -> None:
     """The upstream's path replaces the part before the endpoint; without an upstream path the client's is unchanged."""
     backend.play(answers)
     with Mitmdump(toolsim_upstream=backend.url + base) as proxy, Line(proxy.url) as line:
@@ -96,7 +98,7 @@ def through(proxy: Mitmdump) -> httpx.Client:
     return httpx.Client(proxy=proxy.url, verify=ssl.create_default_context(cafile=str(proxy.authority)))
 
 
-def test_host_that_does_not_exist(intercepting: Mitmdump, backend: RawBackend, ask: Any) -> None:
+def test_nonexistent_host(intercepting: Mitmdump, backend: RawBackend, ask: Any) -> None:
     """A client is served even if the https host in its base URL does not exist, streamed or not."""
     base = "https://api.nowhere.invalid"
     with through(intercepting) as client:
@@ -111,7 +113,7 @@ def test_host_that_does_not_exist(intercepting: Mitmdump, backend: RawBackend, a
         assert backend.asked[-1].path == "/v1/models"
 
 
-def test_openai_client_whose_host_does_not_exist(intercepting: Mitmdump, backend: RawBackend) -> None:
+def test_openai_client_with_nonexistent_host(intercepting: Mitmdump, backend: RawBackend) -> None:
     """The OpenAI SDK works with a nonexistent host, in a loop of two turns."""
     import openai
 
@@ -131,7 +133,7 @@ def test_openai_client_whose_host_does_not_exist(intercepting: Mitmdump, backend
     assert "[function_call_output" in json.dumps(json.loads(backend.asked[-1].body))
 
 
-def test_other_hosts_are_left_alone(intercepting: Mitmdump, backend: RawBackend) -> None:
+def test_other_hosts_are_reached(intercepting: Mitmdump, backend: RawBackend) -> None:
     """Requests that are not for an API reach their own host, even if the path resembles an API's."""
     backend.play(answers)
     with RawBackend() as site, through(intercepting) as client:
@@ -146,7 +148,7 @@ def test_other_hosts_are_left_alone(intercepting: Mitmdump, backend: RawBackend)
     assert backend.asked == []
 
 
-def test_upstream_that_is_down(ask: Any) -> None:
+def test_upstream_down(ask: Any) -> None:
     """An upstream that is down results in a 502 in the API's format, within the intercepted connection."""
     with Mitmdump(toolsim_upstream="http://127.0.0.1:9") as proxy, through(proxy) as client:
         for _ in range(2):

@@ -38,7 +38,7 @@ class Elements(HTMLParser):
         self.text += data
 
 
-def test_a_builtin_backend() -> None:
+def test_overview_of_a_builtin_backend() -> None:
     """The page, also at ``/``, shows the base URLs, the models, a snippet, and the outcomes of the last turns."""
     with Mitmdump(toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
         line.post("/v1/chat/completions", {"model": "m", "messages": [{"role": "user", "content": "secret words"}]})
@@ -61,7 +61,7 @@ def test_a_builtin_backend() -> None:
         assert line.request("GET", "/models").json()["data"][0]["id"] == "toolsim-scripted"
 
 
-def test_in_front_of_a_backend() -> None:
+def test_overview_of_a_real_backend() -> None:
     """``/`` belongs to the backend, text of the backend and clients is escaped, and the models are requested once."""
 
     async def behave(answer: Answer) -> None:
@@ -83,7 +83,7 @@ def test_in_front_of_a_backend() -> None:
         assert {tag for tag, _ in Elements(line.request("GET", PATH)).found} & {"script", "img"} == set()
 
 
-def test_a_backend_that_is_down() -> None:
+def test_overview_reports_backend_down() -> None:
     """If the backend is down, the page is still served and reports the problem."""
     with Mitmdump("http://127.0.0.1:9") as proxy, Line(proxy.url) as line:
         found = facts(line)
@@ -92,7 +92,7 @@ def test_a_backend_that_is_down() -> None:
         assert "refused" in Elements(line.request("GET", PATH)).text
 
 
-def test_with_a_key() -> None:
+def test_overview_without_the_key_is_short() -> None:
     """Without the key, the page shows only the name and the base URLs."""
     with Mitmdump(toolsim_backend="scripted", toolsim_api_key="k") as proxy, Line(proxy.url) as line:
         public = facts(line)
@@ -108,7 +108,7 @@ def test_with_a_key() -> None:
         assert facts(line, authorization="Bearer k")["models"] == ["toolsim-scripted"]
 
 
-def test_a_name_that_leads_here_by_a_foreign_resolver() -> None:
+def test_rebound_name_and_host_header() -> None:
     """A page with a rebound host name cannot read the overview, and a Host header does not become markup."""
     with Mitmdump(toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
         assert line.request("GET", PATH, Host="rebound.example").status == 403

@@ -46,7 +46,7 @@ async def echo_headers(answer: Answer) -> None:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_passes_byte_for_byte(name: str, backend: RawBackend, line: Line) -> None:
+def test_request_and_answer_pass_byte_for_byte(name: str, backend: RawBackend, line: Line) -> None:
     """Method, path, body and headers reach the backend unchanged, and its answer reaches the client unchanged."""
     method, path, body, headers = REQUESTS[name]
     backend.play(echo_headers)
@@ -64,7 +64,7 @@ def test_passes_byte_for_byte(name: str, backend: RawBackend, line: Line) -> Non
     ("path", "body"),
     [("/events", None), ("/v1/chat/completions", NO_TOOLS), ("/v1/responses", b'{"input":"hi","stream":true}')],
 )
-def test_streams(path: str, body: bytes | None, backend: RawBackend, line: Line) -> None:
+def test_stream_passes_in_chunks(path: str, body: bytes | None, backend: RawBackend, line: Line) -> None:
     """The first event of a passed stream arrives before the last one is sent, and chunks are unchanged."""
     frames = [b": ping\r\n\r\n", chat_frame("<tool_call>"), b"data: \xf0\x9f", b"\x98\x80\n\n", DONE]
 
@@ -83,7 +83,7 @@ def test_streams(path: str, body: bytes | None, backend: RawBackend, line: Line)
     assert arrived[0][0] < float(backend.asked[-1].header("last-sent") or 0) - 0.1
 
 
-def test_request_bodies_stream(backend: RawBackend) -> None:
+def test_uploads_are_streamed(backend: RawBackend) -> None:
     """A large upload to another path is streamed, not buffered."""
     import socket
 

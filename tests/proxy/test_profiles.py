@@ -43,7 +43,7 @@ def prompt(backend: RawBackend) -> str:
 
 
 @pytest.mark.slow
-def test_an_answer_says_which_profile_it_had(backend: RawBackend, own: Path, ask: Any) -> None:
+def test_answer_names_its_profile(backend: RawBackend, own: Path, ask: Any) -> None:
     """Headers, log and metrics name the profile of an answer; explicitly set options override the profile."""
     environment = {"XDG_CONFIG_HOME": str(own)}
     with Mitmdump(backend.url, environment=environment, toolsim_log="text") as proxy, Line(proxy.url) as line:
@@ -70,7 +70,7 @@ def test_an_answer_says_which_profile_it_had(backend: RawBackend, own: Path, ask
 
 
 @pytest.mark.slow
-def test_a_profile_may_ask_for_a_second_opinion(backend: RawBackend, own: Path, ask: Any) -> None:
+def test_profile_enables_second_opinions(backend: RawBackend, own: Path, ask: Any) -> None:
     """A profile can enable second opinions, which cause additional requests to this model only."""
     folder = own / "toolsim" / "profiles"
     (folder / "mine.toml").write_text('models = ["m"]\n[options]\ntoolsim_second_opinion = "on"\n')
@@ -96,7 +96,7 @@ def test_a_profile_may_ask_for_a_second_opinion(backend: RawBackend, own: Path, 
 
 
 @pytest.mark.slow
-def test_a_broken_profile_stops_the_start(backend: RawBackend, own: Path) -> None:
+def test_broken_profile_stops_the_start(backend: RawBackend, own: Path) -> None:
     """A broken profile stops the start with its file and line, unless profiles are disabled."""
     file = own / "toolsim" / "profiles" / "mine.toml"
     file.write_text('models = ["m"]\n[options]\ntoolsim_manifest = "herms"\n')
@@ -109,7 +109,7 @@ def test_a_broken_profile_stops_the_start(backend: RawBackend, own: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_declared_form_is_read(backend: RawBackend, own: Path, ask: Any) -> None:
+def test_declared_call_form_is_recognized(backend: RawBackend, own: Path, ask: Any) -> None:
     """A declared call form is recognized in answers of the profile's model only; an invalid one stops the start."""
     file = own / "toolsim" / "profiles" / "mine.toml"
     file.write_text(PROFILE + '[[forms]]\nopening = "@@CALL"\nclosing = "@@END"\n')

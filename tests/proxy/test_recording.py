@@ -54,7 +54,9 @@ def peak(pid: int) -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 @pytest.mark.parametrize("tools", [True, False], ids=["ours", "passing"])
-def test_fifty_megabytes(backend: RawBackend, proxy: Mitmdump, line: Line, folder: Path, ask: Any, tools: bool) -> None:
+def test_large_stream_recording_is_bounded(
+    backend: RawBackend, proxy: Mitmdump, line: Line, folder: Path, ask: Any, tools: bool
+) -> None:
     """While 50 MB are streamed, nothing is delayed, memory stays bounded, and the file counts missing bytes."""
     seen_first = threading.Event()
     piece = chat_frame("word " * 13_000)  # A text of 64 kB.
@@ -104,7 +106,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_planted_secrets(backend: RawBackend, line: Line, folder: Path, ask: Any, stream: bool) -> None:
+def test_secrets_are_not_recorded(backend: RawBackend, line: Line, folder: Path, ask: Any, stream: bool) -> None:
     """Secrets of many forms in headers, query, body and answer are not in the file, neither complete nor split."""
     arguments = json.dumps({"city": "Bonn", "password": PLANTED["argument"]})
     block = f"<tool_call>{json.dumps({'name': 'get_weather', 'arguments': arguments})}</tool_call>"
@@ -167,7 +169,7 @@ def deltas(chunk: dict[str, Any]) -> str:
     return "".join(words)
 
 
-def test_server_replay(backend: RawBackend, line: Line, folder: Path, ask: Any) -> None:
+def test_recorded_answer_is_served(backend: RawBackend, line: Line, folder: Path, ask: Any) -> None:
     """``mitmdump -S FILE`` sends a live client the same answer that was recorded."""
     backend.play(stream_of("Let me look. ", CALL, CALL, " and a tail"))
     before = set(folder.glob("*.flow"))
@@ -188,7 +190,7 @@ def without_ids(reply: Reply) -> list[Any]:
     return [event if event == "[DONE]" else event | {"id": ""} for event in reply.events()]
 
 
-def test_replayed_flows(backend: RawBackend, ask: Any, tmp_path: Path) -> None:
+def test_replayed_flow_is_new(backend: RawBackend, ask: Any, tmp_path: Path) -> None:
     """A replayed flow has calls again, without "Revert" and without a key, and both of its sides are new."""
     saved, again, captured = tmp_path / "saved.flow", tmp_path / "again.flow", tmp_path / "captured"
     with Mitmdump(backend.url, arguments=["-w", str(saved)], toolsim_api_key="k") as first, Line(first.url) as line:

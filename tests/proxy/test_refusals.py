@@ -45,7 +45,7 @@ def connect(port: int, *headers: str) -> bytes:
         return client.recv(65536)
 
 
-def test_wrong_keys(backend: RawBackend) -> None:
+def test_wrong_keys_are_logged(backend: RawBackend) -> None:
     """A wrong key is logged and counted for all APIs, other paths and WebSockets; the correct key is not."""
     with Mitmdump(backend.url, toolsim_api_key="k") as proxy:
         with Line(proxy.url) as line:
@@ -67,7 +67,7 @@ def test_wrong_keys(backend: RawBackend) -> None:
     assert backend.asked == []
 
 
-def test_foreign_hosts_and_pages(backend: RawBackend) -> None:
+def test_foreign_hosts_and_pages_are_logged(backend: RawBackend) -> None:
     with Mitmdump(backend.url) as proxy:
         with Line(proxy.url) as line:
             assert line.request("GET", "/v1/models", Host="evil.test").status == 403
@@ -78,7 +78,7 @@ def test_foreign_hosts_and_pages(backend: RawBackend) -> None:
         assert [entry["status"] for entry in refused(proxy)] == [403, 403, 426]
 
 
-def test_tunnels() -> None:
+def test_refused_tunnels_are_logged() -> None:
     """A tunnel without the key, or at a proxy that does not forward, is refused, logged and counted."""
     with Mitmdump(toolsim_api_key="k") as proxy:
         assert b" 407 " in connect(proxy.port)
@@ -92,7 +92,7 @@ def test_tunnels() -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"])
-def test_a_loop(path: str) -> None:
+def test_loops_are_logged(path: str) -> None:
     """A request that loops back is logged and counted, and its error has the format of the client's API."""
     port = free_port()
     options = {"toolsim_upstream": f"http://127.1:{port}", "toolsim_engine": "unknown"}
@@ -107,7 +107,7 @@ def test_a_loop(path: str) -> None:
         assert (entry["reason"], entry["status"]) == ("loop", 508)
 
 
-def test_one_line_in_the_text_log(backend: RawBackend) -> None:
+def test_refusal_is_one_line_in_the_text_log(backend: RawBackend) -> None:
     """In the text log a refused request is one line, without mitmproxy's own two lines."""
     with Mitmdump(backend.url, toolsim_log="text", toolsim_api_key="k") as proxy:
         before = proxy.log()

@@ -47,7 +47,7 @@ def shows_the_manifest(backend: RawBackend) -> bool:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_compressed_bodies(encoding: str, backend: RawBackend, line: Line, ask: Any) -> None:
+def test_compressed_request_is_decoded(encoding: str, backend: RawBackend, line: Line, ask: Any) -> None:
     """A compressed request is decoded, and forwarded uncompressed with the correct length."""
     body = ENCODINGS[encoding](json.dumps(ask()).encode())
     reply = line.post("/v1/chat/completions", body, Content_Encoding=encoding, Accept_Encoding="gzip, br, zstd")
@@ -56,14 +56,14 @@ def test_compressed_bodies(encoding: str, backend: RawBackend, line: Line, ask: 
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "zstd", "rot13"])
-def test_bad_encodings(encoding: str, backend: RawBackend, line: Line) -> None:
+def test_invalid_encoding_is_a_400(encoding: str, backend: RawBackend, line: Line) -> None:
     """A request whose body does not match its encoding fails with 400 in the API's format."""
     reply = line.post("/v1/chat/completions", b"plain words", Content_Encoding=encoding)
     assert (reply.status, reply.json()["error"]["type"]) == (400, "invalid_request_error")
     assert backend.asked == []
 
 
-def test_chunked_body(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
+def test_chunked_request_is_forwarded_with_a_length(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
     """A chunked request is forwarded with a length."""
     body = json.dumps(ask()).encode()
     with socket.create_connection(("127.0.0.1", proxy.port)) as client:
@@ -89,14 +89,14 @@ def test_http_1_0_client(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None
     assert answer.endswith(DONE)
 
 
-def test_refused_request(backend: RawBackend, line: Line, ask: Any) -> None:
+def test_malformed_tool_is_a_400(backend: RawBackend, line: Line, ask: Any) -> None:
     """A malformed tool declaration results in a 400 that names the field, and the connection stays usable."""
     reply = line.post("/v1/chat/completions", ask(tools="all"))
     assert (reply.status, reply.json()["error"]["param"]) == (400, "tools")
     assert line.post("/v1/chat/completions", ask()).status == 200
 
 
-def test_query_and_headers_stay(backend: RawBackend, line: Line, ask: Any) -> None:
+def test_query_and_headers_are_forwarded(backend: RawBackend, line: Line, ask: Any) -> None:
     """The query and the client's own headers are forwarded, but the header for toolsim is not."""
     headers = {"Authorization": "Bearer secret", "X_Mine": "1", "X_Proxy_Output_Mode": "obsidian-xml"}
     reply = line.post("/v1/chat/completions?api-version=2", ask(), **headers)
@@ -111,7 +111,7 @@ COMPRESSED_ANSWERS = {"whole": False, "stream": True}
 
 
 @pytest.mark.parametrize("name", COMPRESSED_ANSWERS)
-def test_backend_that_compresses_all_the_same(name: str, backend: RawBackend, line: Line, ask: Any) -> None:
+def test_compressed_answer_is_decoded(name: str, backend: RawBackend, line: Line, ask: Any) -> None:
     """A compressed answer is decoded, even if it was not requested; such a stream arrives in one chunk."""
     stream = COMPRESSED_ANSWERS[name]
     plain = chat_frame(CALL) + chat_frame(finish="stop") + DONE if stream else chat_whole(CALL)
@@ -127,7 +127,7 @@ def test_backend_that_compresses_all_the_same(name: str, backend: RawBackend, li
     assert reply.headers["Content-Length"] == str(len(reply.body))
 
 
-def test_stream_with_a_length(backend: RawBackend, line: Line, ask: Any) -> None:
+def test_stream_with_a_length_is_chunked(backend: RawBackend, line: Line, ask: Any) -> None:
     """A stream with a length is forwarded in chunks, since the rewritten length differs."""
     plain = chat_frame("Hi ") + chat_frame(CALL) + chat_frame(finish="stop") + DONE
 
@@ -142,7 +142,7 @@ def test_stream_with_a_length(backend: RawBackend, line: Line, ask: Any) -> None
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-def test_forms_that_differ(stream: bool, backend: RawBackend, line: Line, ask: Any) -> None:
+def test_client_receives_the_form_it_requested(stream: bool, backend: RawBackend, line: Line, ask: Any) -> None:
     """Whether the backend streams or not, the client receives the form that it requested."""
 
     async def streams(answer: Answer) -> None:

@@ -118,9 +118,7 @@ def calls_of(reply: Reply, api: str, *, stream: bool) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
 @pytest.mark.parametrize("way", WAYS)
-def test_the_model_is_asked_again_with_the_exact_reason(
-    way: str, api: str, stream: bool, line: Line, backend: TextBackend
-) -> None:
+def test_retry_gives_the_exact_reason(way: str, api: str, stream: bool, line: Line, backend: TextBackend) -> None:
     """After any faulty call, the model receives its answer and the exact reason, and the client a valid call."""
     first, record, reason = WAYS[way]
     backend.play([first, says(GOOD)], chunk_size=5)
@@ -138,7 +136,7 @@ def test_the_model_is_asked_again_with_the_exact_reason(
 
 
 @pytest.mark.slow
-def test_a_call_that_was_cut_off_is_continued(line: Line, backend: TextBackend) -> None:
+def test_truncated_call_is_continued(line: Line, backend: TextBackend) -> None:
     """A call that was cut off is continued in a second round, and the client receives one stream with one numbering."""
     backend.play([says(GOOD[:40], ending="length"), says(GOOD[40:])], chunk_size=5)
     reply = line.post("/v1/responses", body("responses", stream=True))
@@ -150,7 +148,7 @@ def test_a_call_that_was_cut_off_is_continued(line: Line, backend: TextBackend) 
 
 
 @pytest.mark.slow
-def test_the_bounds_hold_and_sent_text_stays(line: Line, backend: TextBackend) -> None:
+def test_retries_are_limited_and_sent_text_stays(line: Line, backend: TextBackend) -> None:
     """After two retries the client receives the last error, and text that was already sent is kept."""
     backend.play([says("Well. ", BAD), says(BAD), says(BAD), says(GOOD)], chunk_size=5)
     reply = line.post("/v1/chat/completions", body("chat/completions", stream=True))
@@ -170,7 +168,7 @@ HISTORY = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_answer_that_is_not_the_json_demanded(stream: bool, line: Line, backend: TextBackend) -> None:
+def test_answer_that_is_not_the_required_json(stream: bool, line: Line, backend: TextBackend) -> None:
     """After an output and a faulty call, the model must answer without calls, and the format is enforced."""
     form = {"type": "json_schema", "json_schema": {"name": "report", "schema": {"type": "object", "required": ["sky"]}}}
     backend.play([says(BAD), says("It will rain."), says('{"sky":"rain"}')], chunk_size=5)
@@ -186,7 +184,7 @@ def test_an_answer_that_is_not_the_json_demanded(stream: bool, line: Line, backe
 
 
 @pytest.mark.slow
-def test_an_empty_answer_after_an_output(line: Line, backend: TextBackend) -> None:
+def test_empty_answer_after_an_output(line: Line, backend: TextBackend) -> None:
     """After an empty answer, the second prompt forbids calls, and its text is the answer."""
     backend.play([says(""), says("It will rain.")])
     reply = line.post("/v1/chat/completions", body("chat/completions", stream=False, messages=HISTORY))
@@ -197,7 +195,7 @@ def test_an_empty_answer_after_an_output(line: Line, backend: TextBackend) -> No
 
 
 @pytest.mark.slow
-def test_a_request_that_is_too_large_is_asked_once(line: Line, backend: TextBackend, proxy: Mitmdump) -> None:
+def test_large_request_is_not_retried(line: Line, backend: TextBackend, proxy: Mitmdump) -> None:
     """A request above 1 MiB is not retried, and the log reports it."""
     backend.play([says(MISFIT), says(GOOD)])
     asked = body("chat/completions", stream=False, messages=[{"role": "user", "content": "x" * 1024 * 1024}])
@@ -208,7 +206,7 @@ def test_a_request_that_is_too_large_is_asked_once(line: Line, backend: TextBack
 
 
 @pytest.mark.slow
-def test_errors_pass_and_a_failed_round_makes_nothing_worse(line: Line, backend: TextBackend) -> None:
+def test_errors_pass_and_failed_round_changes_nothing(line: Line, backend: TextBackend) -> None:
     """An error in the first round reaches the client unchanged, and a failed second round changes nothing."""
     backend.play([refuses(429, "Slow down.")])
     refused = line.post("/v1/chat/completions", body("chat/completions", stream=True))
@@ -222,7 +220,7 @@ def test_errors_pass_and_a_failed_round_makes_nothing_worse(line: Line, backend:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_leaves_stops_the_round(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
+def test_disconnect_stops_the_round(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
     """If the client disconnects, the current round is stopped, and no more requests are sent."""
     backend.play([says(BAD), says("a ", "b ", ending="hang"), says(GOOD)], chunk_size=5)
     with Line(proxy.url) as line:
@@ -234,7 +232,7 @@ def test_a_client_that_leaves_stops_the_round(stream: bool, proxy: Mitmdump, bac
 
 
 @pytest.mark.slow
-def test_text_comes_as_it_is_written(line: Line, backend: TextBackend) -> None:
+def test_text_of_a_round_is_streamed(line: Line, backend: TextBackend) -> None:
     """The text of a round reaches the client before the round has ended."""
     backend.play([says("one ", "two ", "three", pause=0.4)])
     response = line.begin("POST", "/v1/responses", body("responses", stream=True))
@@ -243,7 +241,7 @@ def test_text_comes_as_it_is_written(line: Line, backend: TextBackend) -> None:
 
 
 @pytest.mark.slow
-def test_each_round_is_a_flow(backend: TextBackend, tmp_path: Path) -> None:
+def test_each_round_is_a_flow_that_replays(backend: TextBackend, tmp_path: Path) -> None:
     """The client's flow contains its request and answer; each round is a flow that refers to it and replays."""
     with Mitmdump(
         backend.url,
@@ -282,7 +280,7 @@ def test_each_round_is_a_flow(backend: TextBackend, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_builtin_backend_is_asked_again_too() -> None:
+def test_rounds_with_a_builtin_backend_and_key() -> None:
     """Rounds can use a built-in backend that requires a key; a client without the key is refused."""
     options: dict[str, Any] = {"toolsim_backend": "scripted", "toolsim_api_key": "k"}
     with Mitmdump(None, toolsim_retry=1, **options) as it, Line(it.url) as line:
@@ -293,7 +291,7 @@ def test_a_builtin_backend_is_asked_again_too() -> None:
 
 
 @pytest.mark.slow
-def test_large_bodies_and_a_proxy_with_a_password(backend: TextBackend) -> None:
+def test_rounds_with_large_bodies_and_proxy_authentication(backend: TextBackend) -> None:
     """Rounds work for bodies that are rewritten in another process, and for a client with proxy authentication."""
     words = [{"role": "user", "content": "word " * 20_000}]
     long = says("Well. " * 8_000 + BAD)
@@ -310,7 +308,7 @@ def test_large_bodies_and_a_proxy_with_a_password(backend: TextBackend) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1_000, 1_000_000])
 @pytest.mark.parametrize("retry", [0, 1])
-def test_a_client_that_reads_nothing_stops_the_backend(retry: int, size: int) -> None:
+def test_unread_data_stops_the_backend(retry: int, size: int) -> None:
     """The data for a client that does not read is bounded; once the client reads, it receives everything."""
     count = 24_000_000 // size
     piece = chat_frame("x" * size)

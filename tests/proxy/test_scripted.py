@@ -41,7 +41,7 @@ def test_two_cities_are_two_calls(scripted: Line) -> None:
     assert reply.json()["choices"][0]["message"]["content"].startswith("Let me ask get_weather.")
 
 
-def test_hello_is_no_call(scripted: Line) -> None:
+def test_greeting_is_answered_with_text(scripted: Line) -> None:
     """A greeting is answered with text, even if tools are available."""
     reply = scripted.post("/v1/chat/completions", body("Hello"))
     assert cities(reply) == []
@@ -76,14 +76,14 @@ def test_each_stage_direction(word: str, strict: bool, status: int, calls: Any, 
         assert cities(reply) == calls
 
 
-def test_a_stream_that_breaks_off_is_an_error(scripted: Line) -> None:
+def test_cut_stream_is_an_error(scripted: Line) -> None:
     """The stage direction "cut" results in an error in the stream, and never in a complete answer."""
     reply = scripted.post("/v1/chat/completions", body("Hello [cut]", stream=True))
     assert b'"error"' in reply.body
     assert b'"finish_reason":"stop"' not in reply.body
 
 
-def test_it_speaks_at_a_human_pace() -> None:
+def test_answer_is_written_slowly() -> None:
     """By default the scripted model writes slowly: a short answer takes some tenths of a second, in many deltas."""
     with Mitmdump(toolsim_backend="scripted") as proxy, Line(proxy.url) as line:
         proxy.wait_for("scripted backend answers")
@@ -93,7 +93,7 @@ def test_it_speaks_at_a_human_pace() -> None:
         assert reply.body.count(b'"content":"') > 10
 
 
-def test_an_unknown_previous_response_is_a_400(scripted: Line) -> None:
+def test_unknown_previous_response_is_a_400(scripted: Line) -> None:
     """The scripted model stores no answers, so a request with an unknown previous response fails with 400."""
     asked = {"input": "And there?", "previous_response_id": "resp_1"}
     for tools in ([], [{"type": "function", "name": "f"}]):

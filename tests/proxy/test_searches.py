@@ -66,7 +66,7 @@ def responses(proxy: Mitmdump, **more: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_the_web_is_searched(proxy: Mitmdump, backend: TextBackend) -> None:
+def test_web_search_over_both_apis(proxy: Mitmdump, backend: TextBackend) -> None:
     """A web search works in a Messages request with only that tool, and in a stored Responses turn."""
     backend.play([says(block("web_search", query="herons")), says("See https://birds.example/heron")])
     answer = messages(proxy, tools=[WEB], tool_choice={"type": "tool", "name": "web_search"})
@@ -96,7 +96,7 @@ def test_the_web_is_searched(proxy: Mitmdump, backend: TextBackend) -> None:
 
 @pytest.mark.slow
 @each("choice", ["auto", "required", {"type": "mcp", "server_label": "sums"}])
-def test_servers_in_the_background(proxy: Mitmdump, backend: TextBackend, remote: str, choice: Any) -> None:
+def test_background_request_runs_mcp_tools(proxy: Mitmdump, backend: TextBackend, remote: str, choice: Any) -> None:
     """A background request whose only tools are MCP tools runs them."""
     tools: Any = [{"type": "mcp", "server_label": "sums", "server_url": remote, "require_approval": "never"}]
     backend.play([says(block("sums__add", a=2, b=3)), says("Five.")])
@@ -108,7 +108,7 @@ def test_servers_in_the_background(proxy: Mitmdump, backend: TextBackend, remote
 
 
 @pytest.mark.slow
-def test_a_search_tool_is_no_tool_of_its_own(proxy: Mitmdump, backend: TextBackend) -> None:
+def test_search_tool_is_not_offered_separately(proxy: Mitmdump, backend: TextBackend) -> None:
     """The MCP tool that serves web searches is not offered under its own name, but the server's other tools are."""
     backend.play([says("Well.")])
     responses(proxy)
@@ -118,7 +118,7 @@ def test_a_search_tool_is_no_tool_of_its_own(proxy: Mitmdump, backend: TextBacke
 
 
 @pytest.mark.slow
-def test_what_a_search_may_find(proxy: Mitmdump, backend: TextBackend) -> None:
+def test_oversized_or_malformed_search_results(proxy: Mitmdump, backend: TextBackend) -> None:
     """If a search's output is too large or is malformed JSON, the model continues."""
     for query, content in (("huge", "unavailable"), ("nested", None)):
         backend.play([says(block("web_search", query=query)), says("I go on.")])
@@ -128,7 +128,7 @@ def test_what_a_search_may_find(proxy: Mitmdump, backend: TextBackend) -> None:
 
 
 @pytest.mark.slow
-def test_a_search_that_takes_too_long(backend: TextBackend, tmp_path: Path) -> None:
+def test_search_times_out(backend: TextBackend, tmp_path: Path) -> None:
     """A search that exceeds the server's timeout is aborted, and the model continues."""
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"web": SEARCHER | {"timeout": 1, "require_approval": "never"}}}))
@@ -139,7 +139,7 @@ def test_a_search_that_takes_too_long(backend: TextBackend, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_client_that_leaves(proxy: Mitmdump, backend: TextBackend, line: Line) -> None:
+def test_disconnect_aborts_the_search(proxy: Mitmdump, backend: TextBackend, line: Line) -> None:
     """If the client disconnects, its search is aborted, and the server answers the next search."""
     backend.play([says(block("web_search", query="slow")), says("I go on.")])
     body = {"model": "m", "max_tokens": 9, "messages": HI, "tools": [WEB], "stream": True}
@@ -153,7 +153,7 @@ def test_a_client_that_leaves(proxy: Mitmdump, backend: TextBackend, line: Line)
 
 
 @pytest.mark.slow
-def test_deferred_tools(proxy: Mitmdump, backend: TextBackend) -> None:
+def test_deferred_tool_search(proxy: Mitmdump, backend: TextBackend) -> None:
     """A search for deferred tools has equal blocks streamed or not, and the next prompt begins like the last one."""
     deferred: Any = {"name": "get_weather", "description": "Weather.", "input_schema": CITY, "defer_loading": True}
     tools: Any = [{"type": f"{SEARCH}_20251119", "name": SEARCH}, deferred]
@@ -174,7 +174,7 @@ def test_deferred_tools(proxy: Mitmdump, backend: TextBackend) -> None:
 
 
 @pytest.mark.slow
-def test_servers_of_a_messages_request(proxy: Mitmdump, backend: TextBackend, remote: str) -> None:
+def test_messages_request_can_name_a_server(proxy: Mitmdump, backend: TextBackend, remote: str) -> None:
     """A Messages request can use an MCP server on a listed host; for another host, the 400 names the option."""
     server: Any = {"type": "url", "name": "sums", "url": remote}
     toolset: Any = {"type": "mcp_toolset", "mcp_server_name": "sums"}
@@ -188,7 +188,7 @@ def test_servers_of_a_messages_request(proxy: Mitmdump, backend: TextBackend, re
 
 @pytest.mark.slow
 @each("kind", ["web_search_20250305", "web_search_20260209"])
-def test_without_a_searcher(backend: TextBackend, kind: str) -> None:
+def test_web_search_without_a_server_is_refused(backend: TextBackend, kind: str) -> None:
     """Without a search server, a request with only a web search is refused, and the message names the setting."""
     with Mitmdump(backend.url, toolsim_backend="chat") as proxy:
         sdk = anthropic.Anthropic(base_url=proxy.url, api_key="k", max_retries=0, timeout=60)

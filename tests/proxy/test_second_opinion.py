@@ -127,7 +127,7 @@ WAYS: dict[str, tuple[Rule, list[list[str]], int]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("way", WAYS)
-def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBackend) -> None:
+def test_two_clear_no_answers_refuse_a_call(way: str, api: str, line: Line, backend: TextBackend) -> None:
     """Only two clear "no" answers refuse a call, and text replaces a refused call that was alone."""
     rule, items, rounds = WAYS[way]
     both = []
@@ -143,7 +143,7 @@ def test_what_the_client_gets(way: str, api: str, line: Line, backend: TextBacke
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["chat/completions", "responses"])
-def test_what_the_backend_is_asked(api: str, line: Line, backend: TextBackend) -> None:
+def test_questions_are_short_requests(api: str, line: Line, backend: TextBackend) -> None:
     """Each question is a short request at temperature 0; after two "no" answers the conversation is sent again."""
     backend.play(WAYS["no"][0])
     limits = {"max_tokens": 500} if api != "responses" else {"max_output_tokens": 500}
@@ -163,7 +163,7 @@ def test_what_the_backend_is_asked(api: str, line: Line, backend: TextBackend) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", APIS)
-def test_when_no_opinion_is_needed_none_is_asked(api: str, line: Line, backend: TextBackend) -> None:
+def test_unneeded_opinion_is_not_requested(api: str, line: Line, backend: TextBackend) -> None:
     """A required call, or a call in the middle of a task, is sent without a second opinion."""
     backend.play(model(says(BONN), get_weather=says("no")))
     history: Any = {
@@ -202,7 +202,7 @@ def test_when_no_opinion_is_needed_none_is_asked(api: str, line: Line, backend: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_leaves_stops_the_question(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
+def test_disconnect_stops_the_question(stream: bool, proxy: Mitmdump, backend: TextBackend) -> None:
     """If the client disconnects, the question is stopped, and no more requests are sent."""
     backend.play(model(says(BONN), get_weather=says("No", ending="hang")))
     with Line(proxy.url) as line:
@@ -226,7 +226,7 @@ def test_text_is_sent_while_its_call_waits(line: Line, backend: TextBackend) -> 
 
 
 @pytest.mark.slow
-def test_what_is_recorded(backend: TextBackend, tmp_path: Path) -> None:
+def test_refused_call_is_reported(backend: TextBackend, tmp_path: Path) -> None:
     """Log, comment and metrics name the refused call, and each round is a separate flow that replays unchanged."""
     folder = tmp_path / "captured"
     arguments = ["-w", str(tmp_path / "flows")]
@@ -256,7 +256,7 @@ def test_what_is_recorded(backend: TextBackend, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_in_the_background_and_over_the_other_api(backend: TextBackend) -> None:
+def test_background_answer_over_a_chat_backend(backend: TextBackend) -> None:
     """In a background answer over a chat backend, text also replaces a refused call."""
     backend.play(WAYS["no, behind words"][0])
     options = {"toolsim_second_opinion": "on", "toolsim_store": "memory", "toolsim_backend": "chat"}

@@ -24,7 +24,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[tuple[TextBackend, Mitmdump
 
 
 @pytest.mark.parametrize(("path", "shape"), CROSSINGS)
-def test_the_answer_is_one_of_the_path(pair: tuple[TextBackend, Mitmdump], path: ApiName, shape: ApiName) -> None:
+def test_answer_has_the_format_of_the_path(pair: tuple[TextBackend, Mitmdump], path: ApiName, shape: ApiName) -> None:
     """The answer has the format of the path's API, streamed or not, and the model receives the complete history."""
     backend, proxy = pair
     with Line(proxy.url) as line:
@@ -37,7 +37,7 @@ def test_the_answer_is_one_of_the_path(pair: tuple[TextBackend, Mitmdump], path:
             assert all(words in shown for words in ("You are an agent.", "a.txt", "I read it.", "Seven.", "And now?"))
 
 
-def test_a_stored_conversation_in_chats_shape() -> None:
+def test_stored_answer_to_chat_format_continues() -> None:
     """A stored answer to a request in chat's format can be continued by its id, with the complete history."""
     with TextBackend(apis=["chat"]) as backend, Mitmdump(backend.url, toolsim_store="memory") as proxy:
         with Line(proxy.url) as line:
@@ -50,7 +50,7 @@ def test_a_stored_conversation_in_chats_shape() -> None:
         assert [text for _, text in backend.exchanges[1].transcript] == ["How is it?", "Fine.", "Really?"]
 
 
-def test_a_background_answer_to_chats_shape() -> None:
+def test_background_answer_to_chat_format() -> None:
     """A background answer to a request in chat's format can be polled."""
     with TextBackend(apis=["chat"]) as backend, Mitmdump(backend.url, toolsim_store="memory") as proxy:
         backend.play([says("Fine.")])

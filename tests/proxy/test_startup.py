@@ -35,7 +35,7 @@ def lines(output: str) -> list[str]:
     ],
     ids=["type", "name", "value"],
 )
-def test_mitmdump_does_not_start(options: dict[str, str], line: str) -> None:
+def test_invalid_option_stops_mitmdump(options: dict[str, str], line: str) -> None:
     """With an invalid option, mitmdump exits with status 1 and a single line, without a traceback."""
     proxy = Mitmdump(toolsim_api_key="k", **options)  # type: ignore[arg-type]
     assert proxy.exit_code() == 1
@@ -44,7 +44,7 @@ def test_mitmdump_does_not_start(options: dict[str, str], line: str) -> None:
     assert "never retrieved" not in proxy.log()
 
 
-def test_a_login_is_not_shared_by_mistake() -> None:
+def test_codex_without_a_key_does_not_start() -> None:
     """The codex backend on all interfaces without a key does not start."""
     proxy = Mitmdump(listen_host="0.0.0.0", toolsim_backend="codex")
     assert proxy.exit_code() == 1
@@ -63,7 +63,7 @@ def test_a_login_is_not_shared_by_mistake() -> None:
     ],
     ids=["mitmdump with config.yaml", "mitmweb", "mitmproxy"],
 )
-def test_no_program_starts(program: str, given: list[str], tmp_path: Path) -> None:
+def test_invalid_option_stops_every_program(program: str, given: list[str], tmp_path: Path) -> None:
     """No program starts with an invalid option, regardless of its source, and the reason is visible after the exit."""
     if not given:
         (tmp_path / "config.yaml").write_text("toolsim_idle_timeout: 5m\n")

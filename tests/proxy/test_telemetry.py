@@ -67,7 +67,7 @@ def test_each_exchange_is_reported_once(backend: RawBackend, tmp_path: Path, ask
     assert json.loads(flows[0].request.content or b"") == ask()
 
 
-def test_stream_comment_only_on_demand(backend: RawBackend, line: Line, ask: Any) -> None:
+def test_stream_comment_is_optional(backend: RawBackend, line: Line, ask: Any) -> None:
     """Streams contain no telemetry comment unless an option enables it."""
     backend.play(stream_of(CALL))
     assert b"\n:" not in b"\n" + line.post("/v1/chat/completions", ask(stream=True)).body
@@ -81,7 +81,7 @@ def test_stream_comment_only_on_demand(backend: RawBackend, line: Line, ask: Any
 
 
 @pytest.mark.slow
-def test_the_log_is_for_people(backend: RawBackend, ask: Any) -> None:
+def test_log_has_one_line_per_turn(backend: RawBackend, ask: Any) -> None:
     """By default the log contains only the startup lines and one line per turn, with or without tools."""
 
     async def models(answer: Answer) -> None:
@@ -113,7 +113,7 @@ def test_the_log_is_for_people(backend: RawBackend, ask: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_log_of_rounds(backend: RawBackend, ask: Any) -> None:
+def test_log_has_one_line_per_round(backend: RawBackend, ask: Any) -> None:
     """An answer in several rounds has one log line per round, and none about connections."""
     backend.play(stream_of(CALL.removesuffix("}</tool_call>")))
     with Mitmdump(backend.url, toolsim_log="text", toolsim_retry=1) as proxy, Line(proxy.url) as line:
@@ -126,7 +126,7 @@ def test_the_log_of_rounds(backend: RawBackend, ask: Any) -> None:
     assert ["round 1" in turns[0], "round 2" in turns[1]] == [True, True]
 
 
-def test_the_reason_of_a_backend_error(backend: RawBackend, ask: Any) -> None:
+def test_message_of_a_backend_error_is_logged(backend: RawBackend, ask: Any) -> None:
     """The message of a backend's error is logged, even if the request was not rewritten."""
 
     async def refuses(answer: Answer) -> None:
@@ -149,7 +149,7 @@ async def two_calls(answer: Answer) -> None:
 
 
 @pytest.mark.parametrize(("stop", "cutoff"), [("off", None), ("on", "more than 1 calls")])
-def test_a_capped_answer(backend: RawBackend, ask: Any, stop: str, cutoff: str | None) -> None:
+def test_calls_over_the_limit_are_reported(backend: RawBackend, ask: Any, stop: str, cutoff: str | None) -> None:
     """Log, header and metrics report a call over the limit, and report a cut only if the turn was cut."""
     options = {"toolsim_stop_after_tools": stop, "toolsim_tool_block_max": 1, "toolsim_log": "json"}
     with Mitmdump(backend.url, **options) as proxy, Line(proxy.url) as line:

@@ -118,7 +118,7 @@ def check(spans: list[Received], parent: str) -> None:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("api", ["chat", "responses", "messages"])
-def test_a_turn_with_a_retry_and_two_mcp_calls(
+def test_span_tree_of_a_retry_and_mcp_calls(
     api: str, stream: bool, proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver
 ) -> None:
     """The span tree is the same for all APIs; the trace context reaches the backend and the MCP servers."""
@@ -149,7 +149,7 @@ def test_a_turn_with_a_retry_and_two_mcp_calls(
     assert f"00-{TRACE}-{to_server.id}-01" in str(backend.exchanges[-1].transcript)
 
 
-def test_the_page_shows_a_tree_as_it_is(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
+def test_page_shows_the_real_span_tree(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
     """The page shows the real tree, apart from numbers, and its table names only attributes that exist."""
     backend.play([says(BAD), says(ADD + HEADER), says(GOOD)])
     with Line(proxy.url) as line:
@@ -170,7 +170,9 @@ def test_the_page_shows_a_tree_as_it_is(proxy: Mitmdump, backend: TextBackend, c
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_an_invented_call_is_a_turn_of_its_own(stream: bool, backend: TextBackend, collector: OtlpReceiver) -> None:
+def test_undeclared_call_and_replacement_are_two_spans(
+    stream: bool, backend: TextBackend, collector: OtlpReceiver
+) -> None:
     """A round with an undeclared call and its replacement are consecutive spans with separate token counts."""
     backend.play([says('{"name": "greet", "arguments": {}}'), says("Hello", "!", pause=0.2)])
     with Mitmdump(backend.url, environment=collector.environment) as proxy, Line(proxy.url) as line:
@@ -187,7 +189,7 @@ def test_an_invented_call_is_a_turn_of_its_own(stream: bool, backend: TextBacken
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_turn_of_its_own(stream: bool, backend: TextBackend, collector: OtlpReceiver) -> None:
+def test_request_without_a_trace_starts_one(stream: bool, backend: TextBackend, collector: OtlpReceiver) -> None:
     """A request without a trace starts a new trace; without tools, it passes unread but still has a model span."""
     backend.play([says("No.")])
     with Mitmdump(backend.url, environment=collector.environment) as proxy, Line(proxy.url) as line:
@@ -200,7 +202,7 @@ def test_a_turn_of_its_own(stream: bool, backend: TextBackend, collector: OtlpRe
     assert (turn.trace == chat.trace, len(turn.trace)) == (True, 32)
 
 
-def test_a_backend_that_dies(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
+def test_dying_backend_marks_both_spans(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
     """If the backend dies in the middle of a stream, both spans are errors, despite the status 200."""
     backend.play([says("It ", "is ", ending="eof")])
     path, body = ask("chat", stream=True)
@@ -211,7 +213,7 @@ def test_a_backend_that_dies(proxy: Mitmdump, backend: TextBackend, collector: O
     assert turn.attributes["error.type"] == chat.attributes["error.type"] == "backend_truncated"
 
 
-def test_a_backend_that_refuses(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
+def test_backend_429_is_an_error_of_its_span(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
     """A backend's status 429 is an error of the model's span, but by HTTP conventions not of the proxy's span."""
     backend.play([refuses(429, f"Slow down, {KEY}.")])
     path, body = ask("responses", stream=False)
@@ -222,7 +224,7 @@ def test_a_backend_that_refuses(proxy: Mitmdump, backend: TextBackend, collector
     assert (chat.attributes["error.type"], chat.is_error) == ("429", True)
 
 
-def test_a_client_that_leaves(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
+def test_disconnect_ends_both_spans(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
     """If the client disconnects, the model is stopped, and both spans end as aborted."""
     backend.play([says("Well, ", *["and "] * 500, pause=0.02)])
     path, body = ask("responses", stream=True)
@@ -233,7 +235,7 @@ def test_a_client_that_leaves(proxy: Mitmdump, backend: TextBackend, collector: 
     assert [(span.attributes["error.type"], span.is_error) for span in spans] == [("aborted", True)] * 2
 
 
-def test_requests_of_a_websocket(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
+def test_websocket_requests_are_turns(proxy: Mitmdump, backend: TextBackend, collector: OtlpReceiver) -> None:
     """Each request on a WebSocket connection is a turn in the trace of the upgrade; the connection has no span."""
     client = pytest.importorskip("websockets.sync.client", reason="needs the extra [clients]: run `make setup`")
     backend.play([says(GOOD), says("It rains.")])
@@ -250,7 +252,7 @@ def test_requests_of_a_websocket(proxy: Mitmdump, backend: TextBackend, collecto
     assert spans[0].attributes["network.protocol.name"] == "websocket"
 
 
-def test_a_request_that_is_sent_again(backend: TextBackend, collector: OtlpReceiver) -> None:
+def test_repeated_request_has_two_spans(backend: TextBackend, collector: OtlpReceiver) -> None:
     """If a backend rejects tools, each of the two requests is a model span under the client's turn."""
     refusal = refuses(400, "This model does not support tools")
     backend.play(lambda exchange: refusal if "tools" in exchange.body else says(GOOD))
@@ -272,7 +274,7 @@ def test_a_request_that_is_sent_again(backend: TextBackend, collector: OtlpRecei
     assert heard == [f"00-{TRACE}-{span.id}-01" for span in (refused, taken)]
 
 
-def test_an_answer_in_the_background(backend: TextBackend, collector: OtlpReceiver) -> None:
+def test_background_answer_has_a_span(backend: TextBackend, collector: OtlpReceiver) -> None:
     """The model span of a background answer belongs to the request that started it, which has ended before."""
     backend.play([says("It ", "rains.", pause=0.2)])
     path, body = ask("responses", stream=False, background=True)
@@ -291,7 +293,7 @@ def test_an_answer_in_the_background(backend: TextBackend, collector: OtlpReceiv
 
 
 @pytest.mark.parametrize("drain", [0, 5])
-def test_the_end_of_the_proxy(drain: int, backend: TextBackend, collector: OtlpReceiver) -> None:
+def test_spans_are_sent_at_the_end(drain: int, backend: TextBackend, collector: OtlpReceiver) -> None:
     """At SIGTERM pending spans are sent, and open spans end with the drain or with the proxy."""
     backend.play([says("Well, ", *["and "] * 10, pause=0.05), says("No.")])
     later = collector.environment | {"OTEL_BSP_SCHEDULE_DELAY": "3600000"}
@@ -311,7 +313,7 @@ def test_the_end_of_the_proxy(drain: int, backend: TextBackend, collector: OtlpR
 
 
 @pytest.mark.parametrize("way", ["nobody listens", "errors"])
-def test_a_collector_that_fails(way: str, backend: TextBackend, collector: OtlpReceiver) -> None:
+def test_failing_collector_does_not_affect_turns(way: str, backend: TextBackend, collector: OtlpReceiver) -> None:
     """If the collector fails, turns are answered, the log has one line about it, and the proxy ends in time."""
     collector.status = 500
     url = collector.url if way == "errors" else f"http://127.0.0.1:{free_port()}"
@@ -330,7 +332,7 @@ def test_a_collector_that_fails(way: str, backend: TextBackend, collector: OtlpR
     assert len(told) == 1, told
 
 
-def test_content_only_if_asked_for(backend: TextBackend) -> None:
+def test_content_is_recorded_only_if_enabled(backend: TextBackend) -> None:
     """With OpenTelemetry's variable for content, the spans contain the prompt and the answer, without keys."""
     with OtlpReceiver() as receiver:
         environment = receiver.environment | {"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "SPAN_ONLY"}
@@ -356,7 +358,7 @@ def test_content_only_if_asked_for(backend: TextBackend) -> None:
         {"OTEL_TRACES_EXPORTER": "none"},
     ],
 )
-def test_nothing_is_loaded_unasked(environment: dict[str, str], tmp_path: Path) -> None:
+def test_opentelemetry_is_not_imported_unless_enabled(environment: dict[str, str], tmp_path: Path) -> None:
     """A proxy without enabled traces does not import OpenTelemetry."""
     script = tmp_path / "shows.py"
     script.write_text(
@@ -374,7 +376,7 @@ def test_nothing_is_loaded_unasked(environment: dict[str, str], tmp_path: Path) 
     assert json.loads(found.replace("'", '"')) == ["toolsim.otel", "toolsim.otel.start"]
 
 
-def test_a_trace_in_the_console() -> None:
+def test_console_exporter_can_be_used() -> None:
     """Any installed exporter can be used, such as the SDK's console exporter."""
     with (
         Mitmdump(toolsim_backend="scripted", environment={"OTEL_TRACES_EXPORTER": "console"}) as proxy,

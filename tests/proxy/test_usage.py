@@ -60,7 +60,7 @@ def test_missing_counts_are_estimated(pair: tuple[TextBackend, Mitmdump], client
     assert lines[-1]["tokens"]["input"] == found[1][0]
 
 
-def test_a_chat_stream_without_usage(pair: tuple[TextBackend, Mitmdump]) -> None:
+def test_unrequested_usage_is_not_sent(pair: tuple[TextBackend, Mitmdump]) -> None:
     """A chat client that did not request usage receives none."""
     backend, proxy = pair
     with Line(proxy.url) as line:
@@ -70,7 +70,7 @@ def test_a_chat_stream_without_usage(pair: tuple[TextBackend, Mitmdump]) -> None
         assert not any("usage" in event for event in reply.events()[:-1])
 
 
-def test_counts_of_the_backend_pass(pair: tuple[TextBackend, Mitmdump]) -> None:
+def test_backend_counts_pass_unchanged(pair: tuple[TextBackend, Mitmdump]) -> None:
     """Counts that the backend reports are unchanged, and the header for estimates is no longer sent."""
     backend, proxy = pair
     with Line(proxy.url) as line:
@@ -86,7 +86,7 @@ def test_counts_of_the_backend_pass(pair: tuple[TextBackend, Mitmdump]) -> None:
 
 
 @pytest.mark.parametrize("client", APIS)
-def test_an_answer_of_two_rounds(client: ApiName) -> None:
+def test_counts_of_rounds_are_summed(client: ApiName) -> None:
     """The counts of an answer in two rounds are the sums of both rounds' counts."""
     broken = '<tool_call>{"name":"get_weather","arguments":{oops</tool_call>'
     with (

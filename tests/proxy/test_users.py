@@ -69,7 +69,7 @@ def rows(proxy: Mitmdump) -> list[dict[str, Any]]:
     return [json.loads(line) for line in proxy.log().splitlines() if line.startswith("{")]
 
 
-def test_names(text_backend: TextBackend, tmp_path: Path) -> None:
+def test_user_is_in_log_and_metrics(text_backend: TextBackend, tmp_path: Path) -> None:
     """The user's name is in the log and the metrics and owns stored answers; the backend does not receive the key."""
     keys = written(tmp_path, f"alice {ALICE}\nbob {BOB}\n")
     text_backend.play(lambda _: says("Hello."))
@@ -95,7 +95,7 @@ def test_names(text_backend: TextBackend, tmp_path: Path) -> None:
     assert 'toolsim_user_tokens_total{user="bob",kind="input"}' in metrics
 
 
-def test_changes_while_it_serves(backend: RawBackend, tmp_path: Path) -> None:
+def test_user_removed_while_serving(backend: RawBackend, tmp_path: Path) -> None:
     """After a user is removed, their stream continues, but their WebSocket connection answers no more turns."""
     keys = written(tmp_path, f"alice {ALICE}\nbob {BOB}\n")
     backend.play(held_while(lambda: keys.read_text().startswith("alice"), "Hel", "lo."))
@@ -121,7 +121,7 @@ def test_changes_while_it_serves(backend: RawBackend, tmp_path: Path) -> None:
         proxy.wait_for(r"keys:1: karl: .*; the previous version stays in use")
 
 
-def test_turns_at_once(backend: RawBackend, tmp_path: Path) -> None:
+def test_concurrent_turns_are_limited(backend: RawBackend, tmp_path: Path) -> None:
     """Excess concurrent turns are refused with retry-after; over WebSocket the connection stays open."""
     silent = tmp_path / "silent"
     silent.touch()
@@ -157,7 +157,7 @@ def test_turns_at_once(backend: RawBackend, tmp_path: Path) -> None:
         assert 'toolsim_refused_requests_total{reason="user_limit"} 4' in metrics
 
 
-def test_turns_per_minute(text_backend: TextBackend, tmp_path: Path) -> None:
+def test_turns_per_minute_are_limited(text_backend: TextBackend, tmp_path: Path) -> None:
     """The SDKs raise an exception for too many turns per minute; counts, model lists and rounds are not turns."""
     keys = written(tmp_path, f"alice {ALICE} per_minute=2\n")
     tool: Any = {"type": "function", "name": "add", "parameters": {"type": "object", "required": ["a"]}}
@@ -178,7 +178,7 @@ def test_turns_per_minute(text_backend: TextBackend, tmp_path: Path) -> None:
             client.messages.create(model="m", max_tokens=9, messages=[{"role": "user", "content": "Hi"}])
 
 
-def test_a_background_answer_is_a_turn_until_it_has_ended(backend: RawBackend, tmp_path: Path) -> None:
+def test_background_answer_is_a_turn_until_it_ends(backend: RawBackend, tmp_path: Path) -> None:
     silent = tmp_path / "silent"
     silent.touch()
     backend.play(held_while(silent.exists, "Hello."))
@@ -199,7 +199,7 @@ def test_a_background_answer_is_a_turn_until_it_has_ended(backend: RawBackend, t
         assert row["user"] == "alice"
 
 
-def test_many_wrong_keys(text_backend: TextBackend, tmp_path: Path) -> None:
+def test_wrong_keys_are_throttled(text_backend: TextBackend, tmp_path: Path) -> None:
     """Many wrong keys are refused with 401, then 429; log and memory stay bounded, and known users are served."""
     text_backend.play(lambda _: says("Hello."))
     keys = written(tmp_path, f"alice {ALICE}\nbob {BOB}\n")
@@ -227,7 +227,7 @@ def test_many_wrong_keys(text_backend: TextBackend, tmp_path: Path) -> None:
         assert "wrong-" not in proxy.log()
 
 
-def test_a_forward_proxy_after_a_user_is_removed(tmp_path: Path, text_backend: TextBackend) -> None:
+def test_removed_user_is_refused_by_forward_proxy(tmp_path: Path, text_backend: TextBackend) -> None:
     """A forward proxy checks the key of each request, so a removed user is refused on an open connection."""
     keys = written(tmp_path, f"alice {ALICE}\n")
     target = f"{text_backend.url}/other"
@@ -239,7 +239,7 @@ def test_a_forward_proxy_after_a_user_is_removed(tmp_path: Path, text_backend: T
 
 
 @pytest.mark.parametrize("text", [None, "", "alice\n"])
-def test_a_file_that_is_missing_or_broken_stops_the_start(text: str | None, tmp_path: Path) -> None:
+def test_missing_or_broken_file_stops_the_start(text: str | None, tmp_path: Path) -> None:
     file = tmp_path / "keys"
     if text is not None:
         written(tmp_path, text)

@@ -153,7 +153,7 @@ def test_websocket_continuation(client: Client, backend: TextBackend) -> None:
     assert "Cobalt." in shown(backend)
 
 
-def test_an_invented_call_is_given_in_words(client: Client, backend: TextBackend) -> None:
+def test_undeclared_call_becomes_text(client: Client, backend: TextBackend) -> None:
     """An undeclared call is replaced with text, and the next prompt contains only that text."""
     backend.play([says('{"name": "greet", "arguments": {}}'), says("Hel", "lo!"), says("Fine.")])
     first = client.ask("Hi!", tools=[TOOL])
@@ -197,7 +197,7 @@ def test_websocket_compact_new_chain(client: Client, proxy: Mitmdump, backend: T
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_the_cases_of_http(client: Client, proxy: Mitmdump, backend: TextBackend, name: str) -> None:
+def test_http_cases_over_websocket(client: Client, proxy: Mitmdump, backend: TextBackend, name: str) -> None:
     """The suite's HTTP cases result in the same prompts over WebSocket, and events conform to the schemas."""
     sent, text = REQUESTS[name]
     backend.play(lambda _: says(text))
@@ -218,7 +218,7 @@ def test_the_cases_of_http(client: Client, proxy: Mitmdump, backend: TextBackend
 # -- what else a connection does
 
 
-def test_lanes_and_cancelling(client: Client, backend: TextBackend) -> None:
+def test_streams_of_one_connection_are_independent(client: Client, backend: TextBackend) -> None:
     """One stream continues while another on the same connection is canceled; messages carry their stream's id."""
     slow = says(*["word "] * 200, pause=0.05)
     backend.play(lambda exchange: slow if "slow" in str(exchange.transcript) else says("Fast."))
@@ -237,7 +237,7 @@ def test_lanes_and_cancelling(client: Client, backend: TextBackend) -> None:
     assert words(client.ask("fast", stream_id="a")) == "Fast."
 
 
-def test_what_is_refused_in_words(client: Client, backend: TextBackend) -> None:
+def test_invalid_messages_are_refused(client: Client, backend: TextBackend) -> None:
     """Steering, background and invalid messages are refused with an error, and the connection stays open."""
     backend.play([says("OK.")])
     client.connection.send(json.dumps({"type": "response.steer", "previous_response_id": "r", "input": "x"}))
@@ -250,7 +250,7 @@ def test_what_is_refused_in_words(client: Client, backend: TextBackend) -> None:
     assert words(client.ask("x")) == "OK."
 
 
-def test_the_end_of_a_client_stops_the_model(proxy: Mitmdump, backend: TextBackend) -> None:
+def test_disconnect_stops_the_model(proxy: Mitmdump, backend: TextBackend) -> None:
     """If the client disconnects, with or without a close frame, the model is stopped."""
     for is_rude in (False, True):
         backend.play([says(*["word "] * 500, pause=0.05)])
@@ -263,7 +263,7 @@ def test_the_end_of_a_client_stops_the_model(proxy: Mitmdump, backend: TextBacke
         assert not backend.exchanges[-1].whole
 
 
-def test_a_dying_backend_is_an_error(client: Client, backend: TextBackend) -> None:
+def test_dying_backend_is_an_error(client: Client, backend: TextBackend) -> None:
     """If the backend dies in the middle of an answer, the answer has failed, and the next request is answered."""
     backend.play([says("Half", ending="eof"), says("OK.")])
     client.send(input="x", tools=[TOOL])
@@ -271,7 +271,7 @@ def test_a_dying_backend_is_an_error(client: Client, backend: TextBackend) -> No
     assert words(client.ask("x")) == "OK."
 
 
-def test_limits(proxy: Mitmdump, backend: TextBackend) -> None:
+def test_oversized_and_binary_data(proxy: Mitmdump, backend: TextBackend) -> None:
     """A request that is too large fails; binary data and floods close their connection, and no other one."""
     backend.play(lambda _: says("OK."))
     with connected(proxy) as other:
@@ -303,7 +303,7 @@ def test_limits(proxy: Mitmdump, backend: TextBackend) -> None:
         assert words(other.ask("x")) == "OK."
 
 
-def test_connections_of_one_key(proxy: Mitmdump, backend: TextBackend) -> None:
+def test_connections_per_key_are_limited(proxy: Mitmdump, backend: TextBackend) -> None:
     """The limit of connections per key applies to all spellings of the key, and closed ones no longer count."""
     backend.play(lambda _: says("OK."))
     spellings = ["Bearer many", "bearer many", "BEARER many", "Bearer  many", "many"]
@@ -323,7 +323,7 @@ def test_connections_of_one_key(proxy: Mitmdump, backend: TextBackend) -> None:
             assert words(client.ask("x")) == "OK."
 
 
-def test_a_proxy_that_stops_says_so(backend: TextBackend) -> None:
+def test_stop_closes_connections_with_code_1001(backend: TextBackend) -> None:
     """When the proxy stops, answering and idle connections are closed with code 1001, and the model is stopped."""
     backend.play([says(*["word "] * 500, pause=0.05)])
     with Mitmdump(backend.url, toolsim_backend="chat") as proxy, connected(proxy) as idle, connected(proxy) as client:
@@ -361,7 +361,7 @@ def raw(proxy: Mitmdump) -> Iterator[socket.socket]:
         yield connection
 
 
-def test_cuts_at_every_frame_and_bad_bytes(proxy: Mitmdump, backend: TextBackend) -> None:
+def test_fragments_and_invalid_frames(proxy: Mitmdump, backend: TextBackend) -> None:
     """A request in fragments is reassembled; partial or invalid frames and random bytes end their connection."""
     backend.play(lambda _: says("OK."))
     text = json.dumps({"type": "response.create", "model": "m", "store": False, "input": "Grüße 🌞"}).encode()
@@ -391,7 +391,7 @@ def test_cuts_at_every_frame_and_bad_bytes(proxy: Mitmdump, backend: TextBackend
         assert words(client.ask("x")) == "OK."
 
 
-def test_a_client_leaves_after_any_message(proxy: Mitmdump, backend: TextBackend) -> None:
+def test_client_disconnects_after_any_message(proxy: Mitmdump, backend: TextBackend) -> None:
     """If a client disconnects after any number of messages, its model is stopped, and the next client is answered."""
     backend.play(lambda _: says(*["word "] * 8, pause=0.02))
     for count in range(12):
@@ -405,7 +405,7 @@ def test_a_client_leaves_after_any_message(proxy: Mitmdump, backend: TextBackend
         assert words(client.ask("x")) == "word " * 8
 
 
-def test_a_backend_that_dies_after_any_byte() -> None:
+def test_backend_dies_after_any_byte() -> None:
     """If the backend dies after any byte, the answer ends once, with an error unless it was complete."""
     frames = [chat_frame("Hel"), chat_frame("lo"), chat_frame(finish="stop"), DONE]
     body = b"".join(b"%x\r\n%s\r\n" % (len(frame), frame) for frame in frames) + b"0\r\n\r\n"
@@ -438,7 +438,7 @@ def test_a_backend_that_dies_after_any_byte() -> None:
     assert at_each[first_whole] > answer_bytes.index(b'"lo"')
 
 
-def test_a_client_that_does_not_read(proxy: Mitmdump, backend: TextBackend) -> None:
+def test_client_that_does_not_read(proxy: Mitmdump, backend: TextBackend) -> None:
     """If a client does not read, its backend is not read either, and other clients are answered."""
     backend.play(lambda exchange: says(*["x" * 10_000] * 3_000) if "much" in str(exchange.transcript) else says("OK."))
     with raw(proxy) as stalled:
@@ -457,7 +457,7 @@ def test_a_client_that_does_not_read(proxy: Mitmdump, backend: TextBackend) -> N
     assert not exchange.whole
 
 
-def test_many_answers_for_a_client_that_does_not_read() -> None:
+def test_unread_data_is_bounded_per_connection() -> None:
     """The data for a client that does not read is bounded per connection, however many answers it has requested."""
     streams, piece = 16, chat_frame("x" * 60_000)
     sent = [0]
@@ -489,7 +489,7 @@ def test_many_answers_for_a_client_that_does_not_read() -> None:
                 assert resident_megabytes(proxy.pid) < size + 30
 
 
-def test_nothing_is_crossed(proxy: Mitmdump, backend: TextBackend) -> None:
+def test_concurrent_streams_stay_separate(proxy: Mitmdump, backend: TextBackend) -> None:
     """With two connections and two streams each, every answer and every conversation stays separate over many turns."""
 
     def echo(exchange: Any) -> Turn:
@@ -527,7 +527,7 @@ def test_nothing_is_crossed(proxy: Mitmdump, backend: TextBackend) -> None:
         assert len(exchange.transcript) == 2 * (int(exchange.transcript[-1][1].rpartition("-")[2]) % 5) + 1
 
 
-def test_the_door(backend: TextBackend) -> None:
+def test_upgrade_requires_the_key(backend: TextBackend) -> None:
     """An upgrade requires the key, which the backend does not receive, and websocket=false refuses every upgrade."""
     backend.play(lambda _: says("OK."))
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_api_key="secret") as proxy:
@@ -544,7 +544,7 @@ def test_the_door(backend: TextBackend) -> None:
         assert raised.value.response.status_code == 426
 
 
-def test_foreign_pages_stay_out(proxy: Mitmdump) -> None:
+def test_unlisted_page_is_refused(proxy: Mitmdump) -> None:
     """An upgrade from a page of an unlisted origin is refused."""
     with pytest.raises(InvalidStatus) as raised, connected(proxy, origin="https://evil.example"):
         pass
@@ -553,7 +553,7 @@ def test_foreign_pages_stay_out(proxy: Mitmdump) -> None:
         pass
 
 
-def test_a_stored_answer_is_continued_over_http(backend: TextBackend) -> None:
+def test_stored_answer_is_continued_over_http(backend: TextBackend) -> None:
     """With a store, a client that loses its connection can continue over HTTP, and nothing is stored twice."""
     with Mitmdump(backend.url, toolsim_backend="chat", toolsim_store="memory") as proxy:
         backend.play([says("OK."), says("Cobalt."), says("Cobalt."), says("No.")])
