@@ -151,7 +151,7 @@ def test_imports_run_one_way() -> None:
     assert wrong == []
 
 
-def test_the_package_itself_imports_nothing() -> None:
+def test_package_imports_no_modules() -> None:
     """Importing the package imports no modules, because mitmproxy and the pytest plugin import it at every start."""
     at_once = [node for node in tree(PACKAGE / "__init__.py").body if isinstance(node, ast.Import | ast.ImportFrom)]
     assert {getattr(node, "module", "?") for node in at_once} <= {"__future__", "typing"}
@@ -168,14 +168,14 @@ def test_plugins_are_optional_modules() -> None:
     assert named - imports(ROOT / "tests" / "support" / "plugins.py") == set()
 
 
-def test_the_pure_part_is_pure() -> None:
+def test_pure_modules_do_no_io() -> None:
     """The pure modules import no modules for input and output; imports of time and randomness are not checked."""
     pure = [path for path in MODULES if is_core(path) and not unit(module_of(path)).startswith(EDGES)]
     impure = {name(path): top_levels(path) & IMPURE for path in pure}
     assert {path: modules for path, modules in impure.items() if modules} == {}
 
 
-def test_only_the_top_layer_of_the_core_knows_mitmproxy() -> None:
+def test_only_the_top_layer_imports_mitmproxy() -> None:
     """All modules of the core below ``proxy`` work without mitmproxy."""
     below = [path for path in MODULES if is_core(path) and unit(module_of(path)) != "proxy"]
     assert [name(path) for path in below if "mitmproxy" in top_levels(path)] == []
@@ -215,7 +215,7 @@ def decisions(path: Path) -> Iterator[int]:
                 yield part.lineno
 
 
-def test_only_wire_knows_an_api() -> None:
+def test_only_wire_decides_by_api() -> None:
     """Only ``wire`` makes decisions by API; other modules use the API's object, so that a third API is just one more
     object.
 
@@ -263,7 +263,7 @@ def internals(module: ast.Module) -> set[str]:
     return {word for word in found if word.startswith("_") and not word.startswith("__")}
 
 
-def test_one_folder_leans_on_internals() -> None:
+def test_private_names_are_used_in_one_folder() -> None:
     """Private names of other objects are used in only one folder, and in the listed files."""
     leaning = {name(path) for path in MODULES if internals(tree(path)) and not path.is_relative_to(MITMPROXY)}
     assert leaning == set(LEANS_ON_INTERNALS)
@@ -334,7 +334,7 @@ def patches(module: ast.Module) -> Iterator[str]:
             yield f"{node.lineno}: {ast.unparse(node)}"
 
 
-def test_one_folder_patches_what_is_not_ours() -> None:
+def test_only_one_folder_patches_libraries() -> None:
     """No other folder sets an attribute of a module, or an undocumented attribute of another library's object."""
     elsewhere = [path for path in MODULES if not path.is_relative_to(MITMPROXY) and unit(module_of(path)) != "eval"]
     checked = {name(path): path for path in elsewhere if name(path) not in SET_BY_ATTRIBUTE}
@@ -362,7 +362,7 @@ def test_one_folder_patches_what_is_not_ours() -> None:
         "with opened() as stream.request_body_buf: pass",
     ],
 )
-def test_a_planted_patch_is_found(line: str) -> None:
+def test_planted_patch_is_found(line: str) -> None:
     """The rule detects each way of setting an attribute."""
     assert list(patches(ast.parse(line)))
 
@@ -379,7 +379,7 @@ ON_DEMAND = (
 )
 
 
-def test_a_start_imports_no_optional_feature() -> None:
+def test_start_imports_no_optional_feature() -> None:
     """Loading the addon imports no module of an optional feature, which keeps the start of mitmdump fast."""
     code = "import runpy, sys; print(len(runpy.run_path('toolsim.py')['addons']), *sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ADDON, capture_output=True, text=True, check=True)
@@ -388,7 +388,7 @@ def test_a_start_imports_no_optional_feature() -> None:
     assert [name for name in modules if name.startswith(ON_DEMAND)] == []
 
 
-def test_no_module_has_the_name_of_a_stdlib_module() -> None:
+def test_no_module_shadows_the_stdlib() -> None:
     """No module has the name of a standard library module, which it would shadow in its own folder."""
     folders = (ADDON, ROOT / "tests")
     paths = [path for folder in folders for path in folder.rglob("*.py") if "node_modules" not in path.parts]
@@ -396,7 +396,7 @@ def test_no_module_has_the_name_of_a_stdlib_module() -> None:
     assert not names & sys.stdlib_module_names
 
 
-def test_the_top_level_is_as_agreed() -> None:
+def test_top_level_of_the_repository() -> None:
     """The top level of the repository contains only three folders, three files, and dot files."""
     seen = {path.name for path in ROOT.iterdir() if not path.name.startswith(".")}
     built = {"build", "dist", "node_modules"}

@@ -28,7 +28,7 @@ pytest.skip("needs chromium", allow_module_level=True)
 # Starting worker processes takes seconds.
 @pytest.mark.slow
 @pytest.mark.parametrize(("ci", "workers"), [("true", "0"), ("true", "2"), ("", "0")])
-def test_a_missing_program_fails_in_ci_alone(tmp_path: Path, ci: str, workers: str) -> None:
+def test_missing_program_fails_only_in_ci(tmp_path: Path, ci: str, workers: str) -> None:
     """A test or module that is skipped for a missing program fails in CI, also in workers; other skips are allowed."""
     shutil.copy(Path(__file__).with_name("conftest.py"), tmp_path)
     (tmp_path / "test_some.py").write_text(TESTS)
@@ -48,7 +48,7 @@ def test_a_missing_program_fails_in_ci_alone(tmp_path: Path, ci: str, workers: s
         assert "3 skipped" in done.stdout
 
 
-def test_each_case_runs_and_all_that_fail_are_named() -> None:
+def test_all_cases_run_and_failures_are_named() -> None:
     """All cases run; a single failure is raised unchanged, several as a group, and two decorators multiply."""
     ran: list[tuple[int, str]] = []
 
@@ -72,7 +72,7 @@ def test_each_case_runs_and_all_that_fail_are_named() -> None:
     ]
 
 
-def test_a_skipped_case_ends_no_other_case() -> None:
+def test_skipped_case_does_not_end_others() -> None:
     """If a case is skipped, the others run; only if every case is skipped, the test is skipped."""
     ran: list[int] = []
 

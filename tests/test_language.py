@@ -78,7 +78,7 @@ def test_few_sentences_are_long(page: str) -> None:
     assert len(long) <= MOST_LONG * len(all_of_them), "\n".join(long)
 
 
-def test_sentences_are_counted_as_people_do() -> None:
+def test_sentence_counting() -> None:
     """Counting omits code, tables and headings, and treats list items as separate sentences."""
     page = "# Head\n\nOne `a b c`. Two.\n\n| a table |\n|---|\n\n```sh\nSome code. More.\n```\n"
     page += "\n- three\n- four, see [a\n  link](x.md#y)\n"
@@ -91,7 +91,7 @@ def test_sentences_are_counted_as_people_do() -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page != HISTORY])
-def test_files_that_a_page_names_exist(page: str) -> None:
+def test_files_named_by_pages_exist(page: str) -> None:
     """Each module or file that a page names exists, relative to the package or to the repository."""
     for name in re.findall(r"`((?:[\w.-]+/)+[\w.-]*\.(?:py|json|yaml|yml|toml|flow|cfg))`", (ROOT / page).read_text()):
         assert (PACKAGE / name).exists() or (ROOT / name).exists() or any(PACKAGE.rglob(name)), name
@@ -108,7 +108,7 @@ PLAIN = set(
 
 
 @pytest.mark.parametrize("page", ["addon/docs/lifecycle.md", "addon/toolsim/README.md"])
-def test_stages_of_a_diagram_exist(page: str) -> None:
+def test_stages_of_diagrams_exist(page: str) -> None:
     """Every word of a diagram is a module, package, class or function, or plain English."""
     text = (ROOT / page).read_text()
     [diagram] = [block for block in re.findall(r"^```\n(.*?)^```", text, re.DOTALL | re.MULTILINE) if "─▶" in block]
@@ -118,7 +118,7 @@ def test_stages_of_a_diagram_exist(page: str) -> None:
     assert sorted(set(re.findall(r"\w+", diagram.replace("─", " "))) - known - PLAIN) == []
 
 
-def test_modules_of_the_mutants_exist() -> None:
+def test_modules_of_mutation_tests_exist() -> None:
     """The modules and tests of ``make mutation``, and the modules in the example of ``make help``, exist."""
     [example] = re.findall(r'\(MODULES="([\w ]+)"\)', (ROOT / "Makefile").read_text())
     assert set(example.split()) <= set(MUTATED)
@@ -136,7 +136,7 @@ def help_texts() -> str:
     return "\n".join([*(option.help for option in OPTIONS), parser().format_help(), *texts])
 
 
-def test_settings_that_help_and_pages_name_exist() -> None:
+def test_documented_settings_exist() -> None:
     """Each ``toolsim_NAME=VALUE`` in help texts and pages is an option with one of its values."""
     by_name = {option.full_name: option for option in OPTIONS}
     pages = "\n".join((ROOT / page).read_text() for page in PAGES if page != HISTORY)
@@ -204,7 +204,7 @@ def uses(word: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("word", BUDGET)
-def test_words_do_not_come_back(word: str) -> None:
+def test_replaced_words_stay_within_budget(word: str) -> None:
     """The number of uses of a replaced word does not exceed its budget."""
     found = uses(word)
     assert sum(found.values()) <= BUDGET[word], found

@@ -134,7 +134,7 @@ def test_published_schemas(outcome: Outcome) -> None:
         check_event(event)
 
 
-def test_what_the_client_sent_is_echoed(outcome: Outcome) -> None:
+def test_request_fields_are_echoed(outcome: Outcome) -> None:
     """Instructions, temperature and metadata are echoed unchanged, and tools as flat functions with all their keys."""
     for key in ("instructions", "temperature", "metadata"):
         if key in outcome.sent:
@@ -161,7 +161,7 @@ def test_items(outcome: Outcome) -> None:
         assert "fc_001" not in ids
 
 
-def test_every_event_is_one_frame_in_one_chunk(streamed: Outcome) -> None:
+def test_chunks_contain_complete_frames(streamed: Outcome) -> None:
     """The event line equals the type, sequence numbers count from 0, and each chunk consists of complete frames."""
     assert all(name == event["type"] for name, event in streamed.events)
     assert [event["sequence_number"] for _, event in streamed.events] == list(range(len(streamed.events)))
@@ -186,7 +186,7 @@ def test_order_of_events(streamed: Outcome) -> None:
 @pytest.mark.parametrize(
     "allowed", [{"type": "function", "name": "get_weather"}, {"type": "function", "function": {"name": "get_weather"}}]
 )
-def test_allowed_tools_are_a_hard_limit(stream: bool, allowed: dict[str, Any]) -> None:
+def test_tool_outside_allowed_tools_is_not_called(stream: bool, allowed: dict[str, Any]) -> None:
     """A declared tool outside ``allowed_tools`` is never called, and the text of such a call is kept."""
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [allowed]}
     sent = {"input": "x", "tools": [WEATHER, {**WEATHER, "name": "other"}], "tool_choice": choice}
@@ -198,7 +198,7 @@ def test_allowed_tools_are_a_hard_limit(stream: bool, allowed: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_parallel_tool_calls_false(stream: bool) -> None:
+def test_parallel_tool_calls_false_allows_one_call(stream: bool) -> None:
     """With parallel_tool_calls set to false, the answer has at most one call."""
     sent = {"input": "x", "tools": [WEATHER], "parallel_tool_calls": False}
     response = ask(sent, CALL * 2, stream).response
@@ -233,7 +233,7 @@ def compact(**sent: Any) -> tuple[int, dict[str, Any]]:
     return 200, json.loads(made)
 
 
-def test_compacting() -> None:
+def test_compaction() -> None:
     """A compaction and its items have all required keys, and its last item is of type compaction."""
     texts = ["We agreed to launch on Tuesday and notify support first.", "Understood."]
     roles = zip(("user", "assistant"), texts, strict=True)
@@ -252,7 +252,7 @@ def test_compacting() -> None:
     assert usage["input_tokens_details"]["cached_tokens"] == usage["output_tokens_details"]["reasoning_tokens"] == 0
 
 
-def test_compacting_needs_a_model() -> None:
+def test_compaction_needs_a_model() -> None:
     """A compaction request without a model fails with 400."""
     status, body = compact(input=[{"type": "message", "role": "user", "content": "Compact this."}])
     assert (status, body["error"]["param"]) == (400, "model")

@@ -112,7 +112,7 @@ def loops() -> Iterator[tuple[str, str]]:
                         yield f"{name.as_posix()}::{function.name}", ast.unparse(node)
 
 
-def test_each_loop_that_awaits() -> None:
+def test_every_awaiting_loop_pauses() -> None:
     """Each loop of the proxy that awaits pauses, or is listed as unable to block the event loop."""
     found = {place for place, code in loops() if not any(pause in code for pause in PAUSES)}
     assert found == WITHOUT.keys()
@@ -147,7 +147,7 @@ class Counted:
         return max(after - before for before, after in pairwise(counts))
 
 
-async def test_lines_of_a_server() -> None:
+async def test_mcp_server_lines() -> None:
     """Reading the lines of an MCP server pauses after each line, even if it is empty."""
     counted, stdout = Counted(), asyncio.StreamReader()
     stdout.feed_data(b"\n" * COUNT)
@@ -160,7 +160,7 @@ async def test_lines_of_a_server() -> None:
     assert await counted.together(read()) == 1
 
 
-async def test_pieces_of_an_mcp_server() -> None:
+async def test_mcp_server_http_chunks() -> None:
     """Reading an MCP server's HTTP answer pauses after each chunk, and after each event within a large chunk."""
     for piece in b"x", b"x" * 4096 * COUNT:
         counted, inner = Counted(), Counted()
@@ -198,7 +198,7 @@ async def all_of(port: int, path: str, headers: dict[str, str]) -> None:
         assert (await client.post(f"http://127.0.0.1:{port}{path}", json=body, headers=headers)).content
 
 
-async def test_events_of_a_builtin_backend() -> None:
+async def test_builtin_backend_events() -> None:
     counted = Counted()
 
     class Backend:
@@ -225,7 +225,7 @@ async def test_events_of_a_builtin_backend() -> None:
     await loopback.stop()
 
 
-async def test_frames_of_a_stream_that_exists() -> None:
+async def test_stored_stream_frames() -> None:
     counted, server = Counted(), RunnerServer(keepalive=10)
     server.start()
     token = server.admit(lambda: counted.each(lambda: b"data: x\n\n"))
@@ -233,7 +233,7 @@ async def test_frames_of_a_stream_that_exists() -> None:
     await server.stop()
 
 
-async def test_chunks_of_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_page_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fetching a page to detect a backend's engine pauses after each chunk."""
     counted = Counted()
     client = await page_client()

@@ -147,7 +147,7 @@ The environment variables of toolsim's predecessor change some defaults: `{varia
 """
 
 
-def test_the_file_of_settings_is_one(tmp_path: Path) -> None:
+def test_settings_file_is_valid(tmp_path: Path) -> None:
     """The settings file on the page is equivalent to a valid command line."""
     file = tmp_path / "toolsim.toml"
     file.write_text(re.findall(r"^```toml\n(.*?)^```", (DOCS / "backends.md").read_text(), re.MULTILINE | re.DOTALL)[0])
@@ -157,7 +157,7 @@ def test_the_file_of_settings_is_one(tmp_path: Path) -> None:
     assert (args.backend, args.port) == ("http://127.0.0.1:11434/v1", 9000)
 
 
-def test_the_file_of_keys_of_the_page(tmp_path: Path) -> None:
+def test_key_file_is_valid(tmp_path: Path) -> None:
     """The key file on the page has a user with a key and a user with a digest."""
     (example,) = re.findall(
         r"^```text\n(# NAME KEY.*?)^```", (DOCS / "security.md").read_text(), re.MULTILINE | re.DOTALL
@@ -201,7 +201,7 @@ def test_readme_fits_on_a_page() -> None:
     assert {page for page in PAGES if page != "README.md"} <= set(re.findall(r"\]\(([^)#]+)", README))
 
 
-def test_options_are_set_as_they_can_be() -> None:
+def test_documented_settings_are_valid() -> None:
     """Each setting on the pages names an option, with one of its choices if it has choices."""
     by_name = {option.full_name: option for option in OPTIONS}
     settings = re.findall(r"--set (toolsim_\w+)=(\S+?)`?(?=[\s,.:])", TEXT)
@@ -232,7 +232,7 @@ def test_renamed_make_targets_keep_working() -> None:
         assert re.search(rf"^{new}:.*## ", MAKEFILE, re.MULTILINE)
 
 
-def test_the_flags_of_the_evaluation_exist() -> None:
+def test_evaluation_flags_exist() -> None:
     """The evaluation's parser accepts the flags in README, and the suites named there exist."""
     text = section("eval")
     known = set(re.findall(r"--[a-z][a-z-]*", flags.parser({}).format_help())) | {"--a", "--b"}
@@ -258,7 +258,7 @@ def test_files_and_anchors_exist(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_unfolds_is_closed(page: str) -> None:
+def test_details_are_closed(page: str) -> None:
     """Each <details> is closed before the next heading; otherwise it would hide the rest of the page."""
     for part in re.split(r"^#+ ", (ROOT / page).read_text(), flags=re.MULTILINE):
         assert part.count("<details>") == part.count("</details>"), part.partition("\n")[0]
@@ -277,7 +277,7 @@ PACKAGE = ROOT / "addon" / "toolsim"
 ARCHITECTURE = (PACKAGE / "README.md").read_text()
 
 
-def test_the_architecture_page_names_what_is_there() -> None:
+def test_names_on_the_architecture_page_exist() -> None:
     """The files, functions and classes that the architecture page names exist."""
     for name in re.findall(r"`([\w/.]+(?:\.py|\.json|/))`", ARCHITECTURE):
         assert (PACKAGE / name).exists() or (ROOT / name).exists() or any(PACKAGE.rglob(name)), name
@@ -286,7 +286,7 @@ def test_the_architecture_page_names_what_is_there() -> None:
         assert re.search(rf"\b{name}\b", source) or name in ("API_NAMES", "GROUPS"), name
 
 
-def test_the_architecture_page_has_the_layers() -> None:
+def test_architecture_page_lists_the_layers() -> None:
     """The table on the architecture page lists the layers that the architecture test enforces."""
     table = ARCHITECTURE.split("<!-- layers -->")[1].split("<!-- /layers -->")[0]
     rows = re.findall(r"^\| \d+ \| ([^|]+) \|", table, re.MULTILINE)
@@ -294,7 +294,7 @@ def test_the_architecture_page_has_the_layers() -> None:
     assert layers == (*CORE_LAYERS, *OPTIONAL_LAYERS)
 
 
-def test_versions_are_those_that_are_tested() -> None:
+def test_versions_of_clients_are_tested() -> None:
     """The table of clients names the versions that the tests install."""
     python = re.findall(r'"([a-z-]+)(?:\[[a-z]+\])?==([0-9.]+)"', (ROOT / "pyproject.toml").read_text())
     node: dict[str, str] = {}
@@ -349,7 +349,7 @@ def test_every_command_line_is_accepted(line: str, tmp_path: Path) -> None:
         check_settings(args.set, host=args.host)
 
 
-def test_there_is_a_recipe_for_each_common_backend() -> None:
+def test_each_common_backend_has_one_command() -> None:
     """The page has one command for each common backend, and each listens on this machine only."""
     rows = re.findall(r"^\| ([^|]+) \| `(toolsim [^`]+)` \|", section("recipes"), re.MULTILINE)
     assert [name for name, _ in rows] == [
@@ -365,14 +365,14 @@ def test_there_is_a_recipe_for_each_common_backend() -> None:
     assert all("--host" not in command for _, command in rows)
 
 
-def test_every_mitmproxy_command_listens_here() -> None:
+def test_mitmproxy_commands_listen_on_localhost() -> None:
     """Each mitmproxy command on the pages listens on this machine only, or just reads a file."""
     lines = re.findall(r"^ *(mitm(?:dump|web|proxy) -.*)$", TEXT, re.MULTILINE)
     assert lines
     assert [line for line in lines if "--listen-host 127.0.0.1" not in line and " -nr " not in line] == []
 
 
-def test_the_picture_is_true() -> None:
+def test_first_image_shows_a_real_rewrite() -> None:
     """The left side of the first image, taken as a model's answer, is rewritten to the right side."""
     picture = ElementTree.parse(ROOT / "tests/cli/screenshots/before-after.svg")
     left, right = ("\n".join("".join(text.itertext()) for text in group) for group in picture.iter(f"{SVG}g"))
@@ -411,7 +411,7 @@ def aimed(snippet: str, url: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("snippet", [snippet for snippet in blocks("python") if "toolsim" not in snippet])
-def test_python_snippets(snippet: str, scripted: str) -> None:
+def test_python_snippets_run(snippet: str, scripted: str) -> None:
     """Each Python snippet of a client runs unchanged and prints the model's answer.
 
     The snippets of the library run in ``unit/test_parsing.py`` and ``clients/test_fastapi.py``.
@@ -423,7 +423,7 @@ def test_python_snippets(snippet: str, scripted: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("snippet", blocks("js"))
-def test_javascript_snippets(snippet: str, scripted: str, tmp_path: Path) -> None:
+def test_javascript_snippets_run(snippet: str, scripted: str, tmp_path: Path) -> None:
     """Each JavaScript snippet of a client runs unchanged and prints the model's answer."""
     node = shutil.which("node")
     if node is None or not (NODE / "node_modules").is_dir():

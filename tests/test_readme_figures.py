@@ -34,7 +34,7 @@ def of(ok: int, runs: int) -> str:
     return f"{ok}/{runs}"
 
 
-def test_figures_by_model_and_way() -> None:
+def test_figures_by_model_and_method() -> None:
     """Each row agrees with its model's report, including the interval, and the last row is the sum."""
     report: dict[tuple[str, str], str] = {}
     sums: dict[str, list[int]] = {}
@@ -91,7 +91,7 @@ def test_figures_of_calls_as_text() -> None:
         assert sum(int(figures[place].split("/")[1]) for figures in rows) == int(answers)
 
 
-def test_readme_sums_up_what_the_page_says() -> None:
+def test_readme_has_the_sums_of_the_page() -> None:
     """README's row for each model equals the model's sum on the page."""
     sums: dict[str, list[str]] = {}
     model = ""
@@ -102,7 +102,7 @@ def test_readme_sums_up_what_the_page_says() -> None:
     assert {name: figures for name, *figures in table("| all cases | toolsim |")} == sums
 
 
-def test_readme_opens_with_a_figure_of_the_table() -> None:
+def test_first_figures_of_readme() -> None:
     """README's first figures quote one model's cases from the table, with toolsim and with the server's own tools."""
     [(model, right, cases, native)] = re.findall(
         r"(\S+)\s+got (\d+) of (\d+)\s+cases\s+right.*?, but\s+only\s+(\d+)", PAGES
@@ -123,7 +123,7 @@ def test_figures_before_and_after() -> None:
 
 
 @pytest.mark.parametrize("model", ["0.5B", "1.5B"])
-def test_figures_of_the_forms(model: str) -> None:
+def test_figures_of_forms(model: str) -> None:
     """Each form's figures agree with the model's report on forms."""
     report = {
         (cell["setting"].removeprefix("toolsim_manifest=") or "calls", cell["suite"]): of(cell["ok"], cell["runs"])
@@ -135,7 +135,7 @@ def test_figures_of_the_forms(model: str) -> None:
         assert figures[: len(SUITES)] == [report[name.strip("`"), f"bfcl:{suite}"] for suite in SUITES], name
 
 
-def test_figures_of_the_second_opinion() -> None:
+def test_figures_of_second_opinions() -> None:
     """The figures with and without second opinions agree with the reports of the same cases and of unseen cases."""
     asked = {"toolsim_second_opinion=on"}
     off, on = cells("qwen2.5-coder-1.5b"), list(cells("second-opinion-1.5b"))
@@ -153,7 +153,7 @@ def test_figures_of_the_second_opinion() -> None:
         assert figures == (others if "others" in name else [before[suite], now[suite]]), name
 
 
-def test_the_other_cases_are_in_no_other_report() -> None:
+def test_unseen_cases_are_in_one_report() -> None:
     """The cases of the report on unseen cases are in no other report, as the page claims."""
     runs = {
         path.parent.name: {json.loads(line)["case"] for line in path.read_text(encoding="utf-8").splitlines()}
@@ -163,7 +163,7 @@ def test_the_other_cases_are_in_no_other_report() -> None:
     assert not unseen & set().union(*runs.values())
 
 
-def test_figures_of_which_output_is_whose() -> None:
+def test_figures_of_output_order() -> None:
     """Each row is the sum of one model's runs, with outputs in the order of their calls or in another order."""
     runs = (REPORTS / "which-output" / "runs.jsonl").read_text(encoding="utf-8").splitlines()
     found: dict[tuple[str, str, str], list[bool]] = {}
@@ -179,7 +179,7 @@ def test_figures_of_which_output_is_whose() -> None:
         assert figures == [of(sum(oks), len(oks)) for oks in right], name
 
 
-def test_figures_of_a_demanded_call() -> None:
+def test_figures_of_required_calls() -> None:
     """The first column agrees with the model's own reports, the other columns with the report on required calls."""
     free = {
         cell["suite"]: of(cell["ok"], cell["runs"])

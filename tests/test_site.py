@@ -12,7 +12,7 @@ from support.mitmdump import ROOT
 pytestmark = pytest.mark.slow
 
 
-def test_the_pages_build_without_a_warning(tmp_path: Path) -> None:
+def test_site_builds_without_warnings(tmp_path: Path) -> None:
     """The site builds without warnings: every link, anchor, image and page is found and listed in the contents."""
     pytest.importorskip("myst_parser", reason="needs the extra [docs] (make docs)")
     command = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", "-c", "addon/docs/website"]
