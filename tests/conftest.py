@@ -39,7 +39,7 @@ NEEDED_IN_CI = (
 
 
 @pytest.fixture(autouse=True, scope="module")
-def garbage_of_the_file() -> Iterator[None]:
+def collect_garbage() -> Iterator[None]:
     """Collect garbage at the end of each file, so that a leaked socket fails a test of the file that leaked it.
 
     Otherwise the ResourceWarning fails a test of another file that happens to trigger the collection. Surviving objects
@@ -51,7 +51,7 @@ def garbage_of_the_file() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def log_as_it_was() -> Iterator[None]:
+def restore_log() -> Iterator[None]:
     """Restore the log's handlers and levels, which a test changes if it starts mitmproxy's Master or the command."""
     root = logging.getLogger()
     handlers = root.handlers[:]

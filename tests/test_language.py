@@ -45,8 +45,8 @@ def test_module_docstrings_are_noun_phrases_or_begin_with_a_verb() -> None:
 
 # -- sentences
 
-MOST_WORDS = 30
-MOST_LONG = 0.08
+MAX_WORDS = 30
+MAX_LONG_SHARE = 0.08
 """Maximum share of sentences on a page that may be longer."""
 
 
@@ -67,7 +67,7 @@ def sentences(page: str) -> list[str]:
 
 
 def is_long(sentence: str) -> bool:
-    return sum(bool(re.search(r"\w", word)) for word in sentence.split()) > MOST_WORDS
+    return sum(bool(re.search(r"\w", word)) for word in sentence.split()) > MAX_WORDS
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -75,7 +75,7 @@ def test_few_sentences_are_long(page: str) -> None:
     """At most 8 % of a page's sentences have more than 30 words."""
     all_of_them = sentences((ROOT / page).read_text())
     long = [sentence for sentence in all_of_them if is_long(sentence)]
-    assert len(long) <= MOST_LONG * len(all_of_them), "\n".join(long)
+    assert len(long) <= MAX_LONG_SHARE * len(all_of_them), "\n".join(long)
 
 
 def test_sentence_counting() -> None:

@@ -404,7 +404,7 @@ def scripted() -> Iterator[str]:
         yield proxy.url
 
 
-def aimed(snippet: str, url: str) -> str:
+def with_base_url(snippet: str, url: str) -> str:
     assert "http://127.0.0.1:8080" in snippet
     return snippet.replace("http://127.0.0.1:8080", url)
 
@@ -416,7 +416,7 @@ def test_python_snippets_run(snippet: str, scripted: str) -> None:
 
     The snippets of the library run in ``unit/test_parsing.py`` and ``clients/test_fastapi.py``.
     """
-    command = [sys.executable, "-W", "ignore", "-c", aimed(snippet, scripted)]
+    command = [sys.executable, "-W", "ignore", "-c", with_base_url(snippet, scripted)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert "scripted" in run.stdout, run.stderr
 
@@ -429,7 +429,7 @@ def test_javascript_snippets_run(snippet: str, scripted: str, tmp_path: Path) ->
     if node is None or not (NODE / "node_modules").is_dir():
         pytest.skip("needs node and its clients (make test-clients)")
     (tmp_path / "node_modules").symlink_to(NODE / "node_modules")
-    (tmp_path / "snippet.mjs").write_text(aimed(snippet, scripted))
+    (tmp_path / "snippet.mjs").write_text(with_base_url(snippet, scripted))
     command = [node, "snippet.mjs"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert "scripted" in run.stdout, run.stderr

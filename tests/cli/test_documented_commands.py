@@ -154,7 +154,7 @@ def env(tmp_path: Path) -> Mapping[str, str]:
     return {**environment(tmp_path), "PATH": path, "XDG_STATE_HOME": str(tmp_path / "state"), **claude}
 
 
-def ours(line: str, backend: TextBackend) -> str:
+def with_backend(line: str, backend: TextBackend) -> str:
     """Return a command line with this test's backend and any free port."""
     line = _BACKEND.sub(backend.url, line)
     line = re.sub(r"\bURL\b", f"{backend.url}/v1", line)
@@ -182,7 +182,7 @@ def serves(line: str, backend: TextBackend, tmp_path: Path, env: Mapping[str, st
     """Start the server, wait for its banner, and request a call, or any text if the model has random weights."""
     folder = tmp_path / "work"
     folder.mkdir()
-    line = ours(line, backend).replace(" DIR ", " recordings ")
+    line = with_backend(line, backend).replace(" DIR ", " recordings ")
     if "model.gguf" in line:
         pytest.importorskip("xllamacpp", reason="needs xllamacpp (make setup)")
         write_tiny_model(folder / "model.gguf")
@@ -243,7 +243,9 @@ def launches(line: str, backend: TextBackend, scripted: str, tmp_path: Path, env
         pytest.skip(f"needs {name}: run `make test-clients`")
     asked = line if " -- " in line else f"{line} -- {QUESTIONS[name]}"
     over_running = "http://" not in line
-    run = shell(on_port(asked, urlsplit(scripted).port) if over_running else ours(asked, backend), tmp_path, env)
+    run = shell(
+        on_port(asked, urlsplit(scripted).port) if over_running else with_backend(asked, backend), tmp_path, env
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     assert ("scripted" if over_running else "Hello.") in run.stdout
     if "> hello.txt" in line:

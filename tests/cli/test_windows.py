@@ -30,14 +30,14 @@ TOOL = {
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="simulates Windows elsewhere")]
 
 
-def surroundings(home: Path) -> dict[str, str]:
+def simulated_environment(home: Path) -> dict[str, str]:
     return {**environment(home), "PYTHONPATH": f"{SIMULATION}{os.pathsep}{ROOT / 'addon'}"}
 
 
 def python(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
-        env=surroundings(tmp_path),
+        env=simulated_environment(tmp_path),
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -50,7 +50,7 @@ def python(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def served(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """Yield the base URL of a running ``toolsim demo``, and its log."""
     command = [sys.executable, "-m", "toolsim", "demo", "--port", "0"]
-    with started(command, tmp_path, surroundings(tmp_path), banner=r"base URL (http://[^\s,]+)") as found:
+    with started(command, tmp_path, simulated_environment(tmp_path), banner=r"base URL (http://[^\s,]+)") as found:
         yield found
 
 

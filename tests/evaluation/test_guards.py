@@ -89,20 +89,20 @@ def dispatcher(**changed: Any) -> Removal:
     return remove
 
 
-def everything_faces_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def expose_hidden_tools(monkeypatch: pytest.MonkeyPatch) -> None:
     add = ToolRegistry.add
     monkeypatch.setattr(ToolRegistry, "add", lambda self, tool, execute, **_: add(self, tool, execute))
 
 
-def no_schema(monkeypatch: pytest.MonkeyPatch) -> None:
+def skip_schema_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "compile_schema", lambda schema: None)
 
 
-def ids_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def keep_duplicate_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Conversation, "_unused_id", lambda self, id: id)
 
 
-def anything_can_be_patched(monkeypatch: pytest.MonkeyPatch) -> None:
+def allow_all_patches(monkeypatch: pytest.MonkeyPatch) -> None:
     def write(self: Workspace, arguments: dict[str, Any]) -> ToolResult:
         root, name = arguments["path"].strip("/").split("/")
         getattr(self, root)[name] = arguments["value"]
@@ -115,15 +115,15 @@ UNLIMITED = 1 << 30
 
 REMOVALS: list[tuple[str, str, Removal]] = [
     ("the mask", "withdrawn_tool", dispatcher(allowed=None)),
-    ("model_facing", "hidden_tool", everything_faces_the_model),
-    ("the schema", "missing_required_parameter", no_schema),
+    ("model_facing", "hidden_tool", expose_hidden_tools),
+    ("the schema", "missing_required_parameter", skip_schema_check),
     ("implicit context", "implicit_context", dispatcher(context=None)),
     ("max_tool_args_bytes", "long_arguments_guard", dispatcher(max_tool_args_bytes=UNLIMITED)),
     ("max_tool_output_bytes", "oversized_output", dispatcher(max_tool_output_bytes=UNLIMITED)),
-    ("read-only facts", "facts_are_authoritative", anything_can_be_patched),
-    ("the check of paths", "wrong_path", anything_can_be_patched),
-    ("the check of types", "type_error_recovery", anything_can_be_patched),
-    ("own ids", "duplicate_call_ids", ids_as_they_come),
+    ("read-only facts", "facts_are_authoritative", allow_all_patches),
+    ("the check of paths", "wrong_path", allow_all_patches),
+    ("the check of types", "type_error_recovery", allow_all_patches),
+    ("own ids", "duplicate_call_ids", keep_duplicate_ids),
     ("max_turns", "never_stops", settings(max_turns=50)),
     ("mode enforced", "enforced_use", settings(tool_use_mode="relaxed")),
     ("mode disabled", "disabled_use", settings(tool_use_mode="relaxed")),

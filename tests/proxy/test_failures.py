@@ -66,13 +66,13 @@ async def sends_an_error(answer: Answer) -> None:
     await answer.end()
 
 
-async def dies_whole(answer: Answer) -> None:
+async def dies_in_a_body(answer: Answer) -> None:
     await answer.head(length=100_000, Content_Type="application/json")
     await answer.send(b'{"id":')
     answer.hang_up()
 
 
-async def dies_at_once(answer: Answer) -> None:
+async def dies_immediately(answer: Answer) -> None:
     answer.hang_up()
 
 
@@ -100,7 +100,7 @@ async def stalls_in_a_block(answer: Answer) -> None:
     await answer.wait_until_gone()
 
 
-async def stalls_at_once(answer: Answer) -> None:
+async def stalls_immediately(answer: Answer) -> None:
     await answer.wait_until_gone()
 
 
@@ -121,16 +121,16 @@ STREAMS: dict[str, tuple[Behaviour, str]] = {
     "sends an error": (sends_an_error, "oom"),
     "stalls in a block": (stalls_in_a_block, "backend_timeout"),
 }
-WHOLES: dict[str, tuple[Behaviour, bool, int]] = {
-    "dies in the body": (dies_whole, False, 502),
-    "dies at once": (dies_at_once, False, 502),
-    "dies at once, streamed": (dies_at_once, True, 502),
+UNSENT: dict[str, tuple[Behaviour, bool, int]] = {
+    "dies in the body": (dies_in_a_body, False, 502),
+    "dies at once": (dies_immediately, False, 502),
+    "dies at once, streamed": (dies_immediately, True, 502),
     "sends nonsense": (sends_nonsense, True, 502),
     "answers HTML": (answers_html, False, 502),
     "answers nothing": (answers_nothing, False, 502),
     "lies about gzip": (lies_about_gzip, False, 502),
-    "stalls at once": (stalls_at_once, False, 504),
-    "stalls at once, streamed": (stalls_at_once, True, 504),
+    "stalls at once": (stalls_immediately, False, 504),
+    "stalls at once, streamed": (stalls_immediately, True, 504),
     "stalls after the head": (stalls_after_the_head, False, 504),
     "stream ends without terminator": (stops_without_terminator, False, 502),
 }
@@ -175,12 +175,12 @@ def test_stream_reports_failure_and_connection_stays(name: str, backend: RawBack
     assert works(line, backend, ask)
 
 
-@pytest.mark.parametrize("name", WHOLES)
+@pytest.mark.parametrize("name", UNSENT)
 def test_unsent_answer_reports_failure_and_connection_stays(
     name: str, backend: RawBackend, line: Line, ask: Any
 ) -> None:
     """A failed answer of which nothing was sent becomes an HTTP error, and the next request works."""
-    behaviour, stream, status = WHOLES[name]
+    behaviour, stream, status = UNSENT[name]
     backend.play(behaviour)
     reply = line.post("/v1/chat/completions", ask(stream=stream))
     assert reply.status == status, reply.body
@@ -260,7 +260,7 @@ def test_disconnect_stops_backend_and_frees_exchange(backend: RawBackend, proxy:
 
 def test_disconnect_before_an_answer_frees_exchange(backend: RawBackend, proxy: Mitmdump, ask: Any) -> None:
     """If a client disconnects before the backend has answered, its exchange is freed."""
-    backend.play(stalls_at_once)
+    backend.play(stalls_immediately)
     with Line(proxy.url, timeout=0.2) as line, pytest.raises(TimeoutError):
         line.begin("POST", "/v1/chat/completions", ask())
     wait_until_idle(proxy)

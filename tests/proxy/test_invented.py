@@ -23,7 +23,7 @@ import pytest
 from mitmproxy.http import HTTPFlow
 from mitmproxy.io import read_flows_from_paths
 from proxy.test_cut import curl
-from proxy.test_second_opinion import APIS, BONN, GET_WEATHER, WORDS, body, whole_and_streamed, words_in
+from proxy.test_second_opinion import APIS, BONN, GET_WEATHER, WORDS, body, in_both_modes, word_count
 from support.answers import read
 from support.line import Line, arrivals
 from support.mitmdump import Mitmdump
@@ -83,11 +83,11 @@ def test_only_undeclared_greeting_causes_second_round(way: str, api: str, line: 
     """Streamed or not, over each API, only an undeclared greeting causes a second round."""
     rule, items, rounds = WAYS[way]
     both = []
-    for seen, exchanges in whole_and_streamed(rule, api, line, backend):
+    for seen, exchanges in in_both_modes(rule, api, line, backend):
         both.append(seen)
         assert len(exchanges) == rounds
         assert seen.usage is not None
-        assert items != [SPOKEN] or seen.usage >= words_in(exchanges)
+        assert items != [SPOKEN] or seen.usage >= word_count(exchanges)
     assert both[0].items == both[1].items == items
     assert both[0].finish == both[1].finish
     assert both[0].usage == both[1].usage

@@ -141,11 +141,11 @@ def test_late_error_becomes_an_event(api: str, backend: RawBackend, line: Line) 
     assert b"the model is on fire" in data
     kinds = {"chat": b'{"error":', "responses": b"event: response.failed", "messages": b"event: error"}
     assert kinds[api] in data
-    backend.play(called_at_once)
+    backend.play(sends_call)
     assert b"get_weather" in asked(line, api)[1]
 
 
-async def called_at_once(answer: Answer) -> None:
+async def sends_call(answer: Answer) -> None:
     await answer.head(Content_Type=SSE)
     await called(answer)
 
@@ -157,7 +157,7 @@ def test_disconnect_before_headers_stops_the_backend(api: str, backend: RawBacke
 
     async def late(answer: Answer) -> None:
         await until(left)
-        await called_at_once(answer)
+        await sends_call(answer)
         await answer.wait_until_gone()
 
     with Mitmdump(backend.url, script=impatient, toolsim_backend="chat") as proxy, Line(proxy.url) as line:
@@ -171,7 +171,7 @@ def test_disconnect_before_headers_stops_the_backend(api: str, backend: RawBacke
         proxy.wait_for(r'"error": "aborted"')
         left.set()
         assert backend.asked[0].gone.wait(10)
-        backend.play(called_at_once)
+        backend.play(sends_call)
         status, data = asked(line, api)
         assert (status, data.count(STARTS[api])) == (200, 1)
         assert b"get_weather" in data
@@ -217,7 +217,7 @@ def test_refused_path_after_early_headers(impatient: Path) -> None:
         Line(proxy.url) as line,
     ):
         backend.play(slow_404, "/v1/responses")
-        backend.play(called_at_once, "/v1/chat")
+        backend.play(sends_call, "/v1/chat")
         status, data = asked(line, "responses")
         assert status == 200
         assert data.count(STARTS["responses"]) == 1

@@ -78,9 +78,7 @@ def model(calls: Turn, words: Turn | None = None, **answers: Turn) -> Rule:
     return play
 
 
-def whole_and_streamed(
-    rule: Rule, api: str, line: Line, backend: TextBackend
-) -> Iterator[tuple[Seen, Sequence[Exchange]]]:
+def in_both_modes(rule: Rule, api: str, line: Line, backend: TextBackend) -> Iterator[tuple[Seen, Sequence[Exchange]]]:
     """Send a request twice, streamed and not; yield the client's answer and the backend's requests."""
     for stream in (False, True):
         backend.play(rule, chunk_size=5)
@@ -89,7 +87,7 @@ def whole_and_streamed(
         yield read(APIS[api], stream, [reply.body]), backend.exchanges
 
 
-def words_in(exchanges: Iterable[Exchange]) -> int:
+def word_count(exchanges: Iterable[Exchange]) -> int:
     """Return the number of words in these prompts, which the backend counts as tokens."""
     return sum(len(text.split()) for exchange in exchanges for _, text in exchange.transcript)
 
@@ -131,11 +129,11 @@ def test_two_clear_no_answers_refuse_a_call(way: str, api: str, line: Line, back
     """Only two clear "no" answers refuse a call, and text replaces a refused call that was alone."""
     rule, items, rounds = WAYS[way]
     both = []
-    for seen, exchanges in whole_and_streamed(rule, api, line, backend):
+    for seen, exchanges in in_both_modes(rule, api, line, backend):
         both.append(seen)
         assert len(exchanges) == rounds
         assert seen.usage is not None
-        assert seen.usage >= words_in(exchange for exchange in exchanges if exchange.whole)
+        assert seen.usage >= word_count(exchange for exchange in exchanges if exchange.whole)
     assert both[0].items == both[1].items == items
     assert both[0].ids == both[1].ids
     assert both[0].usage == both[1].usage

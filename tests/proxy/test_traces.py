@@ -77,7 +77,7 @@ def proxy(
 
 
 @pytest.fixture(autouse=True)
-def nothing_said(collector: OtlpReceiver) -> Iterator[None]:
+def check_for_secrets(collector: OtlpReceiver) -> Iterator[None]:
     """Check that the spans of a test contain no text of a conversation and no key."""
     collector.forget()
     yield
